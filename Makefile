@@ -1,0 +1,37 @@
+# make demo   train a translator on the built-in grammar and look at it       make test   run the tests
+# make check  lint and types too          make test-all  the slow tests too     make bench  speed against peers
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DATA ?= data/multi30k
+
+.PHONY: demo test test-all check install bench clean
+
+demo: install
+	@$(BIN)/clearhead demo
+
+test: install
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: install
+	$(BIN)/python -m pytest
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow"
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@echo "Setting up $(VENV): a few minutes the first time (torch is large)."
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'clearhead needs Python 3.11 or newer; set PYTHON=')"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .bench-venv build .pytest_cache .mypy_cache .ruff_cache

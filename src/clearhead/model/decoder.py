@@ -1,0 +1,102 @@
+"""The decoder: N layers of masked self-attention, encoder-decoder attention and feed-forward (section 3.1).
+
+N sentences, W hypotheses of each, R = N*W rows, S source length, T target length, D model width, H heads,
+K head width; 1 = broadcast
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.model.attention import KeysValues, MultiHeadAttention
+from clearhead.model.feed_forward import FeedForward
+from clearhead.model.residual import Residual
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The attention weights of one decoder layer, for those who look inside."""
+
+    self_RHTT: Tensor
+    cross_RHTS: Tensor
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """What one layer looks things up in: the source (shared by the W rows of a sentence) and the rows' own past."""
+
+    source: KeysValues
+    allowed_N11S: Tensor | None
+    past: KeysValues | None
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, encoder-decoder attention, feed-forward, each inside a residual connection."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        is_pre_norm = config.norm_placement == "pre"
+        self.attention = MultiHeadAttention(config.model_dim, config.num_heads)
+        self.attention_residual = Residual(config.model_dim, config.dropout, is_pre_norm)
+        self.cross = MultiHeadAttention(config.model_dim, config.num_heads)
+        self.cross_residual = Residual(config.model_dim, config.dropout, is_pre_norm)
+        self.feed_forward = FeedForward(config.model_dim, config.inner_dim, config.activation)
+        self.feed_forward_residual = Residual(config.model_dim, config.dropout, is_pre_norm)
+
+    def forward(
+        self, x_RTD: Tensor, memory: LayerMemory, want_weights: bool = False
+    ) -> tuple[Tensor, KeysValues, LayerWeights | None]:
+        """The stream after this layer, the past with these tokens added, and the weights if asked for."""
+        q, now = self.attention.project(self.attention_residual.enter(x_RTD))
+        past = now if memory.past is None else extend(memory.past, now)
+        y_RTD, self_weights = self.attention(q, past, is_causal=True, want_weights=want_weights)
+        x_RTD = self.attention_residual.leave(x_RTD, y_RTD)
+        y_RTD, cross_weights = self._look_up(self.cross_residual.enter(x_RTD), memory, want_weights)
+        x_RTD = self.cross_residual.leave(x_RTD, y_RTD)
+        y_RTD = self.feed_forward(self.feed_forward_residual.enter(x_RTD))
+        x_RTD = self.feed_forward_residual.leave(x_RTD, y_RTD)
+        weights = None if self_weights is None or cross_weights is None else LayerWeights(self_weights, cross_weights)
+        return x_RTD, past, weights
+
+    def _look_up(self, x_RTD: Tensor, memory: LayerMemory, want_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """Encoder-decoder attention. The W rows of a sentence ask together, so its keys are never copied."""
+        rows, length, width = x_RTD.shape
+        num_sentences = memory.source.k_BHSK.shape[0]
+        q_NHQK = self.cross.queries(x_RTD.view(num_sentences, -1, width))  # Q = W * T
+        y_NQD, weights_NHQS = self.cross(q_NHQK, memory.source, memory.allowed_N11S, want_weights=want_weights)
+        if weights_NHQS is None:
+            return y_NQD.reshape(rows, length, width), None
+        cross_RHTS = weights_NHQS.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+        return y_NQD.reshape(rows, length, width), cross_RHTS
+
+
+def extend(past: KeysValues, now: KeysValues) -> KeysValues:
+    """The past with new positions behind it."""
+    return KeysValues(torch.cat((past.k_BHSK, now.k_BHSK), 2), torch.cat((past.v_BHSE, now.v_BHSE), 2))
+
+
+class Decoder(nn.Module):
+    """The stack, with a last norm where the layers are pre-norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        self.norm = nn.LayerNorm(config.model_dim) if config.norm_placement == "pre" else nn.Identity()
+
+    def source_memory(self, states_NSD: Tensor) -> tuple[KeysValues, ...]:
+        """Each layer's keys and values of the encoder's output, computed once a sentence."""
+        return tuple(layer.cross.keys_values(states_NSD) for layer in self.layers)  # type: ignore[union-attr,operator]
+
+    def forward(
+        self, x_RTD: Tensor, memories: list[LayerMemory], want_weights: bool = False
+    ) -> tuple[Tensor, tuple[KeysValues, ...], list[LayerWeights]]:
+        """The last layer's states, the pasts, and each layer's attention weights if asked for."""
+        pasts, weights = [], []
+        for layer, memory in zip(self.layers, memories, strict=True):
+            x_RTD, past, layer_weights = layer(x_RTD, memory, want_weights)
+            pasts.append(past)
+            if layer_weights is not None:
+                weights.append(layer_weights)
+        return self.norm(x_RTD), tuple(pasts), weights

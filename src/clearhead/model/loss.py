@@ -1,0 +1,79 @@
+"""Cross-entropy with label smoothing over the vocabulary, without ever holding all its logits (section 5.4).
+
+N target tokens, C tokens a chunk, D model width, V vocabulary
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function
+
+# A chunk's logits are worked on several times; at 2 MiB they stay in the cache. Measured with D 128, V 6,000,
+# 4,096 tokens: 1 MiB and 4 MiB come within 5 %, the whole batch at once takes 1.5 times as long.
+CHUNK_NUMBERS = 512 * 1024
+
+
+class Loss(NamedTuple):
+    """Sums over the tokens of a batch: divide by `tokens` for means."""
+
+    smoothed: Tensor  # what is minimised
+    nll: Tensor  # plain negative log-likelihood: its mean's exponential is the perplexity
+    tokens: int
+
+
+class _ChunkedCrossEntropy(Function):
+    """Loss and gradients in one go: the softmax of a chunk of tokens is made, used for both, and forgotten.
+
+    With smoothing e the target distribution is q = (1-e) onehot + e/V, and d loss / d logits = p - q. The uniform
+    part e/V is never written into the logits: it is one mean row of W in d hidden, and one constant row in d W.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, smoothing: float
+    ) -> tuple[Tensor, ...]:
+        num_tokens, vocab = len(hidden_ND), len(weight_VD)
+        needs_grad = hidden_ND.requires_grad or weight_VD.requires_grad
+        grad_hidden_ND = torch.empty_like(hidden_ND) if needs_grad else None
+        grad_weight_VD = torch.zeros_like(weight_VD) if needs_grad else None
+        mean_row_D = weight_VD.mean(0)
+        nll_N = hidden_ND.new_empty(num_tokens)
+        log_z_N = hidden_ND.new_empty(num_tokens)
+        size = max(1, CHUNK_NUMBERS // vocab)
+        for start in range(0, num_tokens, size):
+            part = slice(start, start + size)
+            h_CD, target_C1 = hidden_ND[part], target_N[part, None]
+            logits_CV = h_CD @ weight_VD.t()
+            picked_C1 = logits_CV.gather(1, target_C1)
+            top_C1, where_C1 = logits_CV.max(1, keepdim=True)
+            p_CV = torch.softmax(logits_CV, 1, out=logits_CV) if not needs_grad else logits_CV.softmax(1)
+            log_z_C1 = top_C1 - p_CV.gather(1, where_C1).log()
+            nll_N[part], log_z_N[part] = (log_z_C1 - picked_C1)[:, 0], log_z_C1[:, 0]
+            if grad_hidden_ND is not None and grad_weight_VD is not None:
+                p_CV.scatter_add_(1, target_C1, p_CV.new_full(target_C1.shape, smoothing - 1.0))
+                torch.mm(p_CV, weight_VD, out=grad_hidden_ND[part])
+                grad_weight_VD.addmm_(p_CV.t(), h_CD)
+        uniform_N = log_z_N - hidden_ND @ mean_row_D
+        if grad_hidden_ND is not None and grad_weight_VD is not None:
+            grad_hidden_ND.sub_(mean_row_D, alpha=smoothing)
+            grad_weight_VD.sub_(hidden_ND.sum(0), alpha=smoothing / vocab)
+            ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
+        nll = nll_N.sum()
+        return (1.0 - smoothing) * nll + smoothing * uniform_N.sum(), nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
+        return grad_hidden_ND * grads[0], grad_weight_VD * grads[0], None, None
+
+
+def cross_entropy(hidden_NTD: Tensor, weight_VD: Tensor, target_NT: Tensor, pad_id: int, smoothing: float) -> Loss:
+    """The loss of hidden states against the tokens that should follow; padding does not count.
+
+    Equal to `torch.nn.functional.cross_entropy(hidden @ weight.T, target, label_smoothing=..., reduction="sum")`.
+    """
+    real_NT = target_NT != pad_id
+    target_N = target_NT[real_NT]
+    smoothed, nll = _ChunkedCrossEntropy.apply(hidden_NTD[real_NT], weight_VD, target_N, smoothing)  # type: ignore[no-untyped-call]
+    return Loss(smoothed, nll.detach(), len(target_N))

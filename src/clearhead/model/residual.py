@@ -1,0 +1,28 @@
+"""The residual connection around every sub-layer, with its normalisation and dropout (section 5.4).
+
+Post-norm, as in the paper: LayerNorm(x + Dropout(sublayer(x))). Pre-norm, which trains deep and small models more
+easily: x + Dropout(sublayer(LayerNorm(x))), with one more norm at the top of the stack.
+"""
+
+from torch import Tensor, nn
+
+from clearhead.model.dropout import Dropout
+
+
+class Residual(nn.Module):
+    """What stands before and after one sub-layer: `x = residual.leave(x, sublayer(residual.enter(x)))`."""
+
+    def __init__(self, model_dim: int, dropout: float, is_pre_norm: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(model_dim)
+        self.dropout = Dropout(dropout)
+        self.is_pre_norm = is_pre_norm
+
+    def enter(self, x_BTD: Tensor) -> Tensor:
+        """What the sub-layer sees."""
+        return self.norm(x_BTD) if self.is_pre_norm else x_BTD
+
+    def leave(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
+        """The stream after the sub-layer gave y."""
+        sum_BTD = self.dropout.add(x_BTD, y_BTD)
+        return sum_BTD if self.is_pre_norm else self.norm(sum_BTD)

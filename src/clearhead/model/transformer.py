@@ -1,0 +1,133 @@
+"""The Transformer, encoder and decoder (S4): from token ids to hidden states and logits, and step by step for search.
+
+N sentences, W hypotheses of each, R = N*W rows, S source length, T target length, D model width, V vocabulary
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from clearhead.config import ModelConfig
+from clearhead.model.attention import KeysValues, MultiHeadAttention
+from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
+from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
+from clearhead.model.encoder import Encoder
+from clearhead.model.masks import padding_mask
+from clearhead.model.positions import LearnedPositions, SinusoidalPositions
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Encoded sources: each decoder layer's keys and values of them, and which places are no padding."""
+
+    source: tuple[KeysValues, ...]
+    allowed_N11S: Tensor | None
+
+
+@dataclass(frozen=True)
+class State:
+    """Where decoding stands: the sources, the rows' own past in each layer, and the place of the next token."""
+
+    memory: Memory
+    width: int
+    past: tuple[KeysValues, ...]
+    position: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step gives: logits for the next token after each given one, the new state, attention if asked for."""
+
+    logits_RTV: Tensor
+    state: State
+    attention: list[LayerWeights] | None
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder with embeddings and output projection."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        source_tokens = TokenEmbedding(config.vocab_size, config.model_dim)
+        shared = config.embeddings == "shared"
+        target_tokens = source_tokens if shared else TokenEmbedding(config.vocab_size, config.model_dim)
+        self.source_embedding = PositionedEmbedding(source_tokens, _positions(config), config.dropout)
+        self.target_embedding = PositionedEmbedding(target_tokens, _positions(config), config.dropout)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        separate = config.embeddings == "separate"
+        self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else target_tokens
+        self.apply(_initialise)
+
+    def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
+        """hidden_NTD for all target positions at once, each seeing only targets up to itself (teacher forcing)."""
+        allowed_N11S = padding_mask(src_NS, self.config.pad_id)
+        states_NSD, _ = self.encoder(self.source_embedding(src_NS), allowed_N11S)
+        memories = [LayerMemory(source, allowed_N11S, None) for source in self.decoder.source_memory(states_NSD)]
+        hidden_NTD: Tensor = self.decoder(self.target_embedding(tgt_NT), memories)[0]
+        return hidden_NTD
+
+    def logits(self, hidden_NTD: Tensor) -> Tensor:
+        """logits_NTV: the output projection, with the embedding's own table where they are tied."""
+        return F.linear(hidden_NTD, self.output.weight)
+
+    def encode(self, src_NS: Tensor) -> Memory:
+        """The sources, read once."""
+        allowed_N11S = padding_mask(src_NS, self.config.pad_id)
+        states_NSD, _ = self.encoder(self.source_embedding(src_NS), allowed_N11S)
+        return Memory(self.decoder.source_memory(states_NSD), allowed_N11S)
+
+    def start(self, memory: Memory, width: int) -> tuple[Tensor, State]:
+        """first_R1, the start token in each of `width` rows a sentence, and the state before it."""
+        num_sentences = memory.source[0].k_BHSK.shape[0]
+        device = memory.source[0].k_BHSK.device
+        first_R1 = torch.full((num_sentences * width, 1), self.config.start_id, device=device)
+        return first_R1, State(memory, width, (), 0)
+
+    def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:
+        """Logits after each of the tokens, which follow what the state has seen."""
+        pasts = state.past or (None,) * len(self.decoder.layers)
+        memories = [
+            LayerMemory(source, state.memory.allowed_N11S, past)
+            for source, past in zip(state.memory.source, pasts, strict=True)
+        ]
+        x_RTD = self.target_embedding(tokens_RT, state.position)
+        hidden_RTD, past, attention = self.decoder(x_RTD, memories, want_attention)
+        new_state = replace(state, past=past, position=state.position + tokens_RT.shape[1])
+        return Step(self.logits(hidden_RTD), new_state, attention if want_attention else None)
+
+    def select(self, state: State, rows_R: Tensor) -> State:
+        """The state with these rows in this order, in whole groups of `width` that each stay with one sentence."""
+        sentences = rows_R[:: state.width] // state.width
+        memory = state.memory
+        if len(sentences) != memory.source[0].k_BHSK.shape[0]:
+            allowed = memory.allowed_N11S
+            memory = Memory(
+                tuple(KeysValues(kv.k_BHSK[sentences], kv.v_BHSE[sentences]) for kv in memory.source),
+                None if allowed is None else allowed[sentences],
+            )
+        past = tuple(KeysValues(kv.k_BHSK[rows_R], kv.v_BHSE[rows_R]) for kv in state.past)
+        return replace(state, memory=memory, past=past)
+
+
+def _positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions:
+    kind = SinusoidalPositions if config.positions == "sinusoidal" else LearnedPositions
+    return kind(config.max_positions, config.model_dim)
+
+
+def _initialise(module: nn.Module) -> None:
+    """Xavier-uniform matrices and zero biases; the three input projections of attention each on their own."""
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, MultiHeadAttention):
+        for part in module.in_weight.detach().chunk(3):
+            nn.init.xavier_uniform_(part)
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Numbers to learn, each counted once however many names it has."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,123 @@
+"""The Transformer equals `torch.nn.Transformer` on the same weights: forward and gradients, post-norm and pre-norm."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.model.attention import MultiHeadAttention
+from clearhead.model.decoder import DecoderLayer
+from clearhead.model.encoder import EncoderLayer
+from clearhead.model.transformer import Transformer
+
+# N sentences, S source length, T target length, V vocabulary: distinct primes
+N, S, T, V = 3, 7, 5, 23
+
+
+def config(norm: str) -> ModelConfig:
+    """Sizes in which no two axes are alike."""
+    return ModelConfig.model_validate(
+        {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "inner_dim": 17, "num_heads": 11,
+         "dropout": 0.0, "norm_placement": norm, "vocab_size": V}
+    )  # fmt: skip
+
+
+def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
+    """Their weights, which have the same layout."""
+    assert theirs.in_proj_weight is not None
+    ours.in_weight.copy_(theirs.in_proj_weight)
+    ours.in_bias.copy_(theirs.in_proj_bias)
+    ours.out.load_state_dict(theirs.out_proj.state_dict())
+
+
+def copy_layer(ours: EncoderLayer | DecoderLayer, theirs: nn.Module) -> None:
+    """One layer's weights."""
+    copy_attention(ours.attention, theirs.self_attn)  # type: ignore[arg-type]
+    residuals = [ours.attention_residual]
+    if isinstance(ours, DecoderLayer):
+        copy_attention(ours.cross, theirs.multihead_attn)  # type: ignore[arg-type]
+        residuals.append(ours.cross_residual)
+    residuals.append(ours.feed_forward_residual)
+    for number, residual in enumerate(residuals, 1):
+        residual.norm.load_state_dict(getattr(theirs, f"norm{number}").state_dict())
+    ours.feed_forward.inner.load_state_dict(theirs.linear1.state_dict())  # type: ignore[union-attr]
+    ours.feed_forward.outer.load_state_dict(theirs.linear2.state_dict())  # type: ignore[union-attr]
+
+
+def pair(norm: str) -> tuple[Transformer, nn.Transformer]:
+    """Our network and torch's with the same random weights, biases and norms included."""
+    sizes = config(norm)
+    theirs = nn.Transformer(
+        sizes.model_dim, sizes.num_heads, sizes.num_encoder_layers, sizes.num_decoder_layers, sizes.inner_dim,
+        dropout=0.0, batch_first=True, norm_first=norm == "pre",
+    )  # fmt: skip
+    if norm == "post":  # torch always has a last norm; the paper's post-norm stack has none
+        theirs.encoder.norm = None
+        theirs.decoder.norm = None
+    ours = Transformer(sizes)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+        for stack, their_stack in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
+            for layer, their_layer in zip(stack.layers, their_stack.layers, strict=True):
+                copy_layer(layer, their_layer)  # type: ignore[arg-type]
+            if norm == "pre":
+                stack.norm.load_state_dict(their_stack.norm.state_dict())
+    return ours, theirs
+
+
+def padded_sources() -> Tensor:
+    """Source ids with padding in two rows."""
+    src_NS = torch.randint(4, V, (N, S))
+    src_NS[0, 5:] = 0
+    src_NS[2, 3:] = 0
+    return src_NS
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch on a fast path of its own
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_forward_and_gradients_equal_torch(norm: str) -> None:
+    ours, theirs = pair(norm)
+    src_NS, tgt_NT = padded_sources(), torch.randint(4, V, (N, T))
+    x_NSD = ours.source_embedding(src_NS).detach().requires_grad_()
+    y_NTD = ours.target_embedding(tgt_NT).detach().requires_grad_()
+    padding_NS = src_NS == 0
+    expected = theirs(
+        x_NSD, y_NTD, tgt_mask=nn.Transformer.generate_square_subsequent_mask(T),
+        src_key_padding_mask=padding_NS, memory_key_padding_mask=padding_NS, tgt_is_causal=True,
+    )  # fmt: skip
+    hidden = ours(src_NS, tgt_NT)
+    torch.testing.assert_close(hidden, expected, atol=2e-6, rtol=1e-5)
+
+    gradient = torch.randn_like(expected)
+    expected.backward(gradient)
+    hidden.backward(gradient)
+    for layer, their_layer in zip(ours.decoder.layers, theirs.decoder.layers, strict=True):
+        for name in ("attention", "cross"):
+            their_attention = their_layer.self_attn if name == "attention" else their_layer.multihead_attn
+            attention: MultiHeadAttention = getattr(layer, name)
+            torch.testing.assert_close(
+                attention.in_weight.grad, their_attention.in_proj_weight.grad, atol=1e-5, rtol=1e-4
+            )  # type: ignore[union-attr]
+    for ours_part, theirs_part in (
+        (ours.encoder.layers[0].feed_forward.inner, theirs.encoder.layers[0].linear1),  # type: ignore[union-attr]
+        (ours.encoder.layers[1].feed_forward.outer, theirs.encoder.layers[1].linear2),  # type: ignore[union-attr]
+    ):
+        torch.testing.assert_close(ours_part.weight.grad, theirs_part.weight.grad, atol=1e-5, rtol=1e-4)  # type: ignore[union-attr]
+
+
+def test_weights_equal_torchs_heads() -> None:
+    theirs = nn.MultiheadAttention(22, 11, batch_first=True)
+    ours = MultiHeadAttention(22, 11)
+    with torch.no_grad():
+        copy_attention(ours, theirs)
+    x_NTD, memory_NSD = torch.randn(N, T, 22), torch.randn(N, S, 22)
+    allowed_N11S = (padded_sources() != 0)[:, None, None, :]
+    expected, their_weights = theirs(
+        x_NTD, memory_NSD, memory_NSD, key_padding_mask=~allowed_N11S[:, 0, 0], average_attn_weights=False
+    )
+    for want_weights in (False, True):
+        y, weights = ours(ours.queries(x_NTD), ours.keys_values(memory_NSD), allowed_N11S, want_weights=want_weights)
+        torch.testing.assert_close(y, expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(weights, their_weights, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(N, 11, T))

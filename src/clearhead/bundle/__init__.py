@@ -1,0 +1,24 @@
+"""One model folder: weights, config, tokenizer, manifest and model card; atomic, checksummed, no pickle.
+
+Knows bytes, tensors and JSON, nothing of model classes: who loads a bundle builds the model from its config.
+
+    model.safetensors  config.json  tokenizer.json  manifest.json  README.md     the bundle
+    training/  metrics.jsonl  cache/                                             beside it, never touched here
+"""
+
+from clearhead.bundle.layout import exists
+from clearhead.bundle.manifest import FORMAT_VERSION, FileRecord, Manifest, WeightsKind
+from clearhead.bundle.reading import Bundle, load, read_manifest
+from clearhead.bundle.writing import save
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Bundle",
+    "FileRecord",
+    "Manifest",
+    "WeightsKind",
+    "exists",
+    "load",
+    "read_manifest",
+    "save",
+]

@@ -1,0 +1,92 @@
+"""The model card, made only from what the manifest and the config say: nothing in it is guessed."""
+
+from collections.abc import Mapping
+
+from clearhead.bundle.layout import WEIGHTS
+from clearhead.bundle.manifest import Manifest
+
+_KINDS = {
+    "best": "the ones that scored best on the validation data",
+    "averaged": "an average over several points of the training",
+    "last": "the ones at the end of the training",
+}
+_LICENCES = ("licence", "license")
+
+
+def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
+    """The text of `README.md`."""
+    size = manifest.files[WEIGHTS].size / 1e6
+    training = dict(manifest.training)
+    scores = training.pop("scores", None)
+    parts = [
+        "# A clearhead model",
+        f"Saved by clearhead {manifest.versions.get('clearhead', 'unknown')} at {manifest.created}. "
+        f"The weights ({size:.1f} MB) are {_KINDS[manifest.weights_kind]}.",
+        "## Run it",
+        "With `DIR` the path of this folder:",
+        f"```\n{_command(config)}\nclearhead info DIR\n```",
+        "## Scores",
+        _score_list(scores) if isinstance(scores, Mapping) and scores else "None were recorded.",
+        "## Model",
+        _fact_list(config.get("model")) or "See `config.json`.",
+        "## Training",
+        _fact_list(training) or "No summary was recorded.",
+        "## Data",
+        _fact_list(manifest.data) or "No fingerprint was recorded.",
+    ]
+    if not any(name in manifest.data for name in _LICENCES):
+        parts.append(
+            "The licence of the training data is not recorded. Look it up before you share this model: it may bind "
+            "what is trained on the data too."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _command(config: Mapping[str, object]) -> str:
+    task = config.get("task", "translate")
+    return "clearhead translate DIR < input.txt" if task in ("translate", "translation") else "clearhead --help"
+
+
+def _score_list(scores: Mapping[str, object]) -> str:
+    lines = []
+    for name, score in scores.items():
+        if isinstance(score, Mapping):
+            lines.append(f"- {name}: {_plain(score.get('score'))} ({_code(score.get('signature'))})")
+        elif score is not None:
+            lines.append(f"- {name}: {_plain(score)}")
+    return "\n".join(lines)
+
+
+def _fact_list(facts: object) -> str:
+    """One line for each plain fact, and for each plain fact one level down; the rest is in the JSON files."""
+    if not isinstance(facts, Mapping):
+        return ""
+    lines = []
+    for name, fact in facts.items():
+        if isinstance(fact, Mapping):
+            lines += [f"- {name}.{inner}: {_plain(value)}" for inner, value in fact.items() if _is_plain(value)]
+        elif isinstance(fact, list | tuple) and fact and all(_is_plain(item) for item in fact):
+            lines.append(f"- {name}: {', '.join(_plain(item) for item in fact)}")
+        elif _is_plain(fact):
+            lines.append(f"- {name}: {_plain(fact)}")
+    return "\n".join(lines)
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.4g}"
+    return _code(value) if isinstance(value, str) else "not recorded"
+
+
+def _code(value: object) -> str:
+    """Text as it came, whatever Markdown it may contain."""
+    text = " ".join(str(value).split()).replace("`", "'")
+    return f"`{text}`" if text else "(empty)"

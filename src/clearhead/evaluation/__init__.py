@@ -1,0 +1,1 @@
+"""How good translations are: metrics with signatures, comparison with significance, alignment error rate."""

@@ -1,0 +1,141 @@
+"""Scores of translations against references, each with the signature that makes it comparable (sacreBLEU).
+
+Knows text only: who translated it, and how, is the caller's business.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from clearhead.errors import ConfigError, DataError
+
+TOKENIZERS = ("13a", "intl", "char", "zh", "none")
+"""The tokenizers of sacreBLEU that need neither a download nor another package."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One corpus score; a `value` without its `signature` cannot be compared with anything."""
+
+    name: str
+    value: float
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.2f} {self.signature}"
+
+    def to_json(self) -> "ScoreJson":
+        """The score as JSON output holds it."""
+        return {"score": self.value, "signature": self.signature}
+
+
+class ScoreJson(TypedDict):
+    """A score in JSON output."""
+
+    score: float
+    signature: str
+
+
+class ReportJson(TypedDict):
+    """A report in JSON output."""
+
+    bleu: ScoreJson
+    chrf: ScoreJson
+    exact_match: float
+    perplexity: float | None
+    examples: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """All scores of one test set."""
+
+    bleu: Score
+    chrf: Score
+    exact_match: float
+    """The share of hypotheses that equal their reference, from 0 to 1."""
+    perplexity: float | None
+    """Of the references under the model, where the caller measured it."""
+    examples: int
+
+    def __str__(self) -> str:
+        lines = [str(self.bleu), str(self.chrf), f"exact match {100 * self.exact_match:.2f} %"]
+        if self.perplexity is not None:
+            lines.append(f"perplexity {self.perplexity:.3f}")
+        return "\n".join([*lines, f"examples {self.examples}"])
+
+    def to_json(self) -> ReportJson:
+        """The report as JSON output holds it."""
+        return {
+            "bleu": self.bleu.to_json(),
+            "chrf": self.chrf.to_json(),
+            "exact_match": self.exact_match,
+            "perplexity": self.perplexity,
+            "examples": self.examples,
+        }
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> Score:
+    """Corpus BLEU of raw, untokenised text, as sacreBLEU's command line computes it."""
+    check_texts(hypotheses, references)
+    return _corpus_score("BLEU", bleu_metric(tokenize, lowercase), hypotheses, references)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
+    """Corpus chrF (characters up to 6, no words, beta 2), as sacreBLEU's command line computes it."""
+    check_texts(hypotheses, references)
+    return _corpus_score("chrF", CHRF(lowercase=lowercase), hypotheses, references)
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The share, from 0 to 1, of hypotheses that equal their reference up to surrounding white space."""
+    check_texts(hypotheses, references)
+    equal = sum(hyp.strip() == ref.strip() for hyp, ref in zip(hypotheses, references, strict=True))
+    return equal / len(hypotheses)
+
+
+def evaluate_texts(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    perplexity: float | None = None,
+) -> Report:
+    """All scores at once; `perplexity` is passed through."""
+    return Report(
+        bleu=bleu(hypotheses, references, tokenize, lowercase),
+        chrf=chrf(hypotheses, references, lowercase),
+        exact_match=exact_match(hypotheses, references),
+        perplexity=perplexity,
+        examples=len(hypotheses),
+    )
+
+
+def check_texts(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Refuse what no score is defined for."""
+    if len(hypotheses) != len(references):
+        raise DataError(
+            f"expected one hypothesis for each reference, found {len(hypotheses)} hypotheses and "
+            f"{len(references)} references; is a line missing, or a line break too many?"
+        )
+    if not references:
+        raise DataError(
+            "there is nothing to evaluate: expected at least one pair of hypothesis and reference, found none"
+        )
+
+
+def bleu_metric(tokenize: str, lowercase: bool) -> BLEU:
+    """sacreBLEU's metric; `force` only keeps it from warning on stderr that text looks tokenised."""
+    if tokenize not in TOKENIZERS:
+        raise ConfigError(f"unknown BLEU tokenizer {tokenize!r}; expected one of {', '.join(TOKENIZERS)}")
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+
+
+def _corpus_score(name: str, metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return Score(name, float(value), str(metric.get_signature()))

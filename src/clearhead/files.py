@@ -1,0 +1,63 @@
+"""Writing files so that a crash leaves the old content or the new one, never half of either.
+
+Knows bytes and paths, nothing of what they mean. Errors stay `OSError`: only the caller can say what they mean to
+a user.
+"""
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    is_folder = path.is_dir()
+    if is_folder and os.name == "nt":
+        return  # Windows cannot open a folder and orders its renames itself
+    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some network and FUSE file systems refuse to sync folders; there is nothing more to do about those.
+        if not (is_folder and error.errno in (errno.EINVAL, errno.ENOTSUP)):
+            raise
+    finally:
+        os.close(handle)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that must not exist yet, and wait until it is on the disk."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path to write to, beside `path`; when the block ends well it replaces `path` in one step.
+
+    For writers that want a file name: `with replacing(path) as aside: save_file(tensors, aside)`. The file gets the
+    permissions that the umask asks for, also from writers that know better (safetensors 0.8 makes it private).
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        aside.touch(exist_ok=False)
+        mode = aside.stat().st_mode & 0o777
+        yield aside
+        aside.chmod(mode)
+        sync(aside)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Write or replace one file; readers and crashes see the old content or the new one. Text becomes UTF-8."""
+    with replacing(path) as aside:
+        aside.write_bytes(data.encode() if isinstance(data, str) else data)

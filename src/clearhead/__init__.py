@@ -1,0 +1,35 @@
+"""clearhead trains, runs, serves and opens up Transformers on your own text, on the machine you have.
+
+    import clearhead
+
+    clearhead.train("pairs.tsv", out="runs/de", minutes=10)
+    model = clearhead.load("runs/de")
+    print(model.translate("A small dog runs.").text)
+
+The names below are looked up when they are used, so that importing clearhead stays fast: torch comes with the first
+of them.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clearhead.api import Model, Translation, evaluate, load, train
+    from clearhead.errors import ClearheadError
+
+__all__ = ["ClearheadError", "Model", "Translation", "evaluate", "load", "train"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "ClearheadError":
+        from clearhead.errors import ClearheadError
+
+        return ClearheadError
+    if name in __all__:
+        from clearhead import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

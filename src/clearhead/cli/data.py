@@ -1,0 +1,54 @@
+"""`clearhead data`: make data."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearhead.errors import ConfigError
+
+app = typer.Typer(help="Make data: the built-in English-German grammar.", rich_markup_mode=None, add_completion=False)
+
+
+@app.callback()
+def data() -> None:
+    """Make data: the built-in English-German grammar."""
+
+
+@app.command()
+def grammar(
+    out: Annotated[Path, typer.Option("--out", help=".tsv: source TAB target; .jsonl: all fields.")],
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="How many sentence pairs.")] = 20000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Other seeds give other sentences.")] = 1,
+    split: Annotated[str, typer.Option("--split", help="train, valid, test, test_unseen or test_pronoun.")] = "train",
+) -> None:
+    """Write sentence pairs of the built-in grammar, with gold alignments in .jsonl.
+
+    Example: clearhead data grammar --pairs 20000 --out pairs.tsv
+    """
+    from clearhead.data import grammar as builtin
+
+    if split not in builtin.SPLITS:
+        raise ConfigError(f"unknown split {split!r}; there are {', '.join(builtin.SPLITS)}.")
+    if out.suffix not in {".tsv", ".jsonl"}:
+        raise ConfigError(f"--out {out}: expected a name that ends in .tsv or .jsonl.")
+    write_grammar(out, pairs, seed, split)
+
+
+def write_grammar(out: Path, pairs: int, seed: int, split: str) -> None:
+    """Writes sentence pairs with a progress bar; the file appears when it is whole."""
+    from clearhead.cli.terminal import progress_bar
+    from clearhead.data import grammar as builtin
+    from clearhead.files import replacing
+
+    examples = builtin.generate(pairs, seed, split)
+    try:
+        with replacing(out) as aside, aside.open("w", encoding="utf-8") as file, progress_bar() as bar:
+            for example in bar.track(examples, total=pairs, description="sentences"):
+                if out.suffix == ".tsv":
+                    file.write(f"{example.source}\t{example.target}\n")
+                else:
+                    file.write(json.dumps(example.to_json(), ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror}") from error

@@ -1,0 +1,137 @@
+"""`clearhead demo`: from nothing to a trained translator, and a look at what it does."""
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli.options import Threads, use_threads
+
+if TYPE_CHECKING:
+    from clearhead.api import Model
+    from clearhead.data.grammar import Example
+    from clearhead.inspection.alignment import WordAttention
+    from clearhead.training.run import TrainingResult
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+HELD_OUT = 500
+SHADES = " ░▒▓█"
+# The grammar is endless, so nothing can be learned by heart: no dropout, and no sentence seen twice.
+SETTINGS = {
+    "model": {"dropout": 0.0},
+    "tokenizer": {"vocab_size": 2000},
+    "training": {"learning_rate": 0.003, "warmup": 400, "cooldown": 0.5, "validate_lines": 200},
+}
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model.")] = Path("runs/demo"),
+    pairs: Annotated[int, typer.Option("--pairs", min=1000, help="Sentence pairs to train on.")] = 100_000,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.05, help="Time to train.")] = 3.5,
+    again: Annotated[bool, typer.Option("--again", help="Train anew even if a model is there.")] = False,
+    threads: Threads = 0,
+) -> int:
+    """Train a translator on the built-in grammar and show what it can do.
+
+    Example: clearhead demo
+    """
+    from clearhead import bundle
+    from clearhead.api import load
+
+    use_threads(threads)
+    finished = bundle.exists(out) and bundle.read_manifest(out).training.get("state") == "finished"
+    if finished and not again:
+        print(f"{out} holds a finished model: it is shown, not trained again (clearhead demo --again trains anew).")
+    else:
+        result = _train(out, pairs, minutes, threads)
+        if result.outcome.signal:
+            print(f"interrupted; the best model so far is in {out}", file=sys.stderr)
+            return 128 + signal.Signals(result.outcome.signal)
+    _show(load(out))
+    return 0
+
+
+def _train(out: Path, pairs: int, minutes: float, threads: int) -> "TrainingResult":
+    from clearhead.cli.data import write_grammar
+    from clearhead.cli.terminal import training_watcher
+    from clearhead.config import merge
+    from clearhead.training import run
+
+    data = out.with_name(f"{out.name}-data")
+    data.mkdir(parents=True, exist_ok=True)
+    print(f"writing {pairs:,} sentence pairs of the built-in grammar to {data}", file=sys.stderr)
+    write_grammar(data / "train.tsv", pairs, 1, "train")
+    write_grammar(data / "valid.tsv", HELD_OUT, 1, "valid")
+    write_grammar(data / "test.tsv", HELD_OUT, 1, "test")
+    settings = merge(SETTINGS, {"training": {"minutes": minutes}})
+    request = run.Request([data / "train.tsv"], out, [data / "valid.tsv"], "tiny", settings, True, threads)
+    with training_watcher() as watcher:
+        return run.train(request, watcher)
+
+
+def _show(model: "Model") -> None:
+    """Scores on held-out sentences, some translations, one alignment, and where to go from here."""
+    from clearhead.data import grammar
+    from clearhead.data.corpus import Pair
+
+    examples = list(grammar.generate(HELD_OUT, 1, "test"))
+    report = model.evaluate([Pair(one.source, one.target, line) for line, one in enumerate(examples, 1)])
+    print(f"\n{HELD_OUT} held-out sentences:")
+    print(report.bleu)
+    print(report.chrf)
+    print(f"exact match {100 * report.exact_match:.1f} %")
+    print("\nFive sentences never seen in training:")
+    for one in examples[:5]:
+        print(f"  {one.source}\n  → {model.translate(one.source).text}\n")
+    _show_alignment(model, examples)
+    print(f"\nThe model lies in {model.folder}. Next:")
+    print(
+        f"  echo 'The animal did not cross the street because it was too tired.' | clearhead translate {model.folder}"
+    )
+    print(f"  clearhead evaluate {model.folder} {model.folder.with_name(model.folder.name + '-data')}/test.tsv")
+    print(f"  clearhead info {model.folder}")
+
+
+def _show_alignment(model: "Model", examples: "Sequence[Example]") -> None:
+    """The layer whose attention aligns words best, measured against the grammar's gold, drawn for one sentence."""
+    from clearhead.evaluation.alignment import alignment_error_rate
+
+    measured = examples[:100]
+    attentions = [model.attention(one.source, one.target) for one in measured]
+    layers = range(model.config.model.num_decoder_layers)
+    rates = {
+        layer: sum(
+            alignment_error_rate(attention.links(layer), frozenset(one.alignment))
+            for attention, one in zip(attentions, measured, strict=True)
+        )
+        / len(measured)
+        for layer in layers
+    }
+    layer = min(rates, key=rates.__getitem__)
+    shown = next(i for i, one in enumerate(measured) if 7 <= len(attentions[i].source_words) <= 11)
+    print(
+        f"Which source word each German word looked at (decoder layer {layer + 1}, mean of its heads;\n"
+        f"alignment error rate {rates[layer]:.2f} against the grammar's gold on {len(measured)} sentences):\n"
+    )
+    print(draw(attentions[shown], layer))
+
+
+def draw(attention: "WordAttention", layer: int) -> str:
+    """Rows are target words, columns source words, written downwards; the darker, the more attention."""
+    weights_JI = attention.weights_LHJI[layer].mean(0)
+    height = max(map(len, attention.source_words))
+    margin = max(map(len, attention.target_words))
+    head = [
+        " " * margin + " " + "".join(f" {word.rjust(height)[row]} " for word in attention.source_words)
+        for row in range(height)
+    ]
+    body = [
+        f"{word:>{margin}} " + "".join(SHADES[min(4, int(weight * 5))] * 3 for weight in row)
+        for word, row in zip(attention.target_words, weights_JI, strict=True)
+    ]
+    return "\n".join([*head, *body])

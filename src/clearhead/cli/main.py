@@ -1,0 +1,111 @@
+"""The `clearhead` command: its verbs, and what becomes of errors.
+
+Exit codes: 0 success, 1 a bug, 2 a mistake of the user (one line on stderr), 130 and 143 interrupted.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from clearhead.errors import ClearheadError
+
+# Verb -> one line of help. The verb's module is imported when the verb is called, so that help stays fast.
+VERBS = {
+    "train": "Train a translator on your own sentence pairs.",
+    "translate": "Translate lines from standard input.",
+    "evaluate": "Score a model on a test set: BLEU, chrF, exact match, perplexity.",
+    "info": "Show what is in a model folder.",
+    "data": "Make data: the built-in English-German grammar.",
+    "demo": "Train a translator on the built-in grammar and show what it can do.",
+}
+
+
+class _LazyVerbs(TyperGroup):
+    """Knows the verbs by name, and imports one when it is wanted."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in VERBS:
+            return None
+        return typer.main.get_command(importlib.import_module(f"clearhead.cli.{cmd_name}").app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+app = typer.Typer(cls=_LazyVerbs, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    ctx: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and exit.")
+) -> None:
+    """Train, run and open up Transformers on your own text, on the machine you have.
+
+    Example: clearhead train pairs.tsv --out runs/de --minutes 10
+    """
+    if version:
+        from importlib.metadata import version as installed_version
+
+        print(f"clearhead {installed_version('clearhead')}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+        raise typer.Exit
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """The command, with errors turned into one line and an exit code."""
+    sys.exit(main(sys.argv[1:] if arguments is None else arguments))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command and gives its exit code."""
+    try:
+        command = typer.main.get_command(app)
+        result = command.main(_spread_valid(arguments), prog_name="clearhead", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except ClearheadError as error:
+        return _fail(f"clearhead: {error}")
+    except typer.Abort:
+        return 128 + signal.SIGINT
+    except typer.TyperException as error:  # the command line itself is wrong
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "clearhead"
+        return _fail(f"{path}: {' '.join(str(error).split())} See {path} --help.")
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # whoever read our output has left; keep Python from complaining about it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _fail(line: str) -> int:
+    print(" ".join(line.split("\n")), file=sys.stderr)
+    return 2
+
+
+def _spread_valid(arguments: Sequence[str]) -> list[str]:
+    """`--valid a.en a.de` as `--valid a.en --valid a.de`: line files come in twos, tables alone."""
+    spread: list[str] = []
+    rest = list(arguments)
+    while rest:
+        spread.append(rest.pop(0))
+        if spread[-1] == "--valid" and rest:
+            first = rest.pop(0)
+            spread.append(first)
+            is_table = first.removesuffix(".gz").endswith((".tsv", ".jsonl", ".ndjson", ".json"))
+            if not is_table and rest and not rest[0].startswith("-"):
+                spread += ["--valid", rest.pop(0)]
+    return spread

@@ -1,0 +1,43 @@
+"""Options that several verbs share, so that they look and behave the same everywhere."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clearhead.errors import ConfigError
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Model folder, made by `clearhead train`.", show_default=False)
+]
+Pairs = Annotated[
+    list[Path],
+    typer.Argument(metavar="PAIRS...", help="One .tsv or .jsonl, or two line files; plain or .gz.", show_default=False),
+]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Set any field, such as model.dropout=0.3."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Threads = Annotated[int, typer.Option("--threads", min=0, help="Cores to use; 0: all.")]
+Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses kept; 1 is greedy. [default: the model's, 4]")]
+
+
+def use_threads(threads: int) -> None:
+    """Tells torch how many cores it may use."""
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def decoding_settings(assignments: list[str], beam: int | None) -> dict[str, Any]:
+    """The decoding section of `--set` and `--beam`; other sections cannot be changed after training."""
+    from clearhead.config import parse_assignments
+
+    settings = parse_assignments(assignments)
+    for section in settings:
+        if section != "decoding":
+            raise ConfigError(f"--set {section}.… cannot change a trained model; here only decoding.… can be set")
+    decoding = dict(settings.get("decoding", {}))
+    return decoding if beam is None else {**decoding, "beam": beam}

@@ -1,0 +1,111 @@
+"""How a training and other long work look: a live bar on a terminal, plain lines elsewhere. All on stderr."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from clearhead.tasks.task import Validation
+from clearhead.training.events import Progress as TrainingProgress
+from clearhead.training.events import Watcher
+
+PLAIN_EVERY = 10.0  # seconds between plain lines
+
+
+def progress_bar() -> Progress:
+    """A bar with the time left; silent where stderr is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"))
+    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
+
+
+def training_watcher() -> "LiveWatcher | PlainWatcher":
+    """What fits stderr."""
+    return LiveWatcher() if sys.stderr.isatty() else PlainWatcher()
+
+
+def describe(progress: TrainingProgress) -> str:
+    """The figures of a training in one line."""
+    best = f"best {progress.best.score_name} {progress.best.score:.2f}" if progress.best else "not validated yet"
+    return (
+        f"loss {progress.loss:.3f}  {best}  {progress.tokens_per_second:,.0f} tok/s  "
+        f"{clock(progress.seconds_left)} left"
+    )
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, or hours too."""
+    whole = int(seconds + 0.5)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def describe_validation(step: int, validation: Validation, is_best: bool) -> str:
+    """A validation in one line."""
+    star = " *" if is_best else ""
+    return (
+        f"step {step:,}: validation {validation.score_name} {validation.score:.2f}  "
+        f"perplexity {validation.perplexity:.2f}{star}"
+    )
+
+
+class PlainWatcher(Watcher):
+    """Plain lines, one every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def __enter__(self) -> "PlainWatcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.stderr.flush()
+
+    def message(self, text: str) -> None:
+        """One line."""
+        print(text, file=sys.stderr, flush=True)
+
+    def progress(self, progress: TrainingProgress) -> None:
+        """A line now and then."""
+        now = time.monotonic()
+        if now - self._last >= PLAIN_EVERY or progress.step == progress.steps:
+            self._last = now
+            self.message(f"step {progress.step:,}/{progress.steps:,}  {describe(progress)}")
+
+    def validation(self, step: int, validation: Validation, is_best: bool) -> None:
+        """A line."""
+        self.message(describe_validation(step, validation, is_best))
+
+
+class LiveWatcher(Watcher):
+    """A live bar with loss, best score, speed and time left; validations scroll by above it."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        columns = (BarColumn(24), TextColumn("{task.completed:,}/{task.total:,}"), TextColumn("{task.fields[figures]}"))
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "LiveWatcher":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def message(self, text: str) -> None:
+        """A line above the bar."""
+        self._console.print(text, markup=False)
+
+    def progress(self, progress: TrainingProgress) -> None:
+        """Moves the bar."""
+        if self._task is None:
+            self._task = self._bar.add_task("", total=progress.steps, figures="")
+        self._bar.update(self._task, completed=progress.step, figures=describe(progress))
+
+    def validation(self, step: int, validation: Validation, is_best: bool) -> None:
+        """A line above the bar, with what the model makes of one sentence."""
+        self.message(describe_validation(step, validation, is_best))
+        source, output, _ = validation.example
+        self._console.print(f"  {source}\n  → {output}", style="dim", markup=False, soft_wrap=True)

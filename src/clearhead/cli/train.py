@@ -1,0 +1,79 @@
+"""`clearhead train`: train a translator."""
+
+import signal
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clearhead.cli.options import Pairs, Settings, Threads
+from clearhead.errors import ConfigError
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def train(
+    pairs: Pairs,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model.", show_default=False)],
+    valid: Annotated[
+        list[Path] | None,
+        typer.Option("--valid", metavar="FILE [FILE]", help="Validation pairs. [default: held out from PAIRS]"),
+    ] = None,
+    preset: Annotated[str, typer.Option("--preset", help="tiny, small, paper-base, paper-big. [default: chosen]")] = "",
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Time to train.")] = None,
+    epochs: Annotated[float | None, typer.Option("--epochs", min=0.01, help="Passes over the data.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Number of updates.")] = None,
+    settings: Settings = [],  # noqa: B006
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, with time and memory.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    threads: Threads = 0,
+) -> int:
+    """Train a translator on your own sentence pairs.
+
+    What is not set is chosen from the amount of data and the time, and printed with the reason.
+
+    Example: clearhead train pairs.tsv --out runs/de --minutes 10
+    """
+    from clearhead.cli.terminal import training_watcher
+    from clearhead.training import run
+
+    given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
+    request = run.Request(pairs, out, valid or [], preset, given, overwrite, threads)
+    with training_watcher() as watcher:
+        if dry_run:
+            prepared = run.prepare(request, watcher)
+            run.announce(prepared, watcher)
+            watcher.message(run.describe(run.measure(prepared)))
+            return 0
+        result = run.train(request, watcher)
+    validation = result.validation
+    if result.outcome.signal:
+        print(f"interrupted; the best model so far is in {out}", file=sys.stderr)
+        return 128 + signal.Signals(result.outcome.signal)
+    print(f"{validation.score_name.upper()} {validation.score:.2f} {validation.signature} (validation, greedy)")
+    print(f"model {out}   next: clearhead translate {out}")
+    return 0
+
+
+def _settings(recipe: Path | None, assignments: list[str], length: dict[str, float | None]) -> dict[str, Any]:
+    """A recipe, then --set, then --minutes, --epochs or --steps, each on top of the one before."""
+    from clearhead.config import merge, parse_assignments
+
+    settings = merge(_read_recipe(recipe) if recipe else {}, parse_assignments(assignments))
+    given = {name: value for name, value in length.items() if value is not None}
+    if given:  # a length on the command line replaces the recipe's
+        settings = merge(settings, {"training": {"minutes": 0, "epochs": 0, "steps": 0, **given}})
+    return settings
+
+
+def _read_recipe(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the recipe {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the recipe {path} is no valid TOML: {error}") from error

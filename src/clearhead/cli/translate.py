@@ -1,0 +1,79 @@
+"""`clearhead translate`: lines in, lines out."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli.options import Beam, Folder, Json, Settings, Threads, decoding_settings, use_threads
+
+if TYPE_CHECKING:
+    from clearhead.api import Translation
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def translate(
+    folder: Folder,
+    beam: Beam = None,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")] = 1,
+    as_json: Json = False,
+    settings: Settings = [],  # noqa: B006
+    threads: Threads = 0,
+) -> None:
+    """Translate lines from standard input, in order; at a terminal, a prompt to type into.
+
+    With --n-best N each line gives N lines. With --json each line gives one object.
+
+    Example: clearhead translate runs/de < in.txt > out.txt
+    """
+    from clearhead.api import load
+    from clearhead.errors import DecodingError
+
+    use_threads(threads)
+    model = load(folder)
+    decoding = model.decoding(**decoding_settings(settings, beam))
+    if n_best > decoding.beam:
+        raise DecodingError(f"--n-best {n_best} needs a beam of at least {n_best}, not {decoding.beam}")
+    first = 1
+    for lines in _chunks():
+        for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first), strict=True):
+            _show(line, found, as_json)
+        sys.stdout.flush()
+        first += len(lines)
+
+
+def _show(line: str, found: "list[Translation]", as_json: bool) -> None:
+    if as_json:
+        best = found[0].to_json()
+        record = {"source": line, **best}
+        if len(found) > 1:
+            record["n_best"] = [one.to_json() for one in found]
+        print(json.dumps(record, ensure_ascii=False))
+    else:
+        for one in found:
+            print(one.text)
+
+
+def _chunks() -> Iterator[list[str]]:
+    """Lines of standard input, as many as are there at a time, so that large files stream and a pipe is answered."""
+    if sys.stdin.isatty():
+        yield from _typed()
+        return
+    from clearhead.cli.stream import chunks
+    from clearhead.data.corpus import read_lines
+
+    yield from chunks(read_lines(sys.stdin.buffer, "standard input"))
+
+
+def _typed() -> Iterator[list[str]]:
+    """One line at a time from a person."""
+    print("Type a sentence; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            yield [input("> ")]
+        except EOFError:
+            return

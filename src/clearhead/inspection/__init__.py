@@ -1,0 +1,1 @@
+"""What happened inside: attention of real translations, read off the running model."""

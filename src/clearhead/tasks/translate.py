@@ -1,0 +1,167 @@
+"""Translation: pairs of sentences in, cross-entropy of the target under teacher forcing, BLEU of greedy output.
+
+N sentences, S source length, T target length
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearhead.config import Config, DecodingConfig
+from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.corpus import Pair, Skips
+from clearhead.data.store import IdStore, PairStore
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.errors import DataError
+from clearhead.evaluation.metrics import bleu
+from clearhead.model.loss import Loss, cross_entropy
+from clearhead.model.transformer import Transformer
+from clearhead.tasks.task import Validation
+
+# While a model is still poor its greedy output runs to the limit: a tight one keeps validation short.
+VALIDATION_DECODING = DecodingConfig(beam=1, max_length="input+20")
+
+
+@dataclass(frozen=True)
+class TranslationBatch:
+    """Sources with their end; targets shifted right behind the start, and the same targets with their end."""
+
+    src_NS: Tensor
+    tgt_in_NT: Tensor
+    tgt_out_NT: Tensor
+
+
+def tokenise_pairs(
+    pairs: Sequence[Pair], tokenizer: Tokenizer, max_pieces: int, skips: Skips | None = None, path: Path = Path()
+) -> tuple[PairStore, list[Pair]]:
+    """The pairs as ids, and the pairs that were kept; longer ones than `max_pieces` are told to `skips`."""
+    sources = tokenizer.encode_batch([pair.source for pair in pairs])
+    targets = tokenizer.encode_batch([pair.target for pair in pairs])
+    kept = []
+    for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if max(len(source), len(target)) < max_pieces:
+            kept.append(index)
+        elif skips is not None:
+            skips.add(f"longer than {max_pieces} pieces", path, pairs[index].line)
+    store = PairStore(
+        IdStore.build(sources[i] for i in kept),
+        IdStore.build(targets[i] for i in kept),
+        np.array([pairs[i].line for i in kept], dtype=np.int64),
+    )
+    return store, [pairs[i] for i in kept]
+
+
+def collate(store: PairStore, indices: Indices, tokenizer: Tokenizer) -> TranslationBatch:
+    """The tensors of these pairs, padded behind."""
+    pad, start, end = tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id
+    sources = [store.source[i] for i in indices]
+    targets = [store.target[i] for i in indices]
+    src = np.full((len(indices), max(map(len, sources)) + 1), pad, dtype=np.int64)
+    tgt_in = np.full((len(indices), max(map(len, targets)) + 1), pad, dtype=np.int64)
+    tgt_out = tgt_in.copy()
+    tgt_in[:, 0] = start
+    for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        src[row, : len(source)], src[row, len(source)] = source, end
+        tgt_in[row, 1 : len(target) + 1] = target
+        tgt_out[row, : len(target)], tgt_out[row, len(target)] = target, end
+    return TranslationBatch(torch.from_numpy(src), torch.from_numpy(tgt_in), torch.from_numpy(tgt_out))
+
+
+class TranslationTask:
+    """The translation task over one training and one validation corpus."""
+
+    def __init__(
+        self, config: Config, tokenizer: Tokenizer, train: PairStore, valid: PairStore, valid_pairs: Sequence[Pair]
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.train = train
+        self.valid = valid
+        self.valid_pairs = valid_pairs[: config.training.validate_lines]
+        self._source_lengths = train.source.lengths + 1
+        self._target_lengths = train.target.lengths + 1
+        if not len(train) or not len(valid):
+            raise DataError("no pair is left to train or validate on; raise data.max_pieces or add data")
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The batches of one epoch."""
+        training = self.config.training
+        return plan_batches(self._source_lengths, self._target_lengths, training.batch_tokens, training.seed, epoch)
+
+    def batch(self, indices: Indices) -> TranslationBatch:
+        """The tensors of these pairs."""
+        return collate(self.train, indices, self.tokenizer)
+
+    def split(self, indices: Indices, parts: int) -> list[Indices]:
+        """Neighbours in length stay together, so each part has less padding than the whole."""
+        return [part for part in np.array_split(indices, parts) if len(part)]
+
+    def tokens(self, indices: Indices) -> int:
+        """Target tokens with the end of each sentence."""
+        return int(self._target_lengths[indices].sum())
+
+    def lines(self, indices: Indices) -> Sequence[int]:
+        """The lines of the training file that these pairs stand on."""
+        return [int(line) for line in self.train.lines[indices]]
+
+    def loss(self, model: Transformer, batch: TranslationBatch) -> Loss:
+        """Smoothed cross-entropy, summed over the target tokens."""
+        hidden_NTD = model(batch.src_NS, batch.tgt_in_NT)
+        smoothing = self.config.training.label_smoothing
+        return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out_NT, self.tokenizer.pad_id, smoothing)
+
+    def validate(self, model: Transformer) -> Validation:
+        """Perplexity over all validation pairs and BLEU of greedy translations of the first of them."""
+        loss = mean_nll(model, self.valid, self.tokenizer, self.config.training.batch_tokens)
+        engine = translation_engine(model)
+        requests = [
+            Request((*map(int, self.valid.source[i]), self.tokenizer.eos_id)) for i in range(len(self.valid_pairs))
+        ]
+        results = engine.run(requests, VALIDATION_DECODING)
+        texts = self.tokenizer.decode_batch([list(hypotheses[0].tokens) for hypotheses in results])
+        references = [reference_text(self.tokenizer, pair.target) for pair in self.valid_pairs]
+        score = bleu(texts, references, tokenize=scoring_tokenizer(self.config))
+        shown = len(texts) // 2
+        example = (self.valid_pairs[shown].source, texts[shown], self.valid_pairs[shown].target)
+        return Validation(loss, math.exp(min(loss, 50.0)), score.value, "bleu", score.signature, example)
+
+
+def translation_engine(model: Transformer) -> TorchEngine:
+    """What translates with this network, on as many cores as torch may use."""
+    config = model.config
+    return TorchEngine(
+        model, config.end_id, config.pad_id, config.vocab_size, config.max_positions, threads=torch.get_num_threads()
+    )
+
+
+def reference_text(tokenizer: Tokenizer, target: str) -> str:
+    """A reference as it is scored: text that came in joined pieces is put together."""
+    joiner = tokenizer.config.joiner
+    return target.replace(f"{joiner} ", "") if joiner else target
+
+
+def scoring_tokenizer(config: Config) -> str:
+    """How sacreBLEU splits words: text that came already split is not split again."""
+    return "none" if config.tokenizer.kind == "pretokenised" else "13a"
+
+
+@torch.inference_mode()
+def mean_nll(model: Transformer, store: PairStore, tokenizer: Tokenizer, batch_tokens: int) -> float:
+    """Mean negative log-likelihood of a target token (the end included), without smoothing."""
+    was_training = model.training
+    model.eval()
+    total, count = 0.0, 0
+    for indices in plan_batches(store.source.lengths + 1, store.target.lengths + 1, batch_tokens, seed=0, epoch=0):
+        batch = collate(store, indices, tokenizer)
+        loss = cross_entropy(
+            model(batch.src_NS, batch.tgt_in_NT), model.output.weight, batch.tgt_out_NT, tokenizer.pad_id, 0.0
+        )
+        total, count = total + float(loss.nll), count + loss.tokens
+    model.train(was_training)
+    return total / count

@@ -1,0 +1,70 @@
+"""What a user did not set, chosen from the amount of data and the time, each choice with its reason."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clearhead.config import merge
+
+# (up to so many pairs, value): small corpora overfit large vocabularies and models.
+VOCABULARIES = ((2_000, 1_000), (10_000, 3_000), (60_000, 6_000), (300_000, 10_000), (2_000_000, 16_000))
+LARGEST_VOCABULARY = 32_000
+DROPOUTS = ((60_000, 0.3), (200_000, 0.2))
+LARGEST_DROPOUT_FREE = 0.1
+SMALL_PAIRS = 100_000  # from here on the data feeds preset small ...
+BASE_PAIRS = 2_000_000  # ... and from here on the paper's base model
+SMALL_MINUTES = 60  # below this preset small sees the data too rarely on two cores
+BASE_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings, and why."""
+
+    preset: str
+    settings: dict[str, Any]
+    reasons: list[str]
+
+
+def choose(pairs: int, given: Mapping[str, Any], preset: str) -> Choice:
+    """Settings for a corpus of that many pairs; what is in `given` or in a named preset is left as it is."""
+    minutes = float(given.get("training", {}).get("minutes", 0))
+    reasons, settings = [], dict[str, Any]()
+
+    def set_unless_given(section: str, field: str, value: object, reason: str) -> None:
+        if field not in given.get(section, {}):
+            nonlocal settings
+            settings = merge(settings, {section: {field: value}})
+            reasons.append(f"{section}.{field}={value}: {reason}")
+
+    if not preset:
+        preset, reason = _size(pairs, minutes)
+        reasons.append(f"preset {preset}: {reason}")
+        rate = _by_size(DROPOUTS, pairs, LARGEST_DROPOUT_FREE)
+        set_unless_given("model", "dropout", rate, f"{pairs:,} pairs {'overfit soon' if rate > 0.1 else 'are many'}")
+    if not preset.startswith("paper") and given.get("tokenizer", {}).get("kind") != "pretokenised":
+        size = _by_size(VOCABULARIES, pairs, LARGEST_VOCABULARY)
+        set_unless_given("tokenizer", "vocab_size", size, f"fits {pairs:,} pairs")
+    if not preset.startswith("paper"):
+        batch = 2048 if pairs < 10_000 else 4096
+        set_unless_given("training", "batch_tokens", batch, "small corpora need more updates" if pairs < 10_000 else
+                         "the usual; enough for two cores")  # fmt: skip
+    if not any(given.get("training", {}).get(key) for key in ("steps", "epochs", "minutes")):
+        epochs = min(60, max(5, 1_000_000 // pairs))
+        set_unless_given("training", "epochs", epochs, "no time was given; --minutes sets it")
+        set_unless_given("training", "patience", 5, "stops when five validations in a row bring no gain")
+    return Choice(preset, settings, reasons)
+
+
+def _size(pairs: int, minutes: float) -> tuple[str, str]:
+    if pairs >= BASE_PAIRS and minutes >= BASE_MINUTES:
+        return "paper-base", f"{pairs:,} pairs and a day or more feed the paper's base model"
+    if pairs >= SMALL_PAIRS and (not minutes or minutes >= SMALL_MINUTES):
+        return "small", f"{pairs:,} pairs feed 3+3 layers of width 256"
+    if pairs >= SMALL_PAIRS:
+        return "tiny", f"{minutes:g} minutes are too short for a larger one to see {pairs:,} pairs often enough"
+    return "tiny", f"{pairs:,} pairs would be learned by heart by a larger one"
+
+
+def _by_size(table: tuple[tuple[int, Any], ...], pairs: int, otherwise: Any) -> Any:
+    return next((value for limit, value in table if pairs < limit), otherwise)

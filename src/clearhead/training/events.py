@@ -1,0 +1,47 @@
+"""What a training tells whoever watches it: the terminal, a log, a test."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from clearhead.tasks.task import Validation
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands after an update."""
+
+    step: int
+    steps: int
+    epoch: int
+    loss: float  # smoothed loss a token, mean since the last report
+    rate: float
+    tokens_per_second: float
+    seconds: float
+    seconds_left: float
+    best: Validation | None
+
+
+class Watcher(Protocol):
+    """Told what happens; decides how it looks."""
+
+    def message(self, text: str) -> None:
+        """Something worth a line."""
+
+    def progress(self, progress: Progress) -> None:
+        """An update was made."""
+
+    def validation(self, step: int, validation: Validation, is_best: bool) -> None:
+        """The model was validated."""
+
+
+class Silent:
+    """Watches without a word."""
+
+    def message(self, text: str) -> None:
+        """Nothing."""
+
+    def progress(self, progress: Progress) -> None:
+        """Nothing."""
+
+    def validation(self, step: int, validation: Validation, is_best: bool) -> None:
+        """Nothing."""

@@ -1,0 +1,66 @@
+"""Gradients of one batch computed on every core, by replicas of the model that share its weights.
+
+Each replica is a second set of modules over the same weight storage, with gradients of its own. A batch is cut
+into one part a replica; each part runs forward and backward in a thread of its own on one core, and the gradients
+are summed. The sum is that of the whole batch. Measured with preset tiny on two cores: 1.3 times the tokens a
+second of two threads inside each operation, for small operations do not divide well.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+# Below this many tokens a replica the overhead of a step outweighs its work.
+MIN_TOKENS = 1024
+
+
+def replica_count(threads: int, batch_tokens: int) -> int:
+    """How many replicas serve best."""
+    return max(1, min(threads, batch_tokens // MIN_TOKENS))
+
+
+class Replicas(Generic[Part, Result]):
+    """Models that share their weights, each with a thread of its own; a context manager that ends the threads."""
+
+    def __init__(self, model: nn.Module, count: int, threads: int) -> None:
+        self.models = [model, *(_sharing_copy(model) for _ in range(count - 1))]
+        each = max(1, threads // count)
+        self._pool = ThreadPoolExecutor(count, initializer=lambda: torch.set_num_threads(each))
+
+    def __enter__(self) -> "Replicas[Part, Result]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def run(self, compute: Callable[[int, nn.Module, Part], Result], parts: Sequence[Part]) -> list[Result]:
+        """`compute(i, replica i, part i)` for all parts side by side; it may call backward."""
+        assert len(parts) <= len(self.models)
+        numbers = range(len(parts))
+        return list(self._pool.map(compute, numbers, self.models[: len(parts)], parts))
+
+    def gather_gradients(self) -> list[Tensor]:
+        """The replicas' gradients summed into the first model's, and taken from the others."""
+        first, *others = (list(model.parameters()) for model in self.models)
+        for other in others:
+            for parameter, copied in zip(first, other, strict=True):
+                if copied.grad is None:
+                    continue
+                parameter.grad = copied.grad if parameter.grad is None else parameter.grad.add_(copied.grad)
+                copied.grad = None
+        return [parameter.grad for parameter in first if parameter.grad is not None]
+
+
+def _sharing_copy(model: nn.Module) -> nn.Module:
+    """The same modules over the same weights."""
+    replica = copy.deepcopy(model)
+    for parameter, copied in zip(model.parameters(), replica.parameters(), strict=True):
+        copied.data = parameter.data
+    return replica

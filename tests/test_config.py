@@ -1,0 +1,62 @@
+"""Settings: presets, overrides, and mistakes that come back as one sentence."""
+
+import re
+
+import pytest
+
+from clearhead import config as configs
+from clearhead.config import DecodingConfig, build, parse_assignments
+from clearhead.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["model.num_heads=6", "model.model_dim=512"], "num_heads=6 does not divide model.model_dim=512; try 4 or 8."),
+        (["training.warm_up=3"], "unknown key training.warm_up; did you mean training.warmup?"),
+        (["modell.dropout=3"], "unknown key modell; did you mean model?"),
+        (["model.dropout=1.5"], "model.dropout=1.5: input should be less than 1."),
+        (["model.dropout=much"], "model.dropout=much: input should be a valid number"),
+        (["decoding.max_length=long"], "expected a number of pieces or input+N"),
+        (["decoding.beam=0"], "decoding.beam=0: input should be greater than or equal to 1."),
+        (["dropout=0.1"], "expected section.field=value, such as model.dropout=0.3"),
+        (["model.dropout"], "expected section.field=value"),
+        (["tokenizer.joiner=@@"], "joiner='@@' has no meaning for kind=bpe"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_sentence(assignments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        build(parse_assignments(assignments))
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_preset_is_named() -> None:
+    with pytest.raises(ConfigError, match="unknown preset 'tinny'; did you mean tiny"):
+        build(preset="tinny")
+
+
+def test_later_layers_lie_on_top() -> None:
+    config = build({"model": {"dropout": 0.2, "num_heads": 8}}, {"model": {"dropout": 0.25}}, preset="tiny")
+    assert (config.model.dropout, config.model.num_heads, config.model.model_dim) == (0.25, 8, 128)
+    assert config.preset == "tiny"
+
+
+def test_config_survives_json() -> None:
+    config = build({"tokenizer": {"kind": "char"}}, preset="paper-big")
+    assert configs.parse(config.model_dump(mode="json")) == config
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        build().model.dropout = 0.5  # type: ignore[misc]
+
+
+def test_every_field_says_what_it_is() -> None:
+    for section in ("model", "tokenizer", "data", "training", "decoding"):
+        for name, field in type(getattr(build(), section)).model_fields.items():
+            assert field.description, f"{section}.{name}"
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("input+50", 57), ("input+0", 7), ("30", 30)])
+def test_longest_output(limit: str, expected: int) -> None:
+    assert DecodingConfig(max_length=limit).longest(7) == expected

@@ -1,0 +1,67 @@
+"""Promises about the tree: what imports what, what is public, how fast the package imports."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import clearhead
+
+SOURCE = Path(clearhead.__file__).parent
+# The stages in the order in which data flows; a file imports from its own stage and from those before it.
+STAGES = [
+    "errors", "config", "files", "data", "model", "bundle", "interop", "decoding", "evaluation", "tasks", "training",
+    "inspection", "api", "serving", "study", "cli",
+]  # fmt: skip
+
+
+def stage(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The stages that a file imports from."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.split(".")[1] for name in found if name.startswith("clearhead.")}
+
+
+def test_files_import_only_from_stages_before_them() -> None:
+    for path in SOURCE.rglob("*.py"):
+        own = stage(path)
+        if own in {"__init__", "__main__"}:
+            continue
+        assert own in STAGES, f"{path} belongs to no stage"
+        late = {name for name in imports(path) if STAGES.index(name) > STAGES.index(own)}
+        assert not late, f"{path} imports from {late}, which come after {own}"
+
+
+def test_no_drawer_for_everything() -> None:
+    names = {part for path in SOURCE.rglob("*.py") for part in path.relative_to(SOURCE).with_suffix("").parts}
+    assert not names & {"utils", "helpers", "common", "misc"}
+
+
+def test_public_names_are_there() -> None:
+    assert sorted(clearhead.__all__) == dir(clearhead)
+    for name in clearhead.__all__:
+        assert getattr(clearhead, name) is not None
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = "import sys, clearhead, clearhead.cli.main; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_nothing_unpickles() -> None:
+    for path in SOURCE.rglob("*.py"):
+        names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        modules = {alias.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import)
+                   for alias in node.names}  # fmt: skip
+        assert not modules & {"pickle", "dill", "joblib", "marshal", "shelve"}, path
+        if "load" in names:
+            assert "torch.load" not in path.read_text(), path

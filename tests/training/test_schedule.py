@@ -1,0 +1,47 @@
+"""The learning rate: the paper's values, warmup, cooldown."""
+
+import pytest
+
+from clearhead.config import TrainingConfig, build
+from clearhead.training.choose import choose
+from clearhead.training.schedule import Schedule
+
+
+@pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 50_000, 100_000])
+def test_the_papers_rate(step: int) -> None:
+    schedule = Schedule.fit(build(preset="paper-base").training, 512, 100_000)
+    assert schedule.rate(step) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
+
+
+@pytest.mark.parametrize("steps", [1, 3, 40, 1000, 100_000])
+def test_warmup_is_at_most_a_quarter(steps: int) -> None:
+    schedule = Schedule.fit(TrainingConfig(warmup=4000, learning_rate=0.1), 128, steps)
+    assert schedule.warmup <= max(1, steps / 4)
+    assert max(schedule.rate(step) for step in range(1, steps + 1)) == pytest.approx(0.1)
+
+
+def test_cooldown_falls_to_almost_nothing_at_the_end() -> None:
+    schedule = Schedule.fit(TrainingConfig(warmup=10, learning_rate=1.0, cooldown=0.5), 128, 100)
+    plain = Schedule.fit(TrainingConfig(warmup=10, learning_rate=1.0), 128, 100)
+    assert schedule.rate(50) == plain.rate(50)
+    assert schedule.rate(100) == pytest.approx(plain.rate(100) / 50)
+    rates = [schedule.rate(step) for step in range(50, 101)]
+    assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "minutes", "preset"),
+    [(500, 5, "tiny"), (30_000, 600, "tiny"), (200_000, 10, "tiny"), (200_000, 120, "small"),
+     (5_000_000, 3000, "paper-base")],
+)  # fmt: skip
+def test_size_follows_data_and_time(pairs: int, minutes: float, preset: str) -> None:
+    choice = choose(pairs, {"training": {"minutes": minutes}}, "")
+    assert choice.preset == preset
+    assert any(reason.startswith(f"preset {preset}: ") for reason in choice.reasons)
+
+
+def test_what_the_user_set_is_not_chosen() -> None:
+    given = {"model": {"dropout": 0.5}, "tokenizer": {"vocab_size": 77}, "training": {"batch_tokens": 9, "epochs": 1}}
+    choice = choose(1000, given, "small")
+    assert choice.preset == "small"
+    assert choice.settings == {}

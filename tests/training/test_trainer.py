@@ -1,0 +1,173 @@
+"""The loop: gradients over replicas, refused updates, early stopping, signals."""
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import TrainingConfig
+from clearhead.data.batching import Indices
+from clearhead.errors import TrainingError
+from clearhead.model.loss import Loss
+from clearhead.model.weights import Weights, snapshot
+from clearhead.tasks.task import Validation
+from clearhead.training.events import Silent
+from clearhead.training.replicas import Replicas, replica_count
+from clearhead.training.schedule import Schedule
+from clearhead.training.trainer import Trainer
+
+
+class Regression:
+    """A toy task: learn y = 3x. Example 5 is poisoned on demand, and a signal is raised on demand."""
+
+    def __init__(self, poison: float = 0.0, signal_at: int = 0, scores: Sequence[float] = ()) -> None:
+        self.x = torch.linspace(-1, 1, 12)
+        self.y = 3 * self.x
+        if poison:
+            self.y[5] = poison
+        self.signal_at, self.scores, self.calls, self.validations = signal_at, list(scores), 0, 0
+
+    def plan(self, epoch: int) -> list[Indices]:
+        return np.array_split(np.random.default_rng(epoch).permutation(12), 3)
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        return self.x[indices], self.y[indices]
+
+    def split(self, indices: Indices, parts: int) -> list[Indices]:
+        return [part for part in np.array_split(indices, parts) if len(part)]
+
+    def tokens(self, indices: Indices) -> int:
+        return len(indices)
+
+    def lines(self, indices: Indices) -> list[int]:
+        return [int(i) + 1 for i in indices]
+
+    def loss(self, model: Any, batch: tuple[Tensor, Tensor]) -> Loss:
+        self.calls += 1
+        if self.calls == self.signal_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        x, y = batch
+        loss = (model(x[:, None])[:, 0] - y).square().sum()
+        return Loss(loss, loss.detach(), len(x))
+
+    @torch.inference_mode()
+    def validate(self, model: Any) -> Validation:
+        self.validations += 1
+        score = self.scores.pop(0) if self.scores else -float((model(self.x[:, None])[:, 0] - self.y).square().mean())
+        return Validation(1.0, 2.0, score, "fit", "exact", ("", "", ""))
+
+
+class Memory:
+    """Keeps what the trainer hands out."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.steps: list[int] = []
+        self.best_step = 0
+
+    def record(self, entry: dict[str, Any]) -> None:
+        self.records.append(entry)
+
+    def checkpoint(self, step: int, weights: Weights) -> None:
+        self.steps.append(step)
+
+    def best(self, step: int, weights: Weights, validation: Validation) -> None:
+        self.best_step = step
+
+
+def trainer(task: Regression, steps: int = 60, threads: int = 1, **settings: Any) -> tuple[Trainer, Memory]:
+    torch.manual_seed(3)
+    config = TrainingConfig(**{"learning_rate": 0.1, "warmup": 5, "batch_tokens": 4096, **settings})
+    memory = Memory()
+    schedule = Schedule.fit(config, 1, steps)
+    return Trainer(task, nn.Linear(1, 1), config, schedule, Silent(), memory, threads), memory
+
+
+def test_it_learns_and_keeps_the_best() -> None:
+    made, memory = trainer(Regression(), steps=200)
+    outcome = made.run()
+    assert outcome.reason == "finished" and outcome.step == 200
+    assert made.model.weight.item() == pytest.approx(3, abs=0.05)  # type: ignore[union-attr,operator]
+    assert memory.best_step > 0 and memory.steps[-1] == 200
+
+
+def test_replicas_give_the_gradient_of_the_whole_batch() -> None:
+    """Two and three replicas, an odd batch, and an accumulated one, against one plain backward."""
+    for threads in (1, 2, 3):
+        made, _ = trainer(Regression(), threads=threads)
+        expected = nn.Linear(1, 1)
+        expected.load_state_dict(made.model.state_dict())
+        indices = np.arange(7)
+        x, y = made.task.batch(indices)
+        (expected(x[:, None])[:, 0] - y).square().mean().backward()
+        with Replicas[Any, Loss](made.model, replica_count(threads, 4096), threads) as replicas:
+            assert len(replicas.models) == threads
+            loss = made.gradients(replicas, indices, 7)
+            (weight, bias) = replicas.gather_gradients()
+        torch.testing.assert_close(weight, expected.weight.grad)
+        torch.testing.assert_close(bias, expected.bias.grad)
+        assert loss == pytest.approx(float((expected(x[:, None])[:, 0] - y).square().mean()))
+
+
+def test_accumulated_batches_equal_one_large_batch() -> None:
+    class Whole(Regression):
+        def plan(self, epoch: int) -> list[Indices]:
+            return [np.concatenate(super().plan(epoch))]
+
+    several, _ = trainer(Regression(), steps=20, accumulate=3)
+    whole, _ = trainer(Whole(), steps=20)
+    several.run()
+    whole.run()
+    torch.testing.assert_close(snapshot(several.model), snapshot(whole.model), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30], ids=["nan", "infinite", "gradient overflows"])
+def test_bad_loss_never_touches_the_weights(poison: float) -> None:
+    made, memory = trainer(Regression(poison), steps=30)
+    outcome = made.run()
+    assert all(bool(tensor.isfinite().all()) for tensor in snapshot(made.model).values())
+    assert outcome.bad_steps == 10  # example 5 is in one of the three batches of each epoch
+    bad = [entry["bad_step"] for entry in memory.records if "bad_step" in entry]
+    assert all(6 in entry["lines"] for entry in bad)
+
+
+def test_too_many_bad_updates_end_the_run() -> None:
+    class Hopeless(Regression):
+        def plan(self, epoch: int) -> list[Indices]:
+            return [np.array([5])]
+
+    made, _ = trainer(Hopeless(float("nan")), max_bad_steps=4)
+    before = snapshot(made.model)
+    with pytest.raises(TrainingError, match="4 updates in a row"):
+        made.run()
+    torch.testing.assert_close(snapshot(made.model), before, atol=0, rtol=0)
+
+
+def test_early_stopping_counts_validations_without_gain() -> None:
+    task = Regression(scores=[1, 3, 2, 3, 2.5, 9])
+    made, memory = trainer(task, steps=100, validate_every=10, patience=3)
+    outcome = made.run()
+    assert outcome.reason == "stopped early" and outcome.step == 50
+    assert memory.best_step == 20
+
+
+def test_a_signal_ends_after_the_update_and_leaves_a_best_model() -> None:
+    made, memory = trainer(Regression(signal_at=7), steps=1000)
+    before = signal.getsignal(signal.SIGTERM)
+    outcome = made.run()
+    assert (outcome.reason, outcome.signal, outcome.step) == ("interrupted", signal.SIGTERM, 7)
+    assert memory.best_step == 7
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_same_seed_same_weights() -> None:
+    first, _ = trainer(Regression(), threads=2)
+    second, _ = trainer(Regression(), threads=2)
+    first.run()
+    second.run()
+    torch.testing.assert_close(snapshot(first.model), snapshot(second.model), atol=0, rtol=0)

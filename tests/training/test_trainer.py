@@ -111,7 +111,7 @@ def test_replicas_give_the_gradient_of_the_whole_batch() -> None:
             (weight, bias) = replicas.gather_gradients()
         torch.testing.assert_close(weight, expected.weight.grad)
         torch.testing.assert_close(bias, expected.bias.grad)
-        assert loss == pytest.approx(float((expected(x[:, None])[:, 0] - y).square().mean()))
+        assert loss == pytest.approx((expected(x[:, None])[:, 0] - y).square().mean().item())
 
 
 def test_accumulated_batches_equal_one_large_batch() -> None:

@@ -244,6 +244,7 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
         "planned_steps": outcome.steps,
         "epochs": outcome.epochs,
         "minutes": round(outcome.seconds / 60, 2),
+        "cpu_minutes": round(outcome.cpu_seconds / 60, 2),
         "target_tokens": outcome.tokens,
         "bad_steps": outcome.bad_steps,
     }

@@ -52,6 +52,7 @@ class Outcome:
     steps: int
     epochs: float
     seconds: float
+    cpu_seconds: float  # of all cores together: what was really spent where others used the machine too
     tokens: int
     bad_steps: int
     signal: int  # the signal that interrupted it, or 0
@@ -102,7 +103,7 @@ class Trainer:
 
     def run(self) -> Outcome:
         """Train until the steps are done, nothing improves any more, or a signal comes."""
-        began = time.monotonic()
+        began, cpu_began = time.monotonic(), time.process_time()
         reason: Literal["finished", "stopped early", "interrupted"] = "finished"
         counts = self._counts
         epoch = 0
@@ -125,9 +126,16 @@ class Trainer:
         if reason == "interrupted" and counts.best is None:
             self._validate()
         return Outcome(
-            reason, counts.step, self.schedule.steps, epoch, time.monotonic() - began, counts.tokens,
-            counts.bad_steps, self._stop_signal,
-        )  # fmt: skip
+            reason=reason,
+            step=counts.step,
+            steps=self.schedule.steps,
+            epochs=epoch,
+            seconds=time.monotonic() - began,
+            cpu_seconds=time.process_time() - cpu_began,
+            tokens=counts.tokens,
+            bad_steps=counts.bad_steps,
+            signal=self._stop_signal,
+        )
 
     def _updates(self) -> Iterator[tuple[int, list[Indices]]]:
         """The batches of each update, epoch after epoch."""

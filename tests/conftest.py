@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.whole import Trained, train_small
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -13,3 +15,10 @@ def one_thread() -> Iterator[None]:
     torch.manual_seed(7)
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A model trained once for all tests; no test may write into its folder."""
+    torch.set_num_threads(1)
+    return train_small(tmp_path_factory.mktemp("trained"))

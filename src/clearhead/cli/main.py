@@ -82,7 +82,8 @@ def main(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:  # the command line itself is wrong
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "clearhead"
-        return _fail(f"{path}: {' '.join(str(error).split())} See {path} --help.")
+        message = getattr(error, "format_message", error.__str__)()
+        return _fail(f"{path}: {' '.join(message.split())} See {path} --help.")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:

@@ -40,14 +40,16 @@ class _ChunkedCrossEntropy(Function):
         mean_row_D = weight_VD.mean(0)
         nll_N = hidden_ND.new_empty(num_tokens)
         log_z_N = hidden_ND.new_empty(num_tokens)
-        size = max(1, CHUNK_NUMBERS // vocab)
+        size = max(1, min(num_tokens, CHUNK_NUMBERS // vocab))
+        logits_space, p_space = hidden_ND.new_empty(2, size, vocab)  # used again by every chunk: fresh memory is slow
         for start in range(0, num_tokens, size):
             part = slice(start, start + size)
             h_CD, target_C1 = hidden_ND[part], target_N[part, None]
-            logits_CV = h_CD @ weight_VD.t()
+            logits_CV, p_CV = logits_space[: len(h_CD)], p_space[: len(h_CD)]
+            torch.mm(h_CD, weight_VD.t(), out=logits_CV)
+            torch.softmax(logits_CV, 1, out=p_CV)
             picked_C1 = logits_CV.gather(1, target_C1)
             top_C1, where_C1 = logits_CV.max(1, keepdim=True)
-            p_CV = torch.softmax(logits_CV, 1, out=logits_CV) if not needs_grad else logits_CV.softmax(1)
             log_z_C1 = top_C1 - p_CV.gather(1, where_C1).log()
             nll_N[part], log_z_N[part] = (log_z_C1 - picked_C1)[:, 0], log_z_C1[:, 0]
             if grad_hidden_ND is not None and grad_weight_VD is not None:

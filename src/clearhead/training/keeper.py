@@ -21,8 +21,8 @@ METRICS = "metrics.jsonl"
 CHECKPOINTS = "training"
 
 
-def claim(folder: Path, overwrite: bool) -> None:
-    """Makes the folder ready for a run, or says why it cannot be."""
+def check(folder: Path, overwrite: bool) -> None:
+    """Says why a folder cannot take a new run, before any work is done."""
     if folder.exists() and not folder.is_dir():
         raise BundleError(f"{folder} is a file; --out expects a folder")
     if folder.exists() and any(folder.iterdir()):
@@ -30,6 +30,10 @@ def claim(folder: Path, overwrite: bool) -> None:
             raise BundleError(f"{folder} {_found(folder)}; choose another --out, or add --overwrite to replace it")
         if not (bundle.exists(folder) or (folder / METRICS).exists()):
             raise BundleError(f"{folder} is not empty and holds no run of clearhead; choose another --out")
+
+
+def claim(folder: Path) -> None:
+    """Makes the folder ready: no metrics and checkpoints of an earlier run; its model stays until a better one comes."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / METRICS).write_bytes(b"")

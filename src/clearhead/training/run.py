@@ -83,8 +83,9 @@ class TrainingResult:
 
 def train(request: Request, watcher: Watcher) -> TrainingResult:
     """A whole training."""
+    keeper.check(request.out, request.overwrite)
     prepared = prepare(request, watcher)
-    keeper.claim(request.out, request.overwrite)
+    keeper.claim(request.out)
     estimate = measure(prepared)
     config = configs.override(prepared.config, {"training": {"steps": estimate.steps}})
     announce(prepared, watcher)

@@ -1,0 +1,55 @@
+"""The built-in English-German corpus: sentences made by a grammar, each with its one translation.
+
+Every example carries its gold word alignment and, where it has the pronoun "it", the noun that it stands for. The
+English that is accepted, the conventions of the German and the word list are in `docs/grammar.md`.
+"""
+
+from collections.abc import Iterator
+
+from clearhead.data.grammar.counting import pair_count
+from clearhead.data.grammar.lexicon import stems
+from clearhead.data.grammar.mix import LONGEST, SHORTEST, Mixer
+from clearhead.data.grammar.parse import translate
+from clearhead.data.grammar.realise import Realised
+from clearhead.data.grammar.records import Example, Pronoun, split_words
+from clearhead.data.grammar.splits import SPLITS, split_of, stable_hash
+from clearhead.errors import DataError
+
+__all__ = ["SPLITS", "Example", "Pronoun", "generate", "pair_count", "split_words", "stem_count", "translate"]
+
+
+def generate(
+    pairs: int, seed: int = 0, split: str = "train", distance: tuple[int, int] | None = None
+) -> Iterator[Example]:
+    """Yield this many different examples of a split, lazily; the same arguments yield the same ones.
+
+    With a distance range (2 to 60) only examples with "it" come, that many words after the noun it stands for.
+    """
+    if split not in SPLITS:
+        raise DataError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}.")
+    if pairs < 0:
+        raise DataError(f"the number of pairs must be 0 or more, not {pairs}.")
+    if distance is None and split == "test_pronoun":
+        distance = (SHORTEST, LONGEST)
+    if distance is not None and not SHORTEST <= distance[0] <= distance[1] <= LONGEST:
+        raise DataError(f"a distance range lies within {SHORTEST} and {LONGEST}, low end first; got {distance}.")
+    return _generate(pairs, seed, split, distance)
+
+
+def _generate(pairs: int, seed: int, split: str, distance: tuple[int, int] | None) -> Iterator[Example]:
+    mixer = Mixer(f"{split} {seed}", is_unseen=split == "test_unseen")
+    seen: set[int] = set()
+    while len(seen) < pairs:
+        trees = mixer.sentences() if distance is None else mixer.at_distance(mixer.between(*distance))
+        for tree in trees:
+            realised = Realised(tree)
+            digest = stable_hash(realised.source)
+            if digest not in seen and split_of(realised, digest) == split:
+                seen.add(digest)
+                yield realised.example()
+                break
+
+
+def stem_count() -> int:
+    """How many different English stems the grammar knows."""
+    return len(stems())

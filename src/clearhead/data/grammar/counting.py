@@ -1,0 +1,26 @@
+"""How much the grammar can say: a lower bound, counted over one family of sentences."""
+
+from clearhead.data.grammar import english
+from clearhead.data.grammar.chances import ADJECTIVES_BY_KIND, SINGULAR
+from clearhead.data.grammar.lexicon import NOUNS, VERBS_BY_FRAME, Kinds
+
+TENSES = ("present", "past", "perfect", "future")
+
+
+def _phrases(kinds: Kinds) -> int:
+    """Singular noun phrases with at most one adjective: determiner, adjective or none, noun."""
+    determiners = len(set(SINGULAR))
+    nouns = (noun for noun in NOUNS if noun.kind in kinds and not noun.mass)
+    return sum(determiners * (1 + len(ADJECTIVES_BY_KIND[noun.kind])) for noun in nouns)
+
+
+def pair_count() -> int:
+    """A lower bound of the number of pairs: subject, verb with one object, and nothing else.
+
+    Each choice shows in the English sentence, so no two of the counted sentences are the same.
+    """
+    total = 0
+    for verb in VERBS_BY_FRAME["accusative"]:
+        tenses = sum(english.allows(verb, tense, is_negated=False) for tense in TENSES)
+        total += _phrases(verb.subjects) * _phrases(verb.objects) * tenses
+    return total

@@ -1,0 +1,234 @@
+"""Every word of the grammar as typed entries, built once from the tables; knows words, nothing of sentences."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from clearhead.data.grammar import words
+from clearhead.data.grammar.nouns import NAMES, NOUN_TABLES
+from clearhead.data.grammar.verbs import GROUPS, VERB_TABLES
+
+Kinds = frozenset[str]
+
+
+class Noun(NamedTuple):
+    """A noun; `weak` marks masculines of the weak declension, `mass` nouns without a plural."""
+
+    english: str
+    plural: str
+    german: str
+    gender: str
+    german_plural: str
+    genitive: str
+    weak: bool
+    mass: bool
+    kind: str
+
+
+class Verb(NamedTuple):
+    """A verb with its frame, the fitting kinds of subject and object, and what may follow (`extras`)."""
+
+    english: str
+    past: str
+    participle: str
+    particle: str
+    preposition: str
+    infinitive: str
+    prefix: str
+    third: str
+    german_participle: str
+    uses_sein: bool
+    frame: str
+    subjects: Kinds
+    objects: Kinds
+    extras: str
+    stem: str
+
+
+class Adjective(NamedTuple):
+    """An adjective, the stem that takes endings, and the kinds of noun it fits."""
+
+    english: str
+    german: str
+    inflected: str
+    kinds: Kinds
+    rank: int
+
+
+class Adverb(NamedTuple):
+    """A fixed adverbial of one or more words; `tenses` holds r (present), p (past), f (future)."""
+
+    english: tuple[str, ...]
+    german: tuple[str, ...]
+    tenses: str
+    role: str
+    stem: str
+
+
+class Preposition(NamedTuple):
+    """A preposition; `use` is place (both), location, direction, companion or purpose; `fits` kinds and nouns."""
+
+    english: tuple[str, ...]
+    german: str
+    case: str
+    use: str
+    fits: Kinds
+    stem: str
+
+
+class Determiner(NamedTuple):
+    """A determiner; the empty one (`english` = "") stands before bare plurals and mass nouns."""
+
+    english: str
+    plural: str
+    german: str
+    declension: str
+    numbers: str
+
+
+class Personal(NamedTuple):
+    """A personal pronoun; `person` is 1s, 3s or p."""
+
+    english: str
+    english_object: str
+    nominative: str
+    accusative: str
+    dative: str
+    person: str
+
+
+class Modal(NamedTuple):
+    """A modal verb; multi-word English forms are tuples; an empty past means that there is none."""
+
+    english: tuple[str, ...]
+    third: tuple[str, ...]
+    past: tuple[str, ...]
+    infinitive: str
+    present: str
+    german_past: str
+
+
+def _rows(table: str, divider: str = "\n") -> Iterator[str]:
+    return (row.strip() for row in table.split(divider) if row.strip())
+
+
+def _kinds(text: str) -> Kinds:
+    """Kind names with the groups written out; `-` is no kind."""
+    found: set[str] = set()
+    for word in text.replace("-", " ").split():
+        found.update(GROUPS.get(word, word).split())
+    return frozenset(found)
+
+
+def add_s(word: str) -> str:
+    """The regular English -s form: plural of a noun, third person of a verb."""
+    if word.endswith(("s", "x", "z", "ch", "sh", "o")):
+        return word + "es"
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+def _noun(row: str, kind: str) -> Noun:
+    english, plural, german, gender, german_plural, genitive = row.split()
+    weak = german_plural.endswith("*")
+    german_plural = german_plural.rstrip("*")
+    if genitive == "-":
+        genitive = german_plural if weak else german
+    mass = plural == "!"
+    english_plural = "" if mass else add_s(english) if plural == "-" else plural
+    return Noun(english, english_plural, german, gender, "" if mass else german_plural, genitive, weak, mass, kind)
+
+
+def _verb(row: str, frame: str) -> Verb:
+    english, german, subjects, objects, extras = (part.strip() for part in row.split(";"))
+    base, past, participle, *more = english.split()
+    particle = more[0][1:] if more and more[0][0] == "+" else ""
+    preposition = more[0][1:] if more and more[0][0] == ">" else ""
+    infinitive, third, german_participle = german.split()
+    prefix, _, rest = infinitive.rpartition("|")
+    return Verb(
+        english=base,
+        past=past,
+        participle=participle,
+        particle=particle,
+        preposition=preposition,
+        infinitive=rest,
+        prefix=prefix,
+        third=third,
+        german_participle=german_participle.rstrip("*"),
+        uses_sein=german_participle.endswith("*"),
+        frame=frame,
+        subjects=_kinds(subjects),
+        objects=_kinds(objects),
+        extras=extras,
+        stem=" ".join([base, *(word[1:] for word in more)]),
+    )
+
+
+def _adjective(row: str, rank: int) -> Adjective:
+    words_, kinds = row.split(";")
+    english, german = words_.split()
+    plain, _, inflected = german.partition("/")
+    return Adjective(english, plain, inflected or plain.removesuffix("e"), _kinds(kinds), rank)
+
+
+def _adverb(english: str, german: str, role: str, tenses: str = "rpf") -> Adverb:
+    return Adverb(tuple(english.split()), tuple(german.split()), tenses.strip(), role, english.strip())
+
+
+def _pairs(table: str, role: str) -> tuple[Adverb, ...]:
+    found = (row.split() for row in _rows(table, ";"))
+    return tuple(_adverb(english, german, role) for english, german in found)
+
+
+def _parts(table: str, divider: str = "\n") -> Iterator[list[str]]:
+    return (row.split(";") for row in _rows(table, divider))
+
+
+def _preposition(row: str) -> Preposition:
+    english, german, case, use, fits = (part.strip() for part in row.split(";"))
+    return Preposition(tuple(english.split()), german, case, use, frozenset(fits.split()), english)
+
+
+def _modal(row: str) -> Modal:
+    english, third, past, infinitive, present, german_past = row.split()
+
+    def forms(part: str) -> tuple[str, ...]:
+        return () if part == "-" else tuple(part.split("_"))
+
+    return Modal(forms(english), forms(third), forms(past), infinitive, present, german_past.strip("-"))
+
+
+NOUNS = tuple(_noun(row, kind) for kind, table in NOUN_TABLES.items() for row in _rows(table))
+VERBS = tuple(_verb(row, frame) for frame, table in VERB_TABLES.items() for row in _rows(table))
+ADJECTIVES = tuple(_adjective(row, rank) for rank, row in enumerate(_rows(words.ADJECTIVE_TABLE)))
+TIMES = tuple(_adverb(part[0], part[1], "time", part[2]) for part in _parts(words.TIME_TABLE))
+FREQUENCIES = _pairs(words.FREQUENCY_TABLE, "frequency")
+MANNERS = _pairs(words.MANNER_TABLE, "manner")
+PLACES = tuple(_adverb(part[0], part[1], "place") for part in _parts(words.PLACE_TABLE, "|"))
+COMMENTS = _pairs(words.COMMENT_TABLE, "comment")
+ADVERBS = TIMES + FREQUENCIES + MANNERS + PLACES + COMMENTS
+PREPOSITIONS = tuple(_preposition(row) for row in _rows(words.PREPOSITION_TABLE))
+DETERMINERS = tuple(Determiner(*row.replace(" - ", "  ").split(" ")) for row in _rows(words.DETERMINER_TABLE))
+BARE = Determiner("", "", "", "strong", "p")
+PERSONALS = tuple(Personal(*row.split()) for row in _rows(words.PRONOUN_TABLE))
+MODALS = tuple(_modal(row) for row in _rows(words.MODAL_TABLE))
+SUBORDINATORS = dict(row.split() for row in _rows(words.SUBORDINATOR_TABLE, ";"))
+COORDINATORS = dict(row.split() for row in _rows(words.COORDINATOR_TABLE, ";"))
+INTENSIFIERS = dict(row.split() for row in _rows(words.INTENSIFIER_TABLE, ";"))
+
+DETERMINER = {entry.english: entry for entry in (*DETERMINERS, BARE)}
+VERBS_BY_FRAME = {frame: tuple(verb for verb in VERBS if verb.frame == frame) for frame in VERB_TABLES}
+BE = VERBS_BY_FRAME["be"][0]
+HAVE = VERBS_BY_FRAME["have"][0]
+
+FUNCTION_STEMS = ("it", "that", "who", "of", "not", "will")
+
+
+def stems() -> tuple[str, ...]:
+    """Every stem of the English side, once each; a verb with its particle is one stem."""
+    entries = [entry.english for group in (NOUNS, ADJECTIVES, DETERMINERS, PERSONALS) for entry in group]
+    entries += [entry.stem for group in (VERBS, ADVERBS, PREPOSITIONS) for entry in group]
+    entries += [*NAMES, *(modal.english[0] for modal in MODALS)]
+    entries += [*SUBORDINATORS, *COORDINATORS, *INTENSIFIERS, *FUNCTION_STEMS]
+    return tuple(dict.fromkeys(entries))

@@ -1,0 +1,253 @@
+"""Which kinds of sentence there are and how often each: the default mix, and sentences around the pronoun "it"."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from clearhead.data.grammar import chances as tables
+from clearhead.data.grammar import lexicon as lex
+from clearhead.data.grammar.chances import FULL, PEOPLE, SHORT, time_code
+from clearhead.data.grammar.lexicon import BE, Adjective, Verb
+from clearhead.data.grammar.realise import Realiser
+from clearhead.data.grammar.sampling import Sampler
+from clearhead.data.grammar.splits import has_held_out
+from clearhead.data.grammar.syntax import (
+    Clause,
+    It,
+    Joined,
+    NounPhrase,
+    Predicate,
+    Sentence,
+    may_be_it,
+    noun_phrases,
+)
+
+SHORTEST, LONGEST = 2, 60
+# Clauses with two or more nouns are the ones in which "it" has something to choose between.
+ANTECEDENT_FRAMES = ("accusative",) * 9 + ("placing", "motion", "have", "dative")
+PRONOUN_CONJUNCTIONS = ("because",) * 10 + ("although",) * 4 + ("when", "while", "and", "and") + ("but",) * 4
+ONE_WORD_CONJUNCTIONS = ("because",) * 4 + ("although",) * 2 + ("when", "while")
+INTENSIFIERS = ("", "very", "too", "too")
+SUBORDINATORS = ("because",) * 6 + ("although",) * 4 + ("when",) * 4 + ("if",) * 2 + ("before", "while")
+# A clause after "and" has no coupled subject: "saw the dog and the cat and the man slept" would be two sentences.
+JOINED = SHORT._replace(couple=0.0)
+ALIVE = frozenset(("person", "animal"))
+ANIMAL_VERBS = tuple(v for v in lex.VERBS_BY_FRAME["accusative"] if v.subjects == ALIVE)
+IT_VERBS = tuple(v for v in lex.VERBS if v.frame in ("intransitive", "motion") and v.subjects == ALIVE)
+FILLER = JOINED._replace(adjective=0.4, place=0.6, manner=0.3, time=0.2, companion=0.3, genitive=0.1, relative=0.1)
+LEADING = SHORT._replace(couple=0.0, front=0.08, relative=0.04, place=0.2, manner=0.15, time=0.1)
+
+
+class Fitting(NamedTuple):
+    """What is said of "it", and the kinds that fits: an adjective, a verb as its subject, or a verb as its object."""
+
+    kinds: lex.Kinds
+    adjective: Adjective | None = None
+    subject_verb: Verb | None = None
+    object_verb: Verb | None = None
+
+
+def candidates(clause: Clause) -> list[NounPhrase]:
+    """The phrases of a clause that a later "it" could stand for."""
+    return [phrase for phrase in noun_phrases(clause) if may_be_it(phrase)]
+
+
+class Mixer(Sampler):
+    """Draws sentences; unless they are for test_unseen, fillers have no combination that is held out."""
+
+    def __init__(self, seed: str, is_unseen: bool = False) -> None:
+        super().__init__(seed)
+        self.is_unseen = is_unseen
+
+    def sentences(self) -> Iterator[Sentence]:
+        """Sentences of the default mix without end."""
+        while True:
+            yield self.sentence()
+
+    def at_distance(self, distance: int) -> Iterator[Sentence]:
+        """Sentences without end whose "it" stands this many words after its noun.
+
+        Finding one takes many draws, so several variants of each are offered before the next.
+        """
+        while True:
+            tree = self.pronoun_sentence(distance)
+            yield tree
+            for _ in range(distance // 4):
+                yield self.vary(tree)
+
+    def sentence(self) -> Sentence:
+        """One sentence of the default mix."""
+        draw = self.random()
+        if draw < 0.13:
+            return self.pronoun_sentence(None)
+        if draw < 0.15:
+            # The smaller of two draws: long distances are there, but most long ones are not the longest.
+            return self.pronoun_sentence(min(self.between(16, LONGEST), self.between(16, LONGEST)))
+        if draw < 0.20:
+            return Sentence(self.that_clause())
+        if draw < 0.28:
+            return self.with_subordinate(is_first=False)
+        if draw < 0.33:
+            return self.with_subordinate(is_first=True)
+        if draw < 0.37:
+            return Sentence(self.clause(SHORT), (Joined(self.pick(("and", "but")), self.clause(JOINED)),))
+        return Sentence(self.clause(FULL))
+
+    def that_clause(self) -> Clause:
+        """Somebody says that something is the case."""
+        verb = self.pick(lex.VERBS_BY_FRAME["that"])
+        clause = self.clause(SHORT, verb)
+        return clause._replace(that=self.clause(SHORT._replace(relative=0.05)))
+
+    def with_subordinate(self, is_first: bool) -> Sentence:
+        """A main clause with a subordinate clause before or after it."""
+        conjunction = self.pick(SUBORDINATORS)
+        chances = SHORT._replace(relative=0.03)
+        main = self.clause(chances if is_first else chances._replace(front=0.1))
+        tenses: tuple[str, ...] | None = None
+        if conjunction == "if":
+            tenses = ("present",)
+        elif conjunction not in ("because", "although"):
+            is_past = main.tense in ("past", "perfect")
+            tenses = tables.PAST_TENSES if is_past else tables.PRESENT_TENSES
+        part = Joined(conjunction, self.clause(chances, tenses=tenses))
+        if conjunction == "before":
+            part = Joined(conjunction, part.clause._replace(frequency=None))
+        if part.clause.tense == "perfect":  # read and put, which have no simple past
+            part = Joined("because", part.clause)
+        return Sentence(main, before=part) if is_first else Sentence(main, after=part)
+
+    def pronoun_sentence(self, distance: int | None) -> Sentence:
+        """A sentence in which "it" stands for one noun, this many words before it if a distance is given.
+
+        More than half of them name another animal or thing of another gender before, so that a guess does not do.
+        """
+        has_choice = self.random() < 0.6
+        while True:
+            lead = self.leading_clause()
+            options = candidates(lead)
+            if not options or (has_choice and len({phrase.noun.gender for phrase in options}) < 2):
+                continue
+            antecedent = self.pick(options)
+            others = {phrase.noun.kind for phrase in options if phrase is not antecedent}
+            fitting = self.fitting(antecedent, others, distance is not None and distance > 12)
+            if fitting is None:
+                continue
+            conjunction = self.pick(PRONOUN_CONJUNCTIONS)
+            last = self.pronoun_clause(antecedent, fitting, lead.tense)
+            if distance is None:
+                return assemble(lead, (), conjunction, last)
+            gap = distance - base_distance(lead, antecedent, conjunction, last)
+            fillers = self.fillers(gap, fitting)
+            if fillers is not None:
+                return assemble(lead, fillers, conjunction, last)
+
+    def leading_clause(self) -> Clause:
+        """A clause that brings nouns with it; half of the time an animal does something to something else."""
+        if self.random() < 0.5:
+            animal = self.noun_phrase(tables.NOUNS_BY_KIND["animal"], LEADING, plain=True)
+            return self.clause(LEADING, self.pick(ANIMAL_VERBS), animal)
+        return self.clause(LEADING, self.pick(lex.VERBS_BY_FRAME[self.pick(ANTECEDENT_FRAMES)]))
+
+    def fitting(self, antecedent: NounPhrase, others: set[str], is_narrow: bool) -> Fitting | None:
+        """Something that fits the antecedent and none of the others; narrow leaves room for other nouns."""
+        kind = antecedent.noun.kind
+        draw = self.random()
+        if draw < 0.7:
+            adjective = self.pick(tables.ADJECTIVES_BY_KIND[kind])
+            fitting = Fitting(adjective.kinds, adjective=adjective)
+        elif draw < 0.85 and kind == "animal":
+            verb = self.pick(IT_VERBS)
+            fitting = Fitting(verb.subjects, subject_verb=verb)
+        else:
+            verb = self.pick(tables.object_verbs(kind))
+            if verb.frame != "accusative" or verb.preposition:
+                return None
+            fitting = Fitting(verb.objects, object_verb=verb)
+        if fitting.kinds & others or (is_narrow and len(fitting.kinds) > 4):
+            return None
+        return fitting
+
+    def pronoun_clause(self, antecedent: NounPhrase, fitting: Fitting, lead_tense: str) -> Clause:
+        """The clause with "it"."""
+        it = It(antecedent)
+        is_past = lead_tense in ("past", "perfect")
+        tenses = tables.PAST_TENSES if is_past else tables.PRESENT_TENSES
+        if fitting.adjective:
+            intensifier = self.pick(INTENSIFIERS)
+            predicate = Predicate(fitting.adjective, intensifier)
+            return Clause(it, BE, "past" if is_past else "present", None, self.random() < 0.1, predicate=predicate)
+        if fitting.subject_verb:
+            return self.clause(SHORT, fitting.subject_verb, it, tenses)
+        assert fitting.object_verb
+        subject = self.nominal(PEOPLE, SHORT, True)
+        tense, modal, is_negated = self.tense(fitting.object_verb, self.random() < 0.1, tenses)
+        clause = Clause(subject, fitting.object_verb, tense, modal, is_negated, direct=it)
+        return self.add_time(clause, SHORT, time_code(tense, modal is not None))
+
+    def fillers(self, words: int, fitting: Fitting) -> tuple[Joined, ...] | None:
+        """Clauses of so many words in all, conjunctions included, with no noun that "it" could stand for."""
+        parts: list[Joined] = []
+        for _ in range(40):
+            if words == 0:
+                return tuple(parts)
+            if words < 4:
+                return None
+            clause = self.clause(FILLER)
+            if any(phrase.noun.kind in fitting.kinds for phrase in candidates(clause)):
+                continue
+            builder = Realiser()
+            length = len(builder.clause(clause, "main")[0])
+            if not self.is_unseen and has_held_out(builder.combinations):
+                continue
+            conjunction = self.pick(("and", "and", "but"))
+            rest = words - length - (1 if conjunction == "and" else 2)
+            if 0 < rest < 4:
+                clause, rest = self.pad(clause, rest)
+            if rest == 0 or rest >= 4:
+                parts.append(Joined(conjunction, clause))
+                words = rest
+        return None
+
+    def pad(self, clause: Clause, words: int) -> tuple[Clause, int]:
+        """The clause with up to so many adjectives more, and how many words are still missing."""
+        for phrase in (clause.subject, clause.direct):
+            if words == 0 or not isinstance(phrase, NounPhrase) or phrase.adjectives:
+                continue
+            adjective = self.pick(tables.ADJECTIVES_BY_KIND[phrase.noun.kind])
+            padded = phrase._replace(adjectives=(adjective,))
+            clause = clause._replace(subject=padded) if phrase is clause.subject else clause._replace(direct=padded)
+            words -= 1
+        return clause, words
+
+    def vary(self, tree: Sentence) -> Sentence:
+        """A sentence with the same words up to "it" but perhaps another conjunction and another end."""
+        part = tree.after or tree.joined[-1]
+        if part.clause.predicate:
+            predicate = part.clause.predicate._replace(intensifier=self.pick(INTENSIFIERS))
+            part = part._replace(clause=part.clause._replace(predicate=predicate, is_negated=self.random() < 0.1))
+        if tree.after is None:
+            return tree._replace(joined=(*tree.joined[:-1], part))
+        return tree._replace(after=part._replace(conjunction=self.pick(ONE_WORD_CONJUNCTIONS)))
+
+
+def base_distance(lead: Clause, antecedent: NounPhrase, conjunction: str, last: Clause) -> int:
+    """Words from the antecedent to "it" without fillers."""
+    builder = Realiser()
+    words = builder.clause(lead, "main")[0]
+    unit = builder.heads[id(antecedent)]
+    position = next(i for i, token in enumerate(words) if token[1] & unit)
+    return len(words) - position + it_offset(last) + (2 if conjunction == "but" else 1)
+
+
+def it_offset(clause: Clause) -> int:
+    """How many words of its clause stand before "it"."""
+    words = Realiser().clause(clause, "last")[0]
+    return next(i for i, token in enumerate(words) if token[0] == "it")
+
+
+def assemble(lead: Clause, fillers: tuple[Joined, ...], conjunction: str, last: Clause) -> Sentence:
+    """The sentence; subordinate conjunctions go to the end, and and but join main clauses."""
+    part = Joined(conjunction, last)
+    if conjunction in lex.COORDINATORS:
+        return Sentence(lead, (*fillers, part))
+    return Sentence(lead, fillers, after=part)

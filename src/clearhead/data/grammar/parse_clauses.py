@@ -1,0 +1,178 @@
+"""Parsing English clauses: subject, verb group, objects, adverbials, and the relative clauses inside."""
+
+from collections.abc import Iterable, Iterator
+
+from clearhead.data.grammar import chances as tables
+from clearhead.data.grammar import lexicon as lex
+from clearhead.data.grammar.lexicon import BE, Adverb, Verb
+from clearhead.data.grammar.parse_phrases import ADJECTIVES, OBJECTS, SUBJECTS, UNRESOLVED, Found
+from clearhead.data.grammar.parse_verbs import VerbParser
+from clearhead.data.grammar.phrases import person_of
+from clearhead.data.grammar.syntax import Clause, Gap, Nominal, NounPhrase, Predicate, PrepositionPhrase
+
+Place = PrepositionPhrase | Adverb
+
+
+class ClauseParser(VerbParser):
+    """Reads clauses."""
+
+    def clauses(self, i: int, has_front: bool, has_that: bool) -> Found[Clause]:
+        """Every clause that starts here; main clauses may have something before the subject."""
+        return self.kept(("clause", i, has_front, has_that), lambda: self._clauses(i, has_front, has_that))
+
+    def _clauses(self, i: int, has_front: bool, has_that: bool) -> Iterator[tuple[Clause, int]]:
+        fronts: list[tuple[Place | None, int]] = [(None, i)]
+        if has_front:
+            fronts += self.adverbs(i, lex.TIMES + lex.COMMENTS)
+            fronts += self.preposition_phrases(i, tables.LOCATIONS)
+        for front, start in fronts:
+            for subject, middle in self.subjects(start):
+                for clause, end in self.predicates(middle, subject, has_that):
+                    yield clause._replace(front=front), end
+
+    def subjects(self, i: int) -> Iterator[tuple[Nominal, int]]:
+        """Every subject that starts here, with its relative clause."""
+        yield from self.light(i, SUBJECTS)
+        if self.word(i) == "it":
+            yield UNRESOLVED, i + 1
+        yield from self.couples(i)
+        yield from self.with_relatives(i)
+
+    def with_relatives(self, i: int) -> Iterator[tuple[NounPhrase, int]]:
+        """Noun phrases, each without and with a relative clause."""
+        for phrase, end in self.noun_phrases(i):
+            yield phrase, end
+            if phrase.genitive is None:
+                for relative, last in self.relatives(phrase, end):
+                    yield phrase._replace(relative=relative), last
+
+    def relatives(self, phrase: NounPhrase, i: int) -> Found[Clause]:
+        """Relative clauses of a noun phrase."""
+        key = ("relative", i, phrase.noun.english, phrase.plural)
+        return self.kept(key, lambda: self._relatives(phrase, i))
+
+    def _relatives(self, phrase: NounPhrase, i: int) -> Iterator[tuple[Clause, int]]:
+        gap = Gap(phrase.noun, phrase.plural)
+        is_person = phrase.noun.kind == "person"
+        if self.word(i) == ("who" if is_person else "that"):
+            yield from self.predicates(i + 1, gap, has_that=False)
+        if self.word(i) == ("whom" if is_person else "that"):
+            subjects = [*self.light(i + 1, SUBJECTS), *self.noun_phrases(i + 1), *self.couples(i + 1)]
+            for subject, middle in subjects:
+                yield from self.predicates(middle, subject, has_that=False, gap=gap)
+
+    def predicates(
+        self, i: int, subject: Nominal, has_that: bool, gap: Gap | None = None
+    ) -> Iterator[tuple[Clause, int]]:
+        """Verb group and all that follows; in a relative clause of the object, a gap is the object."""
+        in_relative = gap is not None or isinstance(subject, Gap)
+        for group, middle in self.groups(i, person_of(subject)):
+            verb = group.verb
+            start = Clause(subject, verb, group.tense, group.modal, group.is_negated, frequency=group.frequency)
+            if gap is not None:
+                if verb.frame in ("accusative", "dative"):
+                    own = verb.preposition or verb.particle
+                    at = self.sequence(middle, (own,) if own else ())
+                    if at is not None:
+                        yield from self.adverbials(at, start._replace(direct=gap))
+            elif verb is BE:
+                yield from self.states(middle, start)
+            elif verb.frame == "that":
+                if has_that:
+                    yield from self.that_clauses(middle, start)
+            else:
+                for clause, at in self.objects(middle, start, in_relative):
+                    if isinstance(clause.direct, NounPhrase) and clause.direct.relative:
+                        yield clause, at
+                    else:
+                        yield from self.adverbials(at, clause)
+
+    def states(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """What follows "to be": an adjective or a place."""
+        at = i
+        intensifier = self.word(i) if self.word(i) in lex.INTENSIFIERS else ""
+        if intensifier:
+            at += 1
+        if self.word(at) in ADJECTIVES:
+            predicate = Predicate(ADJECTIVES[self.word(at)], intensifier)
+            yield from self.timed(at + 1, clause._replace(predicate=predicate))
+        for place, end in self.locations(i):
+            yield from self.timed(end, clause._replace(place=place))
+
+    def that_clauses(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """An optional time and a that-clause."""
+        for timed, at in self.timed(i, clause):
+            if self.word(at) == "that":
+                for inner, end in self.clauses(at + 1, has_front=False, has_that=False):
+                    yield timed._replace(that=inner), end
+
+    def objects(self, i: int, clause: Clause, in_relative: bool) -> Iterator[tuple[Clause, int]]:
+        """The objects that the verb asks for, with particle or preposition."""
+        verb = clause.verb
+        if verb.frame == "ditransitive":
+            indirects = [*self.light(i, OBJECTS), *self.noun_phrases(i), *self.couples(i)]
+            for indirect, middle in indirects:
+                for direct, end in self.heavy(middle, in_relative, can_be_name=False):
+                    yield clause._replace(indirect=indirect, direct=direct), end
+            return
+        own = verb.preposition or verb.particle
+        at = self.sequence(i, (own,) if own else ())
+        if not verb.objects:
+            if at is not None:
+                yield clause, at
+            return
+        if at is not None:
+            for direct, end in self.heavy(at, in_relative or verb.frame == "placing" or "+" in verb.frame):
+                yield clause._replace(direct=direct), end
+        yield from self.light_objects(i, clause)
+
+    def heavy(self, i: int, in_relative: bool, can_be_name: bool = True) -> Iterable[tuple[Nominal, int]]:
+        """Noun phrases, couples and names as objects; relative clauses only outside of one."""
+        yield from self.noun_phrases(i) if in_relative else self.with_relatives(i)
+        yield from self.couples(i)
+        if can_be_name:
+            yield from self.light(i, {})
+
+    def light_objects(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """An object pronoun: before a particle, after a preposition; "it" only without preposition."""
+        verb = clause.verb
+        start = self.sequence(i, (verb.preposition,) if verb.preposition else ())
+        if start is None:
+            return
+        found: Nominal | None = OBJECTS.get(self.word(start))
+        if self.word(start) == "it" and not verb.preposition and verb.frame != "dative":
+            found = UNRESOLVED
+        end = self.sequence(start + 1, (verb.particle,) if verb.particle else ())
+        if found is not None and end is not None:
+            yield clause._replace(direct=found), end
+
+    def locations(self, i: int) -> Iterator[tuple[Place, int]]:
+        """Where something is or happens."""
+        yield from self.adverbs(i, lex.PLACES)
+        yield from self.preposition_phrases(i, tables.LOCATIONS)
+
+    def places(self, i: int, verb: Verb) -> Iterator[tuple[Place | None, int]]:
+        """The place that goes with the verb, or none where it needs none."""
+        if verb.frame == "placing":
+            yield from self.preposition_phrases(i, tables.TWO_WAY, is_direction=True)
+            return
+        yield None, i
+        if verb.frame == "motion":
+            yield from self.preposition_phrases(i, tables.DIRECTIONS, is_direction=True, light=True)
+        else:
+            yield from self.locations(i)
+
+    def adverbials(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """Manner, companion, place and time, each optional, in this order."""
+        options = tables.COMPANIONS if clause.direct is None else (*tables.COMPANIONS, tables.PURPOSE)
+        for manner, after_manner in [(None, i), *self.adverbs(i, lex.MANNERS)]:
+            companions = self.preposition_phrases(after_manner, options, light=True)
+            for companion, after_companion in [(None, after_manner), *companions]:
+                for place, at in self.places(after_companion, clause.verb):
+                    yield from self.timed(at, clause._replace(manner=manner, companion=companion, place=place))
+
+    def timed(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """The clause without and with a time at its end."""
+        yield clause, i
+        for time, end in self.adverbs(i, lex.TIMES):
+            yield clause._replace(time=time), end

@@ -1,0 +1,174 @@
+"""Parsing English phrases: every way in which a noun phrase, adverbial or verb group can start at a word.
+
+A rule takes the index of a word and returns all (tree, next index) pairs. Results are kept, so that trying all ways
+stays cheap; the furthest word that any rule looked at names the culprit when a sentence cannot be read.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from clearhead.data.grammar import english
+from clearhead.data.grammar import lexicon as lex
+from clearhead.data.grammar.lexicon import BE, HAVE, Adjective, Adverb, Determiner, Modal, Noun, Preposition, Verb
+from clearhead.data.grammar.nouns import NAMES
+from clearhead.data.grammar.syntax import Couple, It, Name, Nominal, NounPhrase, PrepositionPhrase
+
+T = TypeVar("T")
+Found = list[tuple[T, int]]
+
+# Stands in for the antecedent of "it" until the whole sentence is known.
+UNRESOLVED = It(NounPhrase(lex.DETERMINER["the"], lex.NOUNS[0]))
+OWNING = ("the", "this", "my", "our", "his", "her", "their")
+
+
+def _index(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = defaultdict(list)
+    for word, entry in pairs:
+        if word:
+            found[word].append(entry)
+    return dict(found)
+
+
+NOUNS: dict[str, list[tuple[Noun, bool]]] = _index(
+    [(noun.english, (noun, False)) for noun in lex.NOUNS] + [(noun.plural, (noun, True)) for noun in lex.NOUNS]
+)
+ADJECTIVES = {adjective.english: adjective for adjective in lex.ADJECTIVES}
+BASES = _index((verb.english, verb) for verb in lex.VERBS)
+THIRDS = _index((english.simple(verb, "present", "3s"), verb) for verb in lex.VERBS)
+PASTS = _index((verb.past, verb) for verb in lex.VERBS)
+PARTICIPLES = _index((verb.participle, verb) for verb in lex.VERBS if verb is not BE and verb is not HAVE)
+SUBJECTS = {entry.english: entry for entry in lex.PERSONALS}
+OBJECTS = {entry.english_object: entry for entry in lex.PERSONALS}
+
+
+class Group(NamedTuple):
+    """What a verb group says."""
+
+    verb: Verb
+    tense: str
+    modal: Modal | None = None
+    is_negated: bool = False
+    frequency: Adverb | None = None
+
+
+class PhraseParser:
+    """Reads phrases of one sentence."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+        self.furthest = 0
+        self.memo: dict[tuple[object, ...], list[tuple[object, int]]] = {}
+
+    def word(self, i: int) -> str:
+        """The word at an index, "" after the end."""
+        if i > self.furthest:
+            self.furthest = i
+        return self.words[i] if i < len(self.words) else ""
+
+    def kept(self, key: tuple[object, ...], rule: Callable[[], Iterator[tuple[T, int]]]) -> Found[T]:
+        """What a rule finds, computed once."""
+        if key not in self.memo:
+            self.memo[key] = list(rule())
+        return self.memo[key]  # type: ignore[return-value]
+
+    def sequence(self, i: int, words: tuple[str, ...]) -> int | None:
+        """The index after these words, or None."""
+        for offset, word in enumerate(words):
+            if self.word(i + offset) != word:
+                return None
+        return i + len(words)
+
+    def adverbs(self, i: int, options: Iterable[Adverb]) -> Iterator[tuple[Adverb, int]]:
+        """Adverbials of these that start here."""
+        for option in options:
+            end = self.sequence(i, option.english)
+            if end is not None:
+                yield option, end
+
+    def preposition_phrases(
+        self, i: int, options: Iterable[Preposition], is_direction: bool = False, light: bool = False
+    ) -> Iterator[tuple[PrepositionPhrase, int]]:
+        """A preposition of these with a noun phrase; light ones may take pronouns and names."""
+        for option in options:
+            start = self.sequence(i, option.english)
+            if start is None:
+                continue
+            found: Iterable[tuple[Nominal, int]] = self.noun_phrases(start)
+            if light:
+                found = [*found, *self.light(start, OBJECTS)]
+            for nominal, end in found:
+                yield PrepositionPhrase(option, nominal, is_direction), end
+
+    def light(self, i: int, table: dict[str, lex.Personal]) -> Iterator[tuple[Nominal, int]]:
+        """A personal pronoun or a name."""
+        word = self.word(i)
+        if word in table:
+            yield table[word], i + 1
+        if word in NAMES:
+            yield Name(word), i + 1
+
+    def noun_phrases(self, i: int) -> Found[NounPhrase]:
+        """Noun phrases without relative clause."""
+        return self.kept(("phrase", i), lambda: self._noun_phrases(i))
+
+    def couples(self, i: int) -> Iterator[tuple[Couple, int]]:
+        """Two noun phrases joined by "and", without genitive."""
+        for first, middle in self.noun_phrases(i):
+            if first.genitive or self.word(middle) != "and":
+                continue
+            for second, end in self.noun_phrases(middle + 1):
+                if not second.genitive:
+                    yield Couple(first, second), end
+
+    def _noun_phrases(self, i: int) -> Iterator[tuple[NounPhrase, int]]:
+        for determiner, numbers, start in self.determiners(i):
+            for adjectives, very, at in self.adjectives(start):
+                for noun, plural in NOUNS.get(self.word(at), ()):
+                    if not agrees(determiner, numbers, noun, plural):
+                        continue
+                    phrase = NounPhrase(determiner, noun, plural, adjectives, very)
+                    yield phrase, at + 1
+                    if self.word(at + 1) == "of":
+                        yield from self.with_genitive(phrase, at + 2)
+
+    def with_genitive(self, phrase: NounPhrase, i: int) -> Iterator[tuple[NounPhrase, int]]:
+        """The phrase with what follows "of"."""
+        for owner, end in self.noun_phrases(i):
+            is_simple = len(owner.adjectives) < 2 and not owner.very and not owner.genitive
+            if is_simple and owner.determiner.english in OWNING:
+                yield phrase._replace(genitive=owner), end
+
+    def determiners(self, i: int) -> Iterator[tuple[Determiner, str, int]]:
+        """The determiners that can start here, none included, with the numbers that this form has."""
+        word = self.word(i)
+        yield lex.BARE, "sp", i
+        if word in ("a", "an"):
+            if self.word(i + 1) and english.indefinite(self.word(i + 1)) == word:
+                yield lex.DETERMINER["a"], "s", i + 1
+            return
+        for determiner in lex.DETERMINERS:
+            singular, plural = word == determiner.english, word == determiner.plural
+            if singular or plural:
+                numbers = "s" * singular + "p" * plural
+                yield determiner, "".join(n for n in numbers if n in determiner.numbers), i + 1
+
+    def adjectives(self, i: int) -> Iterator[tuple[tuple[Adjective, ...], bool, int]]:
+        """No adjective, one (perhaps after "very") or two."""
+        yield (), False, i
+        if self.word(i) == "very" and self.word(i + 1) in ADJECTIVES:
+            yield (ADJECTIVES[self.word(i + 1)],), True, i + 2
+        if self.word(i) in ADJECTIVES:
+            first = ADJECTIVES[self.word(i)]
+            yield (first,), False, i + 1
+            if self.word(i + 1) in ADJECTIVES:
+                yield (first, ADJECTIVES[self.word(i + 1)]), False, i + 2
+
+
+def agrees(determiner: Determiner, numbers: str, noun: Noun, plural: bool) -> bool:
+    """Whether determiner and noun go together."""
+    if ("p" if plural else "s") not in numbers:
+        return False
+    if noun.mass:
+        return determiner.english not in ("a", "every")
+    return plural or determiner is not lex.BARE

@@ -1,0 +1,145 @@
+"""From noun phrases, pronouns and adverbials to the words of both languages, with the units that align them.
+
+Each word is a token: its text and a bit set of units. Two words of the two languages are aligned if they share a
+unit, so that alignment is decided where the words are made and survives any reordering.
+"""
+
+from clearhead.data.grammar import german
+from clearhead.data.grammar.english import indefinite
+from clearhead.data.grammar.groups import Token, Tokens
+from clearhead.data.grammar.lexicon import DETERMINER, Adverb, Personal
+from clearhead.data.grammar.syntax import Couple, Gap, It, Name, Nominal, NounPhrase, PrepositionPhrase
+
+Both = tuple[Tokens, Tokens]
+COMMA: Token = (",", 0)
+
+
+def person_of(nominal: Nominal) -> str:
+    """1s, 3s or p: what the verb agrees with."""
+    if isinstance(nominal, Personal):
+        return nominal.person
+    if isinstance(nominal, NounPhrase | Gap):
+        return "p" if nominal.plural else "3s"
+    return "p" if isinstance(nominal, Couple) else "3s"
+
+
+class PhraseBuilder:
+    """Makes phrases; collects the stems, the stem combinations and the unit of each noun on the way."""
+
+    def __init__(self) -> None:
+        self.unit = 1
+        self.stems: list[str] = []
+        self.combinations: list[tuple[str, str]] = []
+        self.heads: dict[int, int] = {}
+        self.it: It | None = None
+        self.it_unit = 0
+
+    def new(self, stem: str) -> int:
+        """A fresh unit for a word of this stem."""
+        self.unit <<= 1
+        self.stems.append(stem)
+        return self.unit
+
+    def noun_phrase(self, tree: NounPhrase, case: str, negation: int = 0) -> Both:
+        """The phrase without its relative clause; a unit of negation turns the determiner into kein."""
+        noun, plural = tree.noun, tree.plural
+        gender = "p" if plural else noun.gender
+        source: Tokens = []
+        target: Tokens = []
+        det = tree.determiner
+        if det.english:
+            mask = self.new(det.english)
+            source.append((det.plural if plural else det.english, mask))
+            negation |= mask if negation else 0
+        if negation:
+            det = DETERMINER["no"]
+            target.append((german.determiner(det, case, gender), negation))
+        elif det.english:
+            target.append((german.determiner(det, case, gender), mask))
+        if tree.very:
+            mask = self.new("very")
+            source.append(("very", mask))
+            target.append(("sehr", mask))
+        ending = german.ENDINGS[det.declension][case, gender]
+        for adjective in tree.adjectives:
+            mask = self.new(adjective.english)
+            self.combinations.append((adjective.english, noun.english))
+            source.append((adjective.english, mask))
+            target.append((adjective.inflected + ending, mask))
+        mask = self.new(noun.english)
+        self.heads[id(tree)] = mask
+        source.append((noun.plural if plural else noun.english, mask))
+        target.append((german.NOUN_FORMS[noun.german, case, plural], mask))
+        if source[0][0] == "a":
+            source[0] = (indefinite(source[1][0]), source[0][1])
+        if tree.genitive:
+            self.add_genitive(tree.genitive, source, target)
+        return source, target
+
+    def add_genitive(self, tree: NounPhrase, source: Tokens, target: Tokens) -> None:
+        """ "of the house": des Hauses; "of" belongs to the German determiner, which carries the case."""
+        of = self.new("of")
+        inner_source, inner_target = self.noun_phrase(tree, "genitive")
+        source.append(("of", of))
+        source += inner_source
+        word, mask = inner_target[0]
+        target.append((word, mask | of))
+        target += inner_target[1:]
+
+    def nominal(self, tree: Nominal, case: str, negation: int = 0) -> Both:
+        """Any nominal in a case, without its relative clause."""
+        if isinstance(tree, NounPhrase):
+            return self.noun_phrase(tree, case, negation)
+        if isinstance(tree, Couple):
+            first = self.noun_phrase(tree.first, case)
+            mask = self.new("and")
+            second = self.noun_phrase(tree.second, case)
+            return [*first[0], ("and", mask), *second[0]], [*first[1], ("und", mask), *second[1]]
+        if isinstance(tree, Personal):
+            mask = self.new(tree.english)
+            word = tree.english if case == "nominative" else tree.english_object
+            forms = {"nominative": tree.nominative, "accusative": tree.accusative, "dative": tree.dative}
+            return [(word, mask)], [(forms[case], mask)]
+        if isinstance(tree, Name):
+            mask = self.new(tree.name)
+            return [(tree.name, mask)], [(tree.name, mask)]
+        if isinstance(tree, It):
+            mask = self.it_unit = self.new("it")
+            self.it = tree
+            return [("it", mask)], [(german.IT_FORMS[case][tree.antecedent.noun.gender], mask)]
+        return self.relative_pronoun(tree, case)
+
+    def relative_pronoun(self, tree: Gap, case: str) -> Both:
+        """who and whom for persons, that for the rest."""
+        is_person = tree.noun.kind == "person"
+        mask = self.new("who" if is_person else "that")
+        word = "that" if not is_person else "who" if case == "nominative" else "whom"
+        return [(word, mask)], [(german.relative_pronoun(case, "p" if tree.plural else tree.noun.gender), mask)]
+
+    def preposition_phrase(self, tree: PrepositionPhrase) -> Both:
+        """A preposition with its phrase; the German article contracts where it can."""
+        preposition = tree.preposition
+        mask = self.new(preposition.stem)
+        case = preposition.case
+        if case == "two-way":
+            case = "accusative" if tree.is_direction else "dative"
+        source, target = self.nominal(tree.nominal, case)
+        words: Tokens = [(word, mask) for word in preposition.english]
+        return [*words, *source], contract((preposition.german, mask), target)
+
+    def adverbial(self, tree: PrepositionPhrase | Adverb | None) -> Both:
+        """An adverb or a phrase with a preposition; nothing for None."""
+        if tree is None:
+            return [], []
+        if isinstance(tree, PrepositionPhrase):
+            return self.preposition_phrase(tree)
+        mask = self.new(tree.stem)
+        return [(word, mask) for word in tree.english], [(word, mask) for word in tree.german]
+
+
+def contract(preposition: Token, target: Tokens) -> Tokens:
+    """in + dem Haus: im Haus; the contracted word belongs to both."""
+    short = german.CONTRACTIONS.get((preposition[0], target[0][0]))
+    if short is None:
+        return [preposition, *target]
+    return [(short, preposition[1] | target[0][1]), *target[1:]]

@@ -1,0 +1,389 @@
+"""The tokenizer: exactness, readable pieces, offsets, words, repeatability, and what it refuses."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from functools import cache
+from itertools import pairwise
+from typing import Literal, get_args
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from clearhead.data.tokenizer import SPECIALS, Tokenizer, TokenizerConfig
+from clearhead.data.tokenizer.words import word_indices
+from clearhead.errors import TokenizerError
+
+Kind = Literal["bpe", "unigram", "wordpiece", "word", "char", "pretokenised"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+TEXTS = [
+    "A small dog runs through the house.",
+    "Ein kleiner Hund läuft durch das Haus.",
+    "The dogs don't run, they walk (slowly).",
+    "Die Hunde laufen nicht; sie gehen: langsam!",
+    "In 1985 the house had 27 rooms, a < b and b > c.",
+    "Das Haus hatte 1985 Türen & 27 Zimmer. über",
+] * 3
+TRICKY = [
+    "",
+    " ",
+    "  leading and trailing  ",
+    "tab\there\nand\r\nlines",
+    "<s> </s> <pad> <unk> <mask>",
+    "a<s>b<0x41>c<0xFF>",
+    "<0x4",
+    "▁ a▁b ▁▁",
+    "\\u2581 ▁",
+    "## ##s a##b",
+    "e\u0301 é ﬁ ①",
+    "e\u0301\u0323x \u0301 가각\u11a8 q\u0323\u0307",
+    "H\u0331 T\u0308 İ\u0323",
+    "👩‍👩‍👧 😀😀 日本語",
+    "\x00\x0b\x0c\x1c\x85\u2028\u200b\ufeff",
+    "don't ‘quote’ it's '' '",
+]
+ANY_TEXT = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+    st.lists(st.sampled_from([*TRICKY, *SPECIALS, *TEXTS, "<", ">", "0x41", " ", "@@", "Hund", "é"]), max_size=6).map(
+        "".join
+    ),
+)
+
+
+@cache
+def trained(kind: Kind, normalisation: str = "nfc", joiner: str = "", lowercase: bool = False) -> Tokenizer:
+    fields = {"kind": kind, "normalisation": normalisation, "joiner": joiner, "lowercase": lowercase}
+    config = TokenizerConfig.model_validate({**fields, "vocab_size": 449, "specials": ("<mask>",)})
+    return Tokenizer.train(TEXTS, config)
+
+
+@pytest.mark.parametrize("text", TRICKY)
+@pytest.mark.parametrize("normalisation", ["nfc", "nfkc", "none"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_tricky_texts_come_back(kind: Kind, normalisation: str, text: str) -> None:
+    tokenizer = trained(kind, normalisation)
+    assert tokenizer.decode(tokenizer.encode(text).ids) == tokenizer.normalise(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=ANY_TEXT, kind=st.sampled_from(["bpe", "unigram"]), form=st.sampled_from(["nfc", "nfkc", "none"]))
+def test_every_text_comes_back(text: str, kind: Kind, form: str) -> None:
+    tokenizer = trained(kind, form)
+    ids = tokenizer.encode(text).ids
+    assert tokenizer.decode(ids) == tokenizer.normalise(text)
+    assert tokenizer.unk_id not in ids
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=ANY_TEXT, kind=st.sampled_from(["wordpiece", "word", "char", "pretokenised"]))
+def test_texts_of_known_pieces_come_back(text: str, kind: Kind) -> None:
+    tokenizer = trained(kind)
+    ids = tokenizer.encode(text).ids
+    if tokenizer.unk_id not in ids:
+        assert tokenizer.decode(ids) == tokenizer.normalise(text)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "char"])
+def test_text_of_the_corpus_is_known(kind: Kind) -> None:
+    tokenizer = trained(kind)
+    assert tokenizer.decode_batch(tokenizer.encode_batch(TEXTS)) == TEXTS
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=ANY_TEXT, kind=st.sampled_from(KINDS))
+def test_text_never_becomes_a_special_token(text: str, kind: Kind) -> None:
+    tokenizer = trained(kind)
+    assert set(tokenizer.encode(text).ids) & set(tokenizer.special_ids) <= {tokenizer.unk_id}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_spellings_learned_from_text_stay_text(kind: Kind) -> None:
+    corpus = ["<s> <mask> </s> <0x41> <pad> <unk>", "a<s>b ##a a##b", "▁ ▁a a▁ \\u2581"] * 20
+    tokenizer = Tokenizer.train(corpus, TokenizerConfig(kind=kind, vocab_size=400, specials=("<mask>",)))
+    assert [tokenizer.piece(index) for index in tokenizer.special_ids] == [*SPECIALS, "<mask>"]
+    assert len({tokenizer.piece(index) for index in range(tokenizer.vocab_size)}) == tokenizer.vocab_size
+    for text in corpus[:3]:
+        ids = tokenizer.encode(text).ids
+        assert set(ids) & set(tokenizer.special_ids) <= {tokenizer.unk_id}
+        if kind != "pretokenised":
+            assert tokenizer.decode(ids) == text
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=ANY_TEXT, form=st.sampled_from(["nfc", "nfkc", "none"]), lowercase=st.booleans())
+def test_normalising_any_text_twice_changes_nothing(text: str, form: str, lowercase: bool) -> None:
+    tokenizer = trained("char", form, lowercase=lowercase)
+    once = tokenizer.normalise(text)
+    assert tokenizer.normalise(once) == once
+    assert form != "none" or lowercase or once == text
+
+
+@pytest.mark.parametrize("text", TRICKY)
+@pytest.mark.parametrize("form", ["nfc", "nfkc", "none"])
+def test_normalising_tricky_text_twice_changes_nothing(text: str, form: str) -> None:
+    tokenizer = trained("char", form, lowercase=True)
+    assert tokenizer.normalise(tokenizer.normalise(text)) == tokenizer.normalise(text)
+
+
+def test_normalisation_is_the_unicode_one_with_single_spaces() -> None:
+    assert trained("bpe").normalise("  e\u0301 \t\u00a0x\n") == unicodedata.normalize("NFC", "e\u0301") + " x"
+    assert trained("bpe", "nfkc").normalise("ﬁ①") == "fi1"
+    assert trained("bpe", lowercase=True).normalise("ÄB") == "äb"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_vocabulary_begins_with_the_specials_and_keeps_its_bound(kind: Kind) -> None:
+    tokenizer = trained(kind)
+    assert [tokenizer.piece(index) for index in range(5)] == ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
+    assert tokenizer.vocab_size <= 449
+    shown = [tokenizer.piece(index) for index in range(tokenizer.vocab_size)]
+    assert len(set(shown)) == len(shown)
+    assert [tokenizer.piece_id(piece) for piece in shown] == list(range(len(shown)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces"),
+    [
+        ("bpe", ["▁The", "▁house", "<0xE2>", "<0x82>", "<0xAC>", "."]),
+        ("unigram", ["▁", "The", "▁house", "<0xE2>", "<0x82>", "<0xAC>", "."]),
+        ("wordpiece", ["▁The", "▁house", "<unk>", "."]),
+        ("word", ["▁The", "▁house", "<unk>", "."]),
+        ("char", [*"The▁house", "<unk>", "."]),
+        ("pretokenised", ["The", "<unk>"]),
+    ],
+)
+def test_pieces_are_readable(kind: Kind, pieces: list[str]) -> None:
+    corpus = ["The house.", "The house .", "house The ."] * 40
+    tokenizer = Tokenizer.train(corpus, TokenizerConfig(kind=kind, vocab_size=299))
+    encoding = tokenizer.encode("The  house€.")
+    assert "".join(encoding.pieces) == "".join(pieces)
+    if kind != "unigram":  # where unigram cuts is for its estimate to say
+        assert encoding.pieces == pieces
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=ANY_TEXT, kind=st.sampled_from(KINDS))
+def test_offsets_point_into_the_text_in_order(text: str, kind: Kind) -> None:
+    tokenizer = trained(kind)
+    encoding = tokenizer.encode(text)
+    assert len(encoding.ids) == len(encoding.pieces) == len(encoding.offsets)
+    assert all(0 <= start <= end <= len(text) for start, end in encoding.offsets)
+    assert all(left[0] <= right[0] and left[1] <= right[1] for left, right in pairwise(encoding.offsets))
+    covered = {place for start, end in encoding.offsets for place in range(start, end)}
+    missed = "".join(char for place, char in enumerate(text) if place not in covered)
+    assert missed == "" or missed.isspace()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_spell_the_pieces(kind: Kind) -> None:
+    text = "  The dogs   run, 1985 \t(slowly)."
+    encoding = trained(kind).encode(text)
+    for piece, (start, end) in zip(encoding.pieces, encoding.offsets, strict=True):
+        if piece not in SPECIALS and not piece.startswith("<0x"):
+            assert text[start:end] == piece.removeprefix("##").lstrip("▁")
+
+
+def test_offsets_count_characters_of_the_text_as_given() -> None:
+    encoding = trained("char").encode(" e\u0301😀 dog")
+    assert encoding.offsets[0] == (1, 3)
+    assert encoding.offsets[-3:] == [(5, 6), (6, 7), (7, 8)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_gives_what_each_text_gives_alone(kind: Kind) -> None:
+    tokenizer = trained(kind)
+    assert tokenizer.encode_batch([*TEXTS, *TRICKY]) == [tokenizer.encode(text).ids for text in [*TEXTS, *TRICKY]]
+
+
+def test_decoding_leaves_specials_out_and_survives_broken_bytes() -> None:
+    tokenizer = trained("bpe")
+    ids = tokenizer.encode("the dog").ids
+    assert tokenizer.decode([2, *ids[:1], 4, *ids[1:], 3, 0, 0, 1]) == "the dog"
+    first_of_two = tokenizer.piece_id("<0xC3>")
+    assert first_of_two is not None
+    assert tokenizer.decode([*ids, first_of_two]) == "the dog\ufffd"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_library_alone_decodes_alike(kind: Kind) -> None:
+    tokenizer = trained(kind)
+    inner = tokenizers.Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_json())["tokenizer"]))
+    known = [[index for index in ids if index not in tokenizer.special_ids] for ids in tokenizer.encode_batch(TEXTS)]
+    assert inner.decode_batch(known) == tokenizer.decode_batch(known)
+
+
+def test_pretokenised_text_is_joined_for_display_only() -> None:
+    config = TokenizerConfig(kind="pretokenised", joiner="@@")
+    tokenizer = Tokenizer.train(["un@@ related dogs@@ , 1 @ 2"] * 2, config)
+    encoding = tokenizer.encode("un@@ related dogs@@ ,")
+    assert encoding.pieces == ["un@@", "related", "dogs@@", ","]
+    assert tokenizer.decode(encoding.ids) == "unrelated dogs,"
+    assert tokenizer.decode_pieces(encoding.ids) == "un@@ related dogs@@ ,"
+    assert tokenizer.decode(encoding.ids[:1]) == "un"
+    assert tokenizer.words([2, *encoding.ids, 3]) == [-1, 0, 0, 1, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A small dog", ["A", "small", "dog"]),
+        ("dogs don't run, (1985)...", ["dogs", "don't", "run", ",", "(", "1985", ")", "..."]),
+        ("über 日本 हिन्दी!", ["über", "日本", "हिन्दी", "!"]),
+        (" ", []),
+    ],
+)
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+def test_pieces_group_into_words(kind: Kind, text: str, words: list[str]) -> None:
+    tokenizer = Tokenizer.train([text, *TEXTS], TokenizerConfig(kind=kind, vocab_size=400))
+    ids = tokenizer.encode(text).ids
+    grouped: dict[int, list[int]] = {}
+    for index, word in zip(ids, tokenizer.words(ids), strict=True):
+        grouped.setdefault(word, []).append(index)
+    assert [tokenizer.decode(group).strip() for group in grouped.values()] == words
+    assert list(grouped) == list(range(len(words)))
+
+
+def test_special_tokens_belong_to_no_word_and_unknown_ones_to_their_own() -> None:
+    tokenizer = trained("word")
+    ids = tokenizer.encode("the zebra house").ids
+    assert ids[1] == tokenizer.unk_id
+    assert tokenizer.words([tokenizer.bos_id, *ids, tokenizer.eos_id]) == [-1, 0, 1, 2, -1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=ANY_TEXT, kind=st.sampled_from(KINDS))
+def test_words_count_up_without_gaps(text: str, kind: Kind) -> None:
+    tokenizer = trained(kind)
+    words = tokenizer.words(tokenizer.encode(text).ids)
+    assert words[:1] in ([], [0])
+    assert all(right - left in (0, 1) for left, right in pairwise(words))
+
+
+def test_a_piece_of_two_words_belongs_to_the_first_and_leaves_no_gap() -> None:
+    assert word_indices([b" a.", b" ", b"b", b"", "é".encode()[:1], "é".encode()[1:]]) == [0, 1, 1, -1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded_is_the_same(kind: Kind) -> None:
+    tokenizer = trained(kind)
+    loaded = Tokenizer.from_json(tokenizer.to_json())
+    assert loaded.to_json() == tokenizer.to_json()
+    assert loaded.config == tokenizer.config
+    assert loaded.encode_batch(TRICKY) == tokenizer.encode_batch(TRICKY)
+
+
+_TRAIN_ALL = """
+import hashlib, sys
+from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
+texts = sys.stdin.read().splitlines()
+for kind in sys.argv[1:]:
+    tokenizer = Tokenizer.train(texts, TokenizerConfig(kind=kind, vocab_size=449))
+    print(hashlib.sha256(tokenizer.to_json().encode()).hexdigest())
+"""
+
+
+def test_training_is_the_same_in_every_process() -> None:
+    words = ["".join(chr(97 + (seed * prime) % 13) for prime in (2, 3, 5, 7)[: 2 + seed % 3]) for seed in range(300)]
+    texts = TEXTS + [" ".join(words[start : start + 7]).title() for start in range(0, 290, 3)]
+    seen = set()
+    for parallelism in ("true", "false", "true"):
+        environment = {**os.environ, "TOKENIZERS_PARALLELISM": parallelism, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", _TRAIN_ALL, *KINDS]
+        done = subprocess.run(
+            command, input="\n".join(texts), env=environment, capture_output=True, text=True, check=True
+        )
+        seen.add(done.stdout)
+    here = [Tokenizer.train(texts, TokenizerConfig(kind=kind, vocab_size=449)).to_json() for kind in KINDS]
+    assert seen == {"".join(hashlib.sha256(state.encode()).hexdigest() + "\n" for state in here)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("texts", [[], [""], [" ", "\t\n"]])
+def test_an_empty_corpus_is_refused(kind: Kind, texts: list[str]) -> None:
+    with pytest.raises(TokenizerError, match="got none"):
+        Tokenizer.train(texts, TokenizerConfig(kind=kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("texts", [["a"], ["\x00"], ["日本"], ["a b"] * 2, ["▁"] * 3])
+def test_a_tiny_corpus_is_enough(kind: Kind, texts: list[str]) -> None:
+    tokenizer = Tokenizer.train(iter(texts), TokenizerConfig(kind=kind))
+    ids = tokenizer.encode(texts[0]).ids
+    assert tokenizer.decode(ids) == texts[0] or tokenizer.unk_id in ids
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
+def test_a_vocabulary_too_small_is_refused_with_its_minimum(kind: Kind) -> None:
+    with pytest.raises(TokenizerError, match="at least") as caught:
+        Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, vocab_size=37))
+    minimum = int(str(caught.value).split("at least ")[1].split()[0])
+    assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, vocab_size=minimum)).vocab_size == minimum
+    with pytest.raises(TokenizerError, match=str(minimum)):
+        Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, vocab_size=minimum - 1))
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    for call in (trained("bpe").encode, trained("bpe").normalise, lambda text: trained("bpe").encode_batch([text])):
+        with pytest.raises(TokenizerError, match="character 2"):
+            call("a\ud800")
+    with pytest.raises(TokenizerError, match="surrogate"):
+        Tokenizer.train(["a\ud800"], TokenizerConfig())
+
+
+def _damages() -> dict[str, str]:
+    whole = json.loads(trained("bpe").to_json())
+    own, inner = whole["clearhead"], whole["tokenizer"]
+    added = {"id": 2, "content": "<s>", "special": True, "single_word": False}
+    added |= {"lstrip": False, "rstrip": False, "normalized": False}
+    vocabulary = dict(inner["model"]["vocab"])
+    swapped = vocabulary | {"<pad>": 1, "<unk>": 0}
+    variants: dict[str, object] = {
+        "no object": [],
+        "no settings": {"tokenizer": inner},
+        "unknown setting": {**whole, "clearhead": {**own, "config": {**own["config"], "colour": 1}}},
+        "version": {**whole, "clearhead": {**own, "version": 99}},
+        "added tokens": {**whole, "tokenizer": {**inner, "added_tokens": [added]}},
+        "no normalizer": {**whole, "tokenizer": {**inner, "normalizer": None}},
+        "no model": {**whole, "tokenizer": {**inner, "model": {"type": "BPE"}}},
+        "swapped": {**whole, "tokenizer": {**inner, "model": {**inner["model"], "vocab": swapped}}},
+        "other kind": {**whole, "tokenizer": json.loads(trained("word").to_json())["tokenizer"]},
+    }
+    texts = {name: json.dumps(state) for name, state in variants.items()}
+    return texts | {"empty": "", "cut off": trained("bpe").to_json()[:-50], "no JSON": "\x00\x01"}
+
+
+@pytest.mark.parametrize("name", _damages())
+def test_a_damaged_file_is_refused_with_a_sentence(name: str) -> None:
+    with pytest.raises(TokenizerError, match=r"(damaged: .+|format version 99.+); "):
+        Tokenizer.from_json(_damages()[name])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "syllable"},
+        {"vocab_size": 4},
+        {"colour": 1},
+        {"joiner": "@@"},
+        {"kind": "pretokenised", "joiner": "@ @"},
+        {"specials": ["mask"]},
+        {"specials": ["<0x41>"]},
+        {"specials": ["<pad>"]},
+        {"specials": ["<mask>", "<mask>"]},
+        {"min_frequency": 0},
+    ],
+)
+def test_settings_that_cannot_hold_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        TokenizerConfig.model_validate(fields)
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in TokenizerConfig.model_fields.values())

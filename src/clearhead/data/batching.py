@@ -1,0 +1,39 @@
+"""Which examples go together: similar lengths, a budget of tokens, an order that is a pure function of (seed, epoch).
+
+Knows lengths and indices, nothing of ids or text.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+
+def plan_batches(
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], batch_tokens: int, seed: int, epoch: int
+) -> list[Indices]:
+    """The batches of one epoch: every example once, padding included at most `batch_tokens` on either side.
+
+    Examples are shuffled, sorted by length (ties stay shuffled), cut into batches, and the batches shuffled. An
+    example longer than the budget makes a batch of its own.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(source_lengths))
+    # Target lengths rise and fall in turn from one source length to the next, so that neighbours stay alike.
+    turn = np.where(source_lengths[order] % 2, target_lengths[order], -target_lengths[order])
+    order = order[np.lexsort((turn, source_lengths[order]))]
+    batches = _cut(order, source_lengths[order], target_lengths[order], batch_tokens)
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def _cut(order: Indices, source: NDArray[np.int64], target: NDArray[np.int64], batch_tokens: int) -> list[Indices]:
+    """Consecutive runs whose longest member times their number stays within the budget."""
+    batches, start = [], 0
+    while start < len(order):
+        window = slice(start, start + max(1, batch_tokens // max(1, int(source[start]))))
+        longest = np.maximum.accumulate(np.maximum(source[window], target[window]))
+        fits = longest * np.arange(1, len(longest) + 1) <= batch_tokens
+        size = max(1, int(np.argmin(fits)) if not fits.all() else len(fits))
+        batches.append(order[start : start + size])
+        start += size
+    return batches

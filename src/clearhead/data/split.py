@@ -1,0 +1,54 @@
+"""A held-out part of a corpus, decided by what a sentence says and not by where it stands.
+
+A source goes to the validation part when a hash of its text, read as a number from 0 to 1, is below a threshold. So
+lines added to a corpus later move no earlier line, the order of lines does not matter, and a source with several
+translations is on one side with all of them.
+
+The cap on the size bends this as little as it can: while too many pairs are below it, the threshold is halved. The
+part then holds between about half the cap and the cap. Adding lines may halve it once more, which returns some pairs
+to training; but a pair that was trained on is never moved to validation while `share` stays, except in a corpus so
+small that no hash is below the threshold, where the pair with the lowest hash is held out.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from clearhead.data.corpus import Pair
+from clearhead.errors import ConfigError, DataError
+
+
+class Split(NamedTuple):
+    """The two parts of a corpus; no source is in both."""
+
+    train: list[Pair]
+    valid: list[Pair]
+
+
+def split_valid(pairs: Sequence[Pair], share: float = 0.02, max_valid: int = 2000) -> Split:
+    """Hold out about `share` of the sources, but not more than `max_valid` pairs unless one source alone has more."""
+    if not 0 < share < 1:
+        raise ConfigError(f"the share held out for validation must be between 0 and 1, got {share}; try 0.02")
+    if max_valid < 1:
+        raise ConfigError(f"the cap on validation pairs must be at least 1, got {max_valid}; try 2000")
+    if not pairs:
+        raise DataError("expected pairs to split into training and validation, got none; check the corpus")
+    places = [_place(pair.source) for pair in pairs]
+    threshold = share
+    while sum(place < threshold for place in places) > min(max_valid, len(pairs) - 1):
+        threshold /= 2
+    lowest = min(places)
+    held_out = [place < threshold or place == lowest for place in places]
+    if all(held_out):
+        raise DataError(
+            f"expected at least two different sources to hold one out for validation, all {len(pairs)} pairs have "
+            f"the same; add data or give a validation file"
+        )
+    train = [pair for pair, is_valid in zip(pairs, held_out, strict=True) if not is_valid]
+    valid = [pair for pair, is_valid in zip(pairs, held_out, strict=True) if is_valid]
+    return Split(train, valid)
+
+
+def _place(source: str) -> float:
+    """Where a text falls between 0 and 1; the same on every machine and in every version."""
+    return int.from_bytes(blake2b(source.encode(), digest_size=7).digest(), "big") / 2**56

@@ -1,0 +1,214 @@
+"""The tokenizer as the rest of the toolkit sees it; how it is learned stands in `training`."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from pydantic import ValidationError
+from tokenizers import Tokenizer as Pipeline
+
+from clearhead.config import BYTE_FORM, TokenizerConfig
+from clearhead.data.tokenizer.training import BYTE_PIECES, CONTINUATION, encodable, train_pipeline
+from clearhead.data.tokenizer.words import NO_WORD, word_indices
+from clearhead.errors import TokenizerError
+
+FORMAT_VERSION = 1
+SPACE_MARK = "▁"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """A text as pieces; the three lists have the same length."""
+
+    ids: list[int]
+    pieces: list[str]
+    """What to show: a space is "▁", a byte is "<0xC3>"."""
+    offsets: list[tuple[int, int]]
+    """Where each piece stands in the text as it was given, without the space before it."""
+
+
+class Tokenizer:
+    """Cuts text into the pieces of a learned vocabulary and puts it together again.
+
+    For bpe and unigram `decode(encode(text).ids) == normalise(text)` for every text. For the other kinds it holds for
+    texts whose pieces are known: wordpiece and word keep spaces in front of the words, so there are no rules about
+    punctuation; pretokenised text must have single spaces between its tokens. Unknown pieces are left out by `decode`.
+    """
+
+    pad_id: ClassVar[int] = 0
+    unk_id: ClassVar[int] = 1
+    bos_id: ClassVar[int] = 2
+    eos_id: ClassVar[int] = 3
+
+    def __init__(self, pipeline: Pipeline, config: TokenizerConfig) -> None:
+        self.config = config
+        self._pipeline = pipeline
+        vocabulary = pipeline.get_vocab(with_added_tokens=False)
+        self._raw = sorted(vocabulary, key=vocabulary.__getitem__)
+        _check(vocabulary, self._raw, config)
+        self._num_specials = len(config.all_specials)
+        self._surfaces = [self._surface(index, raw) for index, raw in enumerate(self._raw)]
+        self._shown = [self._show(index, raw) for index, raw in enumerate(self._raw)]
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Self:
+        """Learn a vocabulary; the same texts in the same order give the same tokenizer, byte for byte."""
+        return cls(train_pipeline(texts, config), config)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._raw)
+
+    @property
+    def special_ids(self) -> range:
+        """The ids that stand for no text; they come first."""
+        return range(self._num_specials)
+
+    def piece(self, index: int) -> str:
+        """A piece as people see it; no two are shown alike."""
+        return self._shown[index]
+
+    def piece_id(self, piece: str) -> int | None:
+        """The id of a piece in the form that `piece` gives it, or none."""
+        return self._ids_of_shown.get(piece)
+
+    def normalise(self, text: str) -> str:
+        """The text that decoding gives back; normalising it again changes nothing."""
+        text = self._pipeline.normalizer.normalize_str(encodable(text))  # from the file, not from today's code
+        return text if self.config.kind == "char" else text.removeprefix(" ")
+
+    def encode(self, text: str) -> Encoding:
+        """Cut a text into pieces, without special tokens."""
+        found = self._pipeline.encode(encodable(text), add_special_tokens=False)
+        return Encoding(found.ids, [self._shown[index] for index in found.ids], _tidy(text, found.offsets))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts, on all cores."""
+        found = self._pipeline.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
+        return [encoding.ids for encoding in found]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the ids; special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
+        text = self.decode_pieces(ids)
+        joiner = self.config.joiner
+        return text.replace(f"{joiner} ", "").removesuffix(joiner) if joiner else text
+
+    def decode_batch(self, batch: Iterable[Sequence[int]]) -> list[str]:
+        return [self.decode(ids) for ids in batch]
+
+    def decode_pieces(self, ids: Sequence[int]) -> str:
+        """As `decode`, but pretokenised text stays split: "un@@ related" and not "unrelated"."""
+        text = b"".join([self._surfaces[index] for index in ids]).decode("utf-8", "replace")
+        return text if self.config.kind == "char" else text.removeprefix(" ")
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        """The index of the word that each piece belongs to, counted from 0; -1 for special tokens.
+
+        A word is a run of letters and digits, or of one punctuation mark; in pretokenised text, what the joiner joins.
+        An unknown piece is a word of its own, or a letter for char.
+        """
+        if self.config.kind == "pretokenised":
+            return self._joined_words(ids)
+        unknown = b"x" if self.config.kind == "char" else " \ufffd".encode()
+        return word_indices([unknown if index == self.unk_id else self._surfaces[index] for index in ids])
+
+    def to_json(self) -> str:
+        """The whole tokenizer as one JSON text; `tokenizer` in it is a file of the `tokenizers` library."""
+        own = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
+        return json.dumps({"clearhead": own, "tokenizer": json.loads(self._pipeline.to_str())}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The tokenizer that `to_json` wrote."""
+        try:
+            state = json.loads(text)
+            own, inner = state["clearhead"], state["tokenizer"]
+            version, fields = own["version"], own["config"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise _damaged(f"it is no JSON with clearhead and tokenizer in it ({error!r})") from error
+        if version != FORMAT_VERSION:
+            problem = f"the tokenizer has format version {version!r}, expected {FORMAT_VERSION}"
+            raise TokenizerError(f"{problem}; use the release of clearhead that wrote it, or train it again")
+        try:
+            config = TokenizerConfig.model_validate(fields)
+        except ValidationError as error:
+            raise _damaged(f"its settings do not hold: {error.errors()[0]['msg']}") from error
+        return cls(_load_pipeline(inner), config)
+
+    @cached_property
+    def _ids_of_shown(self) -> dict[str, int]:
+        return {shown: index for index, shown in enumerate(self._shown)}
+
+    def _surface(self, index: int, raw: str) -> bytes:
+        """The bytes that a piece adds to the text."""
+        if index < self._num_specials:
+            return b""
+        if self.config.has_bytes and BYTE_FORM.fullmatch(raw):
+            return bytes([int(raw[3:5], 16)])
+        if self.config.kind == "wordpiece":
+            raw = raw.removeprefix(CONTINUATION)
+        return raw.encode()
+
+    def _show(self, index: int, raw: str) -> str:
+        if index < self._num_specials:
+            return raw
+        if self.config.kind == "pretokenised":
+            return raw.removeprefix(" ")
+        return raw.replace(SPACE_MARK, "\\u2581").replace(" ", SPACE_MARK)
+
+    def _joined_words(self, ids: Sequence[int]) -> list[int]:
+        words: list[int] = []
+        word, is_joined = NO_WORD, False
+        for index in ids:
+            if index != self.unk_id and index < self._num_specials:
+                words.append(NO_WORD)
+                continue
+            word += not is_joined
+            words.append(word)
+            is_joined = bool(self.config.joiner) and self._raw[index].endswith(self.config.joiner)
+        return words
+
+
+def _tidy(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The offsets without the space before a piece and with the marks composed into it.
+
+    The library gives the place of "e" alone for "e" and a combining accent that became "é". Nothing but white space
+    is ever taken out of a text, so what lies between two pieces and is no white space belongs to the first.
+    """
+    tidied: list[tuple[int, int]] = []
+    following = reach = len(text)
+    for start, end in reversed(offsets):
+        if end <= following:
+            reach = end + (0 if text[end : end + 1].isspace() else len(text[end:following].rstrip()))
+        following = start
+        while start < end and text[start].isspace():
+            start += 1
+        tidied.append((start, reach))
+    return tidied[::-1]
+
+
+def _damaged(problem: str) -> TokenizerError:
+    return TokenizerError(f"the tokenizer file is damaged: {problem}; restore it or train the tokenizer again")
+
+
+def _load_pipeline(state: Any) -> Pipeline:
+    if not isinstance(state, dict) or state.get("added_tokens") != []:
+        raise _damaged("its pipeline must be an object without added tokens")
+    if not all(state.get(part) for part in ("normalizer", "pre_tokenizer", "model")):
+        raise _damaged("its pipeline must have a normalizer, a pre_tokenizer and a model")
+    try:
+        return Pipeline.from_str(json.dumps(state))
+    except Exception as error:  # the library raises bare Exception
+        raise _damaged(f"its pipeline cannot be read ({error})") from error
+
+
+def _check(vocabulary: dict[str, int], raw: list[str], config: TokenizerConfig) -> None:
+    """Refuse a vocabulary on which the rest of the class could not rely."""
+    if sorted(vocabulary.values()) != list(range(len(raw))):
+        raise _damaged("the ids of its vocabulary are not 0, 1, 2 and so on")
+    if tuple(raw[: len(config.all_specials)]) != config.all_specials:
+        raise _damaged(f"its vocabulary must begin with {' '.join(config.all_specials)}")
+    if config.has_bytes and not all(piece in vocabulary for piece in BYTE_PIECES):
+        raise _damaged("its vocabulary must hold all 256 bytes")

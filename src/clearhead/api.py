@@ -159,7 +159,8 @@ def train(
 ) -> Model:
     """Trains on sentence pairs and loads the result.
 
-    `pairs` is one TSV or JSONL file or two line files; `settings` is nested as in a recipe: {"model": {"dropout": 0.2}}.
+    `pairs` is one TSV or JSONL file or two line files; `settings` are nested as in a recipe, such as
+    {"model": {"dropout": 0.2}}.
     """
     length = {"minutes": minutes, "epochs": epochs, "steps": steps}
     given = {name: value for name, value in length.items() if value is not None}

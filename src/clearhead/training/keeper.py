@@ -33,7 +33,7 @@ def check(folder: Path, overwrite: bool) -> None:
 
 
 def claim(folder: Path) -> None:
-    """Makes the folder ready: no metrics and checkpoints of an earlier run; its model stays until a better one comes."""
+    """Makes the folder ready; the model of an earlier run stays until the new run has one of its own."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / METRICS).write_bytes(b"")

@@ -1,0 +1,111 @@
+"""The engine: order, limits, refusals; and the cache that search relies on."""
+
+import pytest
+import torch
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.engine import Request
+from clearhead.decoding.search import search
+from clearhead.errors import DecodingError
+from tests.decoding.small import END, PAD, START, VOCAB, engine, random_model, requests
+
+
+def test_greedy_equals_a_loop_without_a_cache() -> None:
+    model, settings = random_model(), DecodingConfig(beam=1, max_length="input+3")
+    for request, [found] in zip(asked := requests(30), engine(model).run(asked, settings), strict=True):
+        written = [START]
+        while len(written) <= len(request.source) + 2 and written[-1] != END:
+            with torch.no_grad():
+                logits_V = model.logits(model(torch.tensor([request.source]), torch.tensor([written])))[0, -1]
+            logits_V[[PAD, START]] = float("-inf")
+            written.append(int(logits_V.argmax()))
+        assert found.tokens == tuple(token for token in written[1:] if token != END)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_cached_steps_equal_one_long_step(width: int) -> None:
+    model = random_model()
+    src_NS = torch.randint(END + 1, VOCAB, (5, 7))
+    src_NS[2:, 4:] = PAD
+    tokens_RT = torch.randint(END + 1, VOCAB, (5 * width, 11))
+    with torch.inference_mode():
+        _, state = model.start(model.encode(src_NS), width)
+        whole_RTV = model.step(tokens_RT, state).logits_RTV
+        steps = []
+        for place in range(11):
+            step = model.step(tokens_RT[:, place : place + 1], state)
+            state = step.state
+            steps.append(step.logits_RTV)
+    torch.testing.assert_close(torch.cat(steps, 1), whole_RTV, atol=1e-5, rtol=1e-5)
+
+
+def test_selected_rows_go_on_as_if_they_had_been_alone() -> None:
+    model, width = random_model(), 3
+    src_NS = torch.randint(END + 1, VOCAB, (5, 7))
+    tokens_RT = torch.randint(END + 1, VOCAB, (15, 4))
+    rows_R = torch.tensor([14, 12, 12, 1, 1, 0])  # of sentences 4 and 0
+    next_R1 = torch.randint(END + 1, VOCAB, (6, 1))
+    with torch.inference_mode():
+        _, state = model.start(model.encode(src_NS), width)
+        moved = model.select(model.step(tokens_RT, state).state, rows_R)
+        found_R1V = model.step(next_R1, moved).logits_RTV
+        _, fresh = model.start(model.encode(src_NS[[4, 0]]), width)
+        expected_RTV = model.step(torch.cat((tokens_RT[rows_R], next_R1), 1), fresh).logits_RTV
+    torch.testing.assert_close(found_R1V[:, 0], expected_RTV[:, -1], atol=1e-5, rtol=1e-5)
+
+
+def test_answers_come_in_the_order_of_the_requests() -> None:
+    model, settings = random_model(), DecodingConfig(beam=2, max_length="input+5")
+    asked = requests(40)
+    answers = engine(model, batch_tokens=64, threads=2).run(asked, settings)
+    for request, answer in zip(asked, answers, strict=True):
+        limits = [len(request.source) + 4]
+        assert [each.tokens for each in answer] == [
+            each.tokens for each in search(model, torch.tensor([request.source]), settings, limits, END, PAD, 1)[0]
+        ]
+    assert engine(model).run([], settings) == []
+
+
+def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:
+    source = (7, 11, END)
+    answers = engine(random_model()).run([Request(source, n) for n in (1, 3, 2)], DecodingConfig(beam=3))
+    assert [len(each) for each in answers] == [1, 3, 2]
+    assert answers[0] == answers[1][:1] and answers[2] == answers[1][:2]
+
+
+def test_limits_follow_the_settings_and_the_model() -> None:
+    """Weights that never end: each output is as long as it may be."""
+    model = random_model(max_positions=13)
+    with torch.no_grad():
+        model.output.weight[END] = 0.0
+    asked = [Request((*[7] * length, END)) for length in (1, 5, 12)]
+    for max_length, expected in (("input+3", [4, 8, 13]), ("5", [5, 5, 5]), ("99", [13, 13, 13])):
+        answers = engine(model).run(asked, DecodingConfig(beam=2, max_length=max_length))
+        assert [len(answer[0].tokens) for answer in answers] == expected
+        assert {answer[0].finish_reason for answer in answers} == {"length"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request((*[7] * 64, END)), r"sentence 2 has 65 pieces, .* 1 to 64"),
+        (Request(()), r"sentence 2 has 0 pieces"),
+        (Request((VOCAB, END)), rf"sentence 2 has pieces 3 to {VOCAB}; expected 0 to {VOCAB - 1}"),
+        (Request((7, END), n_best=4), r"sentence 2 asks for 4 hypotheses; expected 1 to decoding\.beam=3"),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_by_number(request_: Request, message: str) -> None:
+    with pytest.raises(DecodingError, match=message):
+        engine(random_model()).run([Request((7, END)), request_], DecodingConfig(beam=3))
+
+
+def test_decoding_in_the_middle_of_a_training_is_without_dropout() -> None:
+    model, settings = random_model(), DecodingConfig(beam=1, max_length="input+5")
+    asked = requests(10)
+    expected = engine(model).run(asked, settings)
+    assert engine(model.train()).run(asked, settings) == expected
+    assert model.training
+
+
+def test_every_setting_is_honoured() -> None:
+    assert engine(random_model()).unsupported(DecodingConfig()) == []

@@ -1,0 +1,191 @@
+"""Search against what can be computed without it: every output tried, a plain argmax loop, a model without a cache."""
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Literal
+
+import pytest
+import torch
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.observer import ROOT, Candidate
+from clearhead.decoding.search import Hypothesis, find, search
+from clearhead.errors import DecodingError
+from tests.decoding.table import END, PAD, START, TableGenerator
+
+torch.set_num_threads(1)
+Norm = Literal["paper", "length", "none"]
+Stop = Literal["beam_finished", "cannot_improve"]
+
+
+def run(table: TableGenerator, settings: DecodingConfig, limits: list[int], n_best: int = 1) -> list[list[Hypothesis]]:
+    src_NS = torch.arange(len(limits))[:, None]
+    return search(table, src_NS, settings, limits, END, PAD, n_best)
+
+
+@pytest.mark.parametrize("norm", ["paper", "length", "none"])
+@pytest.mark.parametrize("stop", ["beam_finished", "cannot_improve"])
+@pytest.mark.parametrize("end_bonus", [-2.0, 0.0, 2.0])
+def test_wide_beam_finds_the_optimum(norm: Norm, stop: Stop, end_bonus: float) -> None:
+    table = TableGenerator(vocab_size=6, end_bonus=end_bonus)
+    settings = DecodingConfig(beam=130, alpha=0.7, length_norm=norm, stop=stop)
+    limits = [4, 1, 3, 4]  # 3 words: at most 3**4 + 3**3 + ... = 121 outputs
+    for key, found in enumerate(run(table, settings, limits, n_best=5)):
+        expected = table.all_outputs(key, limits[key], settings)[:5]
+        assert [each.tokens for each in found] == [tokens for _, tokens in expected]
+        assert [each.score for each in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["paper", "length", "none"])
+def test_cannot_improve_loses_nothing_and_stops_early(norm: Norm) -> None:
+    """With a beam that holds every prefix but not every output, stopping must not cost the best ones."""
+    table = TableGenerator(vocab_size=6, scale=3.0, end_bonus=1.0)
+    settings = DecodingConfig(beam=81, alpha=0.7, length_norm=norm, stop="cannot_improve")
+    for key, found in enumerate(run(table, settings, [5] * 7, n_best=3)):
+        expected = table.all_outputs(key, 5, settings)[:3]
+        assert [each.tokens for each in found] == [tokens for _, tokens in expected]
+    eager = TableGenerator(6, end_bonus=6.0)
+    run(eager, DecodingConfig(beam=2, alpha=0.0, stop="cannot_improve"), [1000] * 3)
+    assert len(eager.rows_seen) < 20
+
+
+def test_beam_finished_stops_at_that_many() -> None:
+    """One word, and an end that is always the better: each step finishes one hypothesis."""
+    table = TableGenerator(vocab_size=4, scale=0.0, end_bonus=1.0)
+    for beam in (1, 2, 3):
+        table.rows_seen.clear()
+        [found] = run(table, DecodingConfig(beam=beam, stop="beam_finished"), [50], n_best=beam)
+        assert len(table.rows_seen) == beam
+        assert sorted(len(each.tokens) for each in found) == list(range(beam))
+
+
+def test_beam_of_one_is_argmax() -> None:
+    table = TableGenerator(vocab_size=13, end_bonus=0.5)
+    limits = [11, 7, 5, 3, 2, 1] * 5
+    results = run(table, DecodingConfig(beam=1), limits)
+    for key, (limit, [found]) in enumerate(zip(limits, results, strict=True)):
+        written: list[int] = []
+        while len(written) < limit and END not in written:
+            logits_V = table.logits(key, (START, *written))
+            logits_V[[PAD, START]] = float("-inf")
+            written.append(int(logits_V.argmax()))
+        assert found.tokens == tuple(token for token in written if token != END)
+        assert found.finish_reason == ("end" if END in written else "length")
+        assert found.token_log_probs == pytest.approx(table.score(key, found.tokens, END in written), abs=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 3, 5])
+@pytest.mark.parametrize("norm", ["paper", "length", "none"])
+def test_hypotheses_are_sorted_distinct_and_add_up(beam: int, norm: Norm) -> None:
+    table = TableGenerator(vocab_size=11, end_bonus=1.0)
+    settings = DecodingConfig(beam=beam, alpha=0.9, length_norm=norm)
+    limits = [2, 3, 5, 7, 11] * 4
+    results = run(table, settings, limits, n_best=beam)
+    assert {each.finish_reason for found in results for each in found} == {"end", "length"}
+    for key, (limit, found) in enumerate(zip(limits, results, strict=True)):
+        assert len(found) == beam
+        assert len({each.tokens for each in found}) == beam
+        assert all(one.score >= other.score for one, other in pairwise(found))
+        for each in found:
+            ends = each.finish_reason == "end"
+            assert not {PAD, START, END} & set(each.tokens)
+            assert len(each.tokens) + ends == len(each.token_log_probs) <= limit
+            assert ends or len(each.tokens) == limit
+            assert each.log_prob == pytest.approx(sum(each.token_log_probs))
+            assert each.token_log_probs == pytest.approx(table.score(key, each.tokens, ends), abs=1e-5)
+            n = len(each.token_log_probs)
+            by = {"paper": ((5 + n) / 6) ** 0.9, "length": n**0.9, "none": 1.0}[norm]
+            assert each.score == pytest.approx(each.log_prob / by)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_leaving_early_does_not_change_the_others(beam: int) -> None:
+    table = TableGenerator(vocab_size=11, end_bonus=0.3)
+    settings = DecodingConfig(beam=beam)
+    limits = [1, 2, 3, 5, 7, 11, 13, 17] * 4
+    together = run(table, settings, limits)
+    rows = list(table.rows_seen)
+    assert rows[-1] < rows[0], "finished sentences stay in the batch"
+    for key, limit in enumerate(limits):
+        assert search(table, torch.tensor([[key]]), settings, [limit], END, PAD, 1) == [together[key]]
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_ties_go_to_the_earlier_parent_and_the_lower_token(beam: int) -> None:
+    """All words are alike and the end never comes: only the order of ties decides."""
+    table = TableGenerator(vocab_size=301, scale=0.0, end_bonus=-9.0)
+    [found] = run(table, DecodingConfig(beam=beam), [3], n_best=beam)
+    assert [each.tokens for each in found] == [(3, 3, 3 + rank) for rank in range(beam)]
+    results = find(table, torch.zeros(1, 1, dtype=torch.long), DecodingConfig(beam=beam), [3], END, PAD)
+    assert results[0].margin == 0.0
+
+
+def test_margin_is_the_distance_to_another_answer() -> None:
+    """Nudging one token's logit by more than the margin changes greedy output, by less does not."""
+
+    class Nudged(TableGenerator):
+        nudge = 0.0
+
+        def logits(self, key: int, history: tuple[int, ...]) -> torch.Tensor:
+            logits_V = super().logits(key, history)
+            if len(history) == 1:
+                second = int(logits_V[END:].topk(2).indices[1]) + END
+                logits_V[second] += self.nudge
+            return logits_V
+
+    for key in range(20):
+        table = Nudged(vocab_size=7, scale=2.0)
+        src_NS = torch.tensor([[key]])
+        settings = DecodingConfig(beam=1)
+        [plain] = find(table, src_NS, settings, [1], END, PAD)
+        for share, is_same in ((0.99, True), (1.01, False)):
+            table.nudge = plain.margin * share
+            [nudged] = search(table, src_NS, settings, [1], END, PAD)
+            assert (nudged[0].tokens == plain.hypotheses[0].tokens) is is_same
+
+
+def test_more_hypotheses_than_the_beam_are_refused() -> None:
+    with pytest.raises(DecodingError, match=r"at most decoding\.beam=2, not 3"):
+        run(TableGenerator(7), DecodingConfig(beam=2), [5], n_best=3)
+
+
+class Notes:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.trees: dict[int, list[Candidate]] = defaultdict(list)
+
+    def see(self, candidate: Candidate, /) -> None:
+        self.trees[candidate.sentence].append(candidate)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("stop", ["beam_finished", "cannot_improve"])
+def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) -> None:
+    table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
+    settings = DecodingConfig(beam=beam, stop=stop)
+    limits = [2, 3, 5, 7, 11, 13]
+    results = search(table, torch.arange(6)[:, None], settings, limits, END, PAD, beam, notes)
+    assert results == run(table, settings, limits, n_best=beam), "watching changed the result"
+    for sentence, found in enumerate(results):
+        nodes = {each.node: each for each in notes.trees[sentence]}
+        assert len(nodes) == len(notes.trees[sentence])
+        outputs = {}
+        for each in nodes.values():
+            path = _path(each, nodes)
+            assert [node.place for node in path] == list(range(len(path)))
+            assert all(node.fate == "kept" for node in path[:-1])
+            assert sum(node.log_prob for node in path) == pytest.approx(each.total)
+            assert (each.token == END) == (each.fate in ("finished", "end_outside_beam"))
+            if each.fate in ("finished", "length"):
+                outputs[tuple(node.token for node in path if node.token != END)] = each.score
+        assert all(outputs[each.tokens] == each.score for each in found)
+        assert max(outputs.values()) == found[0].score
+        for place in range(max(node.place for node in nodes.values())):
+            assert 1 <= sum(node.fate == "kept" for node in nodes.values() if node.place == place) <= beam
+
+
+def _path(node: Candidate, nodes: dict[int, Candidate]) -> list[Candidate]:
+    """From the first token to this one."""
+    before = [] if node.parent == ROOT else _path(nodes[node.parent], nodes)
+    return [*before, node]

@@ -1,0 +1,76 @@
+"""The README's promises: its commands and its Python run, in miniature."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+import clearhead
+from clearhead.cli.main import main
+from clearhead.config import build
+from clearhead.training.run import Request, prepare
+from tests.whole import SETTINGS, Trained
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    """The clearhead commands of the README's code blocks, without their comments."""
+    lines = [line for block in re.findall(r"```\n(.*?)```", README, re.S) for line in block.splitlines()]
+    return [line.split(" #")[0].strip() for line in lines if line.startswith("clearhead ")]
+
+
+def test_commands_run_in_order(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(trained.test, "test.tsv")
+    Path("in.txt").write_text("The dog sleeps.\n", encoding="utf-8")
+    found = commands()
+    assert {command.split()[1] for command in found} >= {"data", "train", "translate", "evaluate", "info"}
+    for command in found:
+        words, _, given = command.partition("<")
+        arguments = shlex.split(words.replace("20000", "600").replace("--minutes 10", "--steps 3"))[1:]
+        if arguments[0] == "train":
+            arguments += ["--threads", "1", *(word for setting in SETTINGS for word in ("--set", setting))]
+        with Path(given.strip() or "in.txt").open("rb") as stream:
+            monkeypatch.setattr("sys.stdin", type("Stream", (), {"buffer": stream, "isatty": lambda self: False})())
+            assert main(arguments) == 0, command
+
+
+def test_python_runs(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    shutil.copytree(trained.folder, "runs/de")
+    asked: list[object] = []
+    monkeypatch.setattr(clearhead, "train", lambda *given, **named: asked.append((given, named)), raising=False)
+    names: dict[str, object] = {}
+    exec(code, names)  # our own README
+    assert asked == [(("pairs.tsv",), {"out": "runs/de", "minutes": 10})]
+    weights = names["weights"]
+    assert weights.shape[:2] == (2, 2)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.stem)
+def test_recipes_load(path: Path) -> None:
+    import tomllib
+
+    settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert build(settings, preset=settings.get("preset", "")).training.steps > 0
+
+
+def test_preparing_twice_gives_the_same(trained: Trained, tmp_path: Path) -> None:
+    from clearhead.training.events import Silent
+
+    request = Request([trained.train], tmp_path / "out", settings={"tokenizer": {"vocab_size": 600}})
+    first, second = prepare(request, Silent()), prepare(request, Silent())
+    assert first.tokenizer.to_json() == second.tokenizer.to_json()
+    assert first.config == second.config
+    assert first.corpus.fingerprint == second.corpus.fingerprint
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target

@@ -14,8 +14,9 @@ import pytest
 
 from clearhead.data import grammar
 
-from .german_checker import RULES, check, inspect, phrases_meant
+from .german_checker import check, inspect, phrases_meant
 from .german_checker_lexicon import ADJECTIVE_ENDINGS, ADJECTIVES, NOUNS, PRONOUNS
+from .german_checker_parser import RULES
 
 FOLDER = Path(__file__).parent
 

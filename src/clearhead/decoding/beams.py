@@ -81,12 +81,14 @@ def decide(found: Candidates, end_id: int, is_last_N: Bools, width: int) -> Deci
         in_beam_K, _gap(totals_NK, totals_NK[:, width, None]), _gap(totals_NK[:, width - 1, None], totals_NK)
     )
     at_stake_NK = is_possible_NK & (is_end_NK | is_last_N[:, None])
+    # An end that is not even a candidate is at least as far from the edge as the last candidate.
+    unlisted_N = _gap(totals_NK[:, width - 1], totals_NK[:, -1])
     return Decision(
         is_end_NK,
         at_stake_NK & in_beam_K,
         kept_NW,
         totals_NW,
-        np.where(at_stake_NK, distance_NK, np.inf).min(1),
+        np.minimum(np.where(at_stake_NK, distance_NK, np.inf).min(1), unlisted_N),
         _gap(totals_NW[:, -1], next_N),
     )
 

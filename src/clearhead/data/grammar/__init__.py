@@ -5,14 +5,15 @@ English that is accepted, the conventions of the German and the word list are in
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 from clearhead.data.grammar.counting import pair_count
 from clearhead.data.grammar.lexicon import stems
-from clearhead.data.grammar.mix import LONGEST, SHORTEST, Mixer
+from clearhead.data.grammar.mix import LONGEST, MAX_DRAWS, SHORTEST, Mixer
 from clearhead.data.grammar.parse import translate
 from clearhead.data.grammar.realise import Realised
 from clearhead.data.grammar.records import Example, Pronoun, split_words
-from clearhead.data.grammar.splits import SPLITS, split_of, stable_hash
+from clearhead.data.grammar.splits import SPLITS, has_held_out, split_of, stable_hash
 from clearhead.errors import DataError
 
 __all__ = ["SPLITS", "Example", "Pronoun", "generate", "pair_count", "split_words", "stem_count", "translate"]
@@ -40,14 +41,36 @@ def _generate(pairs: int, seed: int, split: str, distance: tuple[int, int] | Non
     mixer = Mixer(f"{split} {seed}", is_unseen=split == "test_unseen")
     seen: set[int] = set()
     while len(seen) < pairs:
-        trees = mixer.sentences() if distance is None else mixer.at_distance(mixer.between(*distance))
-        for tree in trees:
-            realised = Realised(tree)
-            digest = stable_hash(realised.source)
+        found = _search(mixer, split, distance, seen)
+        if found is None:
+            at = f" with distances {distance[0]} to {distance[1]}" if distance else ""
+            raise DataError(
+                f"{MAX_DRAWS:,} draws brought no new sentence of split {split!r}{at} after {len(seen):,} pairs; "
+                "ask for fewer pairs or for more distances."
+            )
+        yield found.example()
+
+
+def _search(mixer: Mixer, split: str, distance: tuple[int, int] | None, seen: set[int]) -> Realised | None:
+    """The next sentence that belongs to the split and was not seen, which it now is; None if the draws run out."""
+    words = mixer.between(*distance) if distance else None
+    has_choice = mixer.has_choice()
+    for _ in range(MAX_DRAWS):
+        tree = mixer.sentence() if words is None else mixer.try_pronoun(words, has_choice)
+        if tree is None:
+            continue
+        realised = Realised(tree)
+        if has_held_out(realised.combinations) != (split == "test_unseen"):
+            continue
+        options = [(realised.source, tree)]
+        for source, option in (
+            options if words is None else chain(options, mixer.variants(tree, realised.source_tokens))
+        ):
+            digest = stable_hash(source)
             if digest not in seen and split_of(realised, digest) == split:
                 seen.add(digest)
-                yield realised.example()
-                break
+                return realised if option is tree else Realised(option)
+    return None
 
 
 def stem_count() -> int:

@@ -4,7 +4,11 @@ from functools import cache
 from typing import NamedTuple
 
 from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.lexicon import BE, DETERMINER, Adverb, Determiner, Kinds, Noun, Verb
+from clearhead.data.grammar.lexicon import BE, DETERMINER, Adjective, Adverb, Determiner, Kinds, Noun, Preposition, Verb
+from clearhead.data.grammar.verbs import GROUPS
+
+# Prepositions, each with the nouns that it is drawn with.
+Spots = tuple[tuple[Preposition, tuple[Noun, ...]], ...]
 
 
 def _spread(weights: dict[str, int]) -> tuple[str, ...]:
@@ -17,9 +21,14 @@ FRAMES = _spread(
     | {"intransitive": 13, "motion": 9, "placing": 5, "have": 4, "be": 13}
 )
 TENSES = _spread({"present": 40, "past": 31, "perfect": 8, "future": 10, "modal": 8, "modal-past": 3})
-# What a clause after when, if, before or while has, by the tense of the main clause.
+# Past goes with past, present and future with present: what stands beside a main clause, by the time of that one.
 PAST_TENSES = _spread({"past": 8, "modal-past": 1})
 PRESENT_TENSES = _spread({"present": 8, "modal": 1})
+REASON_TENSES = _spread({"present": 8, "modal": 1, "perfect": 2})
+REPORTED_TENSES = _spread({"present": 8, "modal": 1, "perfect": 2, "future": 2})
+# Main clauses: in the present or ahead; and of either time, without "has seen", which when, while and before spoil.
+OPEN_TENSES = _spread({"present": 40, "future": 10, "modal": 8})
+PLAIN_TENSES = _spread({"present": 40, "past": 31, "future": 10, "modal": 8, "modal-past": 3})
 STATE_TENSES = _spread({"present": 48, "past": 40, "future": 12})
 
 
@@ -45,10 +54,14 @@ TWO_WAY = tuple(p for p in lex.PREPOSITIONS if p.use == "place")
 DIRECTIONS = tuple(p for p in lex.PREPOSITIONS if p.use == "direction")
 COMPANIONS = tuple(p for p in lex.PREPOSITIONS if p.use == "companion")
 PURPOSE = next(p for p in lex.PREPOSITIONS if p.use == "purpose")
-PEOPLE = frozenset({"person"})
+PERSON = frozenset({"person"})
+# Determiners that leave open what "not" and "never" deny.
+UNNEGATED = ("every", "all", "no", "two", "three", "many", "some")
+SOMETIMES = tuple(adverb for adverb in lex.FREQUENCIES if adverb.stem != "never")
+PAST_MODALS = tuple(modal for modal in lex.MODALS if modal.past)
 FIXED = ("building", "area", "way")
 GENITIVE_OWNERS = dict.fromkeys(
-    ("person", "animal", "building", "vehicle", "text", "clothing", "thing", "device", "furniture"), PEOPLE
+    ("person", "animal", "building", "vehicle", "text", "clothing", "thing", "device", "furniture"), PERSON
 ) | {"opening": frozenset({"person", "building"})}
 # "Has seen" takes no time: "has seen yesterday" is no English.
 TENSE_CODES = {"present": "r", "past": "p", "perfect": "", "future": "f"}
@@ -60,8 +73,84 @@ def nouns_of(kinds: Kinds) -> tuple[Noun, ...]:
     return tuple(noun for noun in lex.NOUNS if noun.kind in kinds or noun.english in kinds)
 
 
-def time_code(tense: str, has_modal: bool) -> str:
-    """The codes of the times that go with a tense; what one can or must do may lie ahead."""
+@cache
+def nouns_beside(noun: Noun, nouns: tuple[Noun, ...]) -> tuple[Noun, ...]:
+    """Those of the nouns that one of them is coupled with: "the dog and the cat", not "the dog and the bed"."""
+    return tuple(other for other in nouns if other.kind == noun.kind)
+
+
+@cache
+def object_nouns(verb: Verb) -> tuple[Noun, ...]:
+    """The nouns that are drawn as objects of a verb."""
+    narrowed = {noun.kind for noun in lex.NOUNS if noun.english in verb.names}
+    return tuple(n for n in nouns_of(verb.objects) if n.kind not in narrowed or n.english in verb.names)
+
+
+@cache
+def adjectives_beside(kind: str, others: tuple[Adjective, ...]) -> tuple[Adjective, ...]:
+    """The adjectives of a kind that neither repeat nor contradict the others."""
+    barred = {word for other in others for word in lex.EXCLUDING[other.english]}
+    return tuple(option for option in ADJECTIVES_BY_KIND[kind] if option.english not in barred)
+
+
+# What fits into a bag, and what stands on no table and under no bed.
+SMALL = frozenset(GROUPS["small"].split()) - {"plant"}
+LARGE = frozenset(("building", "area", "way", "vehicle", "furniture", "plant"))
+CONTAINERS = ("suitcase", "box", "bag", "cupboard")
+
+
+def size_of(kind: str) -> str:
+    """small, large or, as living beings are, medium."""
+    return "small" if kind in SMALL else "large" if kind in LARGE else "medium"
+
+
+def _spots(prepositions: tuple[Preposition, ...], names: Kinds, kinds: Kinds = frozenset()) -> Spots:
+    """The prepositions with their nouns but those of some names and kinds; without one that has no noun left."""
+    found: list[tuple[Preposition, tuple[Noun, ...]]] = []
+    for preposition in prepositions:
+        nouns = nouns_of(preposition.fits)
+        nouns = tuple(noun for noun in nouns if noun.english not in names and noun.kind not in kinds)
+        if nouns:
+            found.append((preposition, nouns))
+    return tuple(found)
+
+
+@cache
+def locations(size: str) -> Spots:
+    """Where something of a size can be."""
+    large = frozenset(("furniture", "person", "vehicle")) if size == "large" else frozenset[str]()
+    return _spots(LOCATIONS, frozenset(() if size == "small" else CONTAINERS), large)
+
+
+@cache
+def goals(size: str) -> Spots:
+    """Where something of a size is put."""
+    return _spots(TWO_WAY, frozenset(() if size == "small" else CONTAINERS), frozenset(("vehicle", "person")))
+
+
+@cache
+def directions(verb: Verb) -> Spots:
+    """Where one gets to: who jumps gets onto tables, who drives into no kitchen."""
+    if verb.english == "jump":
+        return _spots(DIRECTIONS, frozenset())
+    if verb.english == "drive":
+        return _spots(DIRECTIONS, frozenset(("kitchen", "room")), frozenset(("furniture",)))
+    around = _spots(tuple(p for p in DIRECTIONS if p.english != ("onto",)), frozenset())
+    return around + _spots(
+        tuple(p for p in DIRECTIONS if p.english == ("onto",)), frozenset(), frozenset(("furniture",))
+    )
+
+
+PEOPLE = nouns_of(PERSON)
+HOMES: Spots = tuple((p, nouns_of(frozenset(("building", "area")))) for p in lex.PREPOSITIONS if p.english == ("in",))
+# What is somewhere when it is found, and need not be where the finder is.
+FINDING = ("find", "look for", "lose", "steal", "forget", "hide")
+
+
+def time_code(verb: Verb, tense: str, has_modal: bool) -> str:
+    """The codes of the times that go with a verb in a tense; what one can or must do may lie ahead."""
+    if "s" in verb.extras:
+        return ""
     return "rf" if has_modal and tense == "present" else TENSE_CODES[tense]
 
 
@@ -110,6 +199,7 @@ def subject_verbs(kind: str) -> tuple[Verb, ...]:
 
 
 @cache
-def object_verbs(kind: str) -> tuple[Verb, ...]:
-    """The verbs of which a noun of this kind can be the object of a relative clause."""
-    return tuple(verb for verb in lex.VERBS if kind in verb.objects and verb.frame in ("accusative", "dative"))
+def object_verbs(noun: Noun) -> tuple[Verb, ...]:
+    """The verbs of which a noun can be the object of a relative clause."""
+    verbs = (verb for verb in lex.VERBS if verb.frame in ("accusative", "dative"))
+    return tuple(verb for verb in verbs if noun in object_nouns(verb))

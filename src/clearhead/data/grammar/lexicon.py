@@ -25,7 +25,10 @@ class Noun(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb with its frame, the fitting kinds of subject and object, and what may follow (`extras`)."""
+    """A verb with its frame, the fitting kinds of subject and object, and what may follow (`extras`).
+
+    Of a kind that one of `names` belongs to, only the nouns in `names` are drawn as objects.
+    """
 
     english: str
     past: str
@@ -40,6 +43,7 @@ class Verb(NamedTuple):
     frame: str
     subjects: Kinds
     objects: Kinds
+    names: Kinds
     extras: str
     stem: str
 
@@ -146,6 +150,7 @@ def _verb(row: str, frame: str) -> Verb:
     preposition = more[0][1:] if more and more[0][0] == ">" else ""
     infinitive, third, german_participle = german.split()
     prefix, _, rest = infinitive.rpartition("|")
+    kinds, _, names = objects.partition("(")
     return Verb(
         english=base,
         past=past,
@@ -159,7 +164,8 @@ def _verb(row: str, frame: str) -> Verb:
         uses_sein=german_participle.endswith("*"),
         frame=frame,
         subjects=_kinds(subjects),
-        objects=_kinds(objects),
+        objects=_kinds(kinds),
+        names=frozenset(names.strip(")").split()),
         extras=extras,
         stem=" ".join([base, *(word[1:] for word in more)]),
     )
@@ -190,6 +196,15 @@ def _preposition(row: str) -> Preposition:
     return Preposition(tuple(english.split()), german, case, use, frozenset(fits.split()), english)
 
 
+def _excluding() -> dict[str, Kinds]:
+    """Each adjective with those that are not said beside it, itself included."""
+    found = {adjective.english: {adjective.english} for adjective in ADJECTIVES}
+    for row in _rows(words.OPPOSITE_TABLE.replace(";", "\n")):
+        for word in row.split():
+            found[word].update(row.split())
+    return {word: frozenset(others) for word, others in found.items()}
+
+
 def _modal(row: str) -> Modal:
     english, third, past, infinitive, present, german_past = row.split()
 
@@ -202,7 +217,10 @@ def _modal(row: str) -> Modal:
 NOUNS = tuple(_noun(row, kind) for kind, table in NOUN_TABLES.items() for row in _rows(table))
 VERBS = tuple(_verb(row, frame) for frame, table in VERB_TABLES.items() for row in _rows(table))
 ADJECTIVES = tuple(_adjective(row, rank) for rank, row in enumerate(_rows(words.ADJECTIVE_TABLE)))
+EXCLUDING = _excluding()
 TIMES = tuple(_adverb(part[0], part[1], "time", part[2]) for part in _parts(words.TIME_TABLE))
+# Over and done with: these do not go with "has seen".
+FINISHED = tuple(time for time in TIMES if "p" in time.tenses and "r" not in time.tenses)
 FREQUENCIES = _pairs(words.FREQUENCY_TABLE, "frequency")
 MANNERS = _pairs(words.MANNER_TABLE, "manner")
 PLACES = tuple(_adverb(part[0], part[1], "place") for part in _parts(words.PLACE_TABLE, "|"))

@@ -20,6 +20,8 @@ def _verb(verb: lex.Verb) -> str:
     fits = f"; subject {' '.join(sorted(verb.subjects))}"
     if verb.objects:
         fits += f"; object {' '.join(sorted(verb.objects))}"
+    if verb.names:
+        fits += f" ({' '.join(sorted(verb.names))})"
     forms = f"{prefix}{verb.infinitive}, {verb.third}{separated}, {auxiliary} {verb.german_participle}"
     return f"{verb.stem} ({verb.past}, {verb.participle}): {forms}{fits}"
 

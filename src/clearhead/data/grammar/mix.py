@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from clearhead.data.grammar import chances as tables
 from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.chances import FULL, PEOPLE, SHORT, time_code
+from clearhead.data.grammar.chances import FULL, PEOPLE, SHORT, Chances, time_code
+from clearhead.data.grammar.groups import Tokens
 from clearhead.data.grammar.lexicon import BE, Adjective, Verb
-from clearhead.data.grammar.realise import Realiser
+from clearhead.data.grammar.realise import Realiser, text_of
 from clearhead.data.grammar.sampling import Sampler
 from clearhead.data.grammar.splits import has_held_out
 from clearhead.data.grammar.syntax import (
@@ -17,16 +18,22 @@ from clearhead.data.grammar.syntax import (
     NounPhrase,
     Predicate,
     Sentence,
-    may_be_it,
-    noun_phrases,
+    antecedents,
 )
+from clearhead.errors import DataError
 
 SHORTEST, LONGEST = 2, 60
+# A search ends after so many draws without success; the rarest kind of sentence needs a few hundred.
+MAX_DRAWS = 50_000
+# How many variants of one sentence with "it" are tried for a split before another is drawn.
+VARIANTS = 16
 # Clauses with two or more nouns are the ones in which "it" has something to choose between.
 ANTECEDENT_FRAMES = ("accusative",) * 9 + ("placing", "motion", "have", "dative")
 PRONOUN_CONJUNCTIONS = ("because",) * 10 + ("although",) * 4 + ("when", "while", "and", "and") + ("but",) * 4
 ONE_WORD_CONJUNCTIONS = ("because",) * 4 + ("although",) * 2 + ("when", "while")
 INTENSIFIERS = ("", "very", "too", "too")
+# These tie two clauses to one time.
+TIMED = ("when", "while", "before", "if")
 SUBORDINATORS = ("because",) * 6 + ("although",) * 4 + ("when",) * 4 + ("if",) * 2 + ("before", "while")
 # A clause after "and" has no coupled subject: "saw the dog and the cat and the man slept" would be two sentences.
 JOINED = SHORT._replace(couple=0.0)
@@ -46,33 +53,12 @@ class Fitting(NamedTuple):
     object_verb: Verb | None = None
 
 
-def candidates(clause: Clause) -> list[NounPhrase]:
-    """The phrases of a clause that a later "it" could stand for."""
-    return [phrase for phrase in noun_phrases(clause) if may_be_it(phrase)]
-
-
 class Mixer(Sampler):
     """Draws sentences; unless they are for test_unseen, fillers have no combination that is held out."""
 
     def __init__(self, seed: str, is_unseen: bool = False) -> None:
         super().__init__(seed)
         self.is_unseen = is_unseen
-
-    def sentences(self) -> Iterator[Sentence]:
-        """Sentences of the default mix without end."""
-        while True:
-            yield self.sentence()
-
-    def at_distance(self, distance: int) -> Iterator[Sentence]:
-        """Sentences without end whose "it" stands this many words after its noun.
-
-        Finding one takes many draws, so several variants of each are offered before the next.
-        """
-        while True:
-            tree = self.pronoun_sentence(distance)
-            yield tree
-            for _ in range(distance // 4):
-                yield self.vary(tree)
 
     def sentence(self) -> Sentence:
         """One sentence of the default mix."""
@@ -89,31 +75,46 @@ class Mixer(Sampler):
         if draw < 0.33:
             return self.with_subordinate(is_first=True)
         if draw < 0.37:
-            return Sentence(self.clause(SHORT), (Joined(self.pick(("and", "but")), self.clause(JOINED)),))
+            main = self.clause(SHORT)
+            other = self.clause(JOINED, tenses=tenses_beside(main.tense))
+            return Sentence(main, (Joined(self.pick(("and", "but")), other),))
         return Sentence(self.clause(FULL))
 
     def that_clause(self) -> Clause:
         """Somebody says that something is the case."""
         verb = self.pick(lex.VERBS_BY_FRAME["that"])
         clause = self.clause(SHORT, verb)
-        return clause._replace(that=self.clause(SHORT._replace(relative=0.05)))
+        tenses = tables.PAST_TENSES if is_past(clause) else tables.REPORTED_TENSES
+        return clause._replace(that=self.inner(SHORT._replace(relative=0.05), tenses))
+
+    def inner(self, chances: Chances, tenses: tuple[str, ...]) -> Clause:
+        """A clause in one of these tenses: not of read and put where they would need another."""
+        while True:
+            clause = self.clause(chances, tenses=tenses)
+            if clause.tense != "perfect" or "perfect" in tenses:
+                return clause
 
     def with_subordinate(self, is_first: bool) -> Sentence:
         """A main clause with a subordinate clause before or after it."""
         conjunction = self.pick(SUBORDINATORS)
         chances = SHORT._replace(relative=0.03)
-        main = self.clause(chances if is_first else chances._replace(front=0.1))
-        tenses: tuple[str, ...] | None = None
-        if conjunction == "if":
-            tenses = ("present",)
-        elif conjunction not in ("because", "although"):
-            is_past = main.tense in ("past", "perfect")
-            tenses = tables.PAST_TENSES if is_past else tables.PRESENT_TENSES
-        part = Joined(conjunction, self.clause(chances, tenses=tenses))
+        main_tenses = None
+        if conjunction in TIMED:
+            main_tenses = tables.OPEN_TENSES if conjunction == "if" else tables.PLAIN_TENSES
+        main = self.clause(chances if is_first else chances._replace(front=0.1), tenses=main_tenses)
+        if main.tense == "perfect" and conjunction in TIMED:  # read and put, which have no simple past
+            conjunction = "because"
+        if is_past(main):
+            tenses = tables.PAST_TENSES
+        elif conjunction in TIMED:
+            tenses = tables.PRESENT_TENSES
+            chances = chances._replace(time=0.0)
+        else:
+            tenses = tables.REASON_TENSES
         if conjunction == "before":
-            part = Joined(conjunction, part.clause._replace(frequency=None))
-        if part.clause.tense == "perfect":  # read and put, which have no simple past
-            part = Joined("because", part.clause)
+            chances = chances._replace(negation=0.0)
+        clause = self.inner(chances, tenses)
+        part = Joined(conjunction, clause._replace(frequency=None) if conjunction == "before" else clause)
         return Sentence(main, before=part) if is_first else Sentence(main, after=part)
 
     def pronoun_sentence(self, distance: int | None) -> Sentence:
@@ -121,25 +122,40 @@ class Mixer(Sampler):
 
         More than half of them name another animal or thing of another gender before, so that a guess does not do.
         """
-        has_choice = self.random() < 0.6
-        while True:
-            lead = self.leading_clause()
-            options = candidates(lead)
-            if not options or (has_choice and len({phrase.noun.gender for phrase in options}) < 2):
-                continue
-            antecedent = self.pick(options)
-            others = {phrase.noun.kind for phrase in options if phrase is not antecedent}
-            fitting = self.fitting(antecedent, others, distance is not None and distance > 12)
-            if fitting is None:
-                continue
-            conjunction = self.pick(PRONOUN_CONJUNCTIONS)
-            last = self.pronoun_clause(antecedent, fitting, lead.tense)
-            if distance is None:
-                return assemble(lead, (), conjunction, last)
-            gap = distance - base_distance(lead, antecedent, conjunction, last)
-            fillers = self.fillers(gap, fitting)
-            if fillers is not None:
-                return assemble(lead, fillers, conjunction, last)
+        has_choice = self.has_choice()
+        for _ in range(MAX_DRAWS):
+            found = self.try_pronoun(distance, has_choice)
+            if found is not None:
+                return found
+        raise DataError(f"no sentence with 'it' {distance} words after its noun came in {MAX_DRAWS:,} draws.")
+
+    def has_choice(self) -> bool:
+        """Whether the next sentence with "it" is to have such another noun."""
+        return self.random() < 0.6
+
+    def try_pronoun(self, distance: int | None, has_choice: bool) -> Sentence | None:
+        """One draw of such a sentence; most draws come to nothing."""
+        lead = self.leading_clause()
+        options = antecedents(lead)
+        if not options or (has_choice and len({phrase.noun.gender for phrase in options}) < 2):
+            return None
+        antecedent = self.pick(options)
+        others = {phrase.noun.kind for phrase in options if phrase is not antecedent}
+        fitting = self.fitting(antecedent, others, distance is not None and distance > 12)
+        if fitting is None:
+            return None
+        last = self.pronoun_clause(antecedent, fitting, is_past(lead))
+        if last.tense == "perfect" and lead.tense != "perfect":
+            return None
+        conjunction = self.pick(PRONOUN_CONJUNCTIONS)
+        fillers: tuple[Joined, ...] | None = ()
+        if distance is not None:
+            builder = Realiser()
+            gap = distance - base_distance(builder, lead, antecedent, conjunction, last)
+            if not self.is_unseen and has_held_out(builder.combinations):
+                return None
+            fillers = self.fillers(gap, fitting, lead.tense)
+        return None if fillers is None else assemble(lead, fillers, conjunction, last)
 
     def leading_clause(self) -> Clause:
         """A clause that brings nouns with it; half of the time an animal does something to something else."""
@@ -153,13 +169,13 @@ class Mixer(Sampler):
         kind = antecedent.noun.kind
         draw = self.random()
         if draw < 0.7:
-            adjective = self.pick(tables.ADJECTIVES_BY_KIND[kind])
+            adjective = self.pick(tables.adjectives_beside(kind, antecedent.adjectives))
             fitting = Fitting(adjective.kinds, adjective=adjective)
         elif draw < 0.85 and kind == "animal":
             verb = self.pick(IT_VERBS)
             fitting = Fitting(verb.subjects, subject_verb=verb)
         else:
-            verb = self.pick(tables.object_verbs(kind))
+            verb = self.pick(tables.object_verbs(antecedent.noun))
             if verb.frame != "accusative" or verb.preposition:
                 return None
             fitting = Fitting(verb.objects, object_verb=verb)
@@ -167,10 +183,9 @@ class Mixer(Sampler):
             return None
         return fitting
 
-    def pronoun_clause(self, antecedent: NounPhrase, fitting: Fitting, lead_tense: str) -> Clause:
+    def pronoun_clause(self, antecedent: NounPhrase, fitting: Fitting, is_past: bool) -> Clause:
         """The clause with "it"."""
         it = It(antecedent)
-        is_past = lead_tense in ("past", "perfect")
         tenses = tables.PAST_TENSES if is_past else tables.PRESENT_TENSES
         if fitting.adjective:
             intensifier = self.pick(INTENSIFIERS)
@@ -182,9 +197,9 @@ class Mixer(Sampler):
         subject = self.nominal(PEOPLE, SHORT, True)
         tense, modal, is_negated = self.tense(fitting.object_verb, self.random() < 0.1, tenses)
         clause = Clause(subject, fitting.object_verb, tense, modal, is_negated, direct=it)
-        return self.add_time(clause, SHORT, time_code(tense, modal is not None))
+        return self.add_time(clause, SHORT, time_code(fitting.object_verb, tense, modal is not None))
 
-    def fillers(self, words: int, fitting: Fitting) -> tuple[Joined, ...] | None:
+    def fillers(self, words: int, fitting: Fitting, tense: str) -> tuple[Joined, ...] | None:
         """Clauses of so many words in all, conjunctions included, with no noun that "it" could stand for."""
         parts: list[Joined] = []
         for _ in range(40):
@@ -192,8 +207,8 @@ class Mixer(Sampler):
                 return tuple(parts)
             if words < 4:
                 return None
-            clause = self.clause(FILLER)
-            if any(phrase.noun.kind in fitting.kinds for phrase in candidates(clause)):
+            clause = self.clause(FILLER, tenses=tenses_beside(tense))
+            if any(phrase.noun.kind in fitting.kinds for phrase in antecedents(clause)):
                 continue
             builder = Realiser()
             length = len(builder.clause(clause, "main")[0])
@@ -213,7 +228,8 @@ class Mixer(Sampler):
         for phrase in (clause.subject, clause.direct):
             if words == 0 or not isinstance(phrase, NounPhrase) or phrase.adjectives:
                 continue
-            adjective = self.pick(tables.ADJECTIVES_BY_KIND[phrase.noun.kind])
+            taken = (clause.predicate.adjective,) if clause.predicate and phrase is clause.subject else ()
+            adjective = self.pick(tables.adjectives_beside(phrase.noun.kind, taken))
             padded = phrase._replace(adjectives=(adjective,))
             clause = clause._replace(subject=padded) if phrase is clause.subject else clause._replace(direct=padded)
             words -= 1
@@ -227,21 +243,53 @@ class Mixer(Sampler):
             part = part._replace(clause=part.clause._replace(predicate=predicate, is_negated=self.random() < 0.1))
         if tree.after is None:
             return tree._replace(joined=(*tree.joined[:-1], part))
-        return tree._replace(after=part._replace(conjunction=self.pick(ONE_WORD_CONJUNCTIONS)))
+        conjunction = fitting_conjunction(self.pick(ONE_WORD_CONJUNCTIONS), last_main(tree), part.clause)
+        return tree._replace(after=part._replace(conjunction=conjunction))
+
+    def variants(self, tree: Sentence, source: Tokens) -> Iterator[tuple[str, Sentence]]:
+        """Variants of a sentence with "it" and their English; only what comes after the conjunction is made again."""
+        part = tree.after or tree.joined[-1]
+        if part.clause.predicate is None and tree.after is None:
+            return
+        head = source[: len(source) - len(Realiser().clause(part.clause, "last")[0]) - 2]
+        for _ in range(VARIANTS):
+            varied = self.vary(tree)
+            part = varied.after or varied.joined[-1]
+            tail = Realiser().clause(part.clause, "last")[0]
+            yield text_of([*head, (part.conjunction, 0), *tail, (".", 0)]), varied
 
 
-def base_distance(lead: Clause, antecedent: NounPhrase, conjunction: str, last: Clause) -> int:
-    """Words from the antecedent to "it" without fillers."""
-    builder = Realiser()
+def is_past(clause: Clause) -> bool:
+    """Whether a clause tells of the past."""
+    return clause.tense in ("past", "perfect")
+
+
+def tenses_beside(tense: str) -> tuple[str, ...]:
+    """The tenses of another main clause in the same sentence."""
+    return tables.PAST_TENSES if tense in ("past", "perfect") else tables.OPEN_TENSES
+
+
+def last_main(tree: Sentence) -> Clause:
+    """The main clause that a subordinate clause at the end belongs to."""
+    return tree.joined[-1].clause if tree.joined else tree.main
+
+
+def fitting_conjunction(conjunction: str, main: Clause, last: Clause) -> str:
+    """The conjunction, or because: "has seen it when" is no English."""
+    return "because" if conjunction in TIMED and "perfect" in (main.tense, last.tense) else conjunction
+
+
+def base_distance(builder: Realiser, lead: Clause, antecedent: NounPhrase, conjunction: str, last: Clause) -> int:
+    """Words from the antecedent to "it" without fillers; the builder makes both clauses."""
     words = builder.clause(lead, "main")[0]
     unit = builder.heads[id(antecedent)]
     position = next(i for i, token in enumerate(words) if token[1] & unit)
-    return len(words) - position + it_offset(last) + (2 if conjunction == "but" else 1)
+    return len(words) - position + it_offset(builder, last) + (2 if conjunction == "but" else 1)
 
 
-def it_offset(clause: Clause) -> int:
+def it_offset(builder: Realiser, clause: Clause) -> int:
     """How many words of its clause stand before "it"."""
-    words = Realiser().clause(clause, "last")[0]
+    words = builder.clause(clause, "last")[0]
     return next(i for i, token in enumerate(words) if token[0] == "it")
 
 
@@ -250,4 +298,5 @@ def assemble(lead: Clause, fillers: tuple[Joined, ...], conjunction: str, last: 
     part = Joined(conjunction, last)
     if conjunction in lex.COORDINATORS:
         return Sentence(lead, (*fillers, part))
-    return Sentence(lead, fillers, after=part)
+    tree = Sentence(lead, fillers, after=part)
+    return tree._replace(after=part._replace(conjunction=fitting_conjunction(conjunction, last_main(tree), last)))

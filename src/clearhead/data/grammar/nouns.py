@@ -136,7 +136,7 @@ NOUN_TABLES: dict[str, str] = {
     """,
     "device": """
         lamp - Lampe f Lampen -
-        radio - Radio n Radios Radios
+        radio radios Radio n Radios Radios
         computer - Computer m Computer Computers
         television - Fernseher m Fernseher Fernsehers
         machine - Maschine f Maschinen -

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from clearhead.data.grammar import lexicon as lex
+from clearhead.data.grammar.chances import UNNEGATED
 from clearhead.data.grammar.nouns import NAMES
 from clearhead.data.grammar.parse_clauses import ClauseParser
 from clearhead.data.grammar.parse_phrases import (
@@ -24,14 +25,13 @@ from clearhead.data.grammar.syntax import (
     It,
     Joined,
     NounPhrase,
+    PrepositionPhrase,
     Sentence,
+    antecedents,
     clauses,
-    may_be_it,
     noun_phrases,
 )
 from clearhead.errors import DataError
-
-UNNEGATED = ("every", "all", "no", "two", "three", "many", "some")
 
 
 class SentenceParser(ClauseParser):
@@ -80,6 +80,10 @@ def problem_of(tree: Sentence) -> str:
     for clause in all_clauses(tree):
         if clause.is_negated and not can_negate(clause):
             return "'not' does not go with every, all, no, numbers, 'and' or a frequency adverb in the same clause"
+        if negatives(clause) > 1:
+            return "two of no, never and not do not go together in one clause"
+        if clause.tense == "perfect" and (clause.time in lex.FINISHED or clause.front in lex.FINISHED):
+            return "'has' and 'have' with a participle do not go with a time that is over"
     for earlier, clause in preceding(tree):
         if has_it(clause) and len(fitting_phrases(earlier, clause)) != 1:
             return f"'it' needs exactly one fitting noun before it, not {len(fitting_phrases(earlier, clause))},"
@@ -105,27 +109,37 @@ def can_negate(clause: Clause) -> bool:
     return True
 
 
+def negatives(clause: Clause) -> int:
+    """How often a clause denies itself, by not, never or no."""
+    count = int(clause.is_negated) + (clause.frequency is not None and clause.frequency.stem == "never")
+    for part in (clause.front, clause.subject, clause.indirect, clause.direct, clause.companion, clause.place):
+        item = part.nominal if isinstance(part, PrepositionPhrase) else part
+        item = item.first if isinstance(item, Couple) else item
+        count += isinstance(item, NounPhrase) and item.determiner.english == "no"
+    return count
+
+
 def has_it(clause: Clause) -> bool:
     """Whether "it" is the subject or the object of the clause itself."""
     return isinstance(clause.subject, It) or isinstance(clause.direct, It)
 
 
 def preceding(tree: Sentence) -> Iterator[tuple[list[NounPhrase], Clause]]:
-    """Each top-level clause with the phrases of all clauses before it."""
+    """Each top-level clause with what "it" could stand for in all clauses before it."""
     earlier: list[NounPhrase] = []
     for clause in clauses(tree):
         yield earlier, clause
-        earlier = [*earlier, *noun_phrases(clause)]
+        earlier = [*earlier, *antecedents(clause)]
 
 
 def fitting_phrases(earlier: list[NounPhrase], clause: Clause) -> list[NounPhrase]:
     """The phrases that "it" could stand for by what its clause says about it."""
     if isinstance(clause.direct, It):
         kinds = clause.verb.objects
-        earlier = [*earlier, *noun_phrases(clause.subject)]
+        earlier = [*earlier, *antecedents(clause.subject)]
     else:
         kinds = clause.predicate.adjective.kinds if clause.predicate else clause.verb.subjects
-    return [phrase for phrase in earlier if may_be_it(phrase) and phrase.noun.kind in kinds]
+    return [phrase for phrase in earlier if phrase.noun.kind in kinds]
 
 
 def resolve(tree: Sentence) -> Sentence:

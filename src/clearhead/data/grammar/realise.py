@@ -3,12 +3,10 @@
 from typing import NamedTuple
 
 from clearhead.data.grammar.groups import Tokens, Units, verb_group
-from clearhead.data.grammar.lexicon import COORDINATORS, DETERMINER, INTENSIFIERS, SUBORDINATORS, Personal
+from clearhead.data.grammar.lexicon import COORDINATORS, INTENSIFIERS, SUBORDINATORS, Personal
 from clearhead.data.grammar.phrases import COMMA, Both, PhraseBuilder, contract, person_of
 from clearhead.data.grammar.records import Example, Pronoun
-from clearhead.data.grammar.syntax import Clause, Gap, It, Joined, Nominal, NounPhrase, Sentence
-
-INDEFINITE = (DETERMINER["a"], DETERMINER[""])
+from clearhead.data.grammar.syntax import Clause, Gap, It, Joined, Nominal, NounPhrase, Sentence, uses_kein
 
 
 class Middle(NamedTuple):
@@ -190,12 +188,6 @@ class Realiser(PhraseBuilder):
 def is_light(item: Nominal | None) -> bool:
     """Whether the object is a pronoun: before the time adverbial in German, before the particle in English."""
     return isinstance(item, Personal | It)
-
-
-def uses_kein(tree: Clause) -> bool:
-    """Whether a negated clause says kein: its object is indefinite and not prepositional."""
-    item = tree.direct
-    return isinstance(item, NounPhrase) and item.determiner in INDEFINITE and "+" not in tree.verb.frame
 
 
 def tidy(target: Tokens) -> Tokens:

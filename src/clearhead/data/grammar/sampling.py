@@ -11,13 +11,23 @@ from typing import TypeVar
 from clearhead.data.grammar import chances as tables
 from clearhead.data.grammar import english
 from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.chances import SHORT, Chances, nouns_of, time_code, times_of
-from clearhead.data.grammar.lexicon import BE, DETERMINER, HAVE, Adverb, Kinds, Modal, Noun, Preposition, Verb
+from clearhead.data.grammar.chances import PEOPLE, SHORT, Chances, Spots, nouns_of, object_nouns, time_code, times_of
+from clearhead.data.grammar.lexicon import BE, DETERMINER, Adverb, Modal, Noun, Verb
 from clearhead.data.grammar.nouns import NAMES
-from clearhead.data.grammar.realise import uses_kein
-from clearhead.data.grammar.syntax import Clause, Couple, Gap, Name, Nominal, NounPhrase, Predicate, PrepositionPhrase
+from clearhead.data.grammar.syntax import (
+    Clause,
+    Couple,
+    Gap,
+    Name,
+    Nominal,
+    NounPhrase,
+    Predicate,
+    PrepositionPhrase,
+    uses_kein,
+)
 
 T = TypeVar("T")
+FIRST = tuple(entry for entry in lex.PERSONALS if entry.english in ("I", "we"))
 
 
 class Sampler:
@@ -59,9 +69,8 @@ class Sampler:
         options = tables.ADJECTIVES_BY_KIND[noun.kind]
         first = self.pick(options)
         if draw < chance * 0.14:
-            second = self.pick(options)
-            if second is not first:
-                return ((first, second) if first.rank < second.rank else (second, first)), False
+            second = self.pick(tables.adjectives_beside(noun.kind, (first,)))
+            return ((first, second) if first.rank < second.rank else (second, first)), False
         return (first,), draw > chance * 0.92
 
     def genitive(self, noun: Noun) -> NounPhrase:
@@ -70,23 +79,22 @@ class Sampler:
         plural = self.random() < 0.2
         return NounPhrase(self.pick(tables.DEFINITE), owner, plural, self.adjectives(owner, 0.15)[0][:1])
 
-    def nominal(self, kinds: Kinds, chances: Chances, plain: bool, other: Nominal | None = None) -> Nominal:
-        """A subject or object of these kinds; never the pronoun that `other` already is."""
+    def nominal(self, nouns: tuple[Noun, ...], chances: Chances, plain: bool, other: Nominal | None = None) -> Nominal:
+        """A subject or object, one of these nouns; never the pronoun or the person that `other` already is."""
         draw = self.random()
-        if "person" in kinds and draw < 0.26:
+        if nouns[0].kind == "person" and draw < 0.26:
             if draw < 0.08:
                 name = Name(self.pick(NAMES))
                 return name if name != other else lex.PERSONALS[0]
             person = self.pick(lex.PERSONALS)
-            if person is not other:
+            if person is not other and not (person in FIRST and other in FIRST):
                 return person
         if not plain and draw > 1 - chances.couple:
-            nouns = nouns_of(kinds)
             first = self.noun_phrase(nouns, tables.COUPLED, True)
-            second = self.noun_phrase(nouns, tables.COUPLED, True)
+            second = self.noun_phrase(tables.nouns_beside(first.noun, nouns), tables.COUPLED, True)
             if first.noun is not second.noun:
-                return Couple(first, second)
-        return self.noun_phrase(nouns_of(kinds), chances, plain)
+                return couple(first, second)
+        return self.noun_phrase(nouns, chances, plain)
 
     def clause(
         self,
@@ -101,16 +109,16 @@ class Sampler:
         tense, modal, is_negated = self.tense(verb, is_negated, tenses)
         no_subject = not is_negated and self.random() < 0.02 and subject is None
         if subject is None:
-            subject = self.nominal(verb.subjects, chances, is_negated or no_subject)
+            subject = self.nominal(nouns_of(verb.subjects), chances, is_negated or no_subject)
             subject = self.add_relative(subject, chances)
             if no_subject:
                 subject = self.with_no(subject)
         if verb is BE:
             return self.state(chances, subject, tense, is_negated)
         frequency = None
-        code = time_code(tense, modal is not None)
-        if not is_negated and not no_subject and tense != "future" and self.random() < 0.08:
-            frequency, code = self.pick(lex.FREQUENCIES), ""
+        code = time_code(verb, tense, modal is not None)
+        if not is_negated and "s" not in verb.extras and tense != "future" and self.random() < 0.08:
+            frequency, code = self.frequency(subject), ""
         clause = Clause(subject, verb, tense, modal, is_negated, frequency=frequency)
         plain = is_negated or no_subject or frequency is not None
         return self.adverbials(self.objects(clause, chances, plain), chances, code)
@@ -119,18 +127,25 @@ class Sampler:
         self, verb: Verb, is_negated: bool, tenses: Sequence[str] | None = None
     ) -> tuple[str, Modal | None, bool]:
         """Tense, modal, and whether "not" can stay."""
-        is_state = verb is BE or verb is HAVE
+        is_state = verb is BE or "s" in verb.extras
         tense = self.pick(tenses or (tables.STATE_TENSES if is_state else tables.TENSES))
-        if is_state and tense.startswith("modal"):
+        if is_state and tense not in tables.STATE_TENSES:
             tense = "past" if tense == "modal-past" else "present"
         modal = None
         if tense.startswith("modal"):
-            modal = self.pick(lex.MODALS)
-            tense = "past" if tense == "modal-past" and modal.past else "present"
+            modal = self.pick(lex.MODALS if tense == "modal" else tables.PAST_MODALS)
+            tense = "past" if tense == "modal-past" else "present"
             is_negated = is_negated and modal.english != ("must",)
         elif not english.allows(verb, tense, is_negated):
             tense = "perfect"
         return tense, modal, is_negated
+
+    def frequency(self, subject: Nominal) -> Adverb | None:
+        """How often; nothing after "no", and not never after "every" and its like."""
+        determiner = subject.determiner.english if isinstance(subject, NounPhrase) else ""
+        if determiner == "no":
+            return None
+        return self.pick(tables.SOMETIMES if determiner in tables.UNNEGATED else lex.FREQUENCIES)
 
     @staticmethod
     def with_no(item: Nominal) -> Nominal:
@@ -145,15 +160,16 @@ class Sampler:
         if not verb.objects:
             return clause
         indirect = None
+        nouns = object_nouns(verb)
         if verb.frame == "ditransitive":
-            indirect = self.nominal(tables.PEOPLE, SHORT, plain, clause.subject)
-            direct: Nominal = self.noun_phrase(nouns_of(verb.objects), chances, plain)
+            indirect = self.nominal(PEOPLE, SHORT, plain, clause.subject)
+            direct: Nominal = self.noun_phrase(nouns, chances, plain)
             if clause.is_negated and isinstance(indirect, NounPhrase) and not indirect.determiner.english.strip("a"):
                 indirect = indirect._replace(determiner=DETERMINER["the"])
         elif verb.frame in ("placing", "have"):
-            direct = self.noun_phrase(nouns_of(verb.objects), chances, plain)
+            direct = self.noun_phrase(nouns, chances, plain)
         else:
-            direct = self.nominal(verb.objects, chances, plain, clause.subject)
+            direct = self.nominal(nouns, chances, plain, clause.subject)
         if not plain and self.random() < 0.02:
             direct = self.with_no(direct)
         return clause._replace(indirect=indirect, direct=direct)
@@ -161,19 +177,16 @@ class Sampler:
     def state(self, chances: Chances, subject: Nominal, tense: str, is_negated: bool) -> Clause:
         """Something is somehow or somewhere."""
         clause = Clause(subject, BE, tense, None, is_negated)
-        code = time_code(tense, False)
+        code = time_code(BE, tense, False)
         if not is_negated and self.random() < 0.05:
-            clause, code = clause._replace(frequency=self.pick(lex.FREQUENCIES)), ""
-        kind = "person"
-        if isinstance(subject, NounPhrase | Gap):
-            kind = subject.noun.kind
-        elif isinstance(subject, Couple):
-            kind = subject.first.noun.kind
+            clause, code = clause._replace(frequency=self.frequency(subject)), ""
+        kind = kind_of(subject)
         if kind not in tables.FIXED and self.random() < 0.22:
-            clause = clause._replace(place=self.location())
+            clause = clause._replace(place=self.location(tables.size_of(kind)))
         else:
             intensifier = self.pick(("", "", "", "very", "too"))
-            clause = clause._replace(predicate=Predicate(self.pick(tables.ADJECTIVES_BY_KIND[kind]), intensifier))
+            adjective = self.pick(tables.adjectives_beside(kind, attributes(subject)))
+            clause = clause._replace(predicate=Predicate(adjective, intensifier))
         return self.add_time(clause, chances, code)
 
     def adverbials(self, clause: Clause, chances: Chances, code: str) -> Clause:
@@ -184,25 +197,34 @@ class Sampler:
             with_relative = self.add_relative(direct, chances)
             if with_relative is not direct:
                 return self.add_front(clause._replace(direct=with_relative), chances, code)
+        place = self.goal(clause)
         if clause.is_negated and uses_kein(clause):
-            return self.add_time(clause._replace(place=self.goal(verb)), chances, code)
+            return self.add_time(clause._replace(place=place), chances, code)
         manner = self.pick(lex.MANNERS) if "m" in verb.extras and self.random() < chances.manner else None
-        place: PrepositionPhrase | Adverb | None = self.goal(verb)
+        if isinstance(direct, NounPhrase) and direct.determiner.english == "no":
+            manner = None  # "carries no knife quickly" is no way to carry
         companion = None
         if place is None:
             if self.random() < chances.companion and (manner is None or manner.stem != "alone"):
                 companion = self.companion(verb, clause.subject)
             if "l" in verb.extras and self.random() < chances.place:
-                place = self.location()
+                place = self.location(scene_size(clause))
+            elif "a" in verb.extras and self.random() < chances.place:
+                place = self.home()
         return self.add_time(clause._replace(manner=manner, companion=companion, place=place), chances, code)
 
-    def goal(self, verb: Verb) -> PrepositionPhrase | None:
-        """Where something is put or somebody moves, if the verb has that."""
-        if verb.frame == "placing":
-            return self.phrase(tables.TWO_WAY, True)
+    def goal(self, clause: Clause) -> PrepositionPhrase | Adverb | None:
+        """Where something is put, somebody moves or lives, if the verb has that."""
+        verb = clause.verb
+        if verb.frame == "placing" and clause.direct:
+            return self.phrase(tables.goals(tables.size_of(kind_of(clause.direct))), True)
         if "d" in verb.extras and self.random() < 0.85:
-            return self.phrase(tables.DIRECTIONS, True)
-        return None
+            return self.phrase(tables.directions(verb), True)
+        return self.home() if "h" in verb.extras else None
+
+    def home(self) -> PrepositionPhrase | Adverb:
+        """Where one lives or arrives: here, there, or in a building or an area."""
+        return self.pick(lex.PLACES[:2]) if self.random() < 0.15 else self.phrase(tables.HOMES, False)
 
     def companion(self, verb: Verb, subject: Nominal) -> PrepositionPhrase | None:
         """With, without or for somebody."""
@@ -211,16 +233,16 @@ class Sampler:
             options.append(tables.PURPOSE)
         if not options:
             return None
-        return PrepositionPhrase(self.pick(options), self.nominal(tables.PEOPLE, SHORT, True, subject))
+        return PrepositionPhrase(self.pick(options), self.nominal(PEOPLE, SHORT, True, subject))
 
-    def location(self) -> PrepositionPhrase | Adverb:
-        """Where something happens."""
-        return self.pick(lex.PLACES) if self.random() < 0.15 else self.phrase(tables.LOCATIONS, False)
+    def location(self, size: str) -> PrepositionPhrase | Adverb:
+        """Where something of a size is or happens."""
+        return self.pick(lex.PLACES) if self.random() < 0.15 else self.phrase(tables.locations(size), False)
 
-    def phrase(self, options: Sequence[Preposition], is_direction: bool) -> PrepositionPhrase:
+    def phrase(self, spots: Spots, is_direction: bool) -> PrepositionPhrase:
         """A place with its preposition."""
-        preposition = self.pick(options)
-        return PrepositionPhrase(preposition, self.noun_phrase(nouns_of(preposition.fits), SHORT, True), is_direction)
+        preposition, nouns = self.pick(spots)
+        return PrepositionPhrase(preposition, self.noun_phrase(nouns, SHORT, True), is_direction)
 
     def add_time(self, clause: Clause, chances: Chances, code: str) -> Clause:
         """Time at the end, or something at the front, or neither."""
@@ -241,8 +263,8 @@ class Sampler:
             return clause._replace(front=self.time(clause, code))
         if draw < 0.75:
             return clause._replace(front=self.pick(lex.COMMENTS))
-        if clause.place is None and clause.verb is not BE and "d" not in clause.verb.extras:
-            return clause._replace(front=self.phrase(tables.LOCATIONS, False))
+        if clause.place is None and clause.verb is not BE and "l" in clause.verb.extras:
+            return clause._replace(front=self.phrase(tables.locations(scene_size(clause)), False))
         return clause
 
     def add_relative(self, item: Nominal, chances: Chances) -> Nominal:
@@ -254,10 +276,41 @@ class Sampler:
         if kind in ("person", "animal") and self.random() < 0.5:
             verb = self.pick(tables.subject_verbs(kind))
             return item._replace(relative=self.clause(tables.RELATIVE, verb, gap))
-        verb = self.pick(tables.object_verbs(kind))
+        verb = self.pick(tables.object_verbs(item.noun))
         tense, modal, is_negated = self.tense(verb, self.random() < SHORT.negation)
-        subject = self.nominal(verb.subjects, tables.RELATIVE, True)
+        subject = self.nominal(nouns_of(verb.subjects), tables.RELATIVE, True)
         if is_negated and isinstance(subject, NounPhrase):  # "das eine Frau nicht sieht" could be read both ways
             subject = subject._replace(determiner=DETERMINER["the"])
         clause = Clause(subject, verb, tense, modal, is_negated, direct=gap)
-        return item._replace(relative=self.add_time(clause, SHORT, time_code(tense, modal is not None)))
+        return item._replace(relative=self.add_time(clause, SHORT, time_code(verb, tense, modal is not None)))
+
+
+def couple(first: NounPhrase, second: NounPhrase) -> Couple:
+    """Two phrases, both with or both without a determiner."""
+    if first.determiner is not second.determiner:
+        the = DETERMINER["the"]
+        first, second = (
+            item._replace(determiner=the) if item.determiner is lex.BARE else item for item in (first, second)
+        )
+    return Couple(first, second)
+
+
+def kind_of(item: Nominal) -> str:
+    """The kind of what is named; the parts of a couple are of one kind."""
+    if isinstance(item, Couple):
+        item = item.first
+    return item.noun.kind if isinstance(item, NounPhrase | Gap) else "person"
+
+
+def attributes(item: Nominal) -> tuple[lex.Adjective, ...]:
+    """The adjectives that a nominal has already."""
+    if isinstance(item, Couple):
+        return item.first.adjectives + item.second.adjectives
+    return item.adjectives if isinstance(item, NounPhrase) else ()
+
+
+def scene_size(clause: Clause) -> str:
+    """The size of what a place is for: things are lost in bags, nobody reads there."""
+    if clause.verb.stem in tables.FINDING and clause.direct is not None:
+        return tables.size_of(kind_of(clause.direct))
+    return "medium"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from clearhead.data.grammar.lexicon import (
+    DETERMINER,
     Adjective,
     Adverb,
     Determiner,
@@ -13,6 +14,8 @@ from clearhead.data.grammar.lexicon import (
     Preposition,
     Verb,
 )
+
+INDEFINITE = (DETERMINER["a"], DETERMINER[""])
 
 
 class NounPhrase(NamedTuple):
@@ -140,3 +143,20 @@ def noun_phrases(item: object) -> Iterator[NounPhrase]:
 def may_be_it(phrase: NounPhrase) -> bool:
     """Whether "it" could stand for this phrase: one animal or thing, not "every" or "no" animal."""
     return not phrase.plural and phrase.noun.kind != "person" and phrase.determiner.english not in ("every", "no")
+
+
+def uses_kein(clause: Clause) -> bool:
+    """Whether a negated clause says kein: its object is indefinite and not prepositional."""
+    item = clause.direct
+    return isinstance(item, NounPhrase) and item.determiner in INDEFINITE and "+" not in clause.verb.frame
+
+
+def antecedents(item: object) -> list[NounPhrase]:
+    """The phrases of a tree that a later "it" could stand for; what kein denies is not there to be meant."""
+    phrases = list(noun_phrases(item))
+    inner = [item, *(phrase.relative for phrase in phrases)]
+    if isinstance(item, Clause):
+        inner.append(item.that)
+    negated = (part for part in inner if isinstance(part, Clause) and part.is_negated)
+    denied = [clause.direct for clause in negated if uses_kein(clause)]
+    return [phrase for phrase in phrases if may_be_it(phrase) and not any(phrase is other for other in denied)]

@@ -2,8 +2,9 @@
 
 Columns, divided by `;`: English base, past, participle and what belongs to the verb (`+up` a particle, `>for` a
 preposition before the object); German infinitive (`|` after a separable prefix), third person singular, participle
-(`*` after it: perfect with sein); kinds of subject; kinds of object; what may follow (m manner, w with somebody,
-f for somebody, l a location, d a direction).
+(`*` after it: perfect with sein); kinds of subject; kinds of object, with the only nouns that are drawn of a kind in
+parentheses; what may follow (m manner, w with somebody, f for somebody, l a location, d a direction, a where one
+arrives, h where one lives, always there) or s for a state, which has no modal, time or frequency.
 """
 
 GROUPS: dict[str, str] = {
@@ -20,9 +21,9 @@ VERB_TABLES: dict[str, str] = {
         look looked looked >for; suchen sucht gesucht; alive; goods animal person; l
         lose lost lost; verlieren verliert verloren; person; small; l
         hear heard heard; hören hört gehört; alive; alive vehicle device; l
-        love loved loved; lieben liebt geliebt; person; alive food area text; -
-        need needed needed; brauchen braucht gebraucht; person; goods; -
-        know knew known; kennen kennt gekannt; person; person building area text way; -
+        love loved loved; lieben liebt geliebt; person; alive food area text; s
+        need needed needed; brauchen braucht gebraucht; person; goods; s
+        know knew known; kennen kennt gekannt; person; person building area text way; s
         buy bought bought; kaufen kauft gekauft; person; goods; fl
         sell sold sold; verkaufen verkauft verkauft; person; goods; l
         steal stole stolen; stehlen stiehlt gestohlen; alive; small; l
@@ -32,11 +33,11 @@ VERB_TABLES: dict[str, str] = {
         draw drew drawn; zeichnen zeichnet gezeichnet; person; alive building plant vehicle; mfl
         eat ate eaten; essen isst gegessen; person; food; ml
         drink drank drunk; trinken trinkt getrunken; person; drink; ml
-        cook cooked cooked; kochen kocht gekocht; person; food; mfl
+        cook cooked cooked; kochen kocht gekocht; person; food (meat potato sausage soup); mfl
         read read read; lesen liest gelesen; person; text; ml
         write wrote written; schreiben schreibt geschrieben; person; text; mfl
         understand understood understood; verstehen versteht verstanden; person; person text; -
-        build built built; bauen baut gebaut; person; building way furniture; fl
+        build built built; bauen baut gebaut; person; building way furniture (bridge path square street); fl
         cross crossed crossed; überqueren überquert überquert; alive; way; mw
         repair repaired repaired; reparieren repariert repariert; person; device vehicle opening; mfl
         wash washed washed; waschen wäscht gewaschen; person; clothing vehicle; ml
@@ -73,7 +74,7 @@ VERB_TABLES: dict[str, str] = {
         send sent sent; schicken schickt geschickt; person; small; -
         lend lent lent; leihen leiht geliehen; person; thing text clothing device vehicle; -
         offer offered offered; an|bieten bietet angeboten; person; food drink small; -
-        tell told told; erzählen erzählt erzählt; person; story novel; -
+        tell told told; erzählen erzählt erzählt; person; text (story); -
     """,
     "über+accusative": """
         talk talked talked >about; sprechen spricht gesprochen; person; person animal building area text; m
@@ -97,12 +98,12 @@ VERB_TABLES: dict[str, str] = {
         dance danced danced; tanzen tanzt getanzt; person; -; mwl
         laugh laughed laughed; lachen lacht gelacht; person; -; ml
         cry cried cried; weinen weint geweint; person; -; l
-        live lived lived; wohnen wohnt gewohnt; person; -; wl
+        live lived lived; wohnen wohnt gewohnt; person; -; h
         swim swam swum; schwimmen schwimmt geschwommen*; alive; -; mw
         wake woke woken +up; auf|wachen wacht aufgewacht*; alive; -; l
         get got got +up; auf|stehen steht aufgestanden*; person; -; m
         fall fell fallen +asleep; ein|schlafen schläft eingeschlafen*; alive; -; l
-        arrive arrived arrived; an|kommen kommt angekommen*; alive vehicle; -; wl
+        arrive arrived arrived; an|kommen kommt angekommen*; alive vehicle; -; wa
         come came come +back; zurück|kommen kommt zurückgekommen*; alive; -; mw
         run ran run +away; weg|laufen läuft weggelaufen*; alive; -; w
     """,
@@ -111,7 +112,7 @@ VERB_TABLES: dict[str, str] = {
         come came come; kommen kommt gekommen*; alive; -; wd
         run ran run; laufen läuft gelaufen*; alive; -; mwd
         jump jumped jumped; springen springt gesprungen*; alive; -; md
-        drive drove driven; fahren fährt gefahren*; person; -; mwd
+        drive drove driven; fahren fährt gefahren*; person vehicle; -; mwd
     """,
     "placing": """
         put put put; legen legt gelegt; person; small; d
@@ -123,11 +124,11 @@ VERB_TABLES: dict[str, str] = {
         think thought thought; denken denkt gedacht; person; -; -
         believe believed believed; glauben glaubt geglaubt; person; -; -
         hope hoped hoped; hoffen hofft gehofft; person; -; -
-        know knew known; wissen weiß gewusst; person; -; -
+        know knew known; wissen weiß gewusst; person; -; s
         hear heard heard; hören hört gehört; person; -; -
     """,
     "have": """
-        have had had; haben hat gehabt; person; goods animal; -
+        have had had; haben hat gehabt; person; goods animal; s
     """,
     "be": """
         be was been; sein ist gewesen*; any; -; l

@@ -69,6 +69,13 @@ ADJECTIVE_TABLE = """
     white weiß; clothing animal
 """
 
+# Words of which no two are said of the same thing.
+OPPOSITE_TABLE = """
+    beautiful ugly; big small; big narrow; small wide; long short; wide narrow; expensive cheap; fast slow
+    dirty clean; interesting boring; exciting boring; hot cold; strong weak; sad happy; rich poor; young old
+    old new; old modern; old fresh; sweet bitter; red blue green black white
+"""
+
 # English; German; the tenses it goes with (r present, p past and perfect, f future).
 TIME_TABLE = """
     today; heute; rpf
@@ -99,17 +106,17 @@ COMMENT_TABLE = "perhaps vielleicht; unfortunately leider; naturally natürlich"
 PREPOSITION_TABLE = """
     in; in; two-way; place; building area suitcase box bag cupboard car
     on; auf; two-way; place; table chair bed sofa carpet shelf bench street path bridge square field
-    under; unter; two-way; place; furniture plant
-    behind; hinter; two-way; place; building furniture plant vehicle
-    next to; neben; two-way; place; building furniture plant vehicle person
-    in front of; vor; two-way; place; building plant vehicle
+    under; unter; two-way; place; furniture tree
+    behind; hinter; two-way; place; building furniture tree vehicle
+    next to; neben; two-way; place; building furniture tree vehicle person
+    in front of; vor; two-way; place; building tree vehicle
     at; an; dative; location; table window door gate river
     into; in; accusative; direction; building area
     onto; auf; accusative; direction; table chair bed sofa bench street square
     to; zu; dative; direction; building person
     out of; aus; dative; direction; building area
     through; durch; accusative; direction; area building
-    around; um; accusative; direction; building furniture plant
+    around; um; accusative; direction; building furniture tree
     with; mit; dative; companion; person animal
     without; ohne; accusative; companion; person animal
     for; für; accusative; purpose; person animal

@@ -1,0 +1,1 @@
+"""One file a contestant, each a process of its own that speaks the protocol of `benchmarks.protocol`."""

@@ -1,0 +1,185 @@
+"""clearhead: its own trainer, with everything it does besides, and its own engine."""
+
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import clearhead.config
+from benchmarks.protocol import Contestant, Pairs, Setting, Start, Task, serve
+from benchmarks.torch_peer import Batch, make_batch
+from clearhead.config import ModelConfig
+from clearhead.data.batching import Indices
+from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.model.loss import Loss, cross_entropy
+from clearhead.model.transformer import Transformer, count_parameters
+from clearhead.tasks.task import Validation
+from clearhead.training.events import Silent
+from clearhead.training.replicas import replica_count
+from clearhead.training.schedule import Schedule
+from clearhead.training.trainer import Trainer
+
+
+def model_config(task: Task) -> ModelConfig:
+    """Preset tiny; what the task says of the shape is laid over it, so that it holds whatever the preset is."""
+    shape = {
+        "vocab_size": task.vocab_size,
+        "num_encoder_layers": task.num_layers,
+        "num_decoder_layers": task.num_layers,
+        "model_dim": task.model_dim,
+        "inner_dim": task.inner_dim,
+        "num_heads": task.num_heads,
+        "dropout": task.dropout,
+        "max_positions": task.max_positions,
+        "pad_id": task.pad_id,
+        "start_id": task.start_id,
+        "end_id": task.end_id,
+    }
+    return clearhead.config.build({"model": shape}, preset="tiny").model
+
+
+class EndlessTransformer(Transformer):
+    """Never writes the end piece, so that every contestant decodes equally many tokens."""
+
+    def logits(self, hidden_NTD: Tensor) -> Tensor:
+        logits_NTV = super().logits(hidden_NTD)
+        logits_NTV[..., self.config.end_id] = float("-inf")
+        return logits_NTV
+
+
+@dataclass(frozen=True)
+class PreparedTask:
+    """What the trainer asks of a task, over batches that are tensors already: example i is the whole batch i."""
+
+    parts: list[list[Batch]]
+    """the parts of each batch, one a replica"""
+    pad_id: int
+    smoothing: float
+
+    def plan(self, epoch: int) -> list[Indices]:
+        return [np.array([number]) for number in range(len(self.parts))]
+
+    def split(self, indices: Indices, parts: int) -> list[Indices]:
+        number = int(indices[0])
+        assert parts == len(self.parts[number]), "batches must be prepared for as many replicas as the trainer has"
+        return [np.array([number, part]) for part in range(parts)]
+
+    def batch(self, indices: Indices) -> Batch:
+        number, part = map(int, indices)
+        return self.parts[number][part]
+
+    def tokens(self, indices: Indices) -> int:
+        return self.parts[int(indices[0])][0].tokens
+
+    def lines(self, indices: Indices) -> list[int]:
+        return []
+
+    def loss(self, model: Any, batch: Batch) -> Loss:
+        hidden_NTD = model(batch.src, batch.tgt_in)
+        return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out, self.pad_id, self.smoothing)
+
+    def validate(self, model: Any) -> Validation:
+        """Once at the end of a run, and not what is measured here."""
+        return Validation(0.0, 1.0, 0.0, "none", "", ("", "", ""))
+
+
+class NoKeeper:
+    """Leaves nothing on disk."""
+
+    def record(self, entry: dict[str, Any]) -> None: ...
+
+    def checkpoint(self, step: int, weights: dict[str, Tensor]) -> None: ...
+
+    def best(self, step: int, weights: dict[str, Tensor], validation: Validation) -> None: ...
+
+
+def run_updates(model: Transformer, batches: list[list[Batch]], task: Task, threads: int) -> None:
+    """One update a batch, by the trainer that `clearhead train` uses."""
+    settings = {
+        "seed": task.seed,
+        "batch_tokens": task.batch_tokens,
+        "label_smoothing": task.label_smoothing,
+        "beta1": task.beta1,
+        "beta2": task.beta2,
+        "epsilon": task.epsilon,
+        "clip_norm": task.clip_norm,
+        "validate_every": len(batches),
+        "save_every": len(batches),
+    }
+    config = clearhead.config.build({"training": settings}, preset="tiny").training
+    schedule = Schedule(task.learning_rate, task.warmup, steps=len(batches), cooldown=0.0)
+    prepared = PreparedTask(batches, task.pad_id, task.label_smoothing)
+    Trainer(prepared, model, config, schedule, Silent(), NoKeeper(), threads).run()
+
+
+def make_engine(model: Transformer, threads: int) -> TorchEngine:
+    """The engine that `clearhead translate` uses by default."""
+    config = model.config
+    return TorchEngine(model, config.end_id, config.pad_id, config.vocab_size, config.max_positions, threads=threads)
+
+
+class Clearhead(Contestant):
+    name = "clearhead"
+    notes = "pre-norm; Trainer with a replica of the model a core; TorchEngine"
+
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        torch.set_num_threads(self.setting.threads)
+        torch.manual_seed(self.task.seed)
+        self.model = EndlessTransformer(model_config(self.task))
+
+    @staticmethod
+    def version() -> str:
+        try:
+            return metadata.version("clearhead")
+        except metadata.PackageNotFoundError:
+            return "of this folder"
+
+    @staticmethod
+    def train_settings(cores: int) -> list[Setting]:
+        return [Setting(threads=cores)]
+
+    @staticmethod
+    def decode_settings(cores: int) -> list[Setting]:
+        return [Setting(threads=cores)]
+
+    def parameters(self) -> int:
+        return count_parameters(self.model)
+
+    def prepare(self, batches: list[Pairs]) -> list[list[Batch]]:
+        count = replica_count(self.setting.threads, self.task.batch_tokens)
+        return [
+            [make_batch(pairs.part(i, count), self.task, pairs.target_tokens) for i in range(count)]
+            for pairs in batches
+        ]
+
+    def train(self, prepared: list[list[Batch]]) -> None:
+        run_updates(self.model, prepared, self.task, self.setting.threads)
+
+    def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
+        self.model.eval()
+        settings = {"beam": beam, "alpha": self.task.alpha, "max_length": str(self.task.output_tokens)}
+        decoding = clearhead.config.build({"decoding": settings}).decoding
+        engine = make_engine(self.model, self.setting.threads)
+        results = engine.run([Request(tuple(ids)) for ids in sources], decoding)
+        return sum(len(hypotheses[0].tokens) for hypotheses in results)
+
+    @torch.inference_mode()
+    def loss(self, pairs: Pairs) -> float:
+        self.model.eval()
+        batch = make_batch(pairs, self.task, 0)
+        hidden_NTD = self.model(batch.src, batch.tgt_in)
+        return float(cross_entropy(hidden_NTD, self.model.output.weight, batch.tgt_out, self.task.pad_id, 0.0).nll)
+
+    def save(self, path: str) -> None:
+        torch.save(self.model.state_dict(), path)
+
+    def load(self, path: str) -> None:
+        self.model.load_state_dict(torch.load(path, weights_only=True))
+
+
+if __name__ == "__main__":
+    serve(Clearhead)

@@ -1,0 +1,98 @@
+"""Hugging Face `MarianMTModel`, the encoder-decoder that its translation models are made of."""
+
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+from benchmarks.protocol import Task, serve
+from benchmarks.torch_peer import LossModule, TorchPeer, pad
+
+
+class MarianLoss(LossModule):
+    """The logits from Marian, the loss from torch: faster than the label smoother of the library's Trainer."""
+
+    smoothing = 0.0
+
+    def set_smoothing(self, smoothing: float) -> None:
+        self.smoothing = smoothing
+
+    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
+        pad_id = self.task.pad_id
+        # Padding stands behind the target, where causal attention never sees it: no decoder mask, the faster kernel.
+        mask = src != pad_id
+        logits = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False).logits
+        return F.cross_entropy(
+            logits.flatten(0, 1),
+            tgt_out.flatten(),
+            ignore_index=pad_id,
+            label_smoothing=self.smoothing,
+            reduction="sum",
+        )
+
+
+def marian_config(task: Task) -> MarianConfig:
+    return MarianConfig(
+        vocab_size=task.vocab_size,
+        d_model=task.model_dim,
+        encoder_layers=task.num_layers,
+        decoder_layers=task.num_layers,
+        encoder_attention_heads=task.num_heads,
+        decoder_attention_heads=task.num_heads,
+        encoder_ffn_dim=task.inner_dim,
+        decoder_ffn_dim=task.inner_dim,
+        dropout=task.dropout,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation_function="relu",
+        max_position_embeddings=task.max_positions,
+        scale_embedding=True,
+        init_std=task.model_dim**-0.5,
+        pad_token_id=task.pad_id,
+        bos_token_id=task.start_id,
+        eos_token_id=task.end_id,
+        decoder_start_token_id=task.start_id,
+        forced_eos_token_id=None,
+        attn_implementation="sdpa",
+    )
+
+
+class HuggingFace(TorchPeer):
+    name = "Hugging Face Marian"
+    notes = "post-norm, which is all it has, so 2 norms fewer; sdpa attention, key-value cache; generate()"
+
+    @staticmethod
+    def version() -> str:
+        return str(transformers.__version__)
+
+    def build(self) -> LossModule:
+        transformers.logging.set_verbosity_error()
+        return MarianLoss(MarianMTModel(marian_config(self.task)), self.task)
+
+    @torch.inference_mode()
+    def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
+        task, model = self.task, self.module.model
+        model.eval()
+        settings = GenerationConfig(
+            num_beams=beam,
+            do_sample=False,
+            use_cache=True,
+            min_new_tokens=task.output_tokens,
+            max_new_tokens=task.output_tokens,
+            length_penalty=task.alpha,
+            pad_token_id=task.pad_id,
+            bos_token_id=task.start_id,
+            eos_token_id=task.end_id,
+            decoder_start_token_id=task.start_id,
+        )
+        made = 0
+        for first in range(0, len(sources), batch):
+            src = pad(sources[first : first + batch], task.pad_id)
+            output = model.generate(src, attention_mask=(src != task.pad_id).long(), generation_config=settings)
+            made += int((output[:, 1:] != task.end_id).sum())
+        return made
+
+
+if __name__ == "__main__":
+    serve(HuggingFace)

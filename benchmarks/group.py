@@ -1,0 +1,103 @@
+"""The runner's side of the protocol: the processes of one contestant, started, spoken to and ended together."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.protocol import Setting, Task
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Group:
+    """One contestant in one setting: as many processes as that says. A context manager that ends them."""
+
+    def __init__(self, module: str, setting: Setting) -> None:
+        self.module, self.setting = module, setting
+        self._folder = tempfile.TemporaryDirectory(prefix="bench-")
+        self._log = (Path(self._folder.name) / "log").open("w+")
+        self._members = [self._launch() for _ in range(setting.processes)]
+
+    def _launch(self) -> "subprocess.Popen[str]":
+        threads = str(self.setting.threads)
+        paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "GLOO_SOCKET_IFNAME": "lo",
+            "HF_HUB_OFFLINE": "1",
+            "MPLBACKEND": "agg",
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", f"benchmarks.contestants.{self.module}"],
+            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self._members:
+            if member.stdin and not member.stdin.closed:
+                try:
+                    member.stdin.write('{"command": "quit"}\n')
+                    member.stdin.close()
+                except BrokenPipeError:
+                    pass
+        for member in self._members:
+            try:
+                member.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                member.kill()
+                member.wait()
+        self._log.close()
+        self._folder.cleanup()
+
+    def ask(self, command: str, **fields: Any) -> list[dict[str, Any]]:
+        """Send one command to all processes and wait for all answers."""
+        line = json.dumps({"command": command, **fields}) + "\n"
+        return self._exchange([line] * len(self._members), command)
+
+    def start(self, task: Task, data: Path) -> dict[str, Any]:
+        """Build the model, in each process."""
+        common = {"command": "start", "task": dataclasses.asdict(task), "data": str(data)}
+        common |= {"setting": dataclasses.asdict(self.setting), "meeting": str(Path(self._folder.name) / "meeting")}
+        lines = [json.dumps({**common, "rank": rank}) + "\n" for rank in range(len(self._members))]
+        return self._exchange(lines, "start")[0]
+
+    def timed(self, command: str, **fields: Any) -> tuple[float, list[dict[str, Any]]]:
+        """The seconds from sending a command to the last answer, and the answers."""
+        began = time.perf_counter()
+        answers = self.ask(command, **fields)
+        return time.perf_counter() - began, answers
+
+    def _exchange(self, lines: list[str], command: str) -> list[dict[str, Any]]:
+        answers = []
+        try:
+            for member, line in zip(self._members, lines, strict=True):
+                assert member.stdin
+                member.stdin.write(line)
+                member.stdin.flush()
+            for member in self._members:
+                assert member.stdout
+                answers.append(json.loads(member.stdout.readline() or self._gone()))
+        except BrokenPipeError:
+            answers = [json.loads(self._gone())]
+        for answer in answers:
+            if "error" in answer:
+                raise SystemExit(f"{self.module} failed at {command!r} ({self.setting}):\n{answer['error']}")
+        return answers
+
+    def _gone(self) -> str:
+        """What a process that ended without an answer had to say."""
+        self._log.flush()
+        self._log.seek(0)
+        return json.dumps({"error": self._log.read()[-4000:] or "it ended without a word"})

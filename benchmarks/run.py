@@ -1,0 +1,235 @@
+"""Runs the contestants one at a time, in turns, and prints one table. `make bench DATA=<folder>` calls it.
+
+First each contestant tries its settings (processes, threads, sentences at a time) and keeps the fastest for each
+measure, and trains for a minute or so, so that there is something to decode with. Then come the rounds: in each,
+every contestant trains on the same batches and decodes the whole validation set. Only the rounds are in the table.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import build_data
+from benchmarks.group import ROOT, Group
+from benchmarks.protocol import Data, Setting, Task
+from benchmarks.report import Result, machine, render
+
+CONTESTANTS = ("clearhead", "huggingface", "joeynmt")
+BEAMS = {"greedy": 1, "beam 4": 4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rounds: int = 5
+    steps: int = 30
+    """updates timed in each round"""
+    warmup: int = 5
+    """updates before the clock starts"""
+    trial_steps: int = 8
+    learn: int = 100
+    """updates before there is something to decode with"""
+    every: int = 1
+    """of the validation sentences, each n-th is decoded"""
+    trial_every: int = 2
+
+
+QUICK = Plan(rounds=1, steps=3, warmup=1, trial_steps=1, learn=3, every=16, trial_every=64)
+
+
+class Entry:
+    """A contestant as the runner knows it: what it said of itself, and its fastest setting for each measure."""
+
+    def __init__(self, module: str, cores: int) -> None:
+        self.module = module
+        with Group(module, Setting(threads=cores)) as group:
+            self.about = group.ask("describe", cores=cores)[0]
+        self.name = str(self.about["name"])
+        self.parameters = 0
+        self.loss = 0.0
+        self.best: dict[str, Setting] = {}
+        self.trials: list[dict[str, Any]] = []
+
+    def options(self, measure: str) -> list[Setting]:
+        kind = "train" if measure == "training" else "decode"
+        return [Setting(**fields) for fields in self.about[kind]]
+
+
+class Benchmark:
+    """One run: the data, the contestants, and what was measured."""
+
+    def __init__(self, task: Task, data: Path, plan: Plan, out: Path) -> None:
+        self.task, self.data, self.plan, self.out = task, data, plan, out
+        self.num_valid = len(Data.read(data).valid.source)
+
+    def open(self, entry: Entry, setting: Setting) -> Group:
+        """A contestant's processes with the model built; the size of its decoding batches is said later."""
+        group = Group(entry.module, dataclasses.replace(setting, batch=0))
+        entry.parameters = group.start(self.task, self.data)["parameters"]
+        return group
+
+    def time_training(self, group: Group, steps: int) -> Result:
+        group.ask("prepare", first=0, steps=self.plan.warmup)
+        group.ask("train")
+        tokens = group.ask("prepare", first=self.plan.warmup, steps=steps)[0]["tokens"]
+        seconds, _ = group.timed("train")
+        return Result(tokens, seconds)
+
+    def time_decoding(self, group: Group, beam: int, batch: int, every: int) -> Result:
+        group.ask("decode", beam=beam, every=max(every, 16), batch=batch)
+        seconds, answers = group.timed("decode", beam=beam, every=every, batch=batch)
+        tokens, sentences = (sum(answer[key] for answer in answers) for key in ("tokens", "sentences"))
+        expected = len(range(0, self.num_valid, every))
+        if (sentences, tokens) != (expected, expected * self.task.output_tokens):
+            raise SystemExit(
+                f"{group.module} decoded {sentences} sentences to {tokens} tokens; expected {expected} sentences "
+                f"to {self.task.output_tokens} tokens each"
+            )
+        return Result(tokens, seconds)
+
+    def try_training(self, entry: Entry) -> None:
+        speeds = {}
+        for setting in entry.options("training"):
+            with self.open(entry, setting) as group:
+                speeds[setting] = self.time_training(group, self.plan.trial_steps).speed
+        self._keep_fastest(entry, "training", speeds)
+
+    def learn(self, entry: Entry) -> None:
+        """Train for a while in the fastest setting, keep the weights, and note how well they do."""
+        with self.open(entry, entry.best["training"]) as group:
+            group.ask("prepare", first=0, steps=self.plan.learn)
+            group.ask("train")
+            group.ask("save", path=str(self.weights(entry)))
+            entry.loss = group.ask("loss", sentences=200)[0]["loss"]
+        say(f"{entry.name}: loss {entry.loss:.3f} after {self.plan.learn} updates")
+
+    def try_decoding(self, entry: Entry) -> None:
+        speeds: dict[str, dict[Setting, float]] = {measure: {} for measure in BEAMS}
+        for way, settings in groupby(entry.options("decoding"), lambda s: dataclasses.replace(s, batch=0)):
+            with self.open(entry, way) as group:
+                group.ask("load", path=str(self.weights(entry)))
+                for setting in settings:
+                    for measure, beam in BEAMS.items():
+                        result = self.time_decoding(group, beam, setting.batch, self.plan.trial_every)
+                        speeds[measure][setting] = result.speed
+        for measure in BEAMS:
+            self._keep_fastest(entry, measure, speeds[measure])
+
+    def measure(self, entry: Entry) -> dict[str, Result]:
+        """All measures of one contestant in one round."""
+        with self.open(entry, entry.best["training"]) as group:
+            results = {"training": self.time_training(group, self.plan.steps)}
+        for measure, beam in BEAMS.items():
+            setting = entry.best[measure]
+            with self.open(entry, setting) as group:
+                group.ask("load", path=str(self.weights(entry)))
+                results[measure] = self.time_decoding(group, beam, setting.batch, self.plan.every)
+        return results
+
+    def weights(self, entry: Entry) -> Path:
+        return self.out / f"{entry.module}.weights"
+
+    def _keep_fastest(self, entry: Entry, measure: str, speeds: dict[Setting, float]) -> None:
+        entry.best[measure] = max(speeds, key=speeds.__getitem__)
+        for setting, speed in speeds.items():
+            entry.trials.append({"measure": measure, "setting": dataclasses.asdict(setting), "speed": speed})
+            say(f"{entry.name}: tried {measure} with {setting}: {speed:,.0f} tokens/s")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def check_load(cores: int) -> float:
+    """The machine's load before anything starts; more than a little makes every number below worthless."""
+    load = os.getloadavg()[0]
+    if load > 0.25 * cores:
+        say(f"warning: load {load:.1f} on {cores} cores: something else is running, do not trust the numbers")
+    return load
+
+
+def take_rounds(benchmark: Benchmark, entries: list[Entry]) -> dict[str, dict[str, list[Result]]]:
+    """results[measure][contestant], one result a round."""
+    results: dict[str, dict[str, list[Result]]] = {m: {e.name: [] for e in entries} for m in ("training", *BEAMS)}
+    for number in range(benchmark.plan.rounds):
+        for entry in entries:
+            for measure, result in benchmark.measure(entry).items():
+                results[measure][entry.name].append(result)
+                say(f"round {number + 1}: {entry.name}: {measure} {result.speed:,.0f} tokens/s")
+    return results
+
+
+def parse(arguments: Iterable[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.run", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with train.en, train.de, val.en, val.de (or .gz)"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out", help="where batches and results go")
+    parser.add_argument("--contestants", nargs="+", default=CONTESTANTS, metavar="NAME", help="files in contestants/")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores that everybody may use")
+    parser.add_argument("--rounds", type=int, help="how often everything is measured")
+    parser.add_argument("--steps", type=int, help="updates timed in each round")
+    parser.add_argument(
+        "--quick", action="store_true", help="only see whether everything runs: the numbers mean nothing"
+    )
+    return parser.parse_args([*arguments])
+
+
+def main(arguments: Iterable[str]) -> None:
+    options = parse(arguments)
+    plan = QUICK if options.quick else Plan()
+    plan = dataclasses.replace(plan, rounds=options.rounds or plan.rounds, steps=options.steps or plan.steps)
+    options.out.mkdir(parents=True, exist_ok=True)
+    began, load = datetime.now().astimezone(), check_load(options.cores)
+    clock = time.monotonic()
+
+    data = build_data(options.data, Task.batch_tokens, Task.seed)
+    data.write(options.out / "data.json")
+    task = Task(vocab_size=data.vocab_size)
+    benchmark = Benchmark(task, options.out / "data.json", plan, options.out)
+    entries = [Entry(module, options.cores) for module in options.contestants]
+    for entry in entries:
+        benchmark.try_training(entry)
+        benchmark.learn(entry)
+        benchmark.try_decoding(entry)
+    results = take_rounds(benchmark, entries)
+
+    record = {
+        "date": began.isoformat(timespec="minutes"),
+        "minutes": round((time.monotonic() - clock) / 60, 1),
+        "machine": {**machine(), "cores": options.cores, "load_before": load},
+        "is_quick": options.quick,
+        "task": dataclasses.asdict(task),
+        "plan": dataclasses.asdict(plan),
+        "contestants": [
+            {
+                **{key: entry.about[key] for key in ("name", "version", "notes")},
+                "parameters": entry.parameters,
+                "loss": entry.loss,
+                "settings": {measure: str(setting) for measure, setting in entry.best.items()},
+                "trials": entry.trials,
+            }
+            for entry in entries
+        ],
+        "results": {
+            measure: {name: [dataclasses.asdict(result) for result in taken] for name, taken in by_name.items()}
+            for measure, by_name in results.items()
+        },
+    }
+    path = options.out / f"{began:%Y-%m-%d-%H%M}{'-quick' if options.quick else ''}.json"
+    path.write_text(json.dumps(record, indent=1))
+    say(f"raw numbers: {path}")
+    print(render(record))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

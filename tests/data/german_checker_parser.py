@@ -1,0 +1,418 @@
+"""The parser of the German checker: from words to clauses and their constituents, in every reading.
+
+Knows words and structure; whether a phrase has the right form is for `german_checker_rules` to say. The names of all
+rules stand here, since the parser reports some itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .german_checker_lexicon import (
+    ADJECTIVE_KINDS,
+    ADJECTIVES,
+    ADVERB_KINDS,
+    CONTRACTIONS,
+    DETERMINERS,
+    NOUNS,
+    PREFIXES,
+    PREPOSITIONS,
+    PRONOUNS,
+    RELATIVE,
+    SUBORDINATORS,
+    VERB_FORMS,
+    Noun,
+    Number,
+    Pronoun,
+)
+
+RULES = {
+    "unknown-word": "every word is German and in the lexicon",
+    "fragment": "every word belongs to a phrase",
+    "capital": "nouns, names and the first word are capitalised, nothing else is",
+    "comma": "commas stand around subordinate and relative clauses and before aber, nowhere else",
+    "article": "the determiner agrees with its noun in gender, number and case",
+    "adjective-ending": "adjectives are weak, mixed or strong after their determiner",
+    "weak-noun": "weak nouns take -n outside the nominative singular",
+    "dative-plural": "nouns take -n in the dative plural",
+    "noun-form": "the noun has the form of its number and case",
+    "genitive": "a noun that belongs to another stands in the genitive",
+    "subject-case": "the subject stands in the nominative",
+    "accusative-object": "a direct object stands in the accusative",
+    "dative-object": "indirect objects and objects of dative verbs stand in the dative",
+    "time-case": "time phrases without preposition stand in the accusative",
+    "preposition-case": "prepositions govern their case",
+    "two-way-preposition": "place is dative, direction accusative",
+    "contraction": "im, ins, am, zum, zur and vom contract",
+    "agreement": "the finite verb agrees with its subject",
+    "complements": "a verb has the phrases it needs and no more",
+    "finite-verb": "a clause has one finite verb",
+    "auxiliary": "the perfect takes haben or sein as the verb wants",
+    "verb-form": "haben and sein take a participle, werden and modals an infinitive",
+    "verb-second": "the finite verb is second in a main clause",
+    "verb-last": "the finite verb is last in a subordinate clause",
+    "participle-last": "the participle closes its clause",
+    "infinitive-last": "the infinitive closes its clause",
+    "prefix": "a separable prefix closes the main clause and is joined elsewhere",
+    "middle-field": "pronouns, time, objects, manner, place follow each other in this order",
+    "negation": "nicht stands in its place, kein negates indefinite phrases, and one negation is enough",
+    "relative-pronoun": "the relative pronoun has the gender and number of its noun and the case of its role",
+    "pronoun-gender": "er, sie and es have the gender of a noun before them that fits",
+    "als-wenn": "als stands with the past, wenn otherwise",
+}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule and the words that break it."""
+
+    rule: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `inspect` found: broken rules, and how many of the words an inflection or order rule looked at."""
+
+    violations: tuple[Violation, ...]
+    num_words: int
+    num_checked: int
+
+
+@dataclass
+class Phrase:
+    """A noun phrase, a pronoun or a relative pronoun."""
+
+    words: list[str]
+    noun: Noun | None = None
+    surface: str = ""
+    determiner: str = ""
+    adjectives: list[str] = field(default_factory=list)
+    genitive: Phrase | None = None
+    conjunct: Phrase | None = None
+    pronoun: Pronoun | None = None
+    antecedent: Phrase | None = None
+    is_relative: bool = False
+    number: Number = "sg"  # set when the clause has been read
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+ItemKind = Literal[
+    "phrase", "time", "frequency", "manner", "place", "comment", "preposition", "verb", "prefix", "nicht", "adjective"
+]
+
+
+@dataclass
+class Item:
+    """One constituent of a clause."""
+
+    kind: ItemKind
+    words: list[str]
+    phrase: Phrase | None = None
+    preposition: str = ""
+    position: int = 0  # of its first word, punctuation counted
+
+
+@dataclass
+class Clause:
+    """A clause with its constituents in order; `opener` is the subordinator of a subordinate clause."""
+
+    kind: Literal["main", "subordinate", "relative"]
+    items: list[Item] = field(default_factory=list)
+    opener: str = ""
+    is_first: bool = False
+    has_clause_in_front: bool = False
+    has_that_clause: bool = False
+    parent: Clause | None = None
+
+    @property
+    def has_verb(self) -> bool:
+        return any(item.kind == "verb" for item in self.items)
+
+
+class Choices:
+    """Replays a list of decisions and takes the first option beyond it, so that a parser can be run again."""
+
+    def __init__(self, given: list[int]) -> None:
+        self.taken: list[tuple[int, int]] = []
+        self._given = given
+
+    def pick(self, options: int) -> int:
+        position = len(self.taken)
+        choice = self._given[position] if position < len(self._given) else 0
+        self.taken.append((choice, options))
+        return choice
+
+    def following(self) -> list[int] | None:
+        """The next list of decisions in depth-first order, None after the last."""
+        taken = list(self.taken)
+        while taken:
+            choice, options = taken.pop()
+            if choice + 1 < options:
+                return [chosen for chosen, _ in taken] + [choice + 1]
+        return None
+
+
+class Parser:
+    """One reading of a sentence: `clauses` in the order in which they open, and what was wrong on the way."""
+
+    def __init__(self, tokens: list[str], choices: Choices) -> None:
+        self.tokens = tokens
+        self.choices = choices
+        self.position = 0
+        self.clauses: list[Clause] = []
+        self.violations: list[Violation] = []
+
+    def report(self, rule: str, detail: str) -> None:
+        assert rule in RULES
+        self.violations.append(Violation(rule, detail))
+
+    def word(self, position: int) -> str:
+        """The word as the lexicon writes it: the first word of the sentence loses its capital unless it is a noun."""
+        if position >= len(self.tokens):
+            return ""
+        token = self.tokens[position]
+        if position:
+            return token
+        is_noun = token in NOUNS and token.lower() not in ADVERB_KINDS
+        is_before_noun = len(self.tokens) > 1 and self.tokens[1][0].isupper()  # "Junge Onkel": young, not the boy
+        return token if is_noun and not (is_before_noun and token.lower() in ADJECTIVES) else token.lower()
+
+    def open(self, clause: Clause) -> None:
+        self.clauses.append(clause)
+        self.clause = clause
+
+    def parse(self) -> None:
+        """Read all tokens."""
+        self.open(Clause("main"))
+        if self.word(0) in SUBORDINATORS:
+            self.clauses.clear()
+            self.open(Clause("subordinate", opener=self.word(0), is_first=True))
+            self.position = 1
+        while self.position < len(self.tokens):
+            word = self.word(self.position)
+            if word == ".":
+                if self.position + 1 != len(self.tokens):
+                    self.report("comma", "full stop inside the sentence")
+                self.position += 1
+            elif word == ",":
+                self.read_comma()
+            elif word in ("und", "aber"):
+                self.join_clause(word, after_comma=False)
+            elif word in SUBORDINATORS:
+                self.report("comma", f"no comma before {word}")
+                self.open_subordinate()
+            else:
+                self.read_item()
+
+    def read_comma(self) -> None:
+        self.position += 1
+        word = self.word(self.position)
+        if word in SUBORDINATORS:
+            self.open_subordinate()
+        elif word in ("und", "aber"):
+            self.join_clause(word, after_comma=True)
+        elif self.can_open_relative(word) and self.choices.pick(2) == 0:
+            self.open_relative()
+        else:
+            self.continue_clause()
+
+    def open_subordinate(self) -> None:
+        opener = self.word(self.position)
+        if opener == "dass":
+            self.clause.has_that_clause = True
+        self.open(Clause("subordinate", opener=opener))
+        self.position += 1
+
+    def join_clause(self, word: str, after_comma: bool) -> None:
+        """und or aber before a main clause; und takes a comma only where a subordinate clause ends."""
+        wants_comma = word == "aber" or self.clause.kind != "main"
+        if wants_comma != after_comma:
+            self.report("comma", f"{'no ' if wants_comma else ''}comma before {word}")
+        self.open(Clause("main"))
+        self.position += 1
+
+    def can_open_relative(self, word: str) -> bool:
+        has_noun = any(item.kind == "phrase" and item.phrase and item.phrase.noun for item in self.clause.items)
+        return word in RELATIVE.values() and has_noun and self.clause.kind != "relative"
+
+    def open_relative(self) -> None:
+        """The noun is the one before the comma, otherwise the last object of the clause."""
+        phrases = [item.phrase for item in self.clause.items if item.kind == "phrase" and item.phrase]
+        antecedent = [phrase for phrase in phrases if phrase.noun][-1]
+        surface = self.word(self.position)
+        phrase = Phrase([surface], surface=surface, antecedent=antecedent, is_relative=True)
+        self.open(Clause("relative", [Item("phrase", [surface], phrase)], parent=self.clause))
+        self.position += 1
+
+    def continue_clause(self) -> None:
+        """What follows a comma without a new clause word: the rest of the clause before, or the main clause."""
+        clause: Clause | None = self.clause
+        if clause and clause.kind == "relative":
+            clause = clause.parent
+            if clause and not (clause.kind == "subordinate" and clause.has_verb):
+                self.clause = clause
+                return
+        if clause and clause.is_first and clause.kind == "subordinate":
+            self.open(Clause("main", has_clause_in_front=True))
+            return
+        self.report("comma", f"comma before {self.word(self.position)}")
+
+    # --- constituents --------------------------------------------------------------------------------------------
+
+    def read_item(self) -> None:
+        """Read one constituent into the open clause, or report the word and go on."""
+        start = self.position
+        item = self.adverbial() or self.prepositional() or self.noun_item() or self.adjective() or self.verb()
+        if item:
+            item.position = start
+            self.clause.items.append(item)
+            return
+        self.position = start + 1
+        word = self.word(start)
+        if word in PREFIXES:
+            self.clause.items.append(Item("prefix", [word]))
+        elif is_known(word):
+            self.report("fragment", word)
+        elif self.tokens[start] != word.lower() and is_known(word.lower()):
+            self.report("capital", word)
+            self.tokens = [*self.tokens[:start], word.lower(), *self.tokens[start + 1 :]]
+            self.position = start
+        else:
+            self.report("unknown-word", word)
+
+    def is_end(self, position: int) -> bool:
+        return self.word(position) in ("", ".", ",", "und", "aber")
+
+    def take(self, count: int) -> list[str]:
+        words = [self.word(i) for i in range(self.position, self.position + count)]
+        self.position += count
+        return words
+
+    def adverbial(self) -> Item | None:
+        word, after = self.word(self.position), self.word(self.position + 1)
+        if word == "nicht":
+            return Item("nicht", self.take(1))
+        if (word, after) == ("zu", "Hause"):
+            return Item("place", self.take(2))
+        if word in PREFIXES and self.is_end(self.position + 1):
+            return Item("prefix", self.take(1))
+        kinds: dict[str, ItemKind] = {k: k for k in ("time", "frequency", "place", "comment")}
+        kind = kinds.get(ADVERB_KINDS.get(word, ""))
+        return Item(kind, self.take(1)) if kind else None
+
+    def prepositional(self) -> Item | None:
+        """A preposition, contracted or not, with its phrase."""
+        start = self.position
+        word = self.word(start)
+        if word in CONTRACTIONS:
+            preposition, article = CONTRACTIONS[word]
+            self.position += 1
+            phrase = self.noun_phrase(article)
+        elif word in PREPOSITIONS:
+            preposition = word
+            self.position += 1
+            contracted = (word, self.word(self.position)) in CONTRACTIONS.values()
+            phrase = self.personal_pronoun() or self.noun_phrase()
+            if phrase and contracted:
+                self.report("contraction", f"{word} {phrase.determiner}")
+        else:
+            return None
+        if phrase is None:
+            self.position = start
+            return None
+        words = [self.word(i) for i in range(start, self.position)]
+        is_time = phrase.noun is not None and phrase.noun.kind == "time"
+        return Item("time" if is_time else "preposition", words, phrase, preposition)
+
+    def personal_pronoun(self) -> Phrase | None:
+        word = self.word(self.position)
+        if word not in PRONOUNS:
+            return None
+        if word == "ihr" and self.starts_noun(self.position + 1) and self.choices.pick(2) == 0:
+            return None  # "her" before a noun
+        return Phrase(self.take(1), surface=word, pronoun=PRONOUNS[word])
+
+    def starts_noun(self, position: int) -> bool:
+        word = self.word(position)
+        return word in NOUNS or word in ADJECTIVES or word == "sehr" or word.capitalize() in NOUNS
+
+    def noun_item(self) -> Item | None:
+        phrase = self.personal_pronoun() or self.noun_phrase()
+        if phrase is None:
+            return None
+        is_time = phrase.noun is not None and phrase.noun.kind == "time"
+        return Item("time" if is_time else "phrase", phrase.words, phrase)
+
+    def noun_phrase(self, article: str = "", may_extend: bool = True) -> Phrase | None:
+        """(determiner) (sehr) adjectives noun, then perhaps a genitive and perhaps "und" with a second phrase."""
+        start = position = self.position
+        phrase = Phrase([], determiner=article)
+        if not article and self.word(position) in DETERMINERS:
+            phrase.determiner = self.word(position)
+            position += 1
+        if self.word(position) == "sehr" and self.word(position + 1) in ADJECTIVES:
+            position += 1
+        while is_adjective(self.word(position)) and self.starts_noun(position + 1):
+            phrase.adjectives.append(self.word(position))
+            position += 1
+        noun_word = self.word(position)
+        is_small = noun_word not in NOUNS and noun_word.capitalize() in NOUNS
+        if noun_word not in NOUNS and not (is_small and (phrase.determiner or not is_known(noun_word))):
+            return None
+        if is_small:
+            self.report("capital", noun_word)
+        phrase.surface = noun_word.capitalize() if is_small else noun_word
+        phrase.noun = NOUNS[phrase.surface][0]
+        self.position = position + 1
+        if may_extend:
+            self.extend(phrase)
+        phrase.words = [self.word(i) for i in range(start, self.position)]
+        return phrase
+
+    def extend(self, phrase: Phrase) -> None:
+        start = self.position
+        if self.word(start) in DETERMINERS and phrase.noun and phrase.noun.kind not in ("time", "name"):
+            is_sure = self.word(start).endswith("es") or self.word(start) == "des"
+            if self.choices.pick(2) == (0 if is_sure else 1):
+                phrase.genitive = self.noun_phrase(may_extend=False)
+                if phrase.genitive is None:
+                    self.position = start
+        if self.word(start) == "und" and self.choices.pick(2) == 1:
+            self.position += 1
+            phrase.conjunct = self.noun_phrase(may_extend=False)
+            if phrase.conjunct is None:
+                self.position = start
+
+    def adjective(self) -> Item | None:
+        """A predicate or manner word, with or without "sehr" or "zu"."""
+        start = self.position
+        degree = 1 if self.word(start) in ("sehr", "zu") else 0
+        word = self.word(start + degree)
+        is_manner = ADVERB_KINDS.get(word) == "manner"
+        if word not in ADJECTIVE_KINDS and not is_manner:
+            return None
+        if word in VERB_FORMS and not degree and self.choices.pick(2) == 1:
+            return None  # "weiß": white, or knows
+        return Item("manner" if is_manner else "adjective", self.take(degree + 1))
+
+    def verb(self) -> Item | None:
+        return Item("verb", self.take(1)) if self.word(self.position) in VERB_FORMS else None
+
+
+def is_adjective(word: str) -> bool:
+    return word in ADJECTIVES or word in ADJECTIVE_KINDS
+
+
+def is_known(word: str) -> bool:
+    """Whether the word stands anywhere in the lexicon."""
+    return (
+        any(word in words for words in (NOUNS, DETERMINERS, VERB_FORMS, ADVERB_KINDS, PREPOSITIONS, CONTRACTIONS))
+        or any(word in words for words in (PRONOUNS, PREFIXES, SUBORDINATORS, RELATIVE.values()))
+        or is_adjective(word)
+        or word in ("nicht", "sehr", "zu", "und", "aber", "Hause", ",", ".")
+    )

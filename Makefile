@@ -4,7 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+BENCH := .bench-venv
+BENCH_INSTALLED := $(BENCH)/.installed
 DATA ?= data/multi30k
+BENCH_ARGS ?=
 
 .PHONY: demo test test-all check install bench clean
 
@@ -33,5 +36,15 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+bench: $(BENCH_INSTALLED)
+	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.run --data "$(DATA)" $(BENCH_ARGS)
+
+$(BENCH_INSTALLED): benchmarks/requirements.txt benchmarks/requirements-no-deps.txt
+	@echo "Setting up $(BENCH) with clearhead's peers: a few minutes the first time."
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements-no-deps.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .bench-venv build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) build .pytest_cache .mypy_cache .ruff_cache

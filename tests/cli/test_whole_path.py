@@ -154,7 +154,7 @@ def test_minutes_fix_the_steps_once(trained: Trained, tmp_path: Path) -> None:
 
 def test_a_finished_run_is_refused_and_overwritten_on_demand(trained: Trained, tmp_path: Path) -> None:
     first = train_small(tmp_path, steps=2)
-    arguments = ["train", first.train, "--out", first.folder, "--steps", "1"]
+    arguments: list[str | Path] = ["train", first.train, "--out", first.folder, "--steps", "1"]
     done = run(*arguments)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "holds a finished run" in done.stderr and "--overwrite" in done.stderr
@@ -199,6 +199,7 @@ BAD = [
     (["train", "{train}"], "--out"),
     (["data", "grammar", "--out", "x.csv"], "ends in .tsv or .jsonl"),
     (["data", "grammar", "--out", "x.tsv", "--split", "tset"], "unknown split 'tset'"),
+    (["data", "grammar", "--out", "x.tsv", "--distance", "60-2"], "expected LOW-HIGH between 2 and 60"),
     (["fly"], "fly"),
 ]  # fmt: skip
 
@@ -234,6 +235,18 @@ def test_the_bundle_is_checked_before_the_first_line_is_read(tmp_path: Path) -> 
     command = [sys.executable, "-m", "clearhead", "translate", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.wait(60) == 2  # standard input is still open
+
+
+def test_grammar_files(tmp_path: Path) -> None:
+    tsv, jsonl = tmp_path / "p.tsv", tmp_path / "p.jsonl"
+    assert main(["data", "grammar", "--pairs", "7", "--seed", "3", "--out", str(tsv)]) == 0
+    assert main(["data", "grammar", "--pairs", "7", "--seed", "3", "--out", str(jsonl)]) == 0
+    records = [json.loads(line) for line in jsonl.read_text(encoding="utf-8").splitlines()]
+    assert [f"{record['source']}\t{record['target']}" for record in records] == tsv.read_text().splitlines()
+    assert all(record["alignment"] for record in records)
+    assert main(["data", "grammar", "--pairs", "7", "--distance", "9-11", "--out", str(jsonl)]) == 0
+    distances = [json.loads(line)["pronoun"]["distance"] for line in jsonl.read_text(encoding="utf-8").splitlines()]
+    assert all(9 <= distance <= 11 for distance in distances)
 
 
 def test_help_is_everywhere_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.engine import Request
 from clearhead.decoding.search import search
 from clearhead.errors import DecodingError
+from clearhead.model.transformer import Memory
 from tests.decoding.small import END, PAD, START, VOCAB, engine, random_model, requests
 
 
@@ -64,6 +66,22 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
             each.tokens for each in search(model, torch.tensor([request.source]), settings, limits, END, PAD, 1)[0]
         ]
     assert engine(model).run([], settings) == []
+
+
+def test_sentences_of_like_length_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = random_model(), list[Tensor]()
+    encode = model.encode
+
+    def watched(src_NS: Tensor) -> Memory:
+        seen.append(src_NS)
+        return encode(src_NS)
+
+    monkeypatch.setattr(model, "encode", watched)
+    asked = [Request((*[7] * length, END)) for length in (3, 11, 5) * 8]
+    engine(model, batch_tokens=96).run(asked, DecodingConfig(beam=1, max_length="2"))
+    assert sum(len(src_NS) for src_NS in seen) == 24
+    assert all(src_NS.numel() <= 96 for src_NS in seen)
+    assert sum(int((src_NS == PAD).sum()) for src_NS in seen) <= 32  # of 24 sentences of 4, 12 and 6: at the seams only
 
 
 def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:

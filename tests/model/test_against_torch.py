@@ -98,10 +98,10 @@ def test_forward_and_gradients_equal_torch(norm: str) -> None:
             attention: MultiHeadAttention = getattr(layer, name)
             torch.testing.assert_close(
                 attention.in_weight.grad, their_attention.in_proj_weight.grad, atol=1e-5, rtol=1e-4
-            )  # type: ignore[union-attr]
+            )
     for ours_part, theirs_part in (
-        (ours.encoder.layers[0].feed_forward.inner, theirs.encoder.layers[0].linear1),  # type: ignore[union-attr]
-        (ours.encoder.layers[1].feed_forward.outer, theirs.encoder.layers[1].linear2),  # type: ignore[union-attr]
+        (ours.encoder.layers[0].feed_forward.inner, theirs.encoder.layers[0].linear1),
+        (ours.encoder.layers[1].feed_forward.outer, theirs.encoder.layers[1].linear2),
     ):
         torch.testing.assert_close(ours_part.weight.grad, theirs_part.weight.grad, atol=1e-5, rtol=1e-4)  # type: ignore[union-attr]
 

@@ -101,7 +101,7 @@ def test_dropped_sum_and_its_gradient() -> None:
     with dropout_seed(4):
         total = dropout.add(skip, x)
     torch.testing.assert_close(total, skip + x * mask)
-    total.sum().backward()
+    total.sum().backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(x.grad, mask)
     torch.testing.assert_close(skip.grad, torch.ones(5, 7))
     dropout.eval()

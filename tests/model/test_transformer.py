@@ -34,7 +34,7 @@ def test_future_cannot_touch_the_past(model: Transformer) -> None:
 
 def test_gradient_from_the_future_is_exactly_zero(model: Transformer) -> None:
     embedded = model.target_embedding(ids(N, T)).detach().requires_grad_()
-    model.target_embedding.forward = lambda tokens, start=0: embedded  # type: ignore[method-assign]
+    model.target_embedding.forward = lambda tokens, start=0: embedded  # type: ignore[method-assign,assignment]
     hidden = model(ids(N, S), ids(N, T))
     hidden[:, 2].sum().backward()
     assert embedded.grad is not None

@@ -92,7 +92,7 @@ def test_it_learns_and_keeps_the_best() -> None:
     made, memory = trainer(Regression(), steps=200)
     outcome = made.run()
     assert outcome.reason == "finished" and outcome.step == 200
-    assert made.model.weight.item() == pytest.approx(3, abs=0.05)  # type: ignore[union-attr,operator]
+    assert made.model.weight.item() == pytest.approx(3, abs=0.05)  # type: ignore[operator]
     assert memory.best_step > 0 and memory.steps[-1] == 200
 
 

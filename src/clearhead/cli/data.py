@@ -22,6 +22,10 @@ def grammar(
     pairs: Annotated[int, typer.Option("--pairs", min=1, help="How many sentence pairs.")] = 20000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Other seeds give other sentences.")] = 1,
     split: Annotated[str, typer.Option("--split", help="train, valid, test, test_unseen or test_pronoun.")] = "train",
+    distance: Annotated[
+        str,
+        typer.Option("--distance", metavar="LOW-HIGH", help='Only sentences with "it" so many words from its noun.'),
+    ] = "",
 ) -> None:
     """Write sentence pairs of the built-in grammar, with gold alignments in .jsonl.
 
@@ -33,16 +37,26 @@ def grammar(
         raise ConfigError(f"unknown split {split!r}; there are {', '.join(builtin.SPLITS)}.")
     if out.suffix not in {".tsv", ".jsonl"}:
         raise ConfigError(f"--out {out}: expected a name that ends in .tsv or .jsonl.")
-    write_grammar(out, pairs, seed, split)
+    write_grammar(out, pairs, seed, split, _parse_distance(distance))
 
 
-def write_grammar(out: Path, pairs: int, seed: int, split: str) -> None:
+def _parse_distance(text: str) -> tuple[int, int] | None:
+    """`2-60` as two numbers; nothing for any sentence."""
+    if not text:
+        return None
+    low, _, high = text.partition("-")
+    if not (low.isdecimal() and high.isdecimal() and 2 <= int(low) <= int(high) <= 60):
+        raise ConfigError(f"--distance {text}: expected LOW-HIGH between 2 and 60, such as 16-60.")
+    return int(low), int(high)
+
+
+def write_grammar(out: Path, pairs: int, seed: int, split: str, distance: tuple[int, int] | None = None) -> None:
     """Writes sentence pairs with a progress bar; the file appears when it is whole."""
     from clearhead.cli.terminal import progress_bar
     from clearhead.data import grammar as builtin
     from clearhead.files import replacing
 
-    examples = builtin.generate(pairs, seed, split)
+    examples = builtin.generate(pairs, seed, split, distance)
     try:
         with replacing(out) as aside, aside.open("w", encoding="utf-8") as file, progress_bar() as bar:
             for example in bar.track(examples, total=pairs, description="sentences"):

@@ -18,7 +18,7 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 # Below this many tokens a replica the overhead of a step outweighs its work.
-MIN_TOKENS = 1024
+MIN_TOKENS = 512
 
 
 def replica_count(threads: int, batch_tokens: int) -> int:

@@ -250,22 +250,26 @@ class Trainer:
 
 
 def seconds_per_update(trainer: Trainer, budget: float) -> float:
-    """Measured time of an update: gradients of real batches from all over the first epoch, weights left alone."""
-    plan = trainer.task.plan(0)
+    """Measured time of an update: gradients of real batches from all over the first epoch, weights left alone.
+
+    The median time a token, so that a moment in which something else ran does not count for the whole training.
+    """
+    task, plan = trainer.task, trainer.task.plan(0)
     count = replica_count(trainer.threads, trainer.config.batch_tokens)
-    times: list[float] = []
+    per_token: list[float] = []
     began = time.monotonic()
     with _torch_threads(1), Replicas[Any, Loss](trainer.model, count, trainer.threads) as replicas:
         trainer.model.train()
-        for index in np.linspace(0, len(plan) - 1, 24).astype(int):
-            start = time.monotonic()
-            trainer.gradients(replicas, plan[index], trainer.task.tokens(plan[index]))
+        for index in np.random.default_rng(0).integers(0, len(plan), 40):
+            start, tokens = time.monotonic(), task.tokens(plan[index])
+            trainer.gradients(replicas, plan[index], tokens)
             replicas.gather_gradients()
             trainer.model.zero_grad()
-            times.append(time.monotonic() - start)
-            if len(times) > 3 and time.monotonic() - began > budget:
+            per_token.append((time.monotonic() - start) / tokens)
+            if len(per_token) > 4 and time.monotonic() - began > budget:
                 break
-    return sum(times[1:]) / (len(times) - 1) * trainer.config.accumulate
+    mean_tokens = sum(task.tokens(indices) for indices in plan) / len(plan)
+    return float(np.median(per_token[2:])) * mean_tokens * trainer.config.accumulate
 
 
 @contextmanager

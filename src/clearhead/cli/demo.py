@@ -55,8 +55,10 @@ def demo(
     from clearhead.api import load
 
     use_threads(threads)
-    finished = bundle.exists(out) and bundle.read_manifest(out).training.get("state") == "finished"
-    if finished and not again:
+    state = bundle.read_manifest(out).training.get("state") if bundle.exists(out) else None
+    if state is not None and (again or state != "finished"):
+        print(f"{out} holds a model whose training is {state}: training anew, it stays until the first validation.")
+    if state == "finished" and not again:
         print(f"{out} holds a finished model: it is shown, not trained again (clearhead demo --again trains anew).")
     else:
         result = _train(out, pairs, minutes, threads)

@@ -71,6 +71,7 @@ class _Counts:
     best: Validation | None = None
     seconds_validating: float = 0.0
     validations: int = 0
+    speed: float = 0.0
     recent: list[tuple[float, int]] = field(default_factory=list)  # (time, tokens) of the last updates
 
 
@@ -243,10 +244,10 @@ class Trainer:
 
     def _speed(self) -> float:
         """Target tokens a second over the last updates."""
-        recent = self._counts.recent
-        if len(recent) < 2:
-            return 0.0
-        return sum(tokens for _, tokens in recent[1:]) / max(1e-9, recent[-1][0] - recent[0][0])
+        counts, recent = self._counts, self._counts.recent
+        if len(recent) > 1:
+            counts.speed = sum(tokens for _, tokens in recent[1:]) / max(1e-9, recent[-1][0] - recent[0][0])
+        return counts.speed
 
 
 def seconds_per_update(trainer: Trainer, budget: float) -> float:

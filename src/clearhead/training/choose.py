@@ -6,7 +6,7 @@ from typing import Any
 
 from clearhead.config import merge
 
-# (up to so many pairs, value): small corpora overfit large vocabularies and models.
+# Rules of thumb, not fitted to measurements. (up to so many pairs, value): small corpora overfit large vocabularies.
 VOCABULARIES = ((2_000, 1_000), (10_000, 3_000), (60_000, 6_000), (300_000, 10_000), (2_000_000, 16_000))
 LARGEST_VOCABULARY = 32_000
 DROPOUTS = ((60_000, 0.3), (200_000, 0.2))

@@ -1,0 +1,129 @@
+"""Settings of the network: its family, its shape, and the choices that the notes and the papers name."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from clearhead.config.section import Section
+
+Family = Literal["transformer", "rnn", "gru", "lstm", "encoder", "decoder", "patches", "convolutional", "mlp"]
+Head = Literal["text", "label", "tags", "masked"]
+RECURRENT = ("rnn", "gru", "lstm")
+PICTURES = ("patches", "convolutional", "mlp")
+
+# Fields that only some families use: set for another one, they would be ignored without a word.
+_ONLY: dict[str, tuple[str, ...]] = {
+    "attention": RECURRENT,
+    "bidirectional": RECURRENT,
+    "num_segments": ("encoder",),
+    "pooler": ("encoder",),
+    "scale_output": ("transformer",),
+    "input": ("transformer",),
+}
+_DESCRIBED_BY_HEAD: dict[str, tuple[str, ...]] = {
+    "text": ("transformer", *RECURRENT, "decoder"),
+    "label": ("encoder", *RECURRENT, *PICTURES),
+    "tags": ("encoder", *RECURRENT),
+    "masked": ("encoder",),
+}
+
+
+class ModelConfig(Section):
+    """The network's shape."""
+
+    family: Family = Field(
+        "transformer",
+        description="transformer, rnn, gru or lstm (text to text); encoder (reads); decoder (writes); patches, "
+        "convolutional or mlp (pictures)",
+    )
+    head: Head = Field("text", description="what comes out: text, a label, tags or masked words; set by the task")
+    input: Literal["tokens", "image"] = Field("tokens", description="what a transformer reads: pieces or a picture")
+    num_encoder_layers: int = Field(4, ge=1, description="layers of the encoder")
+    num_decoder_layers: int = Field(4, ge=1, description="layers of the decoder")
+    model_dim: int = Field(128, ge=2, description="width of the residual stream, d_model; of a recurrent state")
+    inner_dim: int = Field(256, ge=1, description="width inside the feed-forward network, d_ff")
+    num_heads: int = Field(4, ge=1, description="attention heads a layer, h")
+    key_dim: int = Field(0, ge=0, description="width of a head's queries and keys, d_k; 0: model_dim / num_heads")
+    value_dim: int = Field(0, ge=0, description="width of a head's values, d_v; 0: model_dim / num_heads")
+    scale_attention: bool = Field(True, description="divide by sqrt(d_k) before the softmax")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout on sub-layers, embeddings and positions")
+    norm: Literal["layer", "rms", "batch", "group"] = Field("layer", description="which normalisation")
+    norm_groups: int = Field(4, ge=1, description="group norm: number of groups of channels")
+    norm_epsilon: float = Field(1e-5, gt=0, description="small constant of the normalisation")
+    norm_placement: Literal["pre", "post"] = Field("pre", description="norm before or after each sub-layer")
+    activation: Literal["relu", "gelu", "gelu_tanh"] = Field(
+        "relu", description="non-linearity of the feed-forward network; gelu_tanh is GPT-2's approximation"
+    )
+    gated: bool = Field(False, description="feed-forward with a gate: activation(x W1) * (x W3), then W2")
+    bias: bool = Field(True, description="bias terms in attention and feed-forward, and in layer norm")
+    positions: Literal["sinusoidal", "learned", "relative", "rotary", "none"] = Field(
+        "sinusoidal", description="how places are marked"
+    )
+    max_positions: int = Field(1024, ge=2, description="longest sequence, in pieces")
+    relative_buckets: int = Field(32, ge=2, description="relative positions: number of distances told apart")
+    relative_distance: int = Field(128, ge=2, description="relative positions: from here on all are one")
+    embeddings: Literal["shared", "output", "separate"] = Field(
+        "shared",
+        description="shared: one table for source, target and output; output: target and output; separate: three",
+    )
+    scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(model_dim)")
+    embedding_norm: bool = Field(False, description="a norm on the sum of embeddings, as in BERT")
+    scale_output: bool = Field(False, description="multiply the last states by 1/sqrt(model_dim), as in T5")
+    num_segments: int = Field(0, ge=0, description="segments told apart by an embedding, as in BERT; 0: none")
+    pooling: Literal["first", "mean", "last"] = Field(
+        "mean", description="what stands for a whole sequence: its first place, the mean of all, or the last"
+    )
+    pooler: bool = Field(False, description="one more layer with tanh on the pooled state, as in BERT")
+    attention: Literal["none", "dot", "scaled_dot", "general", "additive", "cosine"] = Field(
+        "additive", description="recurrent decoders: how a state is compared with the source; none: no attention"
+    )
+    bidirectional: bool = Field(False, description="recurrent encoders: read in both directions")
+    image_size: int = Field(0, ge=0, description="height and width of a picture; taken from the data")
+    patch_size: int = Field(4, ge=1, description="height and width of a patch")
+    channels: int = Field(1, ge=1, description="colours of a picture: 1 or 3; taken from the data")
+    num_labels: int = Field(0, ge=0, description="number of labels; taken from the data")
+    vocab_size: int = Field(0, ge=0, description="number of pieces; taken from the tokenizer")
+    pad_id: int = Field(0, ge=0, description="the piece that fills a batch up")
+    start_id: int = Field(2, ge=0, description="the piece that the decoder starts from")
+    end_id: int = Field(3, ge=0, description="the piece that ends a sentence")
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.model_dim % self.num_heads and not (self.key_dim and self.value_dim):
+            fitting = [h for h in (1, 2, 4, 8, 16, 32) if self.model_dim % h == 0]
+            near = sorted(sorted(fitting, key=lambda h: abs(h - self.num_heads))[:2])
+            raise ValueError(
+                f"model.num_heads={self.num_heads} does not divide model.model_dim={self.model_dim}; "
+                f"try {' or '.join(map(str, near))}."
+            )
+        if self.norm == "group" and self.model_dim % self.norm_groups:
+            raise ValueError(f"model.norm_groups={self.norm_groups} does not divide model.model_dim={self.model_dim}.")
+        if self.positions == "rotary" and self.head_key_dim % 2:
+            raise ValueError(f"model.positions=rotary turns pairs: d_k={self.head_key_dim} must be even.")
+        return self
+
+    @model_validator(mode="after")
+    def _check_family(self) -> Self:
+        if self.family not in _DESCRIBED_BY_HEAD[self.head]:
+            fitting = ", ".join(_DESCRIBED_BY_HEAD[self.head])
+            raise ValueError(f"model.family={self.family} does not give {self.head}; families that do: {fitting}.")
+        for name, families in _ONLY.items():
+            if self.family not in families and getattr(self, name) != default_of(name):
+                fitting = ", ".join(families)
+                raise ValueError(f"model.{name} has no meaning for model.family={self.family}, only for {fitting}.")
+        return self
+
+    @property
+    def head_key_dim(self) -> int:
+        """d_k of one head."""
+        return self.key_dim or self.model_dim // self.num_heads
+
+    @property
+    def head_value_dim(self) -> int:
+        """d_v of one head."""
+        return self.value_dim or self.model_dim // self.num_heads
+
+
+def default_of(name: str) -> Any:
+    """What a field of the model section is when nobody sets it."""
+    return ModelConfig.model_fields[name].default

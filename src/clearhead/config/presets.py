@@ -1,0 +1,36 @@
+"""Named settings: plain dictionaries that are laid under what the user gives."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def _shape(layers: int, model_dim: int, inner_dim: int, num_heads: int, dropout: float, norm: str) -> dict[str, Any]:
+    """The model section of a preset."""
+    return {
+        "num_encoder_layers": layers,
+        "num_decoder_layers": layers,
+        "model_dim": model_dim,
+        "inner_dim": inner_dim,
+        "num_heads": num_heads,
+        "dropout": dropout,
+        "norm_placement": norm,
+    }
+
+
+# Rules of thumb, not tuned: the small ones are pre-norm, which tolerates a short warmup and a high rate.
+_SMALL_TRAINING = {"learning_rate": 0.003, "warmup": 1000, "cooldown": 0.3}
+_PAPER: dict[str, dict[str, Any]] = {
+    "tokenizer": {"vocab_size": 37000},
+    "training": {"batch_tokens": 25000, "warmup": 4000, "clip_norm": 0.0},
+    "decoding": {"length_norm": "paper"},
+}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "tiny": {"model": _shape(4, 128, 256, 4, 0.3, "pre"), "training": _SMALL_TRAINING},
+    "small": {"model": _shape(3, 256, 1024, 4, 0.1, "pre"), "training": {**_SMALL_TRAINING, "learning_rate": 0.001}},
+    "paper-base": {**_PAPER, "model": _shape(6, 512, 2048, 8, 0.1, "post")},
+    "paper-big": {
+        **_PAPER,
+        "model": _shape(6, 1024, 4096, 16, 0.3, "post"),
+        "training": {**_PAPER["training"], "average": 20},
+    },
+}

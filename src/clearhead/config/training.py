@@ -1,0 +1,42 @@
+"""Settings of data and training."""
+
+from pydantic import Field
+
+from clearhead.config.section import Section
+
+
+class TrainingConfig(Section):
+    """How the weights are found."""
+
+    seed: int = Field(1, ge=0, description="everything random follows from it")
+    steps: int = Field(0, ge=0, description="number of updates; 0: from epochs or minutes")
+    epochs: float = Field(0, ge=0, description="passes over the data; 0: from steps or minutes")
+    minutes: float = Field(0, ge=0, description="time to train; 0: from steps or epochs")
+    batch_tokens: int = Field(
+        4096, ge=1, description="largest number of tokens a batch, source or target, with padding"
+    )
+    accumulate: int = Field(1, ge=1, description="batches an update")
+    learning_rate: float = Field(0.0, ge=0, description="highest learning rate; 0: the paper's, by width and warmup")
+    warmup: int = Field(4000, ge=0, description="updates until the learning rate is highest")
+    cooldown: float = Field(0.0, ge=0, le=1, description="last share of the updates, in which the rate falls to zero")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability given to all pieces alike")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's first decay")
+    beta2: float = Field(0.98, ge=0, lt=1, description="Adam's second decay")
+    epsilon: float = Field(1e-9, gt=0, description="Adam's small constant")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
+    clip_norm: float = Field(1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
+    validate_every: int = Field(0, ge=0, description="updates between validations; 0: chosen from the run's length")
+    save_every: int = Field(0, ge=0, description="updates between checkpoints; 0: at every validation")
+    validate_lines: int = Field(500, ge=1, description="validation sentences that are translated for the score")
+    patience: int = Field(0, ge=0, description="validations without gain before stopping early; 0: never")
+    average: int = Field(5, ge=1, description="last checkpoints that are averaged at the end")
+    max_bad_steps: int = Field(20, ge=1, description="updates in a row with infinite loss or gradient before giving up")
+
+
+class DataConfig(Section):
+    """Which text is used."""
+
+    valid_share: float = Field(0.02, gt=0, lt=0.5, description="share held out where no validation file is given")
+    valid_max: int = Field(2000, ge=1, description="largest number of pairs held out")
+    max_chars: int = Field(2000, ge=1, description="longer lines are skipped and counted")
+    max_pieces: int = Field(256, ge=2, description="longer sentences are skipped and counted, in pieces")

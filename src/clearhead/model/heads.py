@@ -1,0 +1,81 @@
+"""What stands on a body that reads: one label for the whole, one tag a place, or the words behind masks.
+
+B batch, S places, D width of the body, L labels, M masked places, V vocabulary
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from clearhead.config import ModelConfig
+from clearhead.model.dropout import Dropout
+from clearhead.model.normalisation import build_norm
+from clearhead.model.reading import Read
+
+
+class LabelNetwork(nn.Module):
+    """Sequence to vector to label: a linear layer on the pooled state."""
+
+    def __init__(self, config: ModelConfig, reader: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.reader = reader
+        self.dropout = Dropout(config.dropout)
+        self.output = nn.Linear(reader.width, config.num_labels)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """logits_BL."""
+        return self.labels(self.reader(inputs))
+
+    def labels(self, read: Read) -> Tensor:
+        """logits_BL from what the body read."""
+        logits_BL: Tensor = self.output(self.dropout(read.pooled_BD))
+        return logits_BL
+
+
+class TagNetwork(nn.Module):
+    """Sequence to sequence of tags: a linear layer on the state of each place."""
+
+    def __init__(self, config: ModelConfig, reader: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.reader = reader
+        self.dropout = Dropout(config.dropout)
+        self.output = nn.Linear(reader.width, config.num_labels)
+
+    def forward(self, inputs_BS: Tensor) -> Tensor:
+        """logits_BSL."""
+        logits_BSL: Tensor = self.output(self.dropout(self.reader(inputs_BS).states_BSD))
+        return logits_BSL
+
+
+class MaskedNetwork(nn.Module):
+    """The words behind masks, as in BERT: a layer, a norm, and the embedding table as output, with a bias."""
+
+    def __init__(self, config: ModelConfig, reader: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.reader = reader
+        self.transform = nn.Linear(reader.width, reader.width)
+        self.norm = build_norm(config)
+        self.bias_V = nn.Parameter(self.table_VD.new_zeros(config.vocab_size))
+
+    @property
+    def table_VD(self) -> Tensor:
+        """The output projection: the embedding's own table."""
+        table_VD: Tensor = self.reader.embedding.tokens.weight
+        return table_VD
+
+    def forward(self, inputs_BS: Tensor, places_BS: Tensor) -> Tensor:
+        """hidden_MD of the places that are asked for, row by row."""
+        return self.hidden(self.reader(inputs_BS).states_BSD[places_BS])
+
+    def hidden(self, states_MD: Tensor) -> Tensor:
+        """What the table is compared with."""
+        hidden_MD: Tensor = self.norm(F.gelu(self.transform(states_MD)))
+        return hidden_MD
+
+    def logits(self, hidden_MD: Tensor) -> Tensor:
+        """logits_MV."""
+        return F.linear(hidden_MD, self.table_VD, self.bias_V)

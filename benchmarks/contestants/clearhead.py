@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from clearhead.config import ModelConfig
 from clearhead.data.batching import Indices
 from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.model.loss import Loss, cross_entropy
-from clearhead.model.transformer import Transformer, count_parameters
+from clearhead.model.transformer import Transformer
+from clearhead.model.weights import count_parameters
 from clearhead.tasks.task import Validation
 from clearhead.training.events import Silent
 from clearhead.training.replicas import replica_count
@@ -58,6 +59,10 @@ class PreparedTask:
     """the parts of each batch, one a replica"""
     pad_id: int
     smoothing: float
+    unit: ClassVar[str] = "tok"
+
+    def sizes(self) -> tuple[int, int]:
+        return len(self.parts), 0
 
     def plan(self, epoch: int) -> list[Indices]:
         return [np.array([number]) for number in range(len(self.parts))]
@@ -67,7 +72,7 @@ class PreparedTask:
         assert parts == len(self.parts[number]), "batches must be prepared for as many replicas as the trainer has"
         return [np.array([number, part]) for part in range(parts)]
 
-    def batch(self, indices: Indices) -> Batch:
+    def batch(self, indices: Indices, epoch: int) -> Batch:
         number, part = map(int, indices)
         return self.parts[number][part]
 

@@ -1,6 +1,5 @@
 """What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +9,20 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.corpus import Pair, load_pairs
+from clearhead.data.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.decoding.scoring import Hypothesis
-from clearhead.errors import DecodingError
-from clearhead.evaluation.metrics import Report, evaluate_texts
+from clearhead.errors import DecodingError, TaskError
+from clearhead.evaluation.metrics import Report
 from clearhead.inspection.alignment import WordAttention, word_attention
 from clearhead.model.families import build_model
-from clearhead.model.transformer import Transformer
 from clearhead.model.weights import restore
-from clearhead.tasks.translate import mean_nll, reference_text, scoring_tokenizer, tokenise_pairs, translation_engine
+from clearhead.tasks import classify
+from clearhead.tasks.classify import Classified
+from clearhead.tasks.purposes import purpose
+from clearhead.tasks.task import Report as AnyReport
+from clearhead.tasks.translate import score_translations, translation_engine
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.run import Request as TrainingRequest
 from clearhead.training.run import train as run_training
@@ -58,8 +60,17 @@ class Model:
     folder: Path
     config: Config
     tokenizer: Tokenizer
-    network: Transformer
+    network: Any
     manifest: Manifest
+
+    def need(self, verb: str) -> None:
+        """Refuses a verb that this model was not trained for, and says which one fits."""
+        fitting = purpose(self.config.task).verb
+        if verb != fitting:
+            raise TaskError(
+                f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
+                f"Use clearhead {fitting} {self.folder}"
+            )
 
     def decoding(self, **overrides: Any) -> DecodingConfig:
         """The bundle's decoding settings with some replaced; None leaves a setting as it is."""
@@ -83,6 +94,7 @@ class Model:
 
         An error names the text by its line, counted from `first_line`.
         """
+        self.need("translate")
         if n_best > settings.beam:
             raise DecodingError(f"{n_best} best translations need a beam of at least {n_best}, not {settings.beam}")
         encoded = self.tokenizer.encode_batch(texts)
@@ -112,12 +124,20 @@ class Model:
 
     def score_texts(self, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:
         """Scores of given translations of these pairs, and the perplexity of the references under this model."""
-        references = [reference_text(self.tokenizer, pair.target) for pair in pairs]
-        store, kept = tokenise_pairs(pairs, self.tokenizer, self.config.model.max_positions)
-        perplexity = None
-        if len(kept) == len(pairs):
-            perplexity = math.exp(mean_nll(self.network, store, self.tokenizer, 4096))
-        return evaluate_texts(texts, references, tokenize=scoring_tokenizer(self.config), perplexity=perplexity)
+        return score_translations(self, texts, pairs)
+
+    def evaluate_files(self, paths: Sequence[StrPath], settings: DecodingConfig | None = None) -> AnyReport:
+        """Scores on test files of the kind that the model was trained on."""
+        return purpose(self.config.task).evaluate(self, _paths(paths), settings or self.config.decoding)
+
+    def classify(self, text: str) -> Classified:
+        """The label of a text, with the probability of each."""
+        return self.classify_many([text])[0]
+
+    def classify_many(self, texts: Sequence[str], first_line: int = 1) -> list[Classified]:
+        """The label of each text; an error names the text by its line."""
+        self.need("classify")
+        return classify.classify(self, texts, first_line)
 
     def _engine(self) -> TorchEngine:
         return translation_engine(self.network)
@@ -140,14 +160,17 @@ def load(folder: StrPath) -> Model:
     network = build_model(config.model)
     restore(network, found.weights)
     network.eval()
-    return Model(Path(folder), config, Tokenizer.from_json(found.tokenizer), network, found.manifest)
+    tokenizer = None if found.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(found.tokenizer)
+    return Model(Path(folder), config, tokenizer, network, found.manifest)  # type: ignore[arg-type]
 
 
 def train(
-    pairs: StrPath | Sequence[StrPath],
+    files: StrPath | Sequence[StrPath],
     out: StrPath,
     *,
+    task: str = "",
     valid: StrPath | Sequence[StrPath] = (),
+    start: StrPath | None = None,
     preset: str = "",
     minutes: float | None = None,
     epochs: float | None = None,
@@ -157,29 +180,32 @@ def train(
     threads: int = 0,
     watcher: Watcher | None = None,
 ) -> Model:
-    """Trains on sentence pairs and loads the result.
+    """Trains a model and loads the result.
 
-    `pairs` is one TSV or JSONL file or two line files; `settings` are nested as in a recipe, such as
+    `files` is one TSV or JSONL file or two line files, or what the task reads; `task` is translate if neither it nor
+    the settings say otherwise; `start` is a model to start from; `settings` are nested as in a recipe, such as
     {"model": {"dropout": 0.2}}.
     """
     length = {"minutes": minutes, "epochs": epochs, "steps": steps}
     given = {name: value for name, value in length.items() if value is not None}
     request = TrainingRequest(
-        pairs=_paths(pairs),
+        files=_paths(files),
         out=Path(out),
         valid=_paths(valid),
         preset=preset,
         settings=configs.merge(settings or {}, {"training": given} if given else {}),
         overwrite=overwrite,
         threads=threads,
+        task=task,
+        start=Path(start) if start else None,
     )
     run_training(request, watcher or Silent())
     return load(out)
 
 
-def evaluate(folder: StrPath, pairs: StrPath | Sequence[StrPath]) -> Report:
-    """Scores of a bundle on a file of pairs."""
-    return load(folder).evaluate(load_pairs(_paths(pairs)).pairs)
+def evaluate(folder: StrPath, files: StrPath | Sequence[StrPath]) -> AnyReport:
+    """Scores of a bundle on test files of the kind that it was trained on."""
+    return load(folder).evaluate_files(_paths(files))
 
 
 def _paths(paths: StrPath | Iterable[StrPath]) -> list[Path]:

@@ -6,7 +6,8 @@
     ├── TokenizerError        a tokenizer that cannot be built or cannot express what was asked
     ├── BundleError           a model folder that is missing, damaged, of another version or in the way
     ├── DecodingError         a request that search or an engine cannot honour
-    └── TrainingError         a run that cannot start or go on
+    ├── TrainingError         a run that cannot start or go on
+    └── TaskError             a verb for which a model was not trained
 
 Each message says what was expected, what came and what to do. Bugs of our own are plain `assert`s and are never
 caught: they exit with 1 and a traceback.
@@ -46,3 +47,7 @@ class DecodingError(ClearheadError):
 
 class TrainingError(ClearheadError):
     """A run that cannot start or go on."""
+
+
+class TaskError(ClearheadError):
+    """A verb for which a model was not trained."""

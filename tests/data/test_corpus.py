@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data import corpus as corpus_module
-from clearhead.data.corpus import Pair, Skips, load_pairs, read_lines, read_pairs
+from clearhead.data import lines as lines_module
+from clearhead.data.corpus import Skips
+from clearhead.data.lines import read_lines
+from clearhead.data.pairs import Pair, load_pairs, read_pairs
 from clearhead.data.split import split_valid
 from clearhead.errors import ConfigError, DataError
 
@@ -56,7 +58,7 @@ def test_every_format_gives_the_same_pairs(
     end: str,
 ) -> None:
     corpus = load_pairs(save(sides, tmp_path_factory.mktemp("corpus"), pack, end))
-    assert corpus.pairs == [Pair(a, b, line) for line, (a, b) in enumerate(sides, start=1)]
+    assert corpus.records == [Pair(a, b, line) for line, (a, b) in enumerate(sides, start=1)]
     assert (corpus.total_lines, corpus.skips.total) == (len(sides), 0)
     plain = load_pairs(as_tsv(sides, tmp_path_factory.mktemp("plain"), bytes, "\n"))
     assert corpus.fingerprint == plain.fingerprint
@@ -65,19 +67,19 @@ def test_every_format_gives_the_same_pairs(
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
     inside = "a\u2028b\x0bc\x0cd\x85e\x1cf\rg"
     path = write(tmp_path, "pairs.tsv", f"{inside}\tx\ny\tz".encode())
-    assert load_pairs([path]).pairs == [Pair(inside, "x", 1), Pair("y", "z", 2)]
+    assert load_pairs([path]).records == [Pair(inside, "x", 1), Pair("y", "z", 2)]
 
 
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.txt", "pairs", "pairs.TSV.gz", "pairs.v2"])
 def test_a_single_file_is_tsv_whatever_its_name(tmp_path: Path, name: str) -> None:
-    assert load_pairs([str(write(tmp_path, name, b"a\tb\n"))]).pairs == [Pair("a", "b", 1)]
+    assert load_pairs([str(write(tmp_path, name, b"a\tb\n"))]).records == [Pair("a", "b", 1)]
 
 
 def test_several_tables_are_read_one_after_the_other(tmp_path: Path) -> None:
     first = write(tmp_path, "one.tsv", b"a\tb\n")
     second = write(tmp_path, "two.jsonl", b'{"source": "c", "target": "d"}\n\n')
     corpus = load_pairs([first, second])
-    assert [pair.source for pair in corpus.pairs] == ["a", "c"]
+    assert [pair.source for pair in corpus.records] == ["a", "c"]
     assert corpus.skips.lines() == [f"empty line: 1 ({second}:2)"]
 
 
@@ -100,7 +102,7 @@ def test_useless_lines_are_skipped_and_counted_with_their_places(tmp_path: Path)
 
 def test_the_limit_itself_is_allowed(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", ("ä" * 5 + "\tb\n").encode())
-    assert len(load_pairs([path], max_chars=5).pairs) == 1
+    assert len(load_pairs([path], max_chars=5).records) == 1
 
 
 FAULTS: list[tuple[str, dict[str, bytes], str]] = [
@@ -169,7 +171,7 @@ def test_too_little_left_is_refused_with_the_counts(tmp_path: Path) -> None:
     ):
         load_pairs([path])
     half = write(tmp_path, "half.tsv", b"a\tb\nc\t\n")
-    assert len(load_pairs([half]).pairs) == 1
+    assert len(load_pairs([half]).records) == 1
     with pytest.raises(DataError, match=r"at least 2 usable pairs.*of 2 lines only 1"):
         load_pairs([half], min_pairs=2)
     with pytest.raises(DataError, match=r"at least 1 usable pairs.*empty line: 3"):
@@ -197,7 +199,7 @@ def test_pairs_are_streamed(tmp_path: Path) -> None:
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus_module, "MAX_LINE_BYTES", 11)
+    monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 11)
     assert list(read_lines(write(tmp_path, "fits.txt", b"0123456789\n01234"))) == ["0123456789", "01234"]
     with pytest.raises(DataError, match=r":2: .*more than 11 bytes"):
         list(read_lines(write(tmp_path, "long.txt", b"a\n" + b"0" * 30)))

@@ -5,7 +5,8 @@ import torch
 
 from clearhead.config import PRESETS, ModelConfig, build
 from clearhead.model.families import build_model
-from clearhead.model.transformer import Transformer, count_parameters
+from clearhead.model.transformer import Transformer
+from clearhead.model.weights import count_parameters
 
 N, S, T, V = 3, 7, 5, 23
 

@@ -35,13 +35,13 @@ def test_cooldown_falls_to_almost_nothing_at_the_end() -> None:
      (5_000_000, 3000, "paper-base")],
 )  # fmt: skip
 def test_size_follows_data_and_time(pairs: int, minutes: float, preset: str) -> None:
-    choice = choose(pairs, {"training": {"minutes": minutes}}, "")
+    choice = choose(pairs, "pairs", {"training": {"minutes": minutes}}, "")
     assert choice.preset == preset
     assert any(reason.startswith(f"preset {preset}: ") for reason in choice.reasons)
 
 
 def test_what_the_user_set_is_not_chosen() -> None:
     given = {"model": {"dropout": 0.5}, "tokenizer": {"vocab_size": 77}, "training": {"batch_tokens": 9, "epochs": 1}}
-    choice = choose(1000, given, "small")
+    choice = choose(1000, "pairs", given, "small")
     assert choice.preset == "small"
     assert choice.settings == {}

@@ -25,6 +25,8 @@ from clearhead.training.trainer import Trainer
 class Regression:
     """A toy task: learn y = 3x. Example 5 is poisoned on demand, and a signal is raised on demand."""
 
+    unit = "examples"
+
     def __init__(self, poison: float = 0.0, signal_at: int = 0, scores: Sequence[float] = ()) -> None:
         self.x = torch.linspace(-1, 1, 12)
         self.y = 3 * self.x
@@ -32,10 +34,13 @@ class Regression:
             self.y[5] = poison
         self.signal_at, self.scores, self.calls, self.validations = signal_at, list(scores), 0, 0
 
+    def sizes(self) -> tuple[int, int]:
+        return 12, 12
+
     def plan(self, epoch: int) -> list[Indices]:
         return np.array_split(np.random.default_rng(epoch).permutation(12), 3)
 
-    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+    def batch(self, indices: Indices, epoch: int) -> tuple[Tensor, Tensor]:
         return self.x[indices], self.y[indices]
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
@@ -103,7 +108,7 @@ def test_replicas_give_the_gradient_of_the_whole_batch() -> None:
         expected = nn.Linear(1, 1)
         expected.load_state_dict(made.model.state_dict())
         indices = np.arange(7)
-        x, y = made.task.batch(indices)
+        x, y = made.task.batch(indices, 0)
         (expected(x[:, None])[:, 0] - y).square().mean().backward()
         with Replicas[Any, Loss](made.model, replica_count(threads, 4096), threads) as replicas:
             assert len(replicas.models) == threads

@@ -10,6 +10,16 @@ _KINDS = {
     "averaged": "an average over several points of the training",
     "last": "the ones at the end of the training",
 }
+_COMMANDS = {
+    "translate": "clearhead translate DIR < input.txt",
+    "denoise": "clearhead translate DIR < input.txt",
+    "classify": "clearhead classify DIR < input.txt",
+    "tag": "clearhead tag DIR < input.txt",
+    "mlm": 'clearhead fill DIR "The [MASK] sat."',
+    "lm": 'clearhead generate DIR "Once"',
+    "image": "clearhead classify DIR picture.png",
+    "caption": "clearhead translate DIR picture.png",
+}
 _LICENCES = ("licence", "license")
 
 
@@ -43,8 +53,7 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
 
 
 def _command(config: Mapping[str, object]) -> str:
-    task = config.get("task", "translate")
-    return "clearhead translate DIR < input.txt" if task in ("translate", "translation") else "clearhead --help"
+    return _COMMANDS.get(str(config.get("task", "translate")), "clearhead --help")
 
 
 def _score_list(scores: Mapping[str, object]) -> str:

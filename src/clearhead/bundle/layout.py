@@ -15,6 +15,8 @@ CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 CARD = "README.md"
 MANIFEST = "manifest.json"
+NO_TOKENIZER = "null"
+"""What stands in `tokenizer.json` of a model that knows no text."""
 CHECKED = (WEIGHTS, CONFIG, TOKENIZER)
 """What the manifest vouches for. The card is for people, who may edit it."""
 

@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Beam, Folder, Json, Pairs, Settings, Threads, decoding_settings, use_threads
+from clearhead.cli.options import Beam, Files, Folder, Json, Settings, Threads, decoding_settings, use_threads
+
+if TYPE_CHECKING:
+    from clearhead.api import Model
+    from clearhead.data.pairs import Pair
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -14,37 +18,45 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def evaluate(
     folder: Folder,
-    pairs: Pairs,
+    files: Files,
     against: Annotated[Path | None, typer.Option("--against", help="Another model: paired bootstrap.")] = None,
     beam: Beam = None,
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
-    """Score a model on a test set: BLEU and chrF with sacreBLEU signatures, exact match, perplexity.
+    """Score a model on a test set, each score with its signature: BLEU and chrF, accuracy, F1 or perplexity.
 
     Example: clearhead evaluate runs/de test.tsv --against runs/old
     """
     from clearhead.api import load
-    from clearhead.data.corpus import load_pairs
-    from clearhead.evaluation.comparison import compare_texts
-    from clearhead.tasks.translate import reference_text, scoring_tokenizer
+    from clearhead.data.pairs import load_pairs
 
     use_threads(threads)
     overrides = decoding_settings(settings, beam)
-    models = [load(path) for path in (folder, against) if path]
-    corpus = load_pairs(pairs)
-    texts, reports = [], []
-    for model in models:
-        texts.append([one.text for one in model.translate_pairs(corpus.pairs, model.decoding(**overrides))])
-        reports.append(model.score_texts(texts[-1], corpus.pairs))
-    output = dict(reports[0].to_json())
-    shown = str(reports[0])
-    if against:
-        references = [reference_text(models[0].tokenizer, pair.target) for pair in corpus.pairs]
-        comparison = compare_texts(texts[0], texts[1], references, tokenize=scoring_tokenizer(models[0].config))
-        output["against"] = {"model": str(against), **reports[1].to_json(), "comparison": comparison.to_json()}
-        shown = f"{shown}\n\nagainst {against}\n{reports[1]}\n\n{comparison}"
+    model = load(folder)
+    if against is None:
+        report = model.evaluate_files(files, model.decoding(**overrides))
+        print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
+        return
+    corpus = load_pairs(files)
     for line in corpus.skips.lines():
         typer.echo(f"skipped {line}", err=True)
+    output, shown = _compare(model, load(against), corpus.records, overrides)
     print(json.dumps(output, ensure_ascii=False) if as_json else shown)
+
+
+def _compare(
+    model: "Model", other: "Model", pairs: "list[Pair]", overrides: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """Two translators on the same pairs, with a paired bootstrap."""
+    from clearhead.evaluation.comparison import compare_texts
+    from clearhead.tasks.translate import reference_text, scoring_tokenizer
+
+    texts = [[one.text for one in each.translate_pairs(pairs, each.decoding(**overrides))] for each in (model, other)]
+    reports = [each.score_texts(found, pairs) for each, found in zip((model, other), texts, strict=True)]
+    references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
+    comparison = compare_texts(texts[0], texts[1], references, tokenize=scoring_tokenizer(model.config))
+    against = {"model": str(other.folder), **reports[1].to_json(), "comparison": comparison.to_json()}
+    shown = f"{reports[0]}\n\nagainst {other.folder}\n{reports[1]}\n\n{comparison}"
+    return {**reports[0].to_json(), "against": against}, shown

@@ -17,9 +17,10 @@ from clearhead.errors import ClearheadError
 
 # Verb -> one line of help. The verb's module is imported when the verb is called, so that help stays fast.
 VERBS = {
-    "train": "Train a translator on your own sentence pairs.",
+    "train": "Train a model on your own text: a translator, a classifier, a tagger, ...",
     "translate": "Translate lines from standard input.",
-    "evaluate": "Score a model on a test set: BLEU, chrF, exact match, perplexity.",
+    "classify": "Give each line its label.",
+    "evaluate": "Score a model on a test set, each score with its signature.",
     "info": "Show what is in a model folder.",
     "data": "Make data: the built-in English-German grammar.",
     "demo": "Train a translator on the built-in grammar and show what it can do.",

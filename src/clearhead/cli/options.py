@@ -10,6 +10,10 @@ from clearhead.errors import ConfigError
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="Model folder, made by `clearhead train`.", show_default=False)
 ]
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILES...", help="What the task reads; plain or .gz. See --task.", show_default=False),
+]
 Pairs = Annotated[
     list[Path],
     typer.Argument(metavar="PAIRS...", help="One .tsv or .jsonl, or two line files; plain or .gz.", show_default=False),

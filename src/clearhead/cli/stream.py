@@ -1,6 +1,7 @@
-"""Lines in groups: large where many wait, small where they come one by one."""
+"""Lines of standard input in groups: large where many wait, small where they come one by one."""
 
 import queue
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -37,4 +38,24 @@ def chunks(lines: Iterable[str], most: int = MOST, pause: float = PAUSE) -> Iter
         if isinstance(item, Exception):
             raise item
         if item is None:
+            return
+
+
+def given_lines() -> Iterator[list[str]]:
+    """Lines of standard input, as many as are there at a time, so that large files stream and a pipe is answered."""
+    if sys.stdin.isatty():
+        yield from _typed()
+        return
+    from clearhead.data.lines import read_lines
+
+    yield from chunks(read_lines(sys.stdin.buffer, "standard input"))
+
+
+def _typed() -> Iterator[list[str]]:
+    """One line at a time from a person."""
+    print("Type a line; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            yield [input("> ")]
+        except EOFError:
             return

@@ -29,7 +29,7 @@ def describe(progress: TrainingProgress) -> str:
     """The figures of a training in one line."""
     best = f"best {progress.best.score_name} {progress.best.score:.2f}" if progress.best else "not validated yet"
     return (
-        f"loss {progress.loss:.3f}  {best}  {progress.tokens_per_second:,.0f} tok/s  "
+        f"loss {progress.loss:.3f}  {best}  {progress.tokens_per_second:,.0f} {progress.unit}/s  "
         f"{clock(progress.seconds_left)} left"
     )
 

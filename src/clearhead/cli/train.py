@@ -1,4 +1,4 @@
-"""`clearhead train`: train a translator."""
+"""`clearhead train`: train a model."""
 
 import signal
 import sys
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Pairs, Settings, Threads
+from clearhead.cli.options import Files, Settings, Threads
 from clearhead.errors import ConfigError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -16,13 +16,22 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def train(
-    pairs: Pairs,
+    files: Files,
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.", show_default=False)],
     valid: Annotated[
         list[Path] | None,
-        typer.Option("--valid", metavar="FILE [FILE]", help="Validation pairs. [default: held out from PAIRS]"),
+        typer.Option("--valid", metavar="FILE [FILE]", help="To validate on. [default: held out]"),
     ] = None,
-    preset: Annotated[str, typer.Option("--preset", help="tiny, small, paper-base, paper-big. [default: chosen]")] = "",
+    task: Annotated[
+        str,
+        typer.Option(
+            "--task",
+            help="translate (pairs: .tsv, .jsonl or two line files), classify (text TAB label), tag (CoNLL), mlm, lm, "
+            "denoise (plain text), image (folder of PNGs by class), caption. [default: translate]",
+        ),
+    ] = "",
+    start: Annotated[Path | None, typer.Option("--from", help="Model to start from.", show_default=False)] = None,
+    preset: Annotated[str, typer.Option("--preset", help="tiny, small, paper-base, ... [default: chosen]")] = "",
     recipe: Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file.")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Time to train.")] = None,
     epochs: Annotated[float | None, typer.Option("--epochs", min=0.01, help="Passes over the data.")] = None,
@@ -32,7 +41,7 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
     threads: Threads = 0,
 ) -> int:
-    """Train a translator on your own sentence pairs.
+    """Train a model on your own text: a translator, or what --task names.
 
     What is not set is chosen from the amount of data and the time, and printed with the reason.
 
@@ -42,7 +51,7 @@ def train(
     from clearhead.training import run
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
-    request = run.Request(pairs, out, valid or [], preset, given, overwrite, threads)
+    request = run.Request(files, out, valid or [], preset, given, overwrite, threads, task, start)
     with training_watcher() as watcher:
         if dry_run:
             prepared = run.prepare(request, watcher)
@@ -54,8 +63,8 @@ def train(
     if result.outcome.signal:
         print(f"interrupted; the best model so far is in {out}", file=sys.stderr)
         return 128 + signal.Signals(result.outcome.signal)
-    print(f"{validation.score_name.upper()} {validation.score:.2f} {validation.signature} (validation, greedy)")
-    print(f"model {out}   next: clearhead translate {out}")
+    print(f"{validation.score_name} {validation.score:.2f} {validation.signature} (validation)")
+    print(f"model {out}   next: clearhead {result.verb} {out}")
     return 0
 
 

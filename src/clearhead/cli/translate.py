@@ -2,12 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli.options import Beam, Folder, Json, Settings, Threads, decoding_settings, use_threads
+from clearhead.cli.stream import given_lines
 
 if TYPE_CHECKING:
     from clearhead.api import Translation
@@ -35,11 +35,12 @@ def translate(
 
     use_threads(threads)
     model = load(folder)
+    model.need("translate")
     decoding = model.decoding(**decoding_settings(settings, beam))
     if n_best > decoding.beam:
         raise DecodingError(f"--n-best {n_best} needs a beam of at least {n_best}, not {decoding.beam}")
     first = 1
-    for lines in _chunks():
+    for lines in given_lines():
         for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first), strict=True):
             _show(line, found, as_json)
         sys.stdout.flush()
@@ -56,24 +57,3 @@ def _show(line: str, found: "list[Translation]", as_json: bool) -> None:
     else:
         for one in found:
             print(one.text)
-
-
-def _chunks() -> Iterator[list[str]]:
-    """Lines of standard input, as many as are there at a time, so that large files stream and a pipe is answered."""
-    if sys.stdin.isatty():
-        yield from _typed()
-        return
-    from clearhead.cli.stream import chunks
-    from clearhead.data.corpus import read_lines
-
-    yield from chunks(read_lines(sys.stdin.buffer, "standard input"))
-
-
-def _typed() -> Iterator[list[str]]:
-    """One line at a time from a person."""
-    print("Type a sentence; Ctrl-D ends.", file=sys.stderr)
-    while True:
-        try:
-            yield [input("> ")]
-        except EOFError:
-            return

@@ -6,7 +6,7 @@ of them with `--set model.dropout=0.3`. Presets are plain dictionaries laid unde
 
 from clearhead.config.building import Config, build, merge, override, parse, parse_assignments
 from clearhead.config.decoding import DecodingConfig
-from clearhead.config.model import ModelConfig
+from clearhead.config.model import RECURRENT, ModelConfig
 from clearhead.config.presets import PRESETS
 from clearhead.config.section import Section
 from clearhead.config.tokenizer import BYTE_FORM, SPECIAL_FORM, SPECIALS, TokenizerConfig
@@ -15,6 +15,7 @@ from clearhead.config.training import DataConfig, TrainingConfig
 __all__ = [
     "BYTE_FORM",
     "PRESETS",
+    "RECURRENT",
     "SPECIALS",
     "SPECIAL_FORM",
     "Config",

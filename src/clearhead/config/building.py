@@ -14,11 +14,14 @@ from clearhead.config.tokenizer import TokenizerConfig
 from clearhead.config.training import DataConfig, TrainingConfig
 from clearhead.errors import ConfigError
 
+TaskName = Literal["translate", "classify", "tag", "mlm", "lm", "denoise", "image", "caption"]
+
 
 class Config(Section):
     """A whole run; `config.json` of a bundle."""
 
-    task: Literal["translate"] = Field("translate", description="what the model is for")
+    task: TaskName = Field("translate", description="what the model is for")
+    labels: tuple[str, ...] = Field((), description="what labels or tags are called; taken from the data")
     preset: str = Field("", description="the preset that the settings started from")
     model: ModelConfig = Field(default_factory=ModelConfig)
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
@@ -27,11 +30,11 @@ class Config(Section):
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
 
 
-def build(*layers: Mapping[str, Any], preset: str = "") -> Config:
-    """The config from a preset and then each layer (a recipe, the user's settings) on top of it."""
+def build(*layers: Mapping[str, Any], preset: str = "", base: Mapping[str, Any] | None = None) -> Config:
+    """The config from a task's base, a preset, and then each layer (a recipe, the user's settings) on top of it."""
     if preset and preset not in PRESETS:
         raise ConfigError(f"unknown preset {preset!r}; {_suggest(preset, PRESETS)}")
-    merged: dict[str, Any] = {"preset": preset}
+    merged: dict[str, Any] = merge(base or {}, {"preset": preset})
     for layer in ((PRESETS[preset] if preset else {}), *layers):
         merged = merge(merged, layer)
     return parse(merged)

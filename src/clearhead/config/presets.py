@@ -24,6 +24,35 @@ _PAPER: dict[str, dict[str, Any]] = {
     "training": {"batch_tokens": 25000, "warmup": 4000, "clip_norm": 0.0},
     "decoding": {"length_norm": "paper"},
 }
+_BERT = {
+    "family": "encoder",
+    "head": "masked",
+    "norm_epsilon": 1e-12,
+    "activation": "gelu",
+    "positions": "learned",
+    "max_positions": 512,
+    "scale_embeddings": False,
+    "embedding_norm": True,
+    "num_segments": 2,
+    "pooling": "first",
+    "pooler": True,
+}
+_GPT2 = {
+    "family": "decoder",
+    "activation": "gelu_tanh",
+    "positions": "learned",
+    "max_positions": 1024,
+    "scale_embeddings": False,
+}
+_T5 = {
+    "norm": "rms",
+    "norm_epsilon": 1e-6,
+    "bias": False,
+    "positions": "relative",
+    "scale_attention": False,
+    "scale_embeddings": False,
+    "scale_output": True,
+}
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "tiny": {"model": _shape(4, 128, 256, 4, 0.3, "pre"), "training": _SMALL_TRAINING},
     "small": {"model": _shape(3, 256, 1024, 4, 0.1, "pre"), "training": {**_SMALL_TRAINING, "learning_rate": 0.001}},
@@ -33,4 +62,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "model": _shape(6, 1024, 4096, 16, 0.3, "post"),
         "training": {**_PAPER["training"], "average": 20},
     },
+    "bert-base": {"tokenizer": {"vocab_size": 30522}, "model": {**_shape(12, 768, 3072, 12, 0.1, "post"), **_BERT}},
+    "bert-large": {"tokenizer": {"vocab_size": 30522}, "model": {**_shape(24, 1024, 4096, 16, 0.1, "post"), **_BERT}},
+    "gpt2": {"tokenizer": {"vocab_size": 50257}, "model": {**_shape(12, 768, 3072, 12, 0.1, "pre"), **_GPT2}},
+    "t5-small": {"tokenizer": {"vocab_size": 32128}, "model": {**_shape(6, 512, 2048, 8, 0.1, "pre"), **_T5}},
 }

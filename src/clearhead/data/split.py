@@ -12,20 +12,20 @@ small that no hash is below the threshold, where the pair with the lowest hash i
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
-from clearhead.data.corpus import Pair
+from clearhead.data.corpus import R
 from clearhead.errors import ConfigError, DataError
 
 
-class Split(NamedTuple):
+class Split(NamedTuple, Generic[R]):
     """The two parts of a corpus; no source is in both."""
 
-    train: list[Pair]
-    valid: list[Pair]
+    train: list[R]
+    valid: list[R]
 
 
-def split_valid(pairs: Sequence[Pair], share: float = 0.02, max_valid: int = 2000) -> Split:
+def split_valid(pairs: Sequence[R], share: float = 0.02, max_valid: int = 2000) -> Split[R]:
     """Hold out about `share` of the sources, but not more than `max_valid` pairs unless one source alone has more."""
     if not 0 < share < 1:
         raise ConfigError(f"the share held out for validation must be between 0 and 1, got {share}; try 0.02")
@@ -33,7 +33,7 @@ def split_valid(pairs: Sequence[Pair], share: float = 0.02, max_valid: int = 200
         raise ConfigError(f"the cap on validation pairs must be at least 1, got {max_valid}; try 2000")
     if not pairs:
         raise DataError("expected pairs to split into training and validation, got none; check the corpus")
-    places = [_place(pair.source) for pair in pairs]
+    places = [_place(pair.parts[0]) for pair in pairs]
     threshold = share
     while sum(place < threshold for place in places) > min(max_valid, len(pairs) - 1):
         threshold /= 2

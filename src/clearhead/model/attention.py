@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from clearhead.model.masks import causal_mask
+from clearhead.config import ModelConfig
+from clearhead.model.masks import both, causal_mask, mask_scores
+from clearhead.model.positions import Turn
 
 
 class KeysValues(NamedTuple):
@@ -17,6 +19,14 @@ class KeysValues(NamedTuple):
 
     k_BHSK: Tensor
     v_BHSE: Tensor
+
+    def extended(self, now: "KeysValues") -> "KeysValues":
+        """These with new positions behind them."""
+        return KeysValues(torch.cat((self.k_BHSK, now.k_BHSK), 2), torch.cat((self.v_BHSE, now.v_BHSE), 2))
+
+    def rows(self, rows: Tensor) -> "KeysValues":
+        """These rows; `index_select` takes a sixth of the time that indexing does."""
+        return KeysValues(self.k_BHSK.index_select(0, rows), self.v_BHSE.index_select(0, rows))
 
 
 class Attended(NamedTuple):
@@ -26,17 +36,22 @@ class Attended(NamedTuple):
     weights_BHTS: Tensor | None
 
 
-def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, allowed: Tensor | None) -> Tensor:
-    """softmax(q k^T / sqrt(K)), each row a probability over the keys; what is not allowed is minus infinity before."""
-    scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1) * q_BHTK.shape[-1] ** -0.5
-    if allowed is not None:
-        scores_BHTS = scores_BHTS.masked_fill(~allowed, float("-inf"))
-    return torch.softmax(scores_BHTS, -1)
+def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
+    """softmax(q k^T * scale), each row a probability over the keys; what is not allowed is minus infinity before.
+
+    The scale is 1 / sqrt(K) unless given; the mask is boolean (True: may be attended) or additive.
+    """
+    scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1) * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
+    return torch.softmax(mask_scores(scores_BHTS, mask), -1)
 
 
-def attend(q_BHTK: Tensor, memory: KeysValues, allowed: Tensor | None, is_causal: bool) -> Tensor:
-    """softmax(q k^T / sqrt(K)) v by torch's fused kernel, which never holds the weights."""
-    mixed_BHTE: Tensor = F.scaled_dot_product_attention(q_BHTK, *memory, attn_mask=allowed, is_causal=is_causal)
+def attend(
+    q_BHTK: Tensor, memory: KeysValues, mask: Tensor | None, is_causal: bool, scale: float | None = None
+) -> Tensor:
+    """softmax(q k^T * scale) v by torch's fused kernel, which never holds the weights."""
+    mixed_BHTE: Tensor = F.scaled_dot_product_attention(
+        q_BHTK, *memory, attn_mask=mask, is_causal=is_causal, scale=scale
+    )
     return mixed_BHTE
 
 
@@ -47,53 +62,96 @@ class MultiHeadAttention(nn.Module):
     is one product; the rows of one head are H small projections cut out of one big one.
     """
 
-    def __init__(self, model_dim: int, num_heads: int) -> None:
+    in_bias: nn.Parameter  # None without biases
+
+    def __init__(
+        self,
+        model_dim: int,
+        num_heads: int,
+        key_dim: int = 0,
+        value_dim: int = 0,
+        bias: bool = True,
+        is_scaled: bool = True,
+    ) -> None:
+        """`key_dim`, `value_dim`: widths of one head, K and E; 0 for model_dim / num_heads."""
         super().__init__()
         self.num_heads = num_heads
-        self.model_dim = model_dim
-        self.in_weight = nn.Parameter(torch.empty(3 * model_dim, model_dim))
-        self.in_bias = nn.Parameter(torch.zeros(3 * model_dim))
-        self.out = nn.Linear(model_dim, model_dim)
+        self.key_dim = key_dim or model_dim // num_heads
+        self.value_dim = value_dim or model_dim // num_heads
+        self.scale = None if is_scaled else 1.0  # None: 1 / sqrt(K)
+        rows = num_heads * (2 * self.key_dim + self.value_dim)
+        self.in_weight = nn.Parameter(torch.empty(rows, model_dim))
+        self.register_parameter("in_bias", nn.Parameter(torch.zeros(rows)) if bias else None)
+        self.out = nn.Linear(num_heads * self.value_dim, model_dim, bias=bias)
 
-    def _split_heads(self, x_BTD: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """`parts` tensors BHTK from one BT(parts*D)."""
+    @classmethod
+    def build(cls, config: ModelConfig) -> "MultiHeadAttention":
+        """The attention of a config."""
+        return cls(
+            config.model_dim,
+            config.num_heads,
+            config.head_key_dim,
+            config.head_value_dim,
+            config.bias,
+            config.scale_attention,
+        )
+
+    def in_parts(self) -> tuple[Tensor, ...]:
+        """The rows of `in_weight` that make queries, keys and values."""
+        keys, values = self.num_heads * self.key_dim, self.num_heads * self.value_dim
+        return self.in_weight.split_with_sizes([keys, keys, values])
+
+    def _split_heads(self, x_BTD: Tensor, *widths: int) -> tuple[Tensor, ...]:
+        """One tensor BHTK for each head width K, from what stands side by side."""
         batch, length, _ = x_BTD.shape
-        split = x_BTD.view(batch, length, parts, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        return split.unbind(0)
+        if len(set(widths)) == 1:  # one view for all
+            split = x_BTD.view(batch, length, len(widths), self.num_heads, -1).permute(2, 0, 3, 1, 4)
+            return split.unbind(0)
+        parts = x_BTD.split_with_sizes([self.num_heads * width for width in widths], -1)
+        return tuple(part.view(batch, length, self.num_heads, -1).transpose(1, 2) for part in parts)
 
-    def project(self, x_BTD: Tensor) -> tuple[Tensor, KeysValues]:
-        """Queries, keys and values of the same positions: self-attention."""
-        q_BHTK, k_BHTK, v_BHTE = self._split_heads(F.linear(x_BTD, self.in_weight, self.in_bias), 3)
+    def project(self, x_BTD: Tensor, turn: Turn | None = None) -> tuple[Tensor, KeysValues]:
+        """Queries, keys and values of the same positions: self-attention. `turn`: what their places do to them."""
+        joint = F.linear(x_BTD, self.in_weight, self.in_bias)
+        q_BHTK, k_BHTK, v_BHTE = self._split_heads(joint, self.key_dim, self.key_dim, self.value_dim)
+        if turn is not None:
+            q_BHTK, k_BHTK = turn(q_BHTK), turn(k_BHTK)
         return q_BHTK, KeysValues(k_BHTK, v_BHTE)
 
     def queries(self, x_BTD: Tensor) -> Tensor:
         """q_BHTK alone, where the keys come from elsewhere."""
-        D = self.model_dim
-        return self._split_heads(F.linear(x_BTD, self.in_weight[:D], self.in_bias[:D]), 1)[0]
+        rows = self.num_heads * self.key_dim
+        bias = None if self.in_bias is None else self.in_bias[:rows]
+        return self._split_heads(F.linear(x_BTD, self.in_weight[:rows], bias), self.key_dim)[0]
 
     def keys_values(self, x_BSD: Tensor) -> KeysValues:
         """Keys and values alone: what the decoder looks up in the encoder's output."""
-        D = self.model_dim
-        return KeysValues(*self._split_heads(F.linear(x_BSD, self.in_weight[D:], self.in_bias[D:]), 2))
+        rows = self.num_heads * self.key_dim
+        bias = None if self.in_bias is None else self.in_bias[rows:]
+        joint = F.linear(x_BSD, self.in_weight[rows:], bias)
+        return KeysValues(*self._split_heads(joint, self.key_dim, self.value_dim))
 
     def forward(
         self,
         q_BHTK: Tensor,
         memory: KeysValues,
-        allowed: Tensor | None = None,
+        mask: Tensor | None = None,
         is_causal: bool = False,
         want_weights: bool = False,
     ) -> Attended:
-        """The heads' mixtures, projected; `is_causal` takes the last query to stand at the last key."""
+        """The heads' mixtures, projected; `is_causal` takes the last query to stand at the last key.
+
+        The mask is boolean (True: may be attended) or, without `is_causal`, additive.
+        """
         num_queries, num_keys = q_BHTK.shape[-2], memory.k_BHSK.shape[-2]
         if is_causal and num_queries == 1:
             is_causal = False  # one query at the last place sees everything
-        if is_causal and (want_weights or num_queries != num_keys):
-            allowed, is_causal = causal_mask(num_queries, num_keys, q_BHTK.device), False
+        if is_causal and (want_weights or mask is not None or num_queries != num_keys):
+            mask, is_causal = both(mask, causal_mask(num_queries, num_keys, q_BHTK.device)), False
         if want_weights:
-            weights_BHTS = attention_weights(q_BHTK, memory.k_BHSK, allowed)
+            weights_BHTS = attention_weights(q_BHTK, memory.k_BHSK, mask, self.scale)
             return Attended(self.merge_heads(weights_BHTS @ memory.v_BHSE), weights_BHTS)
-        return Attended(self.merge_heads(attend(q_BHTK, memory, allowed, is_causal)), None)
+        return Attended(self.merge_heads(attend(q_BHTK, memory, mask, is_causal, self.scale)), None)
 
     def merge_heads(self, mixed_BHTE: Tensor) -> Tensor:
         """The heads concatenated and projected: y_BTD."""

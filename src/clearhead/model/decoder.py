@@ -6,11 +6,11 @@ K head width; 1 = broadcast
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues, MultiHeadAttention
+from clearhead.model.encoder import Scope, SelfLayer, Stack
 from clearhead.model.feed_forward import FeedForward
 from clearhead.model.residual import Residual
 
@@ -32,33 +32,27 @@ class LayerMemory:
     past: KeysValues | None
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(SelfLayer):
     """Masked self-attention, encoder-decoder attention, feed-forward, each inside a residual connection."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        is_pre_norm = config.norm_placement == "pre"
-        self.attention = MultiHeadAttention(config.model_dim, config.num_heads)
-        self.attention_residual = Residual(config.model_dim, config.dropout, is_pre_norm)
-        self.cross = MultiHeadAttention(config.model_dim, config.num_heads)
-        self.cross_residual = Residual(config.model_dim, config.dropout, is_pre_norm)
-        self.feed_forward = FeedForward(config.model_dim, config.inner_dim, config.activation)
-        self.feed_forward_residual = Residual(config.model_dim, config.dropout, is_pre_norm)
+        self.attention = MultiHeadAttention.build(config)
+        self.attention_residual = Residual(config)
+        self.cross = MultiHeadAttention.build(config)
+        self.cross_residual = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config)
 
     def forward(
-        self, x_RTD: Tensor, memory: LayerMemory, want_weights: bool = False
+        self, x_RTD: Tensor, scope: Scope, memory: LayerMemory, want_weights: bool = False
     ) -> tuple[Tensor, KeysValues, LayerWeights | None]:
         """The stream after this layer, the past with these tokens added, and the weights if asked for."""
-        q, now = self.attention.project(self.attention_residual.enter(x_RTD))
-        past = now if memory.past is None else extend(memory.past, now)
-        y_RTD, self_weights = self.attention(q, past, is_causal=True, want_weights=want_weights)
-        x_RTD = self.attention_residual.leave(x_RTD, y_RTD)
+        x_RTD, past, self_weights = self.attend_to_self(x_RTD, scope, memory.past, want_weights)
         y_RTD, cross_weights = self._look_up(self.cross_residual.enter(x_RTD), memory, want_weights)
         x_RTD = self.cross_residual.leave(x_RTD, y_RTD)
-        y_RTD = self.feed_forward(self.feed_forward_residual.enter(x_RTD))
-        x_RTD = self.feed_forward_residual.leave(x_RTD, y_RTD)
         weights = None if self_weights is None or cross_weights is None else LayerWeights(self_weights, cross_weights)
-        return x_RTD, past, weights
+        return self.think(x_RTD), past, weights
 
     def _look_up(self, x_RTD: Tensor, memory: LayerMemory, want_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Encoder-decoder attention. The W rows of a sentence ask together, so its keys are never copied."""
@@ -72,18 +66,12 @@ class DecoderLayer(nn.Module):
         return y_NQD.reshape(rows, length, width), cross_RHTS
 
 
-def extend(past: KeysValues, now: KeysValues) -> KeysValues:
-    """The past with new positions behind it."""
-    return KeysValues(torch.cat((past.k_BHSK, now.k_BHSK), 2), torch.cat((past.v_BHSE, now.v_BHSE), 2))
-
-
-class Decoder(nn.Module):
-    """The stack, with a last norm where the layers are pre-norm."""
+class Decoder(Stack):
+    """The stack that writes: each token sees those before it, and the source."""
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        self.norm = nn.LayerNorm(config.model_dim) if config.norm_placement == "pre" else nn.Identity()
+        layers = (DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        super().__init__(config, layers, is_causal=True)
 
     def source_memory(self, states_NSD: Tensor) -> tuple[KeysValues, ...]:
         """Each layer's keys and values of the encoder's output, computed once a sentence."""
@@ -93,9 +81,10 @@ class Decoder(nn.Module):
         self, x_RTD: Tensor, memories: list[LayerMemory], want_weights: bool = False
     ) -> tuple[Tensor, tuple[KeysValues, ...], list[LayerWeights]]:
         """The last layer's states, the pasts, and each layer's attention weights if asked for."""
+        scope = self.scope(x_RTD, memories[0].past, None)
         pasts, weights = [], []
         for layer, memory in zip(self.layers, memories, strict=True):
-            x_RTD, past, layer_weights = layer(x_RTD, memory, want_weights)
+            x_RTD, past, layer_weights = layer(x_RTD, scope, memory, want_weights)
             pasts.append(past)
             if layer_weights is not None:
                 weights.append(layer_weights)

@@ -1,4 +1,7 @@
-"""Token embeddings, scaled by sqrt(D) and added to positions (sections 3.4 and 3.5)."""
+"""Token embeddings, scaled by sqrt(D) and added to positions (sections 3.4 and 3.5), and to segments as in BERT.
+
+B batch, T positions, D model width
+"""
 
 import math
 
@@ -6,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
-from clearhead.model.positions import LearnedPositions, SinusoidalPositions
+from clearhead.model.normalisation import build_norm
+from clearhead.model.positions import added_positions
 
 
 class TokenEmbedding(nn.Module):
@@ -24,19 +29,37 @@ class TokenEmbedding(nn.Module):
 
 
 class PositionedEmbedding(nn.Module):
-    """sqrt(D) * embedding + position, with dropout on the sum: what enters a stack."""
+    """Scaled embedding + position + segment, a norm if the config has one, and dropout: what enters a stack."""
 
-    def __init__(
-        self, tokens: TokenEmbedding, positions: SinusoidalPositions | LearnedPositions, dropout: float
-    ) -> None:
+    def __init__(self, tokens: TokenEmbedding, config: ModelConfig) -> None:
         super().__init__()
         self.tokens = tokens
-        self.positions = positions
-        self.dropout = Dropout(dropout)
+        self.scale = math.sqrt(config.model_dim) if config.scale_embeddings else None
+        self.positions = added_positions(config)
+        self.segments = TokenEmbedding(config.num_segments, config.model_dim) if config.num_segments else None
+        self.norm = build_norm(config) if config.embedding_norm else None
+        self.dropout = Dropout(config.dropout)
 
-    def forward(self, ids_BT: Tensor, start: int = 0) -> Tensor:
-        """x_BTD for tokens that stand from place `start` on."""
-        scale = math.sqrt(self.tokens.weight.shape[1])
-        embedded_BTD = self.tokens(ids_BT) * scale + self.positions(start, ids_BT.shape[1])
+    def forward(
+        self, ids_BT: Tensor, start: int = 0, places_BT: Tensor | None = None, segments_BT: Tensor | None = None
+    ) -> Tensor:
+        """x_BTD for tokens that stand from place `start` on, or at the places given.
+
+        Without segments all tokens are of segment 0.
+        """
+        embedded_BTD: Tensor = self.tokens(ids_BT)
+        if self.scale is not None:
+            embedded_BTD = embedded_BTD * self.scale
+        if self.positions is not None:
+            length = ids_BT.shape[1]
+            position = self.positions(start, length) if places_BT is None else self.positions.at(places_BT)
+            embedded_BTD = embedded_BTD + position
+        if self.segments is not None:
+            segment = self.segments.weight[0] if segments_BT is None else self.segments(segments_BT)
+            embedded_BTD = embedded_BTD + segment
+        elif segments_BT is not None:
+            raise ValueError("segments were given, but the model tells none apart; set model.num_segments")
+        if self.norm is not None:
+            embedded_BTD = self.norm(embedded_BTD)
         x_BTD: Tensor = self.dropout(embedded_BTD)
         return x_BTD

@@ -1,50 +1,114 @@
-"""The encoder: N layers of self-attention and feed-forward (section 3.1).
+"""The encoder: N layers of self-attention and feed-forward (section 3.1), and what it shares with decoders.
 
-B batch, S source length, D model width, H heads; 1 = broadcast
+B batch, S source length, T positions of any stack, D model width, H heads; 1 = broadcast
 """
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.model.attention import MultiHeadAttention
+from clearhead.model.attention import KeysValues, MultiHeadAttention
 from clearhead.model.feed_forward import FeedForward
+from clearhead.model.masks import additive_mask, both, causal_mask
+from clearhead.model.normalisation import build_norm
+from clearhead.model.positions import RelativeBias, RotaryPositions, Turn
 from clearhead.model.residual import Residual
 
 
-class EncoderLayer(nn.Module):
+class Scope(NamedTuple):
+    """What the self-attention of all layers of a stack shares: who sees whom, and how places turn queries and keys."""
+
+    mask: Tensor | None  # boolean, or additive where positions are a bias
+    is_causal: bool
+    turn: Turn | None
+
+
+class SelfLayer(nn.Module):
+    """What encoder and decoder layers have in common. They list their own parts, in the order in which they run."""
+
+    attention: MultiHeadAttention
+    attention_residual: Residual
+    feed_forward: FeedForward
+    feed_forward_residual: Residual
+
+    def attend_to_self(
+        self, x_BTD: Tensor, scope: Scope, past: KeysValues | None, want_weights: bool
+    ) -> tuple[Tensor, KeysValues, Tensor | None]:
+        """The stream after self-attention, the past with these tokens added, and the weights if asked for."""
+        q, now = self.attention.project(self.attention_residual.enter(x_BTD), scope.turn)
+        past = now if past is None else past.extended(now)
+        y_BTD, weights = self.attention(q, past, scope.mask, scope.is_causal, want_weights)
+        return self.attention_residual.leave(x_BTD, y_BTD), past, weights
+
+    def think(self, x_BTD: Tensor) -> Tensor:
+        """The stream after the feed-forward network."""
+        y_BTD = self.feed_forward(self.feed_forward_residual.enter(x_BTD))
+        return self.feed_forward_residual.leave(x_BTD, y_BTD)
+
+
+class EncoderLayer(SelfLayer):
     """Self-attention, then feed-forward, each inside a residual connection."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        is_pre_norm = config.norm_placement == "pre"
-        self.attention = MultiHeadAttention(config.model_dim, config.num_heads)
-        self.attention_residual = Residual(config.model_dim, config.dropout, is_pre_norm)
-        self.feed_forward = FeedForward(config.model_dim, config.inner_dim, config.activation)
-        self.feed_forward_residual = Residual(config.model_dim, config.dropout, is_pre_norm)
+        self.attention = MultiHeadAttention.build(config)
+        self.attention_residual = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config)
 
-    def forward(self, x_BSD: Tensor, allowed_B11S: Tensor | None, want_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """The stream after this layer, and its attention weights if asked for."""
-        q, memory = self.attention.project(self.attention_residual.enter(x_BSD))
-        y_BSD, weights_BHSS = self.attention(q, memory, allowed_B11S, want_weights=want_weights)
-        x_BSD = self.attention_residual.leave(x_BSD, y_BSD)
-        y_BSD = self.feed_forward(self.feed_forward_residual.enter(x_BSD))
-        return self.feed_forward_residual.leave(x_BSD, y_BSD), weights_BHSS
+    def forward(
+        self, x_BTD: Tensor, scope: Scope, past: KeysValues | None = None, want_weights: bool = False
+    ) -> tuple[Tensor, KeysValues, Tensor | None]:
+        """The stream after this layer, the past with these tokens added, and the attention weights if asked for."""
+        x_BTD, past, weights_BHTT = self.attend_to_self(x_BTD, scope, past, want_weights)
+        return self.think(x_BTD), past, weights_BHTT
 
 
-class Encoder(nn.Module):
-    """The stack, with a last norm where the layers are pre-norm."""
+class Stack(nn.Module):
+    """Layers, a last norm where they are pre-norm, and the positions that speak inside attention."""
+
+    def __init__(self, config: ModelConfig, layers: Iterable[SelfLayer], is_causal: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
+        self.is_causal = is_causal
+        kind = config.positions
+        self.relative = RelativeBias(config, is_bidirectional=not is_causal) if kind == "relative" else None
+        self.rotary = RotaryPositions(config.max_positions, config.head_key_dim) if kind == "rotary" else None
+
+    def scope(
+        self, x_BTD: Tensor, past: KeysValues | None, allowed: Tensor | None, places_BT: Tensor | None = None
+    ) -> Scope:
+        """Of tokens that stand behind those of the past, or at the places given, with a mask over all of them."""
+        start, length = 0 if past is None else past.k_BHSK.shape[2], x_BTD.shape[1]
+        turn = None
+        if self.rotary is not None:
+            turn = self.rotary(start, length) if places_BT is None else self.rotary.at(places_BT)
+        if self.relative is None and allowed is None:
+            return Scope(None, self.is_causal, turn)  # attention itself knows how to be causal, the fastest way
+        if self.is_causal and length > 1:
+            allowed = both(allowed, causal_mask(length, start + length, x_BTD.device))
+        if self.relative is None:
+            return Scope(allowed, False, turn)
+        return Scope(additive_mask(self.relative(start, length), allowed), False, turn)
+
+
+class Encoder(Stack):
+    """The stack that sees all of its input at once."""
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
-        self.norm = nn.LayerNorm(config.model_dim) if config.norm_placement == "pre" else nn.Identity()
+        layers = (EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        super().__init__(config, layers, is_causal=False)
 
     def forward(
         self, x_BSD: Tensor, allowed_B11S: Tensor | None, want_weights: bool = False
     ) -> tuple[Tensor, list[Tensor | None]]:
         """The last layer's states, and each layer's attention weights if asked for."""
+        scope = self.scope(x_BSD, None, allowed_B11S)
         weights: list[Tensor | None] = []
         for layer in self.layers:
-            x_BSD, layer_weights = layer(x_BSD, allowed_B11S, want_weights)
+            x_BSD, _, layer_weights = layer(x_BSD, scope, want_weights=want_weights)
             weights.append(layer_weights)
         return self.norm(x_BSD), weights

@@ -1,11 +1,40 @@
 """From a config to its network: the one place that knows every family."""
 
+from typing import Any
+
+from torch import nn
+
 from clearhead.config import ModelConfig
+from clearhead.model.convolutional import ConvolutionalReader
+from clearhead.model.heads import LabelNetwork, MaskedNetwork, TagNetwork
+from clearhead.model.language import LanguageModel
+from clearhead.model.patches import PatchReader
+from clearhead.model.perceptron import PerceptronReader
+from clearhead.model.recurrent import RecurrentReader, RecurrentTranslator
+from clearhead.model.text_reader import TextReader
 from clearhead.model.transformer import Transformer
 
-FAMILIES = {"transformer": Transformer}
+WRITERS: dict[str, type[nn.Module]] = {
+    "transformer": Transformer,
+    "rnn": RecurrentTranslator,
+    "gru": RecurrentTranslator,
+    "lstm": RecurrentTranslator,
+    "decoder": LanguageModel,
+}
+READERS: dict[str, type[nn.Module]] = {
+    "encoder": TextReader,
+    "rnn": RecurrentReader,
+    "gru": RecurrentReader,
+    "lstm": RecurrentReader,
+    "patches": PatchReader,
+    "convolutional": ConvolutionalReader,
+    "mlp": PerceptronReader,
+}
+HEADS: dict[str, type[nn.Module]] = {"label": LabelNetwork, "tags": TagNetwork, "masked": MaskedNetwork}
 
 
-def build_model(config: ModelConfig) -> Transformer:
-    """The network with fresh weights, drawn from torch's generator."""
-    return FAMILIES[config.family](config)
+def build_model(config: ModelConfig) -> Any:
+    """The network with fresh weights, drawn from torch's generator: a writer, or a reader with a head on it."""
+    if config.head == "text":
+        return WRITERS[config.family](config)
+    return HEADS[config.head](config, READERS[config.family](config))

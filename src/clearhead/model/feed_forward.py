@@ -1,22 +1,36 @@
-"""The position-wise feed-forward network: max(0, x W1 + b1) W2 + b2 (section 3.3)."""
+"""The position-wise feed-forward network: max(0, x W1 + b1) W2 + b2 (section 3.3), and its variants.
 
-from typing import Literal
+B batch, T positions, D model width, F inner width
+"""
+
+from collections.abc import Callable
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from clearhead.config import ModelConfig
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
 
 class FeedForward(nn.Module):
-    """The same two-layer network at every position."""
+    """The same two-layer network at every position; gated (T5 v1.1): (activation(x W1) * (x W3)) W2."""
 
-    def __init__(self, model_dim: int, inner_dim: int, activation: Literal["relu", "gelu"] = "relu") -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(model_dim, inner_dim)
-        self.outer = nn.Linear(inner_dim, model_dim)
-        self.activation = activation
+        self.inner = nn.Linear(config.model_dim, config.inner_dim, bias=config.bias)
+        self.outer = nn.Linear(config.inner_dim, config.model_dim, bias=config.bias)
+        self.gate = nn.Linear(config.model_dim, config.inner_dim, bias=config.bias) if config.gated else None
+        self.activation = config.activation
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """y_BTD."""
-        inner_BTF = self.inner(x_BTD)
-        y_BTD: Tensor = self.outer(F.relu(inner_BTF) if self.activation == "relu" else F.gelu(inner_BTF))
+        inner_BTF = ACTIVATIONS[self.activation](self.inner(x_BTD))
+        if self.gate is not None:
+            inner_BTF = inner_BTF * self.gate(x_BTD)
+        y_BTD: Tensor = self.outer(inner_BTF)
         return y_BTD

@@ -1,6 +1,8 @@
 """Which positions may be attended to. One convention everywhere: boolean, and True means "may be attended".
 
-B batch, S source length, T target length; 1 = broadcast
+Where positions speak through the scores, a mask and their bias go to attention together, as one additive float mask.
+
+B batch, H heads, S source length or keys, T target length or queries; 1 = broadcast
 """
 
 import torch
@@ -20,3 +22,25 @@ def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = N
     """
     allowed = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
     return allowed.tril(num_keys - num_queries)
+
+
+def document_mask(documents_BT: Tensor) -> Tensor:
+    """allowed_B1TT: a query sees the keys of its own document, where several stand in one row."""
+    return documents_BT[:, None, :, None] == documents_BT[:, None, None, :]
+
+
+def both(allowed: Tensor | None, also: Tensor) -> Tensor:
+    """What two masks allow, of which the first may be missing."""
+    return also if allowed is None else allowed & also
+
+
+def additive_mask(bias_1HTS: Tensor, allowed: Tensor | None) -> Tensor:
+    """What is added to scores: the bias where a key may be attended, minus infinity elsewhere."""
+    return bias_1HTS if allowed is None else bias_1HTS.masked_fill(~allowed, float("-inf"))
+
+
+def mask_scores(scores_BHTS: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores as the softmax gets them: what a boolean mask forbids is minus infinity; an additive mask is added."""
+    if mask is None:
+        return scores_BHTS
+    return scores_BHTS.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores_BHTS + mask

@@ -1,10 +1,18 @@
-"""Where a token stands, as a vector added to its embedding (section 3.5).
+"""Where a token stands: a vector added to its embedding (section 3.5), a turn of query and key, or a bias on scores.
 
-L number of positions, D model width
+L number of positions, D model width, B batch, H heads, T queries, S keys, K head width, C = K/2 pairs, U buckets;
+1 = broadcast
 """
+
+import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from clearhead.config import ModelConfig
+from clearhead.errors import DataError
 
 
 def sinusoids(num_positions: int, model_dim: int) -> Tensor:
@@ -21,21 +29,37 @@ def sinusoids(num_positions: int, model_dim: int) -> Tensor:
     return table_LD.float()
 
 
-class SinusoidalPositions(nn.Module):
-    """Fixed sines and cosines: nothing to learn, nothing to save."""
+def _cut(table_LD: Tensor, start: int, length: int) -> Tensor:
+    """Rows of a table. A slice beyond its end would be short, and might even fit by broadcasting."""
+    if start + length > len(table_LD):
+        limit = f"model.max_positions={len(table_LD)}"
+        raise DataError(f"expected at most {limit} tokens in a row, got {start + length}; cut the text.")
+    return table_LD[start : start + length]
+
+
+class AddedPositions(nn.Module):
+    """A table with one vector a place, added at the bottom of a stack."""
 
     table_LD: Tensor
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """position_TD of `length` tokens from place `start` on."""
+        return _cut(self.table_LD, start, length)
+
+    def at(self, places_BT: Tensor) -> Tensor:
+        """position_BTD of tokens at these places."""
+        return F.embedding(places_BT, self.table_LD)
+
+
+class SinusoidalPositions(AddedPositions):
+    """Fixed sines and cosines: nothing to learn, nothing to save."""
 
     def __init__(self, max_positions: int, model_dim: int) -> None:
         super().__init__()
         self.register_buffer("table_LD", sinusoids(max_positions, model_dim), persistent=False)
 
-    def forward(self, start: int, length: int) -> Tensor:
-        """position_TD of `length` tokens from place `start` on."""
-        return self.table_LD[start : start + length]
 
-
-class LearnedPositions(nn.Module):
+class LearnedPositions(AddedPositions):
     """One trained vector a place, as in BERT and GPT."""
 
     def __init__(self, max_positions: int, model_dim: int) -> None:
@@ -43,6 +67,92 @@ class LearnedPositions(nn.Module):
         self.table_LD = nn.Parameter(torch.empty(max_positions, model_dim))
         nn.init.normal_(self.table_LD, std=model_dim**-0.5)
 
+
+def added_positions(config: ModelConfig) -> AddedPositions | None:
+    """What is added to embeddings; None where places are marked inside attention, or not at all."""
+    if config.positions == "sinusoidal":
+        return SinusoidalPositions(config.max_positions, config.model_dim)
+    return LearnedPositions(config.max_positions, config.model_dim) if config.positions == "learned" else None
+
+
+def places_in_documents(documents_BT: Tensor) -> Tensor:
+    """places_BT that start from 0 again wherever another document begins; the tokens of one stand together."""
+    index_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
+    is_first_BT = torch.ones_like(documents_BT, dtype=torch.bool)
+    is_first_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
+    first_BT = torch.where(is_first_BT, index_T, 0).cummax(1).values
+    return index_T - first_BT
+
+
+class Turn(NamedTuple):
+    """The angles of some places, for each pair of a head's dimensions; B1TC where rows have places of their own."""
+
+    cos_TC: Tensor
+    sin_TC: Tensor
+
+    def __call__(self, x_BHTK: Tensor) -> Tensor:
+        """Queries or keys, turned."""
+        first, second = x_BHTK.chunk(2, -1)
+        turned = first * self.cos_TC - second * self.sin_TC, second * self.cos_TC + first * self.sin_TC
+        return torch.cat(turned, -1)
+
+
+class RotaryPositions(nn.Module):
+    """Queries and keys turned by the angle of their absolute place (RoFormer, section 3.2).
+
+    Their dot product then depends on the difference of places only. Dimension i of a head is paired with i + K/2, as in
+    GPT-NeoX and Llama (the paper pairs neighbours: the same up to the order of rows); pair i turns by
+    place / 10000^(2i/K). Keys are cached turned.
+    """
+
+    table_LK: Tensor
+
+    def __init__(self, max_positions: int, key_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("table_LK", sinusoids(max_positions, key_dim), persistent=False)
+
+    def forward(self, start: int, length: int) -> Turn:
+        """The turn of `length` tokens from place `start` on."""
+        table_TK = _cut(self.table_LK, start, length)
+        return Turn(table_TK[:, 1::2], table_TK[:, 0::2])
+
+    def at(self, places_BT: Tensor) -> Turn:
+        """The turn of tokens at these places."""
+        table_B1TK = F.embedding(places_BT, self.table_LK)[:, None]
+        return Turn(table_B1TK[..., 1::2], table_B1TK[..., 0::2])
+
+
+def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, is_bidirectional: bool) -> Tensor:
+    """The bucket of each offset (place of the key minus place of the query), as in T5.
+
+    Half of the buckets hold one distance each, the others grow with the logarithm up to `max_distance`, beyond which
+    all are one. Both directions have buckets of their own; in one direction, keys ahead share the bucket of 0.
+    """
+    first = torch.zeros_like(offsets)
+    if is_bidirectional:
+        num_buckets //= 2
+        first = (offsets > 0) * num_buckets
+    distances = offsets.abs() if is_bidirectional else (-offsets).clamp(min=0)
+    num_exact = max(1, num_buckets // 2)
+    growth = math.log(max(max_distance, num_exact + 1) / num_exact)
+    steps = (distances.clamp(min=num_exact).float() / num_exact).log() / growth * (num_buckets - num_exact)
+    far = (num_exact + steps.long()).clamp(max=num_buckets - 1)
+    return first + torch.where(distances < num_exact, distances, far)
+
+
+class RelativeBias(nn.Module):
+    """One number a head for each bucket of distances, added to the scores of every layer of a stack (T5)."""
+
+    def __init__(self, config: ModelConfig, is_bidirectional: bool) -> None:
+        super().__init__()
+        self.max_distance = config.relative_distance
+        self.is_bidirectional = is_bidirectional
+        self.table_UH = nn.Parameter(torch.empty(config.relative_buckets, config.num_heads))
+        nn.init.normal_(self.table_UH, std=config.model_dim**-0.5)
+
     def forward(self, start: int, length: int) -> Tensor:
-        """position_TD of `length` tokens from place `start` on."""
-        return self.table_LD[start : start + length]
+        """bias_1HTS of `length` queries from place `start` on, with all keys up to the last of them."""
+        places_S = torch.arange(start + length, device=self.table_UH.device)
+        offsets_TS = places_S - places_S[start:, None]
+        buckets_TS = relative_buckets(offsets_TS, len(self.table_UH), self.max_distance, self.is_bidirectional)
+        return F.embedding(buckets_TS, self.table_UH).permute(2, 0, 1)[None]

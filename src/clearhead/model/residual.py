@@ -1,22 +1,24 @@
 """The residual connection around every sub-layer, with its normalisation and dropout (section 5.4).
 
-Post-norm, as in the paper: LayerNorm(x + Dropout(sublayer(x))). Pre-norm, which trains deep and small models more
-easily: x + Dropout(sublayer(LayerNorm(x))), with one more norm at the top of the stack.
+Post-norm, as in the paper: Norm(x + Dropout(sublayer(x))). Pre-norm, which trains deep and small models more
+easily: x + Dropout(sublayer(Norm(x))), with one more norm at the top of the stack.
 """
 
 from torch import Tensor, nn
 
+from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
+from clearhead.model.normalisation import build_norm
 
 
 class Residual(nn.Module):
     """What stands before and after one sub-layer: `x = residual.leave(x, sublayer(residual.enter(x)))`."""
 
-    def __init__(self, model_dim: int, dropout: float, is_pre_norm: bool) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(model_dim)
-        self.dropout = Dropout(dropout)
-        self.is_pre_norm = is_pre_norm
+        self.norm = build_norm(config)
+        self.dropout = Dropout(config.dropout)
+        self.is_pre_norm = config.norm_placement == "pre"
 
     def enter(self, x_BTD: Tensor) -> Tensor:
         """What the sub-layer sees."""

@@ -1,6 +1,7 @@
-"""The Transformer, encoder and decoder (S4): from token ids to hidden states and logits, and step by step for search.
+"""The Transformer, encoder and decoder (S4, S9): from ids to hidden states and logits, and step by step for search.
 
-N sentences, W hypotheses of each, R = N*W rows, S source length, T target length, D model width, V vocabulary
+N sentences, W hypotheses of each, R = N*W rows, S source length, T target length, D model width, V vocabulary,
+C colours, Y height, X width, H heads, K head width, E head width of values
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +16,8 @@ from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
 from clearhead.model.masks import padding_mask
-from clearhead.model.positions import LearnedPositions, SinusoidalPositions
+from clearhead.model.patches import PatchEmbedding
+from clearhead.model.positions import LearnedPositions
 
 
 @dataclass(frozen=True)
@@ -46,29 +48,40 @@ class Step:
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder with embeddings and output projection."""
+    """Encoder and decoder with embeddings and output projection. Sources are src_NS, or pictures_NCYX (S11)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        source_tokens = TokenEmbedding(config.vocab_size, config.model_dim)
-        shared = config.embeddings == "shared"
-        target_tokens = source_tokens if shared else TokenEmbedding(config.vocab_size, config.model_dim)
-        self.source_embedding = PositionedEmbedding(source_tokens, _positions(config), config.dropout)
-        self.target_embedding = PositionedEmbedding(target_tokens, _positions(config), config.dropout)
+        if config.input == "image":
+            target_tokens = TokenEmbedding(config.vocab_size, config.model_dim)
+            self.source_embedding: PositionedEmbedding = PatchEmbedding(config)  # type: ignore[assignment]
+        else:
+            source_tokens = TokenEmbedding(config.vocab_size, config.model_dim)
+            shared = config.embeddings == "shared"
+            target_tokens = source_tokens if shared else TokenEmbedding(config.vocab_size, config.model_dim)
+            self.source_embedding = PositionedEmbedding(source_tokens, config)
+        self.target_embedding = PositionedEmbedding(target_tokens, config)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         separate = config.embeddings == "separate"
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else target_tokens
-        self.apply(_initialise)
+        initialise(self, config)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
         """hidden_NTD for all target positions at once, each seeing only targets up to itself (teacher forcing)."""
-        allowed_N11S = padding_mask(src_NS, self.config.pad_id)
-        states_NSD, _ = self.encoder(self.source_embedding(src_NS), allowed_N11S)
+        states_NSD, allowed_N11S = self._read(src_NS)
         memories = [LayerMemory(source, allowed_N11S, None) for source in self.decoder.source_memory(states_NSD)]
-        hidden_NTD: Tensor = self.decoder(self.target_embedding(tgt_NT), memories)[0]
-        return hidden_NTD
+        return self._scaled(self.decoder(self.target_embedding(tgt_NT), memories)[0])
+
+    def _read(self, src_NS: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The encoder's states, and which of them are no padding; a picture has none."""
+        allowed_N11S = None if self.config.input == "image" else padding_mask(src_NS, self.config.pad_id)
+        return self.encoder(self.source_embedding(src_NS), allowed_N11S)[0], allowed_N11S
+
+    def _scaled(self, hidden_NTD: Tensor) -> Tensor:
+        """The decoder's states as the output projection, and so the loss, takes them."""
+        return hidden_NTD * self.config.model_dim**-0.5 if self.config.scale_output else hidden_NTD
 
     def logits(self, hidden_NTD: Tensor) -> Tensor:
         """logits_NTV: the output projection, with the embedding's own table where they are tied."""
@@ -76,8 +89,7 @@ class Transformer(nn.Module):
 
     def encode(self, src_NS: Tensor) -> Memory:
         """The sources, read once."""
-        allowed_N11S = padding_mask(src_NS, self.config.pad_id)
-        states_NSD, _ = self.encoder(self.source_embedding(src_NS), allowed_N11S)
+        states_NSD, allowed_N11S = self._read(src_NS)
         # Laid out for the many look-ups to come: greedy decoding at preset tiny gains 9 %.
         source = (KeysValues(k.contiguous(), v.contiguous()) for k, v in self.decoder.source_memory(states_NSD))
         return Memory(tuple(source), allowed_N11S)
@@ -99,7 +111,7 @@ class Transformer(nn.Module):
         x_RTD = self.target_embedding(tokens_RT, state.position)
         hidden_RTD, past, attention = self.decoder(x_RTD, memories, want_attention)
         new_state = replace(state, past=past, position=state.position + tokens_RT.shape[1])
-        return Step(self.logits(hidden_RTD), new_state, attention if want_attention else None)
+        return Step(self.logits(self._scaled(hidden_RTD)), new_state, attention if want_attention else None)
 
     def select(self, state: State, rows_R: Tensor) -> State:
         """The state with these rows in this order, in whole groups of `width` that each stay with one sentence."""
@@ -108,31 +120,68 @@ class Transformer(nn.Module):
         if len(sentences) != memory.source[0].k_BHSK.shape[0]:
             allowed = memory.allowed_N11S
             memory = Memory(
-                tuple(_pick(kv, sentences) for kv in memory.source),
+                tuple(kv.rows(sentences) for kv in memory.source),
                 None if allowed is None else allowed[sentences],
             )
-        past = tuple(_pick(kv, rows_R) for kv in state.past)
+        past = tuple(kv.rows(rows_R) for kv in state.past)
         return replace(state, memory=memory, past=past)
 
 
-def _pick(kv: KeysValues, rows: Tensor) -> KeysValues:
-    """These rows; `index_select` takes a sixth of the time that indexing does."""
-    return KeysValues(kv.k_BHSK.index_select(0, rows), kv.v_BHSE.index_select(0, rows))
+def initialise(model: nn.Module, config: ModelConfig) -> None:
+    """Fresh weights. Embeddings and positions draw their own, of variance 1/D, which the two special schemes replace.
+
+    Xavier-uniform matrices; normal of deviation 0.02 everywhere where embeddings are not scaled (BERT, GPT); T5's where
+    scores are not scaled but have relative positions. Biases are zero.
+    """
+    if config.positions == "relative" and not config.scale_attention:
+        model.apply(lambda module: _draw_t5(module, config))
+    elif not config.scale_embeddings:
+        model.apply(_draw_narrow)
+    else:
+        model.apply(_draw_xavier)
 
 
-def _positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions:
-    kind = SinusoidalPositions if config.positions == "sinusoidal" else LearnedPositions
-    return kind(config.max_positions, config.model_dim)
-
-
-def _initialise(module: nn.Module) -> None:
-    """Xavier-uniform matrices and zero biases; the three input projections of attention each on their own."""
+def _draw_xavier(module: nn.Module) -> None:
+    """The three input projections of attention each on their own."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
-        nn.init.zeros_(module.bias)
+        _clear_bias(module)
     elif isinstance(module, MultiHeadAttention):
-        for part in module.in_weight.detach().chunk(3):
-            nn.init.xavier_uniform_(part)
+        for part in module.in_parts():
+            nn.init.xavier_uniform_(part.detach())
+
+
+def _draw_narrow(module: nn.Module) -> None:
+    """Normal of deviation 0.02, as in BERT and GPT."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=0.02)
+        _clear_bias(module)
+    elif isinstance(module, MultiHeadAttention):
+        nn.init.normal_(module.in_weight, std=0.02)
+    elif isinstance(module, TokenEmbedding):
+        nn.init.normal_(module.weight, std=0.02)
+    elif isinstance(module, LearnedPositions):
+        nn.init.normal_(module.table_LD, std=0.02)
+
+
+def _draw_t5(module: nn.Module, config: ModelConfig) -> None:
+    """Variance 1 / inputs; the division of scores by sqrt(K) that is left out goes into the weights of queries.
+
+    Tables have variance 1 where the states before the output are scaled down, so that logits start with variance 1.
+    """
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=module.in_features**-0.5)
+        _clear_bias(module)
+    elif isinstance(module, MultiHeadAttention):
+        for part, divisor in zip(module.in_parts(), (module.key_dim, 1, 1), strict=True):
+            nn.init.normal_(part.detach(), std=(config.model_dim * divisor) ** -0.5)
+    elif isinstance(module, TokenEmbedding):
+        nn.init.normal_(module.weight, std=1.0 if config.scale_output else config.model_dim**-0.5)
+
+
+def _clear_bias(linear: nn.Linear) -> None:
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
 
 
 def count_parameters(module: nn.Module) -> int:

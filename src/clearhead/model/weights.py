@@ -17,6 +17,11 @@ def named_weights(model: nn.Module) -> Weights:
     return {**dict(model.named_parameters()), **buffers}
 
 
+def count_parameters(module: nn.Module) -> int:
+    """Numbers to learn, each counted once however many names it has."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
 def snapshot(model: nn.Module) -> Weights:
     """A copy of the weights that later updates do not touch."""
     return {name: tensor.detach().clone() for name, tensor in named_weights(model).items()}
@@ -34,3 +39,15 @@ def restore(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
             shapes = f"{tuple(weights[name].shape)} instead of {tuple(tensor.shape)}"
             raise BundleError(f"the weights do not fit the config: {name} has shape {shapes}")
         tensor.copy_(weights[name])
+
+
+@torch.no_grad()
+def take_over(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Puts in what fits by name and shape, leaves the rest of the network fresh, and names what was left fresh."""
+    fresh = []
+    for name, tensor in named_weights(model).items():
+        if name in weights and weights[name].shape == tensor.shape:
+            tensor.copy_(weights[name])
+        else:
+            fresh.append(name)
+    return fresh

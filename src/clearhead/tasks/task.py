@@ -1,11 +1,23 @@
-"""What the trainer asks of a task. The trainer knows tasks, never families; a family knows tensors, never tasks."""
+"""What the trainer asks of a task, and what a run asks of a purpose.
 
-from collections.abc import Sequence
+The trainer knows tasks, never families; a family knows tensors, never tasks. A purpose is what a user names with
+`--task`: it reads files, makes a task of them, and scores a trained model.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
+from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
+from clearhead.data.corpus import Corpus, R
+from clearhead.data.split import split_valid
+from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.loss import Loss
+
+MIN_RECORDS = 10  # fewer are no corpus
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -34,11 +46,17 @@ Batch = TypeVar("Batch")
 class Task(Protocol[Batch]):
     """Examples, loss and score of one purpose. `Batch` is the task's own."""
 
+    unit: str
+    """What a prediction is called in the speed that is shown: tok, or one example."""
+
+    def sizes(self) -> tuple[int, int]:
+        """How many examples there are to train on, and to validate."""
+
     def plan(self, epoch: int) -> list[Indices]:
         """The batches of one epoch, a pure function of the seed and the epoch."""
 
-    def batch(self, indices: Indices) -> Batch:
-        """The tensors of these examples."""
+    def batch(self, indices: Indices, epoch: int) -> Batch:
+        """The tensors of these examples; what is random in them is a pure function of seed, epoch and examples."""
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """One batch cut into at most `parts` of about equal work, to be computed side by side."""
@@ -54,3 +72,87 @@ class Task(Protocol[Batch]):
 
     def validate(self, model: Any) -> Validation:
         """The model's loss and score on the validation data."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a user gave to train on, and to validate on if not a part of the same."""
+
+    train: Sequence[Path]
+    valid: Sequence[Path] = ()
+
+
+@dataclass(frozen=True)
+class Records(Generic[R]):
+    """What was read, divided."""
+
+    train: list[R]
+    valid: list[R]
+    corpus: Corpus[R]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A task that is ready to be trained, and the config with what only the data tell (vocabulary, labels, sizes)."""
+
+    config: Config
+    tokenizer: Tokenizer | None
+    task: Task[Any]
+
+
+class Ready(Protocol):
+    """A trained model, as a purpose sees it."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def network(self) -> Any: ...
+
+
+class Report(Protocol):
+    """The scores of a model on a test set; as text, a line each."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """For programs."""
+
+
+class Purpose(Protocol):
+    """One kind of work that a model can be trained for."""
+
+    name: str
+    """As in `--task`."""
+    verb: str
+    """The command that runs such a model."""
+    noun: str
+    """What the files hold, in the plural."""
+    base: Mapping[str, Any]
+    """Settings that lie under presets, recipes and what the user gives."""
+
+    def read(self, files: Files, config: Config, tell: Tell) -> Records[Any]:
+        """The records to train and to validate on."""
+
+    def make(self, config: Config, records: Records[Any], tokenizer: Tokenizer | None, tell: Tell) -> Made:
+        """The task; a given tokenizer (of a model that training starts from) is used instead of learning one."""
+
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> Report:
+        """Scores on test files."""
+
+
+def hold_out(
+    load: Callable[[Sequence[Path], int], Corpus[R]], files: Files, config: Config, tell: Tell, noun: str
+) -> Records[R]:
+    """Reads the files with `load(paths, minimum)`, and holds a part out where no validation file was given."""
+    corpus = load(files.train, MIN_RECORDS)
+    skips = corpus.skips.lines()
+    if files.valid:
+        valid = load(files.valid, 1)
+        skips += valid.skips.lines()
+        records = Records(corpus.records, valid.records, corpus)
+    else:
+        records = Records(*split_valid(corpus.records, config.data.valid_share, config.data.valid_max), corpus)
+    for line in skips:
+        tell(f"skipped {line}")
+    tell(f"{len(records.train):,} {noun} to train on, {len(records.valid):,} to validate")
+    return records

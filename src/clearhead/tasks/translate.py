@@ -4,25 +4,28 @@ N sentences, S source length, T target length
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, plan_batches
-from clearhead.data.corpus import Pair, Skips
+from clearhead.data.corpus import Corpus, Skips
+from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.errors import DataError
-from clearhead.evaluation.metrics import bleu
+from clearhead.evaluation.metrics import Report, bleu, evaluate_texts
 from clearhead.model.loss import Loss, cross_entropy
-from clearhead.model.transformer import Transformer
-from clearhead.tasks.task import Validation
+from clearhead.tasks.examples import pad, split_indices
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
 
 # While a model is still poor its greedy output runs to the limit: a tight one keeps validation short.
 VALIDATION_DECODING = DecodingConfig(beam=1, max_length="input+20")
@@ -59,22 +62,20 @@ def tokenise_pairs(
 
 def collate(store: PairStore, indices: Indices, tokenizer: Tokenizer) -> TranslationBatch:
     """The tensors of these pairs, padded behind."""
-    pad, start, end = tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id
-    sources = [store.source[i] for i in indices]
-    targets = [store.target[i] for i in indices]
-    src = np.full((len(indices), max(map(len, sources)) + 1), pad, dtype=np.int64)
-    tgt_in = np.full((len(indices), max(map(len, targets)) + 1), pad, dtype=np.int64)
-    tgt_out = tgt_in.copy()
-    tgt_in[:, 0] = start
-    for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        src[row, : len(source)], src[row, len(source)] = source, end
-        tgt_in[row, 1 : len(target) + 1] = target
-        tgt_out[row, : len(target)], tgt_out[row, len(target)] = target, end
-    return TranslationBatch(torch.from_numpy(src), torch.from_numpy(tgt_in), torch.from_numpy(tgt_out))
+    start, end = tokenizer.bos_id, tokenizer.eos_id
+    targets = [store.target[index].tolist() for index in indices]
+    rows = (
+        [[*store.source[index].tolist(), end] for index in indices],
+        [[start, *target] for target in targets],
+        [[*target, end] for target in targets],
+    )
+    return TranslationBatch(*(torch.from_numpy(pad(each, tokenizer.pad_id)) for each in rows))
 
 
 class TranslationTask:
     """The translation task over one training and one validation corpus."""
+
+    unit = "tok"
 
     def __init__(
         self, config: Config, tokenizer: Tokenizer, train: PairStore, valid: PairStore, valid_pairs: Sequence[Pair]
@@ -89,18 +90,22 @@ class TranslationTask:
         if not len(train) or not len(valid):
             raise DataError("no pair is left to train or validate on; raise data.max_pieces or add data")
 
+    def sizes(self) -> tuple[int, int]:
+        """Pairs to train on and to validate."""
+        return len(self.train), len(self.valid)
+
     def plan(self, epoch: int) -> list[Indices]:
         """The batches of one epoch."""
         training = self.config.training
         return plan_batches(self._source_lengths, self._target_lengths, training.batch_tokens, training.seed, epoch)
 
-    def batch(self, indices: Indices) -> TranslationBatch:
+    def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
         """The tensors of these pairs."""
         return collate(self.train, indices, self.tokenizer)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together, so each part has less padding than the whole."""
-        return [part for part in np.array_split(indices, parts) if len(part)]
+        return split_indices(indices, parts)
 
     def tokens(self, indices: Indices) -> int:
         """Target tokens with the end of each sentence."""
@@ -110,13 +115,13 @@ class TranslationTask:
         """The lines of the training file that these pairs stand on."""
         return [int(line) for line in self.train.lines[indices]]
 
-    def loss(self, model: Transformer, batch: TranslationBatch) -> Loss:
+    def loss(self, model: Any, batch: TranslationBatch) -> Loss:
         """Smoothed cross-entropy, summed over the target tokens."""
         hidden_NTD = model(batch.src_NS, batch.tgt_in_NT)
         smoothing = self.config.training.label_smoothing
         return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out_NT, self.tokenizer.pad_id, smoothing)
 
-    def validate(self, model: Transformer) -> Validation:
+    def validate(self, model: Any) -> Validation:
         """Perplexity over all validation pairs and BLEU of greedy translations of the first of them."""
         loss = mean_nll(model, self.valid, self.tokenizer, self.config.training.batch_tokens)
         engine = translation_engine(model)
@@ -132,7 +137,7 @@ class TranslationTask:
         return Validation(loss, math.exp(min(loss, 50.0)), score.value, "bleu", score.signature, example)
 
 
-def translation_engine(model: Transformer) -> TorchEngine:
+def translation_engine(model: Any) -> TorchEngine:
     """What translates with this network, on as many cores as torch may use."""
     config = model.config
     return TorchEngine(
@@ -152,7 +157,7 @@ def scoring_tokenizer(config: Config) -> str:
 
 
 @torch.inference_mode()
-def mean_nll(model: Transformer, store: PairStore, tokenizer: Tokenizer, batch_tokens: int) -> float:
+def mean_nll(model: Any, store: PairStore, tokenizer: Tokenizer, batch_tokens: int) -> float:
     """Mean negative log-likelihood of a target token (the end included), without smoothing."""
     was_training = model.training
     model.eval()
@@ -165,3 +170,60 @@ def mean_nll(model: Transformer, store: PairStore, tokenizer: Tokenizer, batch_t
         total, count = total + float(loss.nll), count + loss.tokens
     model.train(was_training)
     return total / count
+
+
+class Translation:
+    """What `--task translate` does: text to text, for every family that writes."""
+
+    name = "translate"
+    verb = "translate"
+    noun = "pairs"
+    base: Mapping[str, Any] = {"task": "translate"}
+
+    def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:
+        """TSV, JSONL, or two line files."""
+
+        def load(paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
+            return load_pairs(paths, config.data.max_chars, minimum)
+
+        return hold_out(load, files, config, tell, self.noun)
+
+    def make(self, config: Config, records: Records[Pair], tokenizer: Tokenizer | None, tell: Tell) -> Made:
+        """Learns one tokenizer for both sides."""
+        if tokenizer is None:
+            tokenizer = Tokenizer.train((text for pair in records.train for text in pair.parts), config.tokenizer)
+        config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
+        limit = min(config.data.max_pieces, config.model.max_positions)
+        skips, path = Skips(), Path("pairs")
+        train, _ = tokenise_pairs(records.train, tokenizer, limit, skips, path)
+        valid, valid_pairs = tokenise_pairs(records.valid, tokenizer, limit, skips, path)
+        if skips.total:
+            tell(f"skipped {skips.total:,} pairs longer than {limit} pieces")
+            records.corpus.skips.absorb(skips)
+        return Made(config, tokenizer, TranslationTask(config, tokenizer, train, valid, valid_pairs))
+
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> Report:
+        """BLEU, chrF, exact match and perplexity."""
+        pairs = load_pairs(paths).records
+        return score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
+
+
+def translate_texts(model: Ready, texts: Sequence[str], decoding: DecodingConfig) -> list[str]:
+    """The best translation of each text; an empty one stays empty."""
+    encoded = model.tokenizer.encode_batch(texts)
+    filled = [index for index, ids in enumerate(encoded) if ids]
+    requests = [Request((*encoded[index], model.tokenizer.eos_id)) for index in filled]
+    results = [""] * len(texts)
+    for index, hypotheses in zip(filled, translation_engine(model.network).run(requests, decoding), strict=True):
+        results[index] = model.tokenizer.decode(hypotheses[0].tokens)
+    return results
+
+
+def score_translations(model: Ready, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:
+    """Scores of given translations of these pairs, and the perplexity of the references under this model."""
+    references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
+    store, kept = tokenise_pairs(pairs, model.tokenizer, model.config.model.max_positions)
+    perplexity = None
+    if len(kept) == len(pairs):
+        perplexity = math.exp(mean_nll(model.network, store, model.tokenizer, 4096))
+    return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)

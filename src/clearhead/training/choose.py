@@ -26,8 +26,11 @@ class Choice:
     reasons: list[str]
 
 
-def choose(pairs: int, given: Mapping[str, Any], preset: str) -> Choice:
-    """Settings for a corpus of that many pairs; what is in `given` or in a named preset is left as it is."""
+def choose(pairs: int, noun: str, given: Mapping[str, Any], preset: str, is_start: bool = False) -> Choice:
+    """Settings for a corpus of that many examples; what is in `given` or in a named preset is left as it is.
+
+    `is_start`: training starts from a model, whose shape and tokenizer are kept.
+    """
     minutes = float(given.get("training", {}).get("minutes", 0))
     reasons, settings = [], dict[str, Any]()
 
@@ -37,14 +40,18 @@ def choose(pairs: int, given: Mapping[str, Any], preset: str) -> Choice:
             settings = merge(settings, {section: {field: value}})
             reasons.append(f"{section}.{field}={value}: {reason}")
 
-    if not preset:
-        preset, reason = _size(pairs, minutes)
+    if not preset and not is_start:
+        preset, reason = _size(pairs, noun, minutes)
         reasons.append(f"preset {preset}: {reason}")
         rate = _by_size(DROPOUTS, pairs, LARGEST_DROPOUT_FREE)
-        set_unless_given("model", "dropout", rate, f"{pairs:,} pairs {'overfit soon' if rate > 0.1 else 'are many'}")
-    if not preset.startswith("paper") and given.get("tokenizer", {}).get("kind") != "pretokenised":
+        set_unless_given("model", "dropout", rate, f"{pairs:,} {noun} {'overfit soon' if rate > 0.1 else 'are many'}")
+    if (
+        not preset.startswith("paper")
+        and not is_start
+        and (given.get("tokenizer", {}).get("kind") not in ("pretokenised", "char"))
+    ):
         size = _by_size(VOCABULARIES, pairs, LARGEST_VOCABULARY)
-        set_unless_given("tokenizer", "vocab_size", size, f"fits {pairs:,} pairs")
+        set_unless_given("tokenizer", "vocab_size", size, f"fits {pairs:,} {noun}")
     if not preset.startswith("paper"):
         batch = 2048 if pairs < 10_000 else 4096
         set_unless_given("training", "batch_tokens", batch, "small corpora need more updates" if pairs < 10_000 else
@@ -56,14 +63,14 @@ def choose(pairs: int, given: Mapping[str, Any], preset: str) -> Choice:
     return Choice(preset, settings, reasons)
 
 
-def _size(pairs: int, minutes: float) -> tuple[str, str]:
+def _size(pairs: int, noun: str, minutes: float) -> tuple[str, str]:
     if pairs >= BASE_PAIRS and minutes >= BASE_MINUTES:
-        return "paper-base", f"{pairs:,} pairs and a day or more feed the paper's base model"
+        return "paper-base", f"{pairs:,} {noun} and a day or more feed the paper's base model"
     if pairs >= SMALL_PAIRS and (not minutes or minutes >= SMALL_MINUTES):
-        return "small", f"{pairs:,} pairs feed 3+3 layers of width 256"
+        return "small", f"{pairs:,} {noun} feed 3+3 layers of width 256"
     if pairs >= SMALL_PAIRS:
-        return "tiny", f"{minutes:g} minutes are too short for a larger one to see {pairs:,} pairs often enough"
-    return "tiny", f"{pairs:,} pairs would be learned by heart by a larger one"
+        return "tiny", f"{minutes:g} minutes are too short for a larger one to see {pairs:,} {noun} often enough"
+    return "tiny", f"{pairs:,} {noun} would be learned by heart by a larger one"
 
 
 def _by_size(table: tuple[tuple[int, Any], ...], pairs: int, otherwise: Any) -> Any:

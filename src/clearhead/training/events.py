@@ -16,6 +16,7 @@ class Progress:
     loss: float  # smoothed loss a token, mean since the last report
     rate: float
     tokens_per_second: float
+    unit: str  # what is counted there: tok, texts, ...
     seconds: float
     seconds_left: float
     best: Validation | None

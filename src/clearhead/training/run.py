@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from clearhead import bundle
 from clearhead import config as configs
-from clearhead.config import Config
-from clearhead.data.corpus import Corpus, Pair, load_pairs
-from clearhead.data.split import split_valid
+from clearhead.config import RECURRENT, Config, ModelConfig
+from clearhead.data.corpus import Corpus
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 from clearhead.model.families import build_model
-from clearhead.model.transformer import Transformer, count_parameters
-from clearhead.model.weights import Weights, restore, snapshot
-from clearhead.tasks.task import Validation
-from clearhead.tasks.translate import TranslationTask, tokenise_pairs
+from clearhead.model.weights import Weights, count_parameters, named_weights, restore, snapshot, take_over
+from clearhead.tasks.purposes import purpose
+from clearhead.tasks.task import Files, Task, Validation
 from clearhead.training import keeper
 from clearhead.training.choose import choose
 from clearhead.training.events import Silent, Watcher
@@ -30,7 +29,6 @@ from clearhead.training.keeper import RunFolder
 from clearhead.training.schedule import Schedule
 from clearhead.training.trainer import Outcome, Trainer, seconds_per_update
 
-MIN_PAIRS = 10
 VALIDATION_SHARE = 0.1  # of the time of a run with --minutes that is kept for validations
 
 
@@ -38,13 +36,15 @@ VALIDATION_SHARE = 0.1  # of the time of a run with --minutes that is kept for v
 class Request:
     """What a user asks for."""
 
-    pairs: Sequence[Path]
+    files: Sequence[Path]
     out: Path
     valid: Sequence[Path] = ()
     preset: str = ""
     settings: Mapping[str, Any] | None = None  # a recipe with the user's settings on top
     overwrite: bool = False
     threads: int = 0
+    task: str = ""  # if not in the settings
+    start: Path | None = None  # a model whose weights and tokenizer training starts from
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Prepared:
     """Everything that is known before the first update."""
 
     config: Config
-    tokenizer: Tokenizer
-    task: TranslationTask
-    model: Transformer
-    corpus: Corpus
+    tokenizer: Tokenizer | None
+    task: Task[Any]
+    model: nn.Module
+    corpus: Corpus[Any]
     reasons: list[str]
     threads: int
 
@@ -79,6 +79,7 @@ class TrainingResult:
     outcome: Outcome
     weights_kind: str
     validation: Validation
+    verb: str  # the command that runs it
 
 
 def train(request: Request, watcher: Watcher) -> TrainingResult:
@@ -91,7 +92,11 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
     announce(prepared, watcher)
     watcher.message(describe(estimate))
     folder = RunFolder(
-        request.out, config, prepared.tokenizer.to_json(), _data_facts(request, prepared), _facts(prepared)
+        request.out,
+        config,
+        prepared.tokenizer.to_json() if prepared.tokenizer else bundle.NO_TOKENIZER,
+        _data_facts(request, prepared),
+        _facts(prepared),
     )
     trainer = _trainer(prepared, config, watcher, folder)
     outcome = trainer.run()
@@ -99,41 +104,43 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
 
 
 def prepare(request: Request, watcher: Watcher) -> Prepared:
-    """Reads the data, chooses what was left open, trains the tokenizer and builds the task and the model."""
+    """Reads the data, chooses what was left open, learns the tokenizer and builds the task and the model."""
     given = dict(request.settings or {})
     preset = request.preset or str(given.get("preset", ""))
-    draft = configs.build(given, preset=preset)  # mistakes in the settings come before the data is read
+    chosen = purpose(request.task or str(given.pop("task", "translate")))
+    started = bundle.load(request.start) if request.start else None
+    base = configs.merge(chosen.base, _inherited(started)) if started else chosen.base
+    draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
     _check_length(draft)
-    corpus = load_pairs(request.pairs, draft.data.max_chars, MIN_PAIRS)
-    for line in corpus.skips.lines():
-        watcher.message(f"skipped {line}")
-    choice = choose(len(corpus.pairs), given, preset)
-    config = configs.build(choice.settings, given, preset=choice.preset)
-    train_pairs, valid_pairs = _held_out(request, config, corpus, watcher)
-    watcher.message(f"{len(train_pairs):,} pairs to train on, {len(valid_pairs):,} to validate")
-    texts = (text for pair in train_pairs for text in (pair.source, pair.target))
-    tokenizer = Tokenizer.train(texts, config.tokenizer)
-    config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-    return _assemble(request, config, tokenizer, corpus, train_pairs, valid_pairs, choice.reasons, watcher)
-
-
-def _assemble(
-    request: Request, config: Config, tokenizer: Tokenizer, corpus: Corpus, train_pairs: list[Pair],
-    valid_pairs: list[Pair], reasons: list[str], watcher: Watcher,
-) -> Prepared:  # fmt: skip
-    limit = min(config.data.max_pieces, config.model.max_positions)
-    before = corpus.skips.total
-    train_store, _ = tokenise_pairs(train_pairs, tokenizer, limit, corpus.skips, request.pairs[0])
-    valid_store, valid_kept = tokenise_pairs(
-        valid_pairs, tokenizer, limit, corpus.skips, [*request.valid, *request.pairs][0]
-    )
-    if corpus.skips.total > before:
-        watcher.message(f"skipped {corpus.skips.total - before:,} pairs longer than {limit} pieces")
+    records = chosen.read(Files(request.files, request.valid), draft, watcher.message)
+    choice = choose(len(records.corpus.records), chosen.noun, given, preset, is_start=started is not None)
+    config = configs.build(choice.settings, given, preset=choice.preset, base=base)
+    tokenizer = Tokenizer.from_json(started.tokenizer) if started else None
+    made = chosen.make(config, records, tokenizer, watcher.message)
     torch.manual_seed(config.training.seed)
-    model = build_model(config.model)
-    task = TranslationTask(config, tokenizer, train_store, valid_store, valid_kept)
+    model = build_model(made.config.model)
+    if started:
+        _take_over(model, started.weights, watcher)
     threads = request.threads or torch.get_num_threads()
-    return Prepared(config, tokenizer, task, model, corpus, reasons, threads)
+    return Prepared(made.config, made.tokenizer, made.task, model, records.corpus, choice.reasons, threads)
+
+
+def _inherited(started: bundle.Bundle) -> dict[str, Any]:
+    """What a model takes from the one that it starts from: its shape and its tokenizer, but not its head."""
+    config = configs.parse(started.config)
+    own = {"head", "num_labels"} | ({"pooling"} if config.model.head == "text" else set())
+    return {
+        "model": {name: value for name, value in config.model.model_dump().items() if name not in own},
+        "tokenizer": config.tokenizer.model_dump(),
+    }
+
+
+def _take_over(model: nn.Module, weights: Weights, watcher: Watcher) -> None:
+    fresh = take_over(model, weights)
+    total = len(named_weights(model))
+    if len(fresh) == total:
+        raise ConfigError("the model to start from has no weight in common with this one; see clearhead info")
+    watcher.message(f"starting from {total - len(fresh)} trained tensors; fresh: {', '.join(fresh) or 'none'}")
 
 
 def measure(prepared: Prepared) -> Estimate:
@@ -158,11 +165,25 @@ def announce(prepared: Prepared, watcher: Watcher) -> None:
     """What was chosen, and why."""
     for reason in prepared.reasons:
         watcher.message(f"chosen: {reason}")
-    model = prepared.config.model
-    watcher.message(
-        f"{model.family} with {model.num_encoder_layers}+{model.num_decoder_layers} layers, width {model.model_dim}, "
-        f"{model.num_heads} heads, {model.vocab_size:,} pieces: {count_parameters(prepared.model):,} parameters"
+    shape = describe_network(prepared.config.model)
+    watcher.message(f"{shape}: {count_parameters(prepared.model):,} parameters")
+
+
+def describe_network(model: ModelConfig) -> str:
+    """A network's family and shape in a few words."""
+    layers = {"text": f"{model.num_encoder_layers}+{model.num_decoder_layers}"}.get(
+        model.head, str(model.num_encoder_layers)
     )
+    if model.family == "decoder":
+        layers = str(model.num_decoder_layers)
+    detail = f"{model.num_heads} heads" if model.family not in RECURRENT else f"{model.attention} attention"
+    if model.family in RECURRENT and model.head != "text":
+        detail = "both directions" if model.bidirectional else "one direction"
+    entries = (
+        f"{model.vocab_size:,} pieces" if model.vocab_size else f"pictures of {model.image_size}x{model.image_size}"
+    )
+    labels = f", {model.num_labels} labels" if model.num_labels else ""
+    return f"{model.family} with {layers} layers, width {model.model_dim}, {detail}, {entries}{labels}"
 
 
 def describe(estimate: Estimate) -> str:
@@ -192,16 +213,7 @@ def _finish(prepared: Prepared, folder: RunFolder, outcome: Outcome, watcher: Wa
     folder.save(candidates[kind], kind, summary)  # type: ignore[arg-type]
     folder.close()
     prepared.model.eval()
-    return TrainingResult(folder.folder, outcome, kind, scores[kind])
-
-
-def _held_out(request: Request, config: Config, corpus: Corpus, watcher: Watcher) -> tuple[list[Pair], list[Pair]]:
-    if not request.valid:
-        return split_valid(corpus.pairs, config.data.valid_share, config.data.valid_max)
-    valid = load_pairs(request.valid, config.data.max_chars)
-    for line in valid.skips.lines():
-        watcher.message(f"skipped {line}")
-    return corpus.pairs, valid.pairs
+    return TrainingResult(folder.folder, outcome, kind, scores[kind], purpose(prepared.config.task).verb)
 
 
 def _check_length(config: Config) -> None:
@@ -220,10 +232,10 @@ def _trainer(
 
 def _data_facts(request: Request, prepared: Prepared) -> dict[str, Any]:
     return {
-        "files": [path.name for path in request.pairs],
+        "files": [path.name for path in request.files],
         "fingerprint": prepared.corpus.fingerprint,
-        "train_pairs": len(prepared.task.train),
-        "valid_pairs": len(prepared.task.valid),
+        "train_examples": prepared.task.sizes()[0],
+        "valid_examples": prepared.task.sizes()[1],
         "skipped": dict(prepared.corpus.skips.counts),
     }
 

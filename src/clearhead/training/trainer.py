@@ -112,7 +112,7 @@ class Trainer:
         with _caught_signals(self), _torch_threads(1), Replicas[Any, Loss](self.model, count, self.threads) as replicas:
             self.model.train()
             for epoch, batches in self._updates():
-                self._update(replicas, batches)
+                self._update(replicas, batches, epoch)
                 self._report(epoch, time.monotonic() - began)
                 if counts.step % self.save_every == 0 or counts.step == self.schedule.steps:
                     self.keeper.checkpoint(counts.step, snapshot(self.model))
@@ -153,13 +153,13 @@ class Trainer:
                     waiting = []
             epoch += 1
 
-    def _update(self, replicas: Replicas[Any, Loss], batches: list[Indices]) -> None:
+    def _update(self, replicas: Replicas[Any, Loss], batches: list[Indices], epoch: int) -> None:
         """One update of the weights, or none where the loss or the gradient is not finite."""
         counts = self._counts
         tokens = sum(self.task.tokens(indices) for indices in batches)
         loss = 0.0
         for number, indices in enumerate(batches):
-            loss += self.gradients(replicas, indices, tokens, number)
+            loss += self.gradients(replicas, indices, tokens, epoch, number)
         gradients = replicas.gather_gradients()
         norm = torch.nn.utils.get_total_norm(gradients)
         if math.isfinite(loss) and bool(norm.isfinite()):
@@ -172,11 +172,13 @@ class Trainer:
         counts.tokens += tokens
         counts.recent = [*counts.recent[-49:], (time.monotonic(), tokens)]
 
-    def gradients(self, replicas: Replicas[Any, Loss], indices: Indices, tokens: int, number: int = 0) -> float:
+    def gradients(
+        self, replicas: Replicas[Any, Loss], indices: Indices, tokens: int, epoch: int = 0, number: int = 0
+    ) -> float:
         """Adds the gradient of one batch, as a mean over `tokens`, and gives its loss."""
 
         def compute(replica: int, model: nn.Module, part: Indices) -> Loss:
-            batch = self.task.batch(part)
+            batch = self.task.batch(part, epoch)
             with dropout_seed(self.config.seed, self._counts.step, number, replica):
                 loss = self.task.loss(model, batch)
                 (loss.smoothed / tokens).backward()  # type: ignore[no-untyped-call]
@@ -234,7 +236,18 @@ class Trainer:
         left = steps_left * each + steps_left / self.validate_every * validation
         rate = self.schedule.rate(counts.step)
         self.watcher.progress(
-            Progress(counts.step, self.schedule.steps, epoch, counts.loss, rate, speed, seconds, left, counts.best)
+            Progress(
+                counts.step,
+                self.schedule.steps,
+                epoch,
+                counts.loss,
+                rate,
+                speed,
+                self.task.unit,
+                seconds,
+                left,
+                counts.best,
+            )
         )
         if counts.step % 50 == 0 or counts.step in (1, self.schedule.steps):
             self.keeper.record(

@@ -1,0 +1,91 @@
+"""Bytes to lines: UTF-8, with or without a byte order mark, plain or gzipped (told by its first bytes, not its name).
+
+Lines end with LF or CRLF and nothing else ends a line. What is no text is a `DataError` naming the place.
+"""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from clearhead.errors import DataError
+
+MAX_LINE_BYTES = 1 << 24  # a longer "line" is no text; the bound keeps memory bounded on any input
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_lines(source: Path | str | BinaryIO, name: str = "<stdin>") -> Iterator[str]:
+    """Stream the lines of a text file, or of an open binary stream that `name` stands for, without their ends."""
+    if isinstance(source, Path | str):
+        path = Path(source)
+        if not path.exists():
+            raise DataError(f"{path}: no such file; check the path")
+        if path.is_dir():
+            raise DataError(f"{path}: expected a file, this is a folder; name the file in it")
+        try:
+            stream = path.open("rb")
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        with stream:
+            yield from _decode_lines(stream, str(path))
+    else:
+        yield from _decode_lines(source, name)
+
+
+def refuse_empty(path: Path, lines: int) -> None:
+    """A file without a line is a mistake."""
+    if not lines:
+        raise DataError(f"{path}: expected text, the file is empty; check how it was made")
+
+
+def _decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
+    number = 0
+    try:
+        for number, raw in enumerate(_raw_lines(_unzipped(stream)), start=1):
+            if number == 1:
+                raw = raw.removeprefix(BYTE_ORDER_MARK)
+            yield _decode(raw, name, number)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        problem = f"the gzip data is damaged or cut off ({error}); fetch or compress the file again"
+        raise DataError.at(name, number + 1, problem) from error
+
+
+def _unzipped(stream: BinaryIO) -> BinaryIO:
+    buffered = stream if isinstance(stream, io.BufferedReader) else None
+    if buffered is not None and buffered.peek(2).startswith(GZIP_MAGIC):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=buffered))
+    return stream
+
+
+def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines as bytes: only LF ends one, so that U+2028 and other separators stay inside the text."""
+    while raw := stream.readline(MAX_LINE_BYTES):
+        yield raw
+
+
+def _decode(raw: bytes, name: str, number: int) -> str:
+    if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+        problem = f"expected lines of text, this one has more than {MAX_LINE_BYTES} bytes; put one record on each line"
+        raise DataError.at(name, number, problem)
+    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+    if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        problem = f"expected UTF-8, got UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {name}"
+        raise DataError.at(name, number, problem)
+    if b"\0" in raw:
+        problem = f"expected text, found a NUL byte at byte {raw.index(0) + 1} of the line; "
+        raise DataError.at(name, number, problem + "this is a binary file, UTF-16 or a damaged one")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        column = len(raw[: error.start].decode("utf-8")) + 1
+        problem = f"expected UTF-8, found the byte 0x{raw[error.start]:02X} in column {column}; "
+        problem += f"if the text is Latin-1, convert it with: iconv -f ISO-8859-1 -t UTF-8 {name}"
+        raise DataError.at(name, number, problem) from error
+
+
+def excerpt(text: str) -> str:
+    """A text for an error message: quoted and short."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")

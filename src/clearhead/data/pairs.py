@@ -1,0 +1,91 @@
+"""Files to sentence pairs. Three formats, each plain or gzipped:
+
+pairs.tsv            source TAB target, exactly two columns; also .txt and any unknown suffix
+pairs.jsonl          one object a line with the strings "source" and "target"; other keys are allowed
+train.en train.de    two files, line n of one belonging to line n of the other
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from clearhead.data.corpus import MAX_CHARS, Corpus, Skips, gather
+from clearhead.data.lines import read_lines, refuse_empty
+from clearhead.data.tables import TABLE_SUFFIXES, Columns, Row, read_table, suffix_of
+from clearhead.errors import DataError
+
+COLUMNS = Columns("source", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A sentence and its translation, and where they came from."""
+
+    source: str
+    target: str
+    line: int
+    """The line in the file or files, counted from 1."""
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """Both sides."""
+        return self.source, self.target
+
+
+def load_pairs(paths: Sequence[Path | str], max_chars: int = MAX_CHARS, min_pairs: int = 1) -> Corpus[Pair]:
+    """Read a whole corpus, refusing one of which too little is usable."""
+    skips = Skips()
+    return gather(read_pairs(paths, skips, max_chars), skips, paths, min_pairs, "pairs")
+
+
+def read_pairs(paths: Sequence[Path | str], skips: Skips | None = None, max_chars: int = MAX_CHARS) -> Iterator[Pair]:
+    """Stream the usable pairs of a corpus, telling `skips` of every line that is left out.
+
+    One path or several TSV and JSONL files are read one after the other; two other files are read side by side.
+    """
+    skips = Skips() if skips is None else skips
+    files = [Path(path) for path in paths]
+    rows: Iterator[Row]
+    if len(files) == 1 or (files and all(suffix_of(path) in TABLE_SUFFIXES for path in files)):
+        rows = (row for path in files for row in read_table(path, COLUMNS))
+    elif len(files) == 2:
+        rows = _read_side_by_side(files[0], files[1])
+    else:
+        raise DataError(
+            f"expected one file of pairs (.tsv, .jsonl) or two line files, got {len(files)}: "
+            f"{', '.join(map(str, files)) or 'none'}; join the files of one language first"
+        )
+    for row in rows:
+        pair = Pair(row.first, row.second, row.line)
+        reason = _fault(pair, max_chars)
+        if reason:
+            skips.add(reason, row.path, row.line)
+        else:
+            yield pair
+
+
+def _fault(pair: Pair, max_chars: int) -> str:
+    """Why a pair is of no use, or nothing."""
+    for side, text in (("source", pair.source), ("target", pair.target)):
+        if not text or text.isspace():
+            return f"empty {side}" if pair.source.strip() or pair.target.strip() else "empty line"
+        if len(text) > max_chars:
+            return f"{side} longer than {max_chars} characters"
+    return ""
+
+
+def _read_side_by_side(sources: Path, targets: Path) -> Iterator[Row]:
+    number = 0
+    lines: Iterable[tuple[str | None, str | None]] = zip_longest(read_lines(sources), read_lines(targets))
+    iterator = iter(lines)
+    for number, (source, target) in enumerate(iterator, start=1):
+        if source is None or target is None:
+            longer, shorter = (targets, sources) if source is None else (sources, targets)
+            count = number + sum(1 for _ in iterator)
+            problem = f"expected as many lines as in {longer}, which has {count}, found {number - 1}; "
+            raise DataError.at(
+                shorter, number, problem + "line n of one must be the translation of line n of the other"
+            )
+        yield Row(sources, number, source, target)
+    refuse_empty(sources, number)

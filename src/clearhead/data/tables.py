@@ -1,0 +1,88 @@
+"""Tables of two columns, one record a line:
+
+    records.tsv      first TAB second, exactly two columns; also .txt and any unknown suffix
+    records.jsonl    one object a line with two strings under their names; other keys are allowed
+
+Knows columns, nothing of what they mean.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from clearhead.data.lines import excerpt, read_lines, refuse_empty
+from clearhead.errors import DataError
+
+TABLE_SUFFIXES = {".tsv", ".jsonl", ".ndjson", ".json"}
+JSON_SUFFIXES = TABLE_SUFFIXES - {".tsv"}
+
+
+class Columns(NamedTuple):
+    """What the two columns are called."""
+
+    first: str
+    second: str
+
+
+class Row(NamedTuple):
+    """One line of a table."""
+
+    path: Path
+    line: int
+    first: str
+    second: str
+
+
+def suffix_of(path: Path) -> str:
+    """The lower-cased suffix that tells the format, `.gz` set aside."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def read_table(path: Path, columns: Columns) -> Iterator[Row]:
+    """The rows; a blank line gives a row of two empty strings."""
+    parse = _parse_json if suffix_of(path) in JSON_SUFFIXES else _parse_columns
+    number = 0
+    for number, line in enumerate(read_lines(path), start=1):
+        first, second = parse(path, number, line, columns) if line.strip() else ("", "")
+        yield Row(path, number, first, second)
+    refuse_empty(path, number)
+
+
+def _parse_columns(path: Path, number: int, line: str, names: Columns) -> tuple[str, str]:
+    columns = line.split("\t")
+    if len(columns) == 1:
+        problem = (
+            f"expected {names.first} TAB {names.second}, found no TAB in {excerpt(line)}; separate the two by one TAB"
+        )
+        raise DataError.at(path, number, problem)
+    if len(columns) > 2:
+        problem = f"expected 2 columns, found {len(columns)}; keep the two wanted, for example with: cut -f1,2"
+        raise DataError.at(path, number, problem)
+    return columns[0], columns[1]
+
+
+def _parse_json(path: Path, number: int, line: str, names: Columns) -> tuple[str, str]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        problem = f"expected one JSON object a line, got {excerpt(line)} ({error}); write one object to each line"
+        raise DataError.at(path, number, problem) from error
+    if not isinstance(record, dict):
+        problem = f'expected an object with "{names.first}" and "{names.second}", got {excerpt(line)}; name the two'
+        raise DataError.at(path, number, problem)
+    return _string(path, number, record, names.first), _string(path, number, record, names.second)
+
+
+def _string(path: Path, number: int, record: dict[str, object], key: str) -> str:
+    if key not in record:
+        found = ", ".join(record) or "none"
+        raise DataError.at(path, number, f'expected the key "{key}", found the keys {found}; rename or add it')
+    text = record[key]
+    if not isinstance(text, str):
+        problem = f'expected a string as "{key}", got {excerpt(json.dumps(text))}; put it in quotation marks'
+        raise DataError.at(path, number, problem)
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        problem = f'"{key}" holds half of a surrogate pair, which is no character; escape both halves or write UTF-8'
+        raise DataError.at(path, number, problem)
+    return text

@@ -1,0 +1,44 @@
+"""A plain multi-layer perceptron over pixels: the body that is told nothing about where pixels stand (C13).
+
+B batch, C colours, Y height, X width, F inner width; 1 = broadcast
+"""
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.model.dropout import Dropout
+from clearhead.model.feed_forward import ACTIVATIONS
+from clearhead.model.patches import check_pictures, require_image_size
+from clearhead.model.reading import Read
+
+
+class PerceptronReader(nn.Module):
+    """`num_encoder_layers` hidden layers of `inner_dim`; the picture is one place, so any pooling gives the same."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.width = config.inner_dim
+        pixels = config.channels * require_image_size(config) ** 2
+        widths = [pixels] + [config.inner_dim] * config.num_encoder_layers
+        self.layers = nn.ModuleList(_layer(*pair, bias=config.bias) for pair in pairwise(widths))
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, pictures_BCYX: Tensor, want_attention: bool = False) -> Read:
+        """The last hidden layer; there is no attention to hand out."""
+        check_pictures(pictures_BCYX, self.config)
+        x_BF = pictures_BCYX.flatten(1)
+        for layer in self.layers:
+            x_BF = self.dropout(ACTIVATIONS[self.config.activation](layer(x_BF)))
+        return Read(x_BF[:, None], x_BF)
+
+
+def _layer(width_in: int, width_out: int, bias: bool) -> nn.Linear:
+    """Drawn so that the size of the signal stays the same through layers with relu (He et al. 2015)."""
+    layer = nn.Linear(width_in, width_out, bias)
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer

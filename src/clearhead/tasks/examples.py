@@ -1,0 +1,96 @@
+"""Examples that are one sequence of ids each: what the tasks of encoders and language models have in common.
+
+N examples of a batch, S length
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clearhead.config import TrainingConfig
+from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.corpus import R, Skips
+from clearhead.data.store import IdStore
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import DataError
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Sequences of ids as the network reads them, and the lines that they came from."""
+
+    ids: IdStore
+    lines: NDArray[np.int64]
+
+    @classmethod
+    def build(cls, sequences: Sequence[Sequence[int]], lines: Sequence[int]) -> "Examples":
+        """The examples of these sequences."""
+        return cls(IdStore.build(sequences), np.asarray(lines, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def plan(self, training: TrainingConfig, epoch: int) -> list[Indices]:
+        """The batches of one epoch."""
+        lengths = self.ids.lengths
+        return plan_batches(lengths, lengths, training.batch_tokens, training.seed, epoch)
+
+    def rows(self, indices: Indices, pad_id: int) -> Tensor:
+        """ids_NS of these examples, padded behind."""
+        return torch.from_numpy(pad([self.ids[index] for index in indices], pad_id))
+
+    def lines_of(self, indices: Indices) -> list[int]:
+        """Where these examples stand."""
+        return [int(line) for line in self.lines[indices]]
+
+
+def pad(rows: Sequence[Sequence[int] | NDArray[np.int32]], pad_id: int) -> NDArray[np.int64]:
+    """The rows as one array, filled up behind."""
+    filled = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
+    for number, row in enumerate(rows):
+        filled[number, : len(row)] = row
+    return filled
+
+
+def split_indices(indices: Indices, parts: int) -> list[Indices]:
+    """Neighbours in length stay together, so each part has less padding than the whole."""
+    return [part for part in np.array_split(indices, parts) if len(part)]
+
+
+def framed(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """<s> text </s>: what an encoder reads. The first place can stand for the whole, as BERT's [CLS] does."""
+    return [tokenizer.bos_id, *ids, tokenizer.eos_id]
+
+
+def drop_long(
+    records: Sequence[R], rows: list[list[int]], limit: int, skips: Skips, path: Path
+) -> tuple[list[R], list[list[int]]]:
+    """The records whose rows fit; the others are told to `skips`."""
+    kept = [index for index, row in enumerate(rows) if len(row) <= limit]
+    for index, row in enumerate(rows):
+        if len(row) > limit:
+            skips.add(f"longer than {limit} pieces", path, records[index].line)
+    if not kept:
+        raise DataError(f"{path}: nothing is left; all examples are longer than {limit} pieces")
+    return [records[index] for index in kept], [rows[index] for index in kept]
+
+
+def in_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Indices of all sequences, those of like length together, at most `batch_tokens` with padding a batch."""
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if not batches or (len(batches[-1]) + 1) * lengths[index] > batch_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
+
+
+def check_length(number: int, length: int, limit: int, what: str = "line") -> None:
+    """Refuses a text that the network cannot take whole: nothing is cut off silently."""
+    if length > limit:
+        raise DataError(f"{what} {number} has {length:,} pieces, the model takes {limit:,}; split it")

@@ -1,0 +1,285 @@
+"""Folders of PNGs: pixels come back as they were written, every fault is one sentence, and the split is stable."""
+
+import struct
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from clearhead.data.pictures import (
+    DIGIT_NAMES,
+    MAX_SIDE,
+    Picture,
+    load_pictures,
+    read_picture,
+    split_pictures,
+    write_digits,
+)
+from clearhead.errors import ConfigError, DataError
+
+SIZE = 7
+
+
+def save(path: Path, pixels: Any, mode: str | None = None) -> Path:
+    """A PNG of an array, which Pillow may turn into another mode before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.fromarray(np.asarray(pixels, dtype=np.uint8))
+    (image.convert(mode) if mode else image).save(path)
+    return path
+
+
+def grey(seed: int, size: int = SIZE) -> Any:
+    """Random pixels_YX."""
+    return np.random.default_rng(seed).integers(0, 256, (size, size), dtype=np.uint8)
+
+
+def colour(seed: int) -> Any:
+    """Random pixels_YXC."""
+    return np.random.default_rng(seed).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three labels with 5, 3 and 2 pictures, written out of order, and hidden files."""
+    for label, count in (("dog", 3), ("ant", 5), ("cat", 2)):
+        for number in reversed(range(count)):
+            save(tmp_path / label / f"{number}.png", grey(sum(label.encode()) + number))
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "ant" / ".DS_Store").write_bytes(b"x")
+    (tmp_path / "README.md").write_text("about these pictures")
+    return tmp_path
+
+
+def test_a_folder_comes_back_in_the_order_of_labels_and_names(folder: Path) -> None:
+    pictures = load_pictures(folder)
+    assert pictures.labels == ("ant", "cat", "dog")
+    assert pictures.label_N.tolist() == [0] * 5 + [1] * 2 + [2] * 3
+    assert [path.relative_to(folder).as_posix() for path in pictures.paths[3:7]] == [
+        "ant/3.png", "ant/4.png", "cat/0.png", "cat/1.png",
+    ]  # fmt: skip
+    assert pictures.pixels_NCYX.dtype == np.uint8
+    assert pictures.pixels_NCYX.shape == (10, 1, SIZE, SIZE)
+    assert len(pictures) == len([*pictures]) == 10
+    for picture in pictures:
+        assert isinstance(picture, Picture)
+        expected = grey(sum(picture.label.encode()) + int(picture.path.stem))
+        np.testing.assert_array_equal(picture.pixels_CYX[0], expected)
+
+
+def test_the_fingerprint_sees_pixels_and_labels_but_not_names(folder: Path) -> None:
+    before = load_pictures(folder).fingerprint
+    (folder / "cat" / "1.png").rename(folder / "cat" / "9.PNG")
+    assert load_pictures(folder).fingerprint == before
+    (folder / "cat" / "9.PNG").rename(folder / "dog" / "9.png")
+    moved = load_pictures(folder).fingerprint
+    (folder / "cat").rename(folder / "cow")
+    renamed = load_pictures(folder).fingerprint
+    save(folder / "dog" / "9.png", grey(1234))
+    assert len({before, moved, renamed, load_pictures(folder).fingerprint}) == 4
+
+
+def test_kinds_of_png(tmp_path: Path) -> None:
+    """Grey gives one channel, colour three, and what is transparent becomes white."""
+    grey_YX, colour_YXC = grey(1), colour(2)
+    colour_CYX = colour_YXC.transpose(2, 0, 1)
+    alpha_YX = np.where(np.arange(SIZE) < 3, 0, 255)[None].repeat(SIZE, 0)
+    seen = alpha_YX == 255
+    grey_alpha = save(tmp_path / "la.png", np.dstack((grey_YX, alpha_YX)))
+    colour_alpha = save(tmp_path / "rgba.png", np.dstack((colour_YXC, alpha_YX)))
+    Image.fromarray(grey_YX.astype(np.uint16) * 257).save(tmp_path / "deep.png")
+    half = save(tmp_path / "half.png", np.full((SIZE, SIZE, 4), (100, 0, 200, 128)))
+    for path, expected in (
+        (save(tmp_path / "l.png", grey_YX), grey_YX[None]),
+        (save(tmp_path / "rgb.png", colour_YXC), colour_CYX),
+        (save(tmp_path / "p.png", colour_YXC // 255 * 255, "P"), colour_CYX // 255 * 255),
+        (save(tmp_path / "1.png", grey_YX // 128 * 255, "1"), grey_YX[None] // 128 * 255),
+        (tmp_path / "deep.png", grey_YX[None]),
+        (grey_alpha, np.where(seen, grey_YX, 255)[None]),
+        (colour_alpha, np.where(seen, colour_CYX, 255)),
+    ):
+        found = read_picture(path)
+        assert found.dtype == np.uint8
+        np.testing.assert_array_equal(found, expected, err_msg=path.name)
+    on_white = [round(value * 128 / 255 + 255 * 127 / 255) for value in (100, 0, 200)]
+    np.testing.assert_allclose(read_picture(half)[:, 3, 4], on_white, atol=1)
+
+
+def test_a_transparent_shade_of_grey_becomes_white(tmp_path: Path) -> None:
+    Image.fromarray(np.full((SIZE, SIZE), 9, dtype=np.uint8)).save(tmp_path / "key.png", transparency=9)
+    assert read_picture(tmp_path / "key.png").min() == 255
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: save(folder / "dog" / "1.png", grey(1, 11)),
+         r"dog/1.png: expected 7x7 in grey as in .*ant/0.png, got 11x11 in grey; make all"),
+        (lambda folder: save(folder / "cat" / "0.png", colour(1)), r"cat/0.png: expected 7x7 in grey .* 7x7 in colour"),
+        (lambda folder: save(folder / "cat" / "1.png", grey(1)[:5]), r"cat/1.png: expected a square picture, got 7x5"),
+        (lambda folder: (folder / "bee").mkdir(), r"bee: expected pictures of this label, the folder is empty"),
+        (lambda folder: (folder / "cat" / "a.jpg").write_bytes(b""), r"cat/a.jpg: expected only PNG files"),
+        (lambda folder: (folder / "cat" / "sub.png").mkdir(), r"cat/sub.png: expected only PNG files"),
+        (lambda folder: (folder / "cat" / "0.png").write_bytes(b"\xff\xd8\xff\xe0 JFIF"), r"0.png: expected a PNG"),
+        (lambda folder: (folder / "cat" / "0.png").write_bytes(b""), r"0.png: the PNG is damaged or cut off"),
+        (lambda folder: save(folder / "a.png", grey(1)), r"one folder a label .* found the file a.png; move each"),
+    ],
+)  # fmt: skip
+def test_faults_of_a_folder_name_their_place(folder: Path, make: Any, message: str) -> None:
+    make(folder)
+    with pytest.raises(DataError, match=message) as caught:
+        load_pictures(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_folders_without_labels_are_refused(tmp_path: Path) -> None:
+    for name, message in (
+        ("nowhere", "nowhere: no such folder"),
+        ("empty", "empty: expected one folder a label with PNGs in it, the folder is empty"),
+        ("file", "file: expected a folder of pictures, this is a file"),
+        ("texts", "texts: expected one folder a label with PNGs in it, found the file a.txt"),
+    ):
+        if name in {"empty", "texts"}:
+            (tmp_path / name).mkdir()
+        (tmp_path / "file").touch()
+        if name == "texts":
+            (tmp_path / name / "a.txt").touch()
+        with pytest.raises(DataError, match=message):
+            load_pictures(tmp_path / name)
+    with pytest.raises(DataError, match=r"no.png: no such file"):
+        read_picture(tmp_path / "no.png")
+    with pytest.raises(DataError, match="this is a folder"):
+        read_picture(tmp_path)
+
+
+def test_a_png_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    whole = save(tmp_path / "whole.png", grey(1)).read_bytes()
+    end = len(whole) - 8  # IEND carries nothing behind its length
+    for length in range(end):
+        (tmp_path / "cut.png").write_bytes(whole[:length])
+        with pytest.raises(DataError, match=r"cut.png: the PNG is damaged or cut off"):
+            read_picture(tmp_path / "cut.png")
+
+
+def test_a_damaged_png_never_gives_other_pixels(tmp_path: Path) -> None:
+    path = save(tmp_path / "whole.png", grey(1))
+    whole, expected = path.read_bytes(), read_picture(path)
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x41
+        (tmp_path / "bad.png").write_bytes(damaged)
+        try:
+            np.testing.assert_array_equal(read_picture(tmp_path / "bad.png"), expected)
+        except DataError as error:
+            assert "bad.png: " in str(error)
+
+
+def header(width: int, height: int, colour_type: int = 0) -> tuple[bytes, bytes]:
+    """The first chunk of a PNG with 8 bits a value."""
+    return b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0)
+
+
+def forged(*chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG with right checksums whatever its chunks say."""
+    body = b""
+    for name, data in (*chunks, (b"IDAT", zlib.compress(bytes(SIZE * (SIZE + 1)))), (b"IEND", b"")):
+        body += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [header(SIZE, SIZE), header(30011, SIZE)],
+        [header(SIZE, SIZE), header(2**31 - 1, 2**31 - 1)],
+        [header(SIZE, SIZE, colour_type=3)],
+        [header(SIZE, SIZE, colour_type=5)],
+        [header(0, 0)],
+    ],
+    ids=["another size behind", "a bomb behind", "no palette", "no such colour type", "no pixels"],
+)
+def test_a_forged_png_is_refused(tmp_path: Path, chunks: list[tuple[bytes, bytes]]) -> None:
+    (tmp_path / "good.png").write_bytes(forged(header(SIZE, SIZE)))
+    assert read_picture(tmp_path / "good.png").shape == (1, SIZE, SIZE)
+    (tmp_path / "bad.png").write_bytes(forged(*chunks))
+    with pytest.raises(DataError, match=r"bad.png: the PNG is damaged or cut off"):
+        read_picture(tmp_path / "bad.png")
+
+
+@pytest.mark.parametrize(("width", "height"), [(MAX_SIDE + 1, 1), (MAX_SIDE + 1, MAX_SIDE + 1), (2**31 - 1, 2**31 - 1)])
+def test_a_decompression_bomb_is_refused_before_decoding(
+    tmp_path: Path, width: int, height: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bomb.png").write_bytes(forged(header(width, height)))
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("Pillow was asked"))
+    with pytest.raises(DataError, match=rf"bomb.png: expected at most 4096 pixels a side, got {width}x{height}"):
+        read_picture(tmp_path / "bomb.png")
+
+
+def test_the_split_follows_content_alone(folder: Path) -> None:
+    for number in range(200):
+        save(folder / "many" / f"{number:03}.png", grey(1000 + number))
+    save(folder / "cat" / "twin.png", grey(1000))  # the same picture under another label
+    first = split_pictures(load_pictures(folder), 0.2)
+    assert first.train.labels == first.valid.labels == ("ant", "cat", "dog", "many")
+    assert 20 <= len(first.valid) <= 66  # 211 pictures, five standard deviations around 42
+    assert sorted(first.train.paths + first.valid.paths) == sorted(load_pictures(folder).paths)
+    held_out = {picture.pixels_CYX.tobytes() for picture in first.valid}
+    assert not held_out & {picture.pixels_CYX.tobytes() for picture in first.train}
+
+    (folder / "many" / "000.png").rename(folder / "dog" / "zzz.png")
+    for number in range(7):
+        save(folder / "more" / f"{number}.png", grey(5000 + number))
+    second = split_pictures(load_pictures(folder), 0.2)
+    assert held_out <= {picture.pixels_CYX.tobytes() for picture in second.valid}
+    assert not held_out & {picture.pixels_CYX.tobytes() for picture in second.train}
+
+
+@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
+def test_both_parts_always_hold_something(folder: Path, share: float) -> None:
+    split = split_pictures(load_pictures(folder), share)
+    assert len(split.train) and len(split.valid)
+    assert len(split.train) + len(split.valid) == 10
+
+
+def test_impossible_splits_are_refused(folder: Path) -> None:
+    for share in (0.0, 1.0):
+        with pytest.raises(ConfigError, match="must be between 0 and 1"):
+            split_pictures(load_pictures(folder), share)
+    same = load_pictures(folder).select([4, 4])
+    with pytest.raises(DataError, match="at least two different pictures"):
+        split_pictures(same)
+
+
+def test_digits_are_written_and_come_back(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+
+    assert write_digits(tmp_path / "digits") == 1797
+    pictures = load_pictures(tmp_path / "digits")
+    assert pictures.labels == tuple("0123456789")
+    assert pictures.pixels_NCYX.shape == (1797, 1, 8, 8)
+    assert (pictures.pixels_NCYX.min(), pictures.pixels_NCYX.max()) == (0, 255)
+    digits = load_digits()
+    order = [int(path.stem) for path in pictures.paths]
+    np.testing.assert_array_equal(np.rint(pictures.pixels_NCYX[:, 0] * (16 / 255)), digits.images[order])
+    np.testing.assert_array_equal(pictures.label_N, digits.target[order])
+    with pytest.raises(DataError, match="digits: expected a new or empty folder"):
+        write_digits(tmp_path / "digits")
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path / "a.png", grey(1))
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match=r'scikit-learn; pip install "clearhead\[study\]"'):
+        write_digits(tmp_path / "digits")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(DataError, match=r'Pillow; pip install "clearhead\[study\]"'):
+        read_picture(path)
+
+
+def test_digits_have_names() -> None:
+    assert {language: len(set(names)) for language, names in DIGIT_NAMES.items()} == {"en": 10, "de": 10}
+    assert DIGIT_NAMES["de"][:2] == ["null", "eins"] and DIGIT_NAMES["en"][9] == "nine"

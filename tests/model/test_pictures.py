@@ -1,0 +1,235 @@
+"""Bodies that read pictures: the patches equal `transformers`' ViT, the others their formulas, and each learns."""
+
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import ViTConfig, ViTForImageClassification
+
+from clearhead.config import ModelConfig
+from clearhead.errors import ConfigError, DataError
+from clearhead.model.convolutional import ConvolutionalReader
+from clearhead.model.heads import LabelNetwork
+from clearhead.model.patches import PatchEmbedding, PatchReader
+from clearhead.model.perceptron import PerceptronReader
+from clearhead.model.reading import Read
+
+# B batch, C colours, P patch size, G patches a side, D model width, H heads, L labels: distinct primes where possible
+B, C, P, G, D, H, F_INNER, L = 2, 3, 5, 7, 22, 11, 17, 13
+SIZE = P * G
+READERS: dict[str, Any] = {"patches": PatchReader, "convolutional": ConvolutionalReader, "mlp": PerceptronReader}
+
+
+def config(family: str = "patches", **settings: Any) -> ModelConfig:
+    """Sizes in which no two axes are alike."""
+    sizes = {
+        "family": family, "head": "label", "num_encoder_layers": 2, "model_dim": D, "inner_dim": F_INNER,
+        "num_heads": H, "dropout": 0.0, "image_size": SIZE, "patch_size": P, "channels": C, "num_labels": L,
+        "norm_groups": H, "positions": "learned",
+    }  # fmt: skip
+    return ModelConfig.model_validate(sizes | settings)
+
+
+def pictures(batch: int = B) -> Tensor:
+    """Random pixels."""
+    return torch.randn(batch, C, SIZE, SIZE)
+
+
+def pair() -> tuple[LabelNetwork, ViTForImageClassification]:
+    """Our network and theirs with the same random weights, biases and norms included."""
+    sizes: dict[str, Any] = {
+        "hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": H, "intermediate_size": F_INNER,
+        "image_size": SIZE, "patch_size": P, "num_channels": C, "num_labels": L, "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-12,
+        "attn_implementation": "eager",
+    }  # fmt: skip
+    theirs = ViTForImageClassification(ViTConfig(**sizes))
+    theirs.train(False)
+    settings = config(activation="gelu", norm_epsilon=1e-12, pooling="first")
+    ours = LabelNetwork(settings, PatchReader(settings)).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+        copy_weights(ours.reader, theirs.vit)
+        ours.output.load_state_dict(theirs.classifier.state_dict())
+    return ours, theirs
+
+
+def copy_weights(ours: PatchReader, theirs: Any) -> None:
+    """Their weights; a convolution with stride is a linear layer on each patch."""
+    embedding, their_embedding = ours.embedding, theirs.embeddings
+    projection = their_embedding.patch_embeddings.projection
+    embedding.project.load_state_dict({"weight": projection.weight.flatten(1), "bias": projection.bias})
+    embedding.load_state_dict(
+        {"class_D": their_embedding.cls_token[0, 0], "positions.table_LD": their_embedding.position_embeddings[0]},
+        strict=False,
+    )
+    for layer, their_layer in zip(ours.encoder.layers, theirs.layers, strict=True):
+        parts: Any = layer
+        q, k, v = (getattr(their_layer.attention, f"{name}_proj") for name in "qkv")
+        parts.attention.in_weight.copy_(torch.cat((q.weight, k.weight, v.weight)))
+        parts.attention.in_bias.copy_(torch.cat((q.bias, k.bias, v.bias)))
+        for part, their_part in (
+            (parts.attention.out, their_layer.attention.o_proj),
+            (parts.attention_residual.norm, their_layer.layernorm_before),
+            (parts.feed_forward_residual.norm, their_layer.layernorm_after),
+            (parts.feed_forward.inner, their_layer.mlp.fc1),
+            (parts.feed_forward.outer, their_layer.mlp.fc2),
+        ):
+            part.load_state_dict(their_part.state_dict())
+    ours.encoder.norm.load_state_dict(theirs.layernorm.state_dict())
+
+
+@torch.no_grad()
+def test_patches_equal_the_vision_transformer() -> None:
+    ours, theirs = pair()
+    pictures_BCYX = pictures()
+    expected = theirs(pictures_BCYX, output_attentions=True)
+    torch.testing.assert_close(ours(pictures_BCYX), expected.logits, atol=1e-5, rtol=1e-5)
+    read: Read = ours.reader(pictures_BCYX, want_attention=True)
+    assert len(read.attention) == 2
+    for weights_BHSS, their_weights in zip(read.attention, expected.attentions, strict=True):
+        torch.testing.assert_close(weights_BHSS, their_weights, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_attention_rows_are_probabilities_and_change_nothing() -> None:
+    reader = PatchReader(config()).eval()
+    pictures_BCYX = pictures()
+    plain, traced = reader(pictures_BCYX), reader(pictures_BCYX, want_attention=True)
+    places = G * G + 1
+    assert plain.attention == ()
+    assert plain.states_BSD.shape == (B, places, D)
+    torch.testing.assert_close(traced.states_BSD, plain.states_BSD, atol=2e-5, rtol=1e-5)
+    for weights_BHSS in traced.attention:
+        torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(B, H, places))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("class_token", [False, True])
+def test_a_pixel_touches_only_its_own_patch(class_token: bool) -> None:
+    embedding = PatchEmbedding(config(), class_token).eval()
+    pictures_BCYX = pictures()
+    before = embedding(pictures_BCYX)
+    assert before.shape == (B, G * G + class_token, D)
+    pictures_BCYX[1, 2, 4 * P + 3, 2 * P + 1] += 1
+    changed_BS = (embedding(pictures_BCYX) - before).abs().amax(-1) > 1e-6
+    assert changed_BS.nonzero().tolist() == [[1, 4 * G + 2 + class_token]]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("positions", "is_blind"), [("none", True), ("learned", False), ("sinusoidal", False)])
+def test_only_positions_tell_where_a_patch_stands(positions: str, is_blind: bool) -> None:
+    """C6 for pictures: two bands of patches change places."""
+    reader = PatchReader(config(positions=positions, pooling="first")).eval()
+    pictures_BCYX = pictures()
+    moved = torch.cat((pictures_BCYX[:, :, 2 * P :], pictures_BCYX[:, :, : 2 * P]), 2)
+    assert torch.allclose(reader(moved).pooled_BD, reader(pictures_BCYX).pooled_BD, atol=1e-5) == is_blind
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pooling", ["first", "mean", "last"])
+def test_patches_are_pooled_as_asked(pooling: str) -> None:
+    read = PatchReader(config(pooling=pooling)).eval()(pictures())
+    states = read.states_BSD
+    expected = {"first": states[:, 0], "mean": states.mean(1), "last": states[:, -1]}[pooling]
+    torch.testing.assert_close(read.pooled_BD, expected)
+
+
+@torch.no_grad()
+def test_embedding_norm_is_on_the_sum() -> None:
+    x_BSD = PatchEmbedding(config(embedding_norm=True)).eval()(pictures())
+    torch.testing.assert_close(x_BSD, F.layer_norm(x_BSD, (D,)), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(x_BSD, PatchEmbedding(config()).eval()(pictures()), atol=0.1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
+def test_perceptron_follows_the_formula(activation: str) -> None:
+    reader = PerceptronReader(config("mlp", activation=activation)).eval()
+    function = {"relu": nn.ReLU(), "gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh")}[activation]
+    pictures_BCYX = pictures()
+    expected = pictures_BCYX.reshape(B, -1)
+    for layer in reader.layers:
+        expected = function(expected @ layer.weight.T + layer.bias)  # type: ignore[operator]
+    read = reader(pictures_BCYX)
+    assert (reader.width, len(reader.layers)) == (F_INNER, 2)
+    torch.testing.assert_close(read.pooled_BD, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(read.states_BSD, read.pooled_BD[:, None])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("size", "places"), [(35, 8 * 8), (11, 2 * 2), (2, 1), (1, 1)])
+def test_convolutions_follow_the_formula(size: int, places: int) -> None:
+    reader = ConvolutionalReader(config("convolutional", image_size=size)).eval()
+    x = pictures_BCYX = torch.randn(B, C, size, size)
+    layers: list[Any] = [*reader.layers]
+    for number, layer in enumerate(layers):
+        x = F.conv2d(x, layer.convolution.weight, layer.convolution.bias, padding=1)
+        x = F.relu(F.group_norm(x, H, layer.norm.weight, layer.norm.bias, 1e-5))
+        x = F.max_pool2d(x, 2) if number < 2 and x.shape[-1] > 1 else x
+    read = reader(pictures_BCYX)
+    assert read.states_BSD.shape == (B, places, D)
+    torch.testing.assert_close(read.states_BSD.mT.reshape(x.shape), x)
+    torch.testing.assert_close(read.pooled_BD, x.mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "message"),
+    [
+        ("patches", {"patch_size": 4}, "model.patch_size=4 does not divide model.image_size=35; try 1 or 5 or 7 or 35"),
+        ("patches", {"image_size": 0}, "model.family=patches needs model.image_size"),
+        ("convolutional", {"image_size": 0}, "model.family=convolutional needs model.image_size"),
+        ("mlp", {"image_size": 0}, "model.family=mlp needs model.image_size"),
+        ("patches", {"positions": "rotary", "max_positions": 49}, "model.max_positions=49 is less than .* 50 places"),
+        ("convolutional", {"norm_groups": 3}, "model.norm_groups=3 does not divide model.model_dim=22"),
+        ("convolutional", {"pooling": "first"}, "model.pooling=first has no meaning for a convolutional network"),
+    ],
+)
+def test_impossible_settings_are_refused(family: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        READERS[family](config(family, **settings))
+
+
+@pytest.mark.parametrize("family", READERS)
+def test_pictures_of_another_size_are_refused(family: str) -> None:
+    reader = READERS[family](config(family))
+    for shape in ((C, SIZE, SIZE + P), (1, SIZE, SIZE)):
+        with pytest.raises(DataError, match=f"expected pictures of 3x35x35 .*, got {shape[0]}x35x{shape[2]}"):
+            reader(torch.zeros(B, *shape))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", READERS)
+def test_dropout_is_for_training_only(family: str) -> None:
+    reader = READERS[family](config(family, dropout=0.5))
+    pictures_BCYX = pictures()
+    assert not torch.equal(reader(pictures_BCYX).pooled_BD, reader(pictures_BCYX).pooled_BD)
+    reader.eval()
+    assert torch.equal(reader(pictures_BCYX).pooled_BD, reader(pictures_BCYX).pooled_BD)
+
+
+@pytest.mark.parametrize("family", READERS)
+def test_each_body_learns_digits(family: str) -> None:
+    settings = config(
+        family, image_size=8, patch_size=2, channels=1, num_labels=10, model_dim=32, num_heads=4, inner_dim=64,
+        norm_groups=4,
+    )  # fmt: skip
+    digits = load_digits()
+    pictures_NCYX = torch.tensor(digits.images[:300, None] / 8 - 1, dtype=torch.float32)
+    label_N = torch.tensor(digits.target[:300])
+    reader = READERS[family](settings)
+    model = LabelNetwork(settings, reader)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(60):
+        loss = F.cross_entropy(model(pictures_NCYX), label_N)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[0] > 1.5
+    assert losses[-1] < losses[0] / 3, losses

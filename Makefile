@@ -1,5 +1,6 @@
 # make demo   train a translator on the built-in grammar and look at it       make test   run the tests
 # make check  lint and types too          make test-all  the slow tests too     make bench  speed against peers
+# make results NAME=sst2 DATA=folder   train on real data by the recipe, and write docs/results.md
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +10,7 @@ BENCH_INSTALLED := $(BENCH)/.installed
 DATA ?= data/multi30k
 BENCH_ARGS ?=
 
-.PHONY: demo test test-all check install bench clean
+.PHONY: demo test test-all check install bench results clean
 
 demo: install
 	@$(BIN)/clearhead demo
@@ -35,6 +36,9 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+results: install
+	$(BIN)/python -m benchmarks.results $(NAME) --data "$(DATA)"
 
 bench: $(BENCH_INSTALLED)
 	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.run --data "$(DATA)" $(BENCH_ARGS)

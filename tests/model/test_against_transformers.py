@@ -1,6 +1,6 @@
-"""BERT, GPT-2 and T5 equal `transformers` on the same weights: states, logits, attention and every gradient."""
+"""BERT, GPT-2, GPT-NeoX and T5 equal `transformers` on the same weights: states, logits, weights, every gradient."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,7 +12,8 @@ from clearhead.config import ModelConfig, build
 from clearhead.model.heads import MaskedNetwork
 from clearhead.model.language import LanguageModel
 from clearhead.model.text_reader import TextReader
-from clearhead.model.transformer import Transformer, count_parameters
+from clearhead.model.transformer import Transformer
+from clearhead.model.weights import count_parameters
 
 hf: Any = transformers  # whose types are not strict
 # N sentences, S source length, T target length, V vocabulary, D model width, H heads, F inner width
@@ -20,16 +21,15 @@ N, S, T, V, D, H, F = 3, 13, 7, 23, 22, 11, 17
 
 
 class Link(NamedTuple):
-    """One weight of ours, and those of theirs that are the same numbers: below each other, maybe transposed."""
+    """One weight of ours, and those of theirs that are the same numbers: below each other, maybe rearranged."""
 
     ours: Tensor
     theirs: list[Tensor]
-    is_transposed: bool = False
+    arrange: Callable[[Tensor], Tensor] = torch.clone
 
     def join(self, parts: list[Tensor | None]) -> Tensor:
         """Their weights, or their gradients, in the shape of ours."""
-        joined = torch.cat([part for part in parts if part is not None])
-        return joined.T if self.is_transposed else joined
+        return self.arrange(torch.cat([part for part in parts if part is not None]))
 
 
 def linear(ours: Any, theirs: Any) -> Iterator[Link]:
@@ -41,7 +41,7 @@ def linear(ours: Any, theirs: Any) -> Iterator[Link]:
 
 def conv1d(ours: Any, theirs: Any) -> Iterator[Link]:
     """GPT-2's linear layer, whose weight is transposed."""
-    yield Link(ours.weight, [theirs.weight], is_transposed=True)
+    yield Link(ours.weight, [theirs.weight], torch.t)
     yield Link(ours.bias, [theirs.bias])
 
 
@@ -81,7 +81,7 @@ def gpt2_links(ours: LanguageModel, theirs: Any) -> Iterator[Link]:
     yield Link(embedding.positions.table_LD, [theirs.transformer.wpe.weight])
     for layer, their in zip(ours.decoder.layers, theirs.transformer.h, strict=True):
         each: Any = layer
-        yield Link(each.attention.in_weight, [their.attn.c_attn.weight], is_transposed=True)
+        yield Link(each.attention.in_weight, [their.attn.c_attn.weight], torch.t)
         yield Link(each.attention.in_bias, [their.attn.c_attn.bias])
         yield from conv1d(each.attention.out, their.attn.c_proj)
         yield from linear(each.attention_residual.norm, their.ln_1)
@@ -89,6 +89,26 @@ def gpt2_links(ours: LanguageModel, theirs: Any) -> Iterator[Link]:
         yield from conv1d(each.feed_forward.outer, their.mlp.c_proj)
         yield from linear(each.feed_forward_residual.norm, their.ln_2)
     yield from linear(ours.decoder.norm, theirs.transformer.ln_f)
+
+
+def neox_links(ours: LanguageModel, theirs: Any) -> Iterator[Link]:
+    """GPT-NeoX, which has the rows of queries, keys and values of one head together."""
+
+    def by_part(rows: Tensor) -> Tensor:
+        return rows.reshape(3, 3, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)  # 3 heads, 3 parts
+
+    yield Link(ours.embedding.tokens.weight, [theirs.gpt_neox.embed_in.weight])
+    yield Link(ours.output.weight, [theirs.lm_head.weight])
+    for layer, their in zip(ours.decoder.layers, theirs.gpt_neox.layers, strict=True):
+        each: Any = layer
+        yield Link(each.attention.in_weight, [their.attention.query_key_value.weight], by_part)
+        yield Link(each.attention.in_bias, [their.attention.query_key_value.bias], by_part)
+        yield from linear(each.attention.out, their.attention.dense)
+        yield from linear(each.attention_residual.norm, their.input_layernorm)
+        yield from linear(each.feed_forward.inner, their.mlp.dense_h_to_4h)
+        yield from linear(each.feed_forward.outer, their.mlp.dense_4h_to_h)
+        yield from linear(each.feed_forward_residual.norm, their.post_attention_layernorm)
+    yield from linear(ours.decoder.norm, theirs.gpt_neox.final_layer_norm)
 
 
 def t5_links(ours: Transformer, theirs: Any) -> Iterator[Link]:
@@ -234,6 +254,26 @@ def test_gpt2_equals_theirs() -> None:
     assert step.attention is not None
     for layer, their_weights in zip(step.attention, expected.attentions, strict=True):
         close(layer.self_RHTT, their_weights)
+
+
+def test_gpt_neox_turns_as_theirs_does() -> None:
+    settings = {
+        "family": "decoder", "num_decoder_layers": 2, "model_dim": 24, "inner_dim": F, "num_heads": 3, "vocab_size": V,
+        "activation": "gelu", "positions": "rotary", "scale_embeddings": False, "embeddings": "separate",
+    }  # fmt: skip
+    ours = LanguageModel(ModelConfig.model_validate(settings))
+    theirs = hf.GPTNeoXForCausalLM(
+        hf.GPTNeoXConfig(
+            vocab_size=V, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=F,
+            rotary_pct=1.0, use_parallel_residual=False,
+        )
+    )  # fmt: skip
+    links = [*neox_links(ours, theirs)]
+    copy(ours, theirs, links)
+    ids_NS = ids(N, S)
+    expected, logits = theirs(ids_NS).logits, ours.logits(ours(ids_NS))
+    close(logits, expected)
+    same_gradients(links, logits, expected)
 
 
 def t5_pair(version: str) -> tuple[Transformer, Any]:

@@ -18,8 +18,10 @@ from clearhead.model.feed_forward import FeedForward
 from clearhead.model.language import LanguageModel
 from clearhead.model.normalisation import build_norm
 from clearhead.model.positions import RelativeBias, RotaryPositions, places_in_documents, relative_buckets
+from clearhead.model.residual import Residual
 from clearhead.model.text_reader import TextReader
-from clearhead.model.transformer import Transformer, count_parameters
+from clearhead.model.transformer import Transformer
+from clearhead.model.weights import count_parameters
 
 # N sentences, S source length, T target length, V vocabulary, D model width, H heads, K and E head widths, F inner
 # width: no two alike
@@ -39,6 +41,8 @@ COMBINATIONS: list[dict[str, Any]] = [
     {"activation": "gelu_tanh", "gated": True, "bias": False},
     {"activation": "gelu", "scale_embeddings": False, "embedding_norm": True, "embeddings": "separate"},
     {"positions": "relative", "scale_attention": False, "scale_embeddings": False},
+    # With values as wide as keys torch takes another kernel.
+    *({"positions": positions, "num_heads": 11, "key_dim": 0, "value_dim": 0} for positions in POSITIONS),
 ]
 each_combination = pytest.mark.parametrize("options", COMBINATIONS, ids=lambda each: "-".join(map(str, each.values())))
 
@@ -102,6 +106,21 @@ def test_batch_norm_runs_on_figures_of_training() -> None:
     close(norm(x_NTD), (x_NTD - norm.running_mean) / (norm.running_var + 0.01).sqrt() * norm.weight + norm.bias)
 
 
+@pytest.mark.parametrize("kind", NORMS)
+def test_residuals_and_stacks_have_the_norm_where_it_is_wanted(kind: str) -> None:
+    x_NTD, y_NTD = torch.randn(N, T, D), torch.randn(N, T, D)
+    for placement in ("pre", "post"):
+        settings = config(norm=kind, norm_placement=placement, norm_epsilon=0.01)
+        residual, norm = Residual(settings), NORMS[kind]
+        residual.dropout.eval()
+        close(residual.enter(x_NTD), norm(x_NTD) if placement == "pre" else x_NTD)
+        total_NTD = x_NTD + y_NTD
+        close(residual.leave(x_NTD, y_NTD), total_NTD if placement == "pre" else norm(total_NTD))
+        model = Transformer(settings)
+        for stack in (model.encoder, model.decoder):
+            close(stack.norm(x_NTD), norm(x_NTD) if placement == "pre" else x_NTD)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": lambda x: x * (x > 0),
     "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
@@ -162,6 +181,12 @@ def test_rotary_is_a_rotation_of_complex_numbers() -> None:
     turned = pairs * torch.exp(1j * angles)
     close(rotary(3, T)(x_NHTK), torch.cat((turned.real, turned.imag), -1))
     assert not rotary.state_dict()
+    attention, x_NTD = MultiHeadAttention.build(config()), torch.randn(N, T, D)
+    nn.init.normal_(attention.in_weight)
+    (q, memory), (turned_q, turned_memory) = attention.project(x_NTD), attention.project(x_NTD, rotary(3, T))
+    close(turned_q, rotary(3, T)(q))
+    close(turned_memory.k_BHSK, rotary(3, T)(memory.k_BHSK))
+    close(turned_memory.v_BHSE, memory.v_BHSE)
 
 
 def test_rotary_scores_depend_on_the_difference_of_places_only() -> None:
@@ -326,7 +351,10 @@ def test_asking_for_weights_changes_nothing(options: dict[str, Any]) -> None:
         close(step.logits_RTV, plain.logits_RTV)
         assert plain.attention is None and step.attention is not None and len(step.attention) == 2
         for layer in step.attention:
-            assert layer.self_RHTT.shape == (N, H, T - 2, T) and layer.self_RHTT.triu(3).abs().max() == 0
+            assert (
+                layer.self_RHTT.shape == (N, model.config.num_heads, T - 2, T)
+                and layer.self_RHTT.triu(3).abs().max() == 0
+            )
             seen.append(layer.self_RHTT)
             seen += [layer.cross_RHTS] if hasattr(layer, "cross_RHTS") else []
     assert len(seen) == 2 + 2 * 2 + 2
@@ -335,6 +363,18 @@ def test_asking_for_weights_changes_nothing(options: dict[str, Any]) -> None:
         assert weights.min() >= 0
     for weights_NHXS in (*traced.attention, seen[3]):
         assert weights_NHXS[1, :, :, 4:].abs().max() == 0  # padding
+
+
+@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "unscaled"])
+@pytest.mark.parametrize("positions", POSITIONS)
+@torch.inference_mode()
+def test_fused_kernel_equals_explicit_weights_in_single_precision(positions: str, scaled: bool) -> None:
+    options = {"positions": positions, "scale_attention": scaled, "num_heads": 11, "key_dim": 0, "value_dim": 0}
+    reader, writer = text_reader(options).float(), language_model(options).float()
+    src_NS, tgt_NT = sources(), ids(N, T)
+    close(reader(src_NS, want_attention=True).states_BSD, reader(src_NS).states_BSD)
+    first, state = writer.start(writer.encode(tgt_NT), 1)
+    close(writer.step(first, state, want_attention=True).logits_RTV, writer.logits(writer(tgt_NT)))
 
 
 # The language model

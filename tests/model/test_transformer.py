@@ -35,7 +35,7 @@ def test_future_cannot_touch_the_past(model: Transformer) -> None:
 
 def test_gradient_from_the_future_is_exactly_zero(model: Transformer) -> None:
     embedded = model.target_embedding(ids(N, T)).detach().requires_grad_()
-    model.target_embedding.forward = lambda tokens, start=0: embedded  # type: ignore[method-assign,assignment]
+    model.target_embedding.forward = lambda tokens, start=0: embedded  # type: ignore[method-assign,assignment,misc]
     hidden = model(ids(N, S), ids(N, T))
     hidden[:, 2].sum().backward()
     assert embedded.grad is not None
@@ -116,6 +116,10 @@ def test_presets_are_as_documented(preset: str) -> None:
         "small": (3, 256, 1024, 4, "pre"),
         "paper-base": (6, 512, 2048, 8, "post"),
         "paper-big": (6, 1024, 4096, 16, "post"),
+        "bert-base": (12, 768, 3072, 12, "post"),
+        "bert-large": (24, 1024, 4096, 16, "post"),
+        "gpt2": (12, 768, 3072, 12, "pre"),
+        "t5-small": (6, 512, 2048, 8, "pre"),
     }[preset]
     model = build(preset=preset).model
     assert (

@@ -12,9 +12,9 @@ from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import EncoderLayer, Scope, Stack
+from clearhead.model.initialisation import initialise
 from clearhead.model.masks import document_mask
 from clearhead.model.positions import places_in_documents
-from clearhead.model.transformer import initialise
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.errors import ConfigError, DataError
-from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.dropout import Dropout
 from clearhead.model.encoder import Encoder
+from clearhead.model.initialisation import initialise
 from clearhead.model.normalisation import build_norm
 from clearhead.model.positions import LearnedPositions, SinusoidalPositions
 from clearhead.model.reading import Read, pool
@@ -100,21 +100,10 @@ class PatchReader(nn.Module):
         self.pooling = config.pooling
         self.embedding = PatchEmbedding(config, class_token=True)
         self.encoder = Encoder(config)
-        self.encoder.apply(_initialise)
+        initialise(self.encoder, config)
 
     def forward(self, pictures_BCYX: Tensor, want_attention: bool = False) -> Read:
         """One state a place, one for the whole, and weights_BHSS of each layer if asked for."""
         states_BSD, weights = self.encoder(self.embedding(pictures_BCYX), None, want_attention)
         attention = tuple(weights_BHSS for weights_BHSS in weights if weights_BHSS is not None)
         return Read(states_BSD, pool(states_BSD, None, self.pooling), attention)
-
-
-def _initialise(module: nn.Module) -> None:
-    """Xavier-uniform matrices and zero biases; the three input projections of attention each on their own."""
-    if isinstance(module, nn.Linear):
-        nn.init.xavier_uniform_(module.weight)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, MultiHeadAttention):
-        for part in module.in_parts():
-            nn.init.xavier_uniform_(part.detach())

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
+from clearhead.model.initialisation import initialise
 from clearhead.model.masks import padding_mask
 from clearhead.model.reading import Read, pool
-from clearhead.model.transformer import initialise
 
 
 class TextReader(nn.Module):

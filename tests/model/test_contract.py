@@ -1,0 +1,212 @@
+"""What every family promises, whatever is inside: one test a promise, one row a network.
+
+R rows, S source length, T tokens, V vocabulary
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead import bundle
+from clearhead.config import ModelConfig
+from clearhead.model.families import build_model
+from clearhead.model.weights import restore, snapshot
+
+V, PAD, START, END = 23, 0, 2, 3
+SMALL: dict[str, Any] = {
+    "vocab_size": V, "model_dim": 22, "inner_dim": 29, "num_heads": 2, "num_encoder_layers": 2,
+    "num_decoder_layers": 2, "dropout": 0.1, "max_positions": 64,
+}  # fmt: skip
+T5 = {"positions": "relative", "norm": "rms", "bias": False, "scale_attention": False, "scale_embeddings": False,
+      "scale_output": True}  # fmt: skip
+WRITERS: dict[str, dict[str, Any]] = {
+    "transformer": {},
+    "transformer, post-norm": {"norm_placement": "post"},
+    "transformer, rotary": {"positions": "rotary", "num_heads": 1},
+    "transformer, none": {"positions": "none"},
+    "transformer, batch norm": {"norm": "batch"},
+    "transformer, group norm": {"norm": "group", "norm_groups": 11},
+    "transformer, d_v": {"key_dim": 7, "value_dim": 5},
+    "T5": {**T5},
+    "T5, gated": {**T5, "gated": True, "activation": "gelu_tanh", "embeddings": "separate", "scale_output": False},
+    "decoder": {"family": "decoder", "positions": "learned"},
+    **{family: {"family": family, "attention": "none"} for family in ("rnn", "gru", "lstm")},
+    **{
+        f"lstm, {kind}": {"family": "lstm", "attention": kind, "bidirectional": kind == "dot"}
+        for kind in ("dot", "scaled_dot", "general", "additive", "cosine")
+    },
+}
+READERS: dict[str, dict[str, Any]] = {
+    "encoder": {"family": "encoder"},
+    "BERT": {"family": "encoder", "positions": "learned", "num_segments": 2, "embedding_norm": True, "pooler": True,
+             "scale_embeddings": False, "norm_placement": "post", "pooling": "first", "activation": "gelu"},
+    "lstm": {"family": "lstm", "pooling": "last"},
+    "gru, both ways": {"family": "gru", "bidirectional": True, "pooling": "mean"},
+    "rnn": {"family": "rnn", "pooling": "last"},
+}  # fmt: skip
+
+
+def build(settings: dict[str, Any], **more: Any) -> Any:
+    torch.manual_seed(5)
+    return build_model(ModelConfig(**{**SMALL, **settings, **more})).eval()
+
+
+def source(rows: int = 3, length: int = 7) -> Tensor:
+    """Sentences of different lengths with their end, padded behind."""
+    src_RS = torch.randint(4, V, (rows, length))
+    for row in range(rows):
+        src_RS[row, length - row - 1] = END
+        src_RS[row, length - row :] = PAD
+    return src_RS
+
+
+def given(name: str) -> Tensor:
+    """What a writer reads: a decoder-only model has prompts of one length."""
+    return torch.randint(4, V, (3, 4)) if name == "decoder" else source()
+
+
+def write(model: Any, src: Tensor, tokens_RT: Tensor, width: int = 1) -> Tensor:
+    """logits_RTV after each of the tokens, one step at a time."""
+    first_RT, state = model.start(model.encode(src), width)
+    logits = []
+    step = model.step(first_RT, state)
+    for place in range(tokens_RT.shape[1]):
+        logits.append(step.logits_RTV[:, -1])
+        step = model.step(tokens_RT[:, place : place + 1], step.state)
+    return torch.stack([*logits, step.logits_RTV[:, -1]], 1)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_step_by_step_equals_all_at_once(name: str) -> None:
+    model, src = build(WRITERS[name]), given(name)
+    tokens_RT = torch.randint(4, V, (3, 5))
+    with torch.inference_mode():
+        stepped_RTV = write(model, src, tokens_RT)
+        if name == "decoder":
+            whole_RTV = model.logits(model(torch.cat((src, tokens_RT), 1)))[:, src.shape[1] - 1 :]
+        else:
+            whole_RTV = model.logits(model(src, torch.cat((torch.full((3, 1), START), tokens_RT), 1)))
+    assert stepped_RTV.shape == (3, 6, V)
+    torch.testing.assert_close(stepped_RTV, whole_RTV, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "decoder"])
+def test_more_padding_changes_nothing(name: str) -> None:
+    model, src = build(WRITERS[name]), source()
+    padded = torch.nn.functional.pad(src, (0, 4), value=PAD)
+    tokens_RT = torch.randint(4, V, (3, 5))
+    with torch.inference_mode():
+        torch.testing.assert_close(model(src, tokens_RT), model(padded, tokens_RT), atol=1e-5, rtol=1e-5)
+        alone = model(src[2:, :5], tokens_RT[2:])
+        torch.testing.assert_close(model(src, tokens_RT)[2:], alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_future_does_not_touch_the_past(name: str) -> None:
+    model, src = build(WRITERS[name]), given(name)
+    tokens_RT = torch.randint(4, V, (3, 6))
+    changed_RT = tokens_RT.clone()
+    changed_RT[:, 4:] = 4 + (changed_RT[:, 4:] - 3) % (V - 4)
+    run = (lambda tokens: model(tokens)) if name == "decoder" else (lambda tokens: model(src, tokens))
+    with torch.inference_mode():
+        before, after = run(tokens_RT), run(changed_RT)
+    torch.testing.assert_close(before[:, :4], after[:, :4], atol=1e-6, rtol=1e-6)
+    assert not torch.allclose(before[:, 4:], after[:, 4:], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_attention_of_a_trace_is_probability(name: str) -> None:
+    model, src = build(WRITERS[name]), given(name)
+    with torch.inference_mode():
+        first_RT, state = model.start(model.encode(src), 1)
+        step = model.step(torch.cat((first_RT, torch.randint(4, V, (3, 3))), 1), state, want_attention=True)
+        plain = model.step(torch.cat((first_RT, torch.full((3, 3), 4)), 1), state)
+    assert plain.attention is None
+    layers = WRITERS[name].get("attention") == "none"
+    assert bool(step.attention) is not layers
+    for weights in step.attention:
+        for kind in ("self_RHTT", "cross_RHTS"):
+            if hasattr(weights, kind):
+                rows = getattr(weights, kind)
+                torch.testing.assert_close(rows.sum(-1), torch.ones(rows.shape[:-1]), atol=1e-5, rtol=0)
+                if kind == "cross_RHTS":
+                    assert not rows[(src == PAD)[:, None, None].expand_as(rows)].any()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_rows_can_be_chosen_and_moved(name: str) -> None:
+    model, src = build(WRITERS[name]), given(name)
+    width = 2
+    tokens_R1 = torch.randint(4, V, (3 * width, 1))
+    rows_R = torch.tensor([1, 0, 5, 5])  # of the first and the last sentence; the one between has left
+    with torch.inference_mode():
+        first_RT, state = model.start(model.encode(src), width)
+        state = model.step(tokens_R1, model.step(first_RT, state).state).state
+        everything = model.step(tokens_R1, state).logits_RTV
+        chosen = model.step(tokens_R1[rows_R], model.select(state, rows_R)).logits_RTV
+    torch.testing.assert_close(chosen, everything[rows_R], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "head"),
+    [(settings, head) for settings in READERS.values() for head in ("label", "tags")]
+    + [(READERS["BERT"], "masked"), (READERS["encoder"], "masked")],
+)
+def test_readers_ignore_padding_and_company(settings: dict[str, Any], head: str) -> None:
+    model, ids_BS = build(settings, head=head, num_labels=7), source()
+    padded_BS = torch.nn.functional.pad(ids_BS, (0, 3), value=PAD)
+
+    def run(ids: Tensor) -> Tensor:
+        result: Tensor = model(ids, ids == END) if head == "masked" else model(ids)
+        return result[:, :4] if head == "tags" else result
+
+    with torch.inference_mode():
+        whole = run(ids_BS)
+        torch.testing.assert_close(whole, run(padded_BS), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(whole[2:], run(ids_BS[2:, :5]), atol=1e-5, rtol=1e-5)
+        attention = model.reader(ids_BS, want_attention=True).attention
+    assert len(attention) == (2 if settings["family"] == "encoder" else 0)
+    for weights_BHSS in attention:
+        torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(3, 2, 7), atol=1e-5, rtol=0)
+
+
+EMPTY: dict[str, Any] = {"config": {}, "tokenizer": "null", "weights_kind": "last", "data": {}, "training": {}}
+ALL = [*WRITERS.values(), *({**settings, "head": "label", "num_labels": 7} for settings in READERS.values())]
+
+
+@pytest.mark.parametrize("settings", ALL)
+def test_saved_and_loaded_it_is_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = build(settings)
+    bundle.save(tmp_path / "model", weights=snapshot(model), **EMPTY)
+    other = build_model(ModelConfig(**{**SMALL, **settings})).eval()
+    restore(other, bundle.load(tmp_path / "model").weights)
+    for (name, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
+        assert torch.equal(one, two), name
+
+
+@pytest.mark.parametrize("settings", ALL)
+def test_the_loss_falls_on_a_toy(settings: dict[str, Any]) -> None:
+    """Copying for writers; which token comes first, for readers."""
+    model = build(settings, dropout=0.0, model_dim=44).train()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    ids_BS = torch.randint(4, 11, (32, 5), generator=torch.Generator().manual_seed(3))
+    losses = []
+    for _ in range(60):
+        if settings.get("head") == "label":
+            logits, truth = model(ids_BS), ids_BS[:, 0] - 4
+        elif settings.get("family") == "decoder":
+            logits, truth = model.logits(model(ids_BS[:, :-1])), ids_BS[:, 1:]
+        else:
+            logits, truth = (
+                model.logits(model(ids_BS, torch.cat((ids_BS[:, :1] * 0 + START, ids_BS[:, :-1]), 1))),
+                ids_BS,
+            )
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), truth.flatten())
+        losses.append(float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert min(losses[-5:]) < 0.6 * losses[0]

@@ -1,7 +1,8 @@
 """Runs the contestants one at a time, in turns, and prints one table. `make bench DATA=<folder>` calls it.
 
-First each contestant tries its settings (processes, threads, sentences at a time) and keeps the fastest for each
-measure, and trains for a minute or so, so that there is something to decode with. Then come the rounds: in each,
+A peer that can use the cores in two ways stands in the table twice: as it runs when it is called (one process with
+all threads), and with one process a core, which its users set up themselves. First each tries its settings (sentences
+at a time) and keeps the fastest for each measure, and trains for a minute or so, so that there is something to decode with. Then come the rounds: in each,
 every contestant trains on the same batches and decodes the whole validation set. Only the rounds are in the table.
 """
 
@@ -49,11 +50,9 @@ QUICK = Plan(rounds=1, steps=3, warmup=1, trial_steps=1, learn=3, every=16, tria
 class Entry:
     """A contestant as the runner knows it: what it said of itself, and its fastest setting for each measure."""
 
-    def __init__(self, module: str, cores: int) -> None:
-        self.module = module
-        with Group(module, Setting(threads=cores)) as group:
-            self.about = group.ask("describe", cores=cores)[0]
-        self.name = str(self.about["name"])
+    def __init__(self, module: str, about: dict[str, Any], processes: int, is_only: bool) -> None:
+        self.module, self.about, self.processes = module, about, processes
+        self.name = str(about["name"]) + ("" if is_only or processes == 1 else f", {processes} processes")
         self.parameters = 0
         self.loss = 0.0
         self.best: dict[str, Setting] = {}
@@ -61,7 +60,16 @@ class Entry:
 
     def options(self, measure: str) -> list[Setting]:
         kind = "train" if measure == "training" else "decode"
-        return [Setting(**fields) for fields in self.about[kind]]
+        settings = [Setting(**fields) for fields in self.about[kind]]
+        return [setting for setting in settings if setting.processes == self.processes]
+
+
+def enter(module: str, cores: int) -> list[Entry]:
+    """A contestant, once for each way in which it can use the cores."""
+    with Group(module, Setting(threads=cores)) as group:
+        about = group.ask("describe", cores=cores)[0]
+    ways = sorted({Setting(**fields).processes for fields in about["train"]})
+    return [Entry(module, about, processes, len(ways) == 1) for processes in ways]
 
 
 class Benchmark:
@@ -136,7 +144,7 @@ class Benchmark:
         return results
 
     def weights(self, entry: Entry) -> Path:
-        return self.out / f"{entry.module}.weights"
+        return self.out / f"{entry.module}-{entry.processes}.weights"
 
     def _keep_fastest(self, entry: Entry, measure: str, speeds: dict[Setting, float]) -> None:
         entry.best[measure] = max(speeds, key=speeds.__getitem__)
@@ -196,7 +204,7 @@ def main(arguments: Iterable[str]) -> None:
     data.write(options.out / "data.json")
     task = Task(vocab_size=data.vocab_size)
     benchmark = Benchmark(task, options.out / "data.json", plan, options.out)
-    entries = [Entry(module, options.cores) for module in options.contestants]
+    entries = [entry for module in options.contestants for entry in enter(module, options.cores)]
     for entry in entries:
         benchmark.try_training(entry)
         benchmark.learn(entry)
@@ -212,7 +220,8 @@ def main(arguments: Iterable[str]) -> None:
         "plan": dataclasses.asdict(plan),
         "contestants": [
             {
-                **{key: entry.about[key] for key in ("name", "version", "notes")},
+                "name": entry.name,
+                **{key: entry.about[key] for key in ("version", "notes")},
                 "parameters": entry.parameters,
                 "loss": entry.loss,
                 "settings": {measure: str(setting) for measure, setting in entry.best.items()},

@@ -1,6 +1,6 @@
 """What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
+from clearhead.config.decoding import SamplingConfig
 from clearhead.data.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request, TorchEngine
@@ -18,11 +19,17 @@ from clearhead.evaluation.metrics import Report
 from clearhead.inspection.alignment import WordAttention, word_attention
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
-from clearhead.tasks import classify
+from clearhead.tasks import classify, filling, tag
+from clearhead.tasks.caption import write_captions
 from clearhead.tasks.classify import Classified
+from clearhead.tasks.filling import Filling
+from clearhead.tasks.holes import decode_marked, encode_marked
+from clearhead.tasks.image import classify_pictures, read_pictures, reads_pictures
 from clearhead.tasks.purposes import purpose
+from clearhead.tasks.tagged_text import TaggedText
 from clearhead.tasks.task import Report as AnyReport
 from clearhead.tasks.translate import score_translations, translation_engine
+from clearhead.tasks.writing import Generated, write, write_all
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.run import Request as TrainingRequest
 from clearhead.training.run import train as run_training
@@ -63,13 +70,22 @@ class Model:
     network: Any
     manifest: Manifest
 
-    def need(self, verb: str) -> None:
-        """Refuses a verb that this model was not trained for, and says which one fits."""
+    def need(self, verb: str, *, pictures: bool = False) -> None:
+        """Refuses a verb, or an input, that this model was not trained for, and says which one fits."""
         fitting = purpose(self.config.task).verb
         if verb != fitting:
             raise TaskError(
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
                 f"Use clearhead {fitting} {self.folder}"
+            )
+        if pictures and not reads_pictures(self.config.model):
+            raise TaskError(
+                f"{self.folder} reads text, not files: give it lines on standard input, as in "
+                f"clearhead {verb} {self.folder} < input.txt"
+            )
+        if not pictures and reads_pictures(self.config.model):
+            raise TaskError(
+                f"{self.folder} reads pictures, not text: name them, as in clearhead {verb} {self.folder} picture.png"
             )
 
     def decoding(self, **overrides: Any) -> DecodingConfig:
@@ -97,7 +113,7 @@ class Model:
         self.need("translate")
         if n_best > settings.beam:
             raise DecodingError(f"{n_best} best translations need a beam of at least {n_best}, not {settings.beam}")
-        encoded = self.tokenizer.encode_batch(texts)
+        encoded = self._encode(texts)
         for line, ids in enumerate(encoded, first_line):
             if len(ids) >= self.config.model.max_positions:
                 limit = self.config.model.max_positions - 1
@@ -139,12 +155,65 @@ class Model:
         self.need("classify")
         return classify.classify(self, texts, first_line)
 
+    def classify_pictures(self, paths: StrPath | Sequence[StrPath]) -> list[Classified]:
+        """The label of each PNG, with the probability of every label."""
+        self.need("classify", pictures=True)
+        return classify_pictures(self, _paths(paths))
+
+    def caption_pictures(
+        self, paths: StrPath | Sequence[StrPath], n_best: int = 1, settings: DecodingConfig | None = None
+    ) -> list[list[Translation]]:
+        """The `n_best` texts about each PNG, best first."""
+        self.need("translate", pictures=True)
+        pixels_NCYX = read_pictures(self.config.model, _paths(paths))
+        found = write_captions(self.network, pixels_NCYX, settings or self.config.decoding, n_best)
+        return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+
+    def tag(self, text: str) -> TaggedText:
+        """The spans of a text, such as names, and the tag of each word."""
+        return self.tag_many([text])[0]
+
+    def tag_many(self, texts: Sequence[str], first_line: int = 1) -> list[TaggedText]:
+        """The spans of each text; an error names the text by its line."""
+        self.need("tag")
+        return tag.tag(self, texts, first_line)
+
+    def fill(self, text: str, top: int = 5, name: str = "the text") -> list[list[Filling]]:
+        """For each gap of a text, written [MASK], the pieces that fit best; an error calls the text by its name."""
+        self.need("fill")
+        return filling.fill(self, text, top, name)
+
+    def generate(self, prompt: str = "", *, sample: int = 0, **settings: Any) -> Generated:
+        """Text that goes on from a prompt; settings are max_tokens, temperature, top_k, top_p, seed and stop.
+
+        The same settings give the same text; `sample` tells several texts of one seed apart.
+        """
+        self.need("generate")
+        return write_all(self, prompt, self._sampling(settings), sample)
+
+    def stream(self, prompt: str = "", *, sample: int = 0, **settings: Any) -> Generator[str, None, Generated]:
+        """As `generate`, piece by piece while it is written."""
+        self.need("generate")
+        return write(self, prompt, self._sampling(settings), sample)
+
+    def _sampling(self, settings: Mapping[str, Any]) -> SamplingConfig:
+        """The bundle's settings with some replaced; None leaves a setting as it is."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        return self.decoding(sampling=given).sampling
+
     def _engine(self) -> TorchEngine:
         return translation_engine(self.network)
 
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """A model that fills holes is given texts with sentinels in them."""
+        if self.config.task == "denoise":
+            return [encode_marked(self.tokenizer, text) for text in texts]
+        return self.tokenizer.encode_batch(texts)
+
     def _translation(self, hypothesis: Hypothesis) -> Translation:
+        decode = decode_marked if self.config.task == "denoise" else Tokenizer.decode
         return Translation(
-            text=self.tokenizer.decode(hypothesis.tokens),
+            text=decode(self.tokenizer, hypothesis.tokens),
             score=hypothesis.score,
             tokens=tuple(self.tokenizer.piece(token) for token in hypothesis.tokens),
             log_prob=hypothesis.log_prob,

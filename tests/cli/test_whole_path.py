@@ -125,7 +125,7 @@ def test_python_api_trains_loads_and_translates(trained: Trained, tmp_path: Path
     assert model.manifest.training["steps"] == 3
     assert isinstance(model.translate("The dog sleeps.").text, str)
     report = clearhead.evaluate(tmp_path / "m", trained.test)
-    assert report.examples == 40
+    assert report.to_json()["examples"] == 40
 
 
 def clearhead_settings() -> dict[str, dict[str, str]]:

@@ -31,6 +31,7 @@ class TableStep:
 
     logits_RTV: Tensor
     state: TableState
+    attention: None = None
 
 
 class TableGenerator:

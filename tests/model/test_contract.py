@@ -110,7 +110,10 @@ def test_the_future_does_not_touch_the_past(name: str) -> None:
     tokens_RT = torch.randint(4, V, (3, 6))
     changed_RT = tokens_RT.clone()
     changed_RT[:, 4:] = 4 + (changed_RT[:, 4:] - 3) % (V - 4)
-    run = (lambda tokens: model(tokens)) if name == "decoder" else (lambda tokens: model(src, tokens))
+
+    def run(tokens: Tensor) -> Any:
+        return model(tokens) if name == "decoder" else model(src, tokens)
+
     with torch.inference_mode():
         before, after = run(tokens_RT), run(changed_RT)
     torch.testing.assert_close(before[:, :4], after[:, :4], atol=1e-6, rtol=1e-6)

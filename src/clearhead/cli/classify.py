@@ -1,7 +1,9 @@
-"""`clearhead classify`: lines in, labels out."""
+"""`clearhead classify`: lines or pictures in, labels out."""
 
 import json
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -12,10 +14,19 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()
-def classify(folder: Folder, as_json: Json = False, threads: Threads = 0) -> None:
+def classify(
+    folder: Folder,
+    pictures: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PICTURE.png...]", help="For a model that reads pictures.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+    threads: Threads = 0,
+) -> None:
     """Give each line of standard input its label; at a terminal, a prompt to type into.
 
-    With --json each line gives one object with the probability of every label.
+    A model for pictures is given files instead, and prints each with its label. With --json each line or picture
+    gives one object with the probability of every label.
 
     Example: clearhead classify runs/mood < in.txt
     """
@@ -23,7 +34,12 @@ def classify(folder: Folder, as_json: Json = False, threads: Threads = 0) -> Non
 
     use_threads(threads)
     model = load(folder)
-    model.need("classify")
+    model.need("classify", pictures=bool(pictures))
+    if pictures:
+        for path, found in zip(pictures, model.classify_pictures(pictures), strict=True):
+            record = {"picture": str(path), **found.to_json()}
+            print(json.dumps(record, ensure_ascii=False) if as_json else f"{path}\t{found.label}")
+        return
     first = 1
     for lines in given_lines():
         for line, found in zip(lines, model.classify_many(lines, first), strict=True):

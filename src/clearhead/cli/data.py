@@ -1,6 +1,7 @@
 """`clearhead data`: make data."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,12 +9,13 @@ import typer
 
 from clearhead.errors import ConfigError
 
-app = typer.Typer(help="Make data: the built-in English-German grammar.", rich_markup_mode=None, add_completion=False)
+HELP = "Make data: the built-in English-German grammar, or handwritten digits."
+app = typer.Typer(help=HELP, rich_markup_mode=None, add_completion=False)
 
 
-@app.callback()
+@app.callback(help=HELP)
 def data() -> None:
-    """Make data: the built-in English-German grammar."""
+    """The verbs below it."""
 
 
 @app.command()
@@ -38,6 +40,43 @@ def grammar(
     if out.suffix not in {".tsv", ".jsonl"}:
         raise ConfigError(f"--out {out}: expected a name that ends in .tsv or .jsonl.")
     write_grammar(out, pairs, seed, split, _parse_distance(distance))
+
+
+@app.command()
+def digits(
+    out: Annotated[Path, typer.Option("--out", help="New or empty folder; one folder a digit is made in it.")],
+    captions: Annotated[
+        Path | None,
+        typer.Option("--captions", help=".tsv: picture TAB its names, such as: seven sieben.", show_default=False),
+    ] = None,
+) -> None:
+    """Write scikit-learn's handwritten digits, 8x8 pixels in grey, as PNGs by digit.
+
+    Example: clearhead data digits --out digits --captions captions.tsv
+    """
+    from clearhead.data.pictures import write_digits
+
+    if captions is not None and captions.suffix != ".tsv":
+        raise ConfigError(f"--captions {captions}: expected a name that ends in .tsv.")
+    count = write_digits(out)
+    if captions is not None:
+        write_captions(out, captions)
+    typer.echo(f"{count:,} pictures in {out}", err=True)
+
+
+def write_captions(folder: Path, captions: Path) -> None:
+    """Writes a table of the digits in a folder, each with its English and its German name."""
+    from clearhead.data.pictures import DIGIT_NAMES
+    from clearhead.files import write_atomically
+
+    lines = []
+    for path in sorted(folder.glob("[0-9]/*.png")):
+        names = " ".join(DIGIT_NAMES[language][int(path.parent.name)] for language in ("en", "de"))
+        lines.append(f"{os.path.relpath(path, captions.parent)}\t{names}\n")
+    try:
+        write_atomically(captions, "".join(lines))
+    except OSError as error:
+        raise ConfigError(f"cannot write {captions}: {error.strerror}") from error
 
 
 def _parse_distance(text: str) -> tuple[int, int] | None:

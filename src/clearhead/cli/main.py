@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -20,9 +21,12 @@ VERBS = {
     "train": "Train a model on your own text: a translator, a classifier, a tagger, ...",
     "translate": "Translate lines from standard input.",
     "classify": "Give each line its label.",
+    "tag": "Mark names and other spans in each line.",
+    "fill": "Fill the gaps of a text.",
+    "generate": "Write on from a prompt, piece by piece.",
     "evaluate": "Score a model on a test set, each score with its signature.",
     "info": "Show what is in a model folder.",
-    "data": "Make data: the built-in English-German grammar.",
+    "data": "Make data: the built-in English-German grammar, or handwritten digits.",
     "demo": "Train a translator on the built-in grammar and show what it can do.",
 }
 
@@ -107,7 +111,7 @@ def _spread_valid(arguments: Sequence[str]) -> list[str]:
         if spread[-1] == "--valid" and rest:
             first = rest.pop(0)
             spread.append(first)
-            is_table = first.removesuffix(".gz").endswith((".tsv", ".jsonl", ".ndjson", ".json"))
-            if not is_table and rest and not rest[0].startswith("-"):
+            is_table = first.removesuffix(".gz").endswith((".tsv", ".jsonl", ".ndjson", ".json", ".conll"))
+            if not is_table and not Path(first).is_dir() and rest and not rest[0].startswith("-"):
                 spread += ["--valid", rest.pop(0)]
     return spread

@@ -1,7 +1,8 @@
-"""`clearhead translate`: lines in, lines out."""
+"""`clearhead translate`: lines or pictures in, lines out."""
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,10 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def translate(
     folder: Folder,
+    pictures: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PICTURE.png...]", help="For a model that reads pictures.", show_default=False),
+    ] = None,
     beam: Beam = None,
     n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")] = 1,
     as_json: Json = False,
@@ -26,7 +31,8 @@ def translate(
 ) -> None:
     """Translate lines from standard input, in order; at a terminal, a prompt to type into.
 
-    With --n-best N each line gives N lines. With --json each line gives one object.
+    A model for captions is given pictures as files instead. With --n-best N each line or picture gives N lines. With
+    --json each gives one object.
 
     Example: clearhead translate runs/de < in.txt > out.txt
     """
@@ -35,10 +41,14 @@ def translate(
 
     use_threads(threads)
     model = load(folder)
-    model.need("translate")
+    model.need("translate", pictures=bool(pictures))
     decoding = model.decoding(**decoding_settings(settings, beam))
     if n_best > decoding.beam:
         raise DecodingError(f"--n-best {n_best} needs a beam of at least {n_best}, not {decoding.beam}")
+    if pictures:
+        for path, found in zip(pictures, model.caption_pictures(pictures, n_best, decoding), strict=True):
+            _show(str(path), found, as_json)
+        return
     first = 1
     for lines in given_lines():
         for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first), strict=True):

@@ -62,10 +62,13 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for text in assignments:
         path, equals, value = text.partition("=")
-        section, dot, field = path.strip().partition(".")
-        if not equals or not dot or not field:
+        names = path.strip().split(".")
+        if not equals or len(names) < 2 or not all(names):
             raise ConfigError(f"expected section.field=value, such as model.dropout=0.3, not {text!r}")
-        settings = merge(settings, {section: {field: value.strip()}})
+        nested: Any = value.strip()
+        for name in reversed(names):
+            nested = {name: nested}
+        settings = merge(settings, nested)
     return settings
 
 

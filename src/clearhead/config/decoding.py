@@ -8,8 +8,33 @@ from pydantic import Field, field_validator
 from clearhead.config.section import Section
 
 
+class SamplingConfig(Section):
+    """How text is drawn, by models that write on from a prompt."""
+
+    max_tokens: int = Field(200, ge=1, description="most pieces to write")
+    temperature: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description="logits are divided by it; 0 takes the likeliest piece"
+    )
+    top_k: int = Field(0, ge=0, description="only the so many likeliest pieces are drawn; 0: all")
+    top_p: float = Field(1.0, gt=0, le=1, description="only the likeliest pieces up to this sum are drawn; 1: all")
+    seed: int = Field(0, ge=0, description="the same seed gives the same text")
+    stop: tuple[str, ...] = Field((), description="strings before which the text ends")
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_or_more(cls, stop: object) -> object:
+        return (stop,) if isinstance(stop, str) else stop
+
+    @field_validator("stop")
+    @classmethod
+    def _check_stop(cls, stop: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in stop:
+            raise ValueError("expected strings to stop before, got an empty one; leave it out")
+        return stop
+
+
 class DecodingConfig(Section):
-    """How text is searched for."""
+    """How text is searched for, or drawn."""
 
     beam: int = Field(4, ge=1, description="hypotheses kept; 1 is greedy")
     alpha: float = Field(0.6, ge=0, description="exponent of the length normalisation")
@@ -20,6 +45,9 @@ class DecodingConfig(Section):
         "beam_finished", description="stop when `beam` hypotheses are finished, or when none can get better"
     )
     max_length: str = Field("input+50", description="longest output in pieces: a number, or input+N")
+    sampling: SamplingConfig = Field(
+        default_factory=SamplingConfig, description="language models: how the next piece is drawn"
+    )
 
     @field_validator("max_length", mode="before")
     @classmethod

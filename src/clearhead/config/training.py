@@ -1,5 +1,7 @@
 """Settings of data and training."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from clearhead.config.section import Section
@@ -39,4 +41,11 @@ class DataConfig(Section):
     valid_share: float = Field(0.02, gt=0, lt=0.5, description="share held out where no validation file is given")
     valid_max: int = Field(2000, ge=1, description="largest number of pairs held out")
     max_chars: int = Field(2000, ge=1, description="longer lines are skipped and counted")
-    max_pieces: int = Field(256, ge=2, description="longer sentences are skipped and counted, in pieces")
+    max_pieces: int = Field(
+        256, ge=2, description="longer sentences are skipped and counted, in pieces; language models: the context"
+    )
+    shift_pixels: int = Field(0, ge=0, description="pictures: moved by up to so many pixels while training")
+    documents: Literal["line", "paragraph", "file"] = Field("line", description="plain text: what one document is")
+    mask_share: float = Field(0.15, gt=0, lt=1, description="masked language models: share of the pieces hidden")
+    whole_words: bool = Field(False, description="masked language models: hide all pieces of a word together")
+    cross_documents: bool = Field(False, description="language models: a token sees the documents before its own too")

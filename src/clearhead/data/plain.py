@@ -1,4 +1,4 @@
-"""Files to documents: plain text, cut at lines, at blank lines or not at all, or JSONL with "text"; plain or gzipped."""
+"""Files to documents: text cut at lines, at blank lines or not at all, or JSONL with "text"; plain or gzipped."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -29,33 +29,42 @@ class Document:
 
 def load_documents(paths: Sequence[Path | str], cut: Cut, minimum: int = 1) -> Corpus[Document]:
     """Read whole files, one after the other."""
-    skips = Skips()
-    return gather(read_documents(paths, cut), skips, paths, minimum, "documents")
+    return gather(read_documents(paths, cut), Skips(), paths, minimum, "documents")
 
 
 def read_documents(paths: Sequence[Path | str], cut: Cut) -> Iterator[Document]:
-    """Stream the documents. White space around them does not count, inside they are kept as they are."""
+    """Stream the documents of each file; none goes over from one file to the next.
+
+    Blank lines and white space around a document are no part of it, inside it is kept as it is. An object of a JSONL
+    file is one document, however it would be cut.
+    """
     for path in map(Path, paths):
-        if suffix_of(path) in JSON_SUFFIXES:
-            yield from _read_objects(path)
-        else:
-            yield from _read_text(path, cut)
+        is_blank = True
+        for document in _read_objects(path) if suffix_of(path) in JSON_SUFFIXES else _read_text(path, cut):
+            is_blank = False
+            yield document
+        if is_blank:
+            raise DataError(f"{path}: expected text, found only blank lines; check how the file was made")
 
 
 def _read_text(path: Path, cut: Cut) -> Iterator[Document]:
     waiting: list[str] = []
     number = begin = 0
     for number, line in enumerate(read_lines(path), start=1):
-        is_end = cut == "line" or (cut == "paragraph" and not line.strip())
-        if line.strip() or (waiting and not is_end):
+        is_blank = not line.strip()
+        if waiting and (cut == "line" or (cut == "paragraph" and is_blank)):
+            yield _document(waiting, begin)
+            waiting = []
+        if waiting or not is_blank:
             begin = begin if waiting else number
             waiting.append(line)
-        if is_end and waiting:
-            yield Document("\n".join(waiting), begin)
-            waiting = []
     refuse_empty(path, number)
     if waiting:
-        yield Document("\n".join(waiting), begin)
+        yield _document(waiting, begin)
+
+
+def _document(lines: Sequence[str], begin: int) -> Document:
+    return Document("\n".join(lines).strip(), begin)
 
 
 def _read_objects(path: Path) -> Iterator[Document]:
@@ -66,10 +75,11 @@ def _read_objects(path: Path) -> Iterator[Document]:
         try:
             text = json.loads(line)["text"]
         except (ValueError, RecursionError, KeyError, TypeError) as error:
-            problem = f'expected one object a line with a string "text", got {excerpt(line)}'
+            problem = f'expected an object with a string "text", got {excerpt(line)}; write one object to each line'
             raise DataError.at(path, number, problem) from error
         if not isinstance(text, str):
-            raise DataError.at(path, number, f'expected a string as "text", got {excerpt(json.dumps(text))}')
+            problem = f'expected a string as "text", got {excerpt(json.dumps(text))}; put quotes around the text'
+            raise DataError.at(path, number, problem)
         if text.strip():
-            yield Document(text, number)
+            yield Document(text.strip(), number)
     refuse_empty(path, number)

@@ -1,10 +1,15 @@
-"""Files to tagged sentences: CoNLL, a word and its tag a line (tab or space between), a blank line between sentences.
+"""Files to tagged sentences: CoNLL, a word and its tag a line (tab or spaces between), a blank line between sentences.
 
-Lines that begin with `-DOCSTART-` or `# ` are left out. Only the first and the last column count, so that the four
-columns of CoNLL-2003 can be read as they are.
+Only the first and the last column count, so that the four columns of CoNLL-2003 can be read as they are. Left out
+are lines that begin with `-DOCSTART-`, which end a sentence too, and comments as in CoNLL-U: lines before a sentence
+that begin with `# `. A word may be `#` all the same: a line that ends in a tag and has no `=` is no comment.
+
+Tags are BIO: O outside of all spans, B-TYPE where a span begins, I-TYPE where it goes on. Files that write I- at the
+beginning of a span (the older IOB, as in CoNLL-2003) are read into the same tags by `sound_tags`.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +18,8 @@ from clearhead.data.lines import excerpt, read_lines, refuse_empty
 from clearhead.errors import DataError
 
 OUTSIDE = "O"
+BEGIN, INSIDE = "B-", "I-"
+_TAG = re.compile(r"O|[BI]-\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,7 @@ class Tagged:
     words: tuple[str, ...]
     tags: tuple[str, ...]
     line: int
-    """Of its first word."""
+    """Of its first word; the others stand on the lines that follow."""
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -30,51 +37,70 @@ class Tagged:
         return " ".join(self.words), " ".join(self.tags)
 
 
-def load_tagged(paths: Sequence[Path | str], max_words: int, minimum: int = 1) -> Corpus[Tagged]:
+def tag_type(tag: str) -> str:
+    """What kind of span a tag speaks of; nothing for O."""
+    return "" if tag == OUTSIDE else tag[len(BEGIN) :]
+
+
+def sound_tags(tags: Iterable[str]) -> list[str]:
+    """The same spans in a sound sequence: an I-X that does not go on from B-X or I-X begins a span and becomes B-X."""
+    sound: list[str] = []
+    before = ""
+    for tag in tags:
+        is_lost = tag.startswith(INSIDE) and tag_type(tag) != before
+        before = tag_type(tag)
+        sound.append(BEGIN + before if is_lost else tag)
+    return sound
+
+
+def load_tagged(paths: Sequence[Path | str], max_chars: int | None = None, minimum: int = 1) -> Corpus[Tagged]:
     """Read whole files, one after the other."""
     skips = Skips()
-    return gather(read_tagged(paths, skips, max_words), skips, paths, minimum, "sentences")
+    return gather(read_tagged(paths, skips, max_chars), skips, paths, minimum, "tagged sentences")
 
 
-def read_tagged(paths: Sequence[Path | str], skips: Skips, max_words: int) -> Iterator[Tagged]:
-    """Stream the sentences; longer ones than `max_words` are skipped and counted."""
+def read_tagged(paths: Sequence[Path | str], skips: Skips, max_chars: int | None = None) -> Iterator[Tagged]:
+    """Stream the sentences; those with more characters than `max_chars`, if given, are skipped and counted."""
     for path in map(Path, paths):
         for sentence in _read_file(path):
-            if len(sentence.words) > max_words:
-                skips.add(f"sentence longer than {max_words} words", path, sentence.line)
+            if max_chars is not None and len(sentence.parts[0]) > max_chars:
+                skips.add(f"sentence longer than {max_chars} characters", path, sentence.line)
             else:
                 yield sentence
 
 
 def _read_file(path: Path) -> Iterator[Tagged]:
-    words: list[str] = []
-    tags: list[str] = []
+    rows: list[tuple[str, str]] = []
     number = begin = 0
     for number, line in enumerate(read_lines(path), start=1):
-        if line.startswith(("-DOCSTART-", "# ")):
-            continue
-        if line.strip():
-            begin = begin if words else number
-            word, tag = _parse(path, number, line)
-            words.append(word)
-            tags.append(tag)
-        elif words:
-            yield Tagged(tuple(words), tuple(tags), begin)
-            words, tags = [], []
+        if line.strip() and not line.startswith("-DOCSTART-"):
+            if rows or not _is_comment(line):
+                begin = begin if rows else number
+                rows.append(_parse(path, number, line))
+        elif rows:
+            yield _sentence(rows, begin)
+            rows = []
     refuse_empty(path, number)
-    if words:
-        yield Tagged(tuple(words), tuple(tags), begin)
+    if rows:
+        yield _sentence(rows, begin)
+
+
+def _sentence(rows: Sequence[tuple[str, str]], line: int) -> Tagged:
+    return Tagged(tuple(word for word, _ in rows), tuple(sound_tags(tag for _, tag in rows)), line)
+
+
+def _is_comment(line: str) -> bool:
+    """Whether a line before a sentence is a remark."""
+    return line.startswith("# ") and ("=" in line or not _TAG.fullmatch(line.split()[-1]))
 
 
 def _parse(path: Path, number: int, line: str) -> tuple[str, str]:
-    columns = line.split("\t") if "\t" in line else line.split(" ")
-    columns = [column.strip() for column in columns if column.strip()]
+    columns = [column.strip() for column in line.split("\t" if "\t" in line else " ")]
+    columns = [column for column in columns if column]
     if len(columns) < 2:
-        raise DataError.at(
-            path, number, f"expected a word and its tag, separated by a tab or a space, got {excerpt(line)}"
-        )
-    word, tag = columns[0], columns[-1]
-    if tag != OUTSIDE and (tag[:2] not in ("B-", "I-") or len(tag) < 3):
-        problem = f"expected the tag O, or B- or I- and a type such as B-PER, got {excerpt(tag)}"
+        problem = f"expected a word and its tag, separated by a tab or a space, got {excerpt(line)}"
+        raise DataError.at(path, number, problem + "; is this a CoNLL file?")
+    if not _TAG.fullmatch(columns[-1]):
+        problem = f"expected the tag O, or B- or I- and a type such as B-PER, got {excerpt(columns[-1])}"
         raise DataError.at(path, number, problem + "; convert the file to BIO tags")
-    return word, tag
+    return columns[0], columns[-1]

@@ -4,7 +4,8 @@ N sentences, W hypotheses of each, R = N*W rows (the W rows of a sentence stand 
 given at once, V vocabulary
 """
 
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -19,6 +20,10 @@ class Step(Protocol[StateOut]):
     @property
     def logits_RTV(self) -> Tensor:
         """Scores of the token after each given one."""
+
+    @property
+    def attention(self) -> Sequence[Any] | None:
+        """Where it was asked for, an object a layer with the weights that the family has: cross_RHTS, self_RHTT."""
 
     @property
     def state(self) -> StateOut:

@@ -5,13 +5,15 @@ L decoder layers, H heads, T target pieces, S source pieces, I source words, J t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.model.transformer import Transformer
+from clearhead.decoding.generator import Generator
+from clearhead.errors import TaskError
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class WordAttention:
 
 
 @torch.inference_mode()
-def word_attention(model: Transformer, tokenizer: Tokenizer, source: str, target: str) -> WordAttention:
+def word_attention(model: Generator[Any, Any], tokenizer: Tokenizer, source: str, target: str) -> WordAttention:
     """Attention while the model is made to write `target`.
 
     The attention that belongs to a piece is that of the step which predicts it. A word of several pieces gets the
@@ -39,7 +41,8 @@ def word_attention(model: Transformer, tokenizer: Tokenizer, source: str, target
     memory = model.encode(torch.tensor([[*src.ids, tokenizer.eos_id]]))
     first, state = model.start(memory, 1)
     step = model.step(torch.cat((first, torch.tensor([tgt.ids], dtype=first.dtype)), 1), state, want_attention=True)
-    assert step.attention is not None
+    if not step.attention:
+        raise TaskError("this model has no attention between source and target: model.attention=none")
     weights_LHTS = torch.stack([layer.cross_RHTS[0] for layer in step.attention]).numpy()
     source_of, target_of = tokenizer.words(src.ids), tokenizer.words(tgt.ids)
     to_source = _membership(source_of)

@@ -4,6 +4,7 @@ N texts, S length, L labels
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
-from clearhead.data.corpus import Corpus
+from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.labelled import Labelled, load_labelled
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
@@ -59,9 +60,9 @@ class ClassificationTask:
         valid: Sequence[Labelled],
     ) -> None:  # fmt: skip
         self.config, self.tokenizer, self.examples, self.valid = config, tokenizer, examples, valid
-        self.labels_N = label_numbers(train, config.labels)
+        self.labels_N = label_numbers(train, config.labels, "training data")
         self.valid_rows = [framed(tokenizer, ids) for ids in tokenizer.encode_batch([one.text for one in valid])]
-        self.valid_labels_N = label_numbers(valid, config.labels)
+        self.valid_labels_N = label_numbers(valid, config.labels, "validation data")
 
     def sizes(self) -> tuple[int, int]:
         """Texts to train on and to validate."""
@@ -122,15 +123,14 @@ def label_log_probs(network: LabelNetwork, rows: Sequence[Sequence[int]], config
     return log_probs_NL
 
 
-def label_numbers(records: Sequence[Labelled], labels: Sequence[str]) -> NDArray[np.int64]:
+def label_numbers(records: Sequence[Labelled], labels: Sequence[str], path: Path | str) -> NDArray[np.int64]:
     """The number of each record's label."""
     number = {label: index for index, label in enumerate(labels)}
     for record in records:
         if record.label not in number:
             known = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
-            raise DataError(
-                f"line {record.line}: the label {record.label!r} is none of the labels trained on; these are {known}"
-            )
+            problem = f"the label {record.label!r} is none of the labels trained on; these are {known}"
+            raise DataError.at(path, record.line, problem)
     return np.array([number[record.label] for record in records], dtype=np.int64)
 
 
@@ -172,7 +172,7 @@ class Classification:
 
     def make(self, config: Config, records: Records[Labelled], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer and the list of labels."""
-        labels = sorted({record.label for record in records.train})
+        labels = sorted({record.label for record in records.corpus.records})
         if len(labels) < 2:
             raise DataError(f"expected at least two different labels, found {labels}; is the label the second column?")
         if tokenizer is None:
@@ -181,16 +181,23 @@ class Classification:
         config = configs.override(config, {"model": known, "labels": labels})
         rows = [framed(tokenizer, ids) for ids in tokenizer.encode_batch([one.text for one in records.train])]
         limit = min(config.data.max_pieces, config.model.max_positions)
-        train, rows = drop_long(records.train, rows, limit, records.corpus.skips, Path("training data"))
+        skips = Skips()
+        train, rows = drop_long(records.train, rows, limit, skips, Path("training data"))
+        for line in skips.lines():
+            tell(f"skipped {line}")
+        records.corpus.skips.absorb(skips)
         examples = Examples.build(rows, [record.line for record in train])
         return Made(config, tokenizer, ClassificationTask(config, tokenizer, train, examples, records.valid))
 
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> LabelReport:
         """Accuracy, F1 and confusion matrix."""
-        records = load_labelled(paths).records
-        truth_N = label_numbers(records, model.config.labels)
-        rows = [framed(model.tokenizer, ids) for ids in model.tokenizer.encode_batch([one.text for one in records])]
-        for record, row in zip(records, rows, strict=True):
-            check_length(record.line, len(row), model.config.model.max_positions)
+        rows: list[list[int]] = []
+        truth: list[int] = []
+        for path in paths:
+            records = load_labelled([path], max_chars=sys.maxsize).records
+            truth += label_numbers(records, model.config.labels, path).tolist()
+            for record, ids in zip(records, model.tokenizer.encode_batch([one.text for one in records]), strict=True):
+                rows.append(framed(model.tokenizer, ids))
+                check_length(record.line, len(rows[-1]), model.config.model.max_positions, f"{path}: line")
         log_probs_NL = label_log_probs(model.network, rows, model.config)
-        return score_labels(log_probs_NL.argmax(1).tolist(), truth_N.tolist(), model.config.labels)
+        return score_labels(log_probs_NL.argmax(1).tolist(), truth, model.config.labels)

@@ -1,11 +1,26 @@
 """Every task by its name: the one place that knows them all."""
 
 from clearhead.errors import ConfigError
+from clearhead.tasks.caption import Caption
 from clearhead.tasks.classify import Classification
+from clearhead.tasks.denoise import Denoising
+from clearhead.tasks.image import Image
+from clearhead.tasks.language import LanguageModelling
+from clearhead.tasks.masked import MaskedLanguage
+from clearhead.tasks.tag import Tagging
 from clearhead.tasks.task import Purpose
 from clearhead.tasks.translate import Translation
 
-_ALL: tuple[Purpose, ...] = (Translation(), Classification())
+_ALL: tuple[Purpose, ...] = (
+    Translation(),
+    Classification(),
+    Tagging(),
+    LanguageModelling(),
+    MaskedLanguage(),
+    Denoising(),
+    Image(),
+    Caption(),
+)
 PURPOSES: dict[str, Purpose] = {purpose.name: purpose for purpose in _ALL}
 
 

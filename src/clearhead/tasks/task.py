@@ -31,6 +31,11 @@ class Validation:
     signature: str
     example: tuple[str, str, str]  # an input, what the model made of it, what was expected
 
+    @property
+    def rank(self) -> tuple[float, float]:
+        """What "best" goes by: the score, and at equal scores the lower loss."""
+        return self.score, -self.loss
+
     def to_json(self) -> dict[str, Any]:
         """For metrics.jsonl and the manifest."""
         return {
@@ -89,6 +94,12 @@ class Records(Generic[R]):
     train: list[R]
     valid: list[R]
     corpus: Corpus[R]
+    sentences: int = 0  # about how many, where a record is not one
+
+    @property
+    def amount(self) -> int:
+        """What sizes are chosen by: records, or sentences where a record may be a whole book."""
+        return self.sentences or len(self.corpus.records)
 
 
 @dataclass(frozen=True)

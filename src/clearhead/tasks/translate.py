@@ -1,10 +1,12 @@
 """Translation: pairs of sentences in, cross-entropy of the target under teacher forcing, BLEU of greedy output.
 
-N sentences, S source length, T target length
+What every task that writes text has in common stands here too: batches of targets, their loss, and greedy output.
+
+N sentences, S source length, T target length, C colours, Y height, X width
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,8 @@ from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request, TorchEngine
-from clearhead.errors import DataError
-from clearhead.evaluation.metrics import Report, bleu, evaluate_texts
+from clearhead.errors import ConfigError, DataError
+from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_texts
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.examples import pad, split_indices
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
@@ -33,9 +35,9 @@ VALIDATION_DECODING = DecodingConfig(beam=1, max_length="input+20")
 
 @dataclass(frozen=True)
 class TranslationBatch:
-    """Sources with their end; targets shifted right behind the start, and the same targets with their end."""
+    """Sources; targets shifted right behind the start, and the same targets with their end."""
 
-    src_NS: Tensor
+    src: Tensor  # src_NS with the end of each sentence, or pictures_NCYX
     tgt_in_NT: Tensor
     tgt_out_NT: Tensor
 
@@ -60,16 +62,70 @@ def tokenise_pairs(
     return store, [pairs[i] for i in kept]
 
 
-def collate(store: PairStore, indices: Indices, tokenizer: Tokenizer) -> TranslationBatch:
-    """The tensors of these pairs, padded behind."""
-    start, end = tokenizer.bos_id, tokenizer.eos_id
-    targets = [store.target[index].tolist() for index in indices]
-    rows = (
-        [[*store.source[index].tolist(), end] for index in indices],
-        [[start, *target] for target in targets],
-        [[*target, end] for target in targets],
+def collate(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokenizer: Tokenizer
+) -> TranslationBatch:
+    """The tensors of these sources and targets, which come without start and end, padded behind."""
+    ended = [[*source, tokenizer.eos_id] for source in sources]
+    return with_targets(torch.from_numpy(pad(ended, tokenizer.pad_id)), targets, tokenizer)
+
+
+def with_targets(src: Tensor, targets: Sequence[Sequence[int]], tokenizer: Tokenizer) -> TranslationBatch:
+    """Sources that are tensors already, and the targets that belong to them."""
+    shifted = [[tokenizer.bos_id, *target] for target in targets]
+    ended = [[*target, tokenizer.eos_id] for target in targets]
+    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad(rows, tokenizer.pad_id)) for rows in (shifted, ended))
+    return TranslationBatch(src, tgt_in_NT, tgt_out_NT)
+
+
+def collate_pairs(store: PairStore, indices: Indices, tokenizer: Tokenizer) -> TranslationBatch:
+    """The tensors of these pairs."""
+    return collate(
+        [store.source[index].tolist() for index in indices],
+        [store.target[index].tolist() for index in indices],
+        tokenizer,
     )
-    return TranslationBatch(*(torch.from_numpy(pad(each, tokenizer.pad_id)) for each in rows))
+
+
+def pair_batches(store: PairStore, tokenizer: Tokenizer, batch_tokens: int) -> Iterator[TranslationBatch]:
+    """All pairs once, those of like length together."""
+    for indices in plan_batches(store.source.lengths + 1, store.target.lengths + 1, batch_tokens, seed=0, epoch=0):
+        yield collate_pairs(store, indices, tokenizer)
+
+
+def writing_loss(model: Any, batch: TranslationBatch, pad_id: int, smoothing: float) -> Loss:
+    """Cross-entropy under teacher forcing, summed over the target tokens."""
+    return cross_entropy(model(batch.src, batch.tgt_in_NT), model.output.weight, batch.tgt_out_NT, pad_id, smoothing)
+
+
+@torch.inference_mode()
+def mean_nll(model: Any, batches: Iterable[TranslationBatch], pad_id: int) -> float:
+    """Mean negative log-likelihood of a target token (the end included), without smoothing."""
+    was_training = model.training
+    model.eval()
+    total, count = 0.0, 0
+    for batch in batches:
+        loss = writing_loss(model, batch, pad_id, 0.0)
+        total, count = total + float(loss.nll), count + loss.tokens
+    model.train(was_training)
+    return total / count
+
+
+def write(
+    network: Any, sources: Sequence[Sequence[int]], end_id: int, decoding: DecodingConfig
+) -> list[tuple[int, ...]]:
+    """The best output for each source, both as ids without start and end."""
+    requests = [Request((*source, end_id)) for source in sources]
+    return [hypotheses[0].tokens for hypotheses in translation_engine(network).run(requests, decoding)]
+
+
+def need_text_to_text(config: Config) -> None:
+    """Refuses a network that does not read text and write text."""
+    model = config.model
+    if model.family == "decoder" or model.input == "image":
+        found = "a picture" if model.input == "image" else "no source"
+        task = "caption" if model.input == "image" else "lm"
+        raise ConfigError(f"the task {config.task} reads text, this network reads {found}; use --task {task}.")
 
 
 class TranslationTask:
@@ -101,7 +157,7 @@ class TranslationTask:
 
     def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
         """The tensors of these pairs."""
-        return collate(self.train, indices, self.tokenizer)
+        return collate_pairs(self.train, indices, self.tokenizer)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together, so each part has less padding than the whole."""
@@ -117,24 +173,20 @@ class TranslationTask:
 
     def loss(self, model: Any, batch: TranslationBatch) -> Loss:
         """Smoothed cross-entropy, summed over the target tokens."""
-        hidden_NTD = model(batch.src_NS, batch.tgt_in_NT)
-        smoothing = self.config.training.label_smoothing
-        return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out_NT, self.tokenizer.pad_id, smoothing)
+        return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
 
     def validate(self, model: Any) -> Validation:
-        """Perplexity over all validation pairs and BLEU of greedy translations of the first of them."""
-        loss = mean_nll(model, self.valid, self.tokenizer, self.config.training.batch_tokens)
-        engine = translation_engine(model)
-        requests = [
-            Request((*map(int, self.valid.source[i]), self.tokenizer.eos_id)) for i in range(len(self.valid_pairs))
-        ]
-        results = engine.run(requests, VALIDATION_DECODING)
-        texts = self.tokenizer.decode_batch([list(hypotheses[0].tokens) for hypotheses in results])
+        """Perplexity over all validation pairs, and the score of greedy translations of the first of them."""
+        tokenizer = self.tokenizer
+        batches = pair_batches(self.valid, tokenizer, self.config.training.batch_tokens)
+        loss = mean_nll(model, batches, tokenizer.pad_id)
+        sources = [self.valid.source[index].tolist() for index in range(len(self.valid_pairs))]
+        texts = tokenizer.decode_batch(write(model, sources, tokenizer.eos_id, VALIDATION_DECODING))
         references = [reference_text(self.tokenizer, pair.target) for pair in self.valid_pairs]
-        score = bleu(texts, references, tokenize=scoring_tokenizer(self.config))
+        score = validation_score(texts, references, self.config)
         shown = len(texts) // 2
         example = (self.valid_pairs[shown].source, texts[shown], self.valid_pairs[shown].target)
-        return Validation(loss, math.exp(min(loss, 50.0)), score.value, "bleu", score.signature, example)
+        return Validation(loss, math.exp(min(loss, 50.0)), score.value, score.name.lower(), score.signature, example)
 
 
 def translation_engine(model: Any) -> TorchEngine:
@@ -151,25 +203,16 @@ def reference_text(tokenizer: Tokenizer, target: str) -> str:
     return target.replace(f"{joiner} ", "") if joiner else target
 
 
+def validation_score(texts: Sequence[str], references: Sequence[str], config: Config) -> Score:
+    """BLEU; chrF where no reference has four words, for without groups of four BLEU is 0 whatever is written."""
+    if all(len(reference.split()) < 4 for reference in references):
+        return chrf(texts, references)
+    return bleu(texts, references, tokenize=scoring_tokenizer(config))
+
+
 def scoring_tokenizer(config: Config) -> str:
     """How sacreBLEU splits words: text that came already split is not split again."""
     return "none" if config.tokenizer.kind == "pretokenised" else "13a"
-
-
-@torch.inference_mode()
-def mean_nll(model: Any, store: PairStore, tokenizer: Tokenizer, batch_tokens: int) -> float:
-    """Mean negative log-likelihood of a target token (the end included), without smoothing."""
-    was_training = model.training
-    model.eval()
-    total, count = 0.0, 0
-    for indices in plan_batches(store.source.lengths + 1, store.target.lengths + 1, batch_tokens, seed=0, epoch=0):
-        batch = collate(store, indices, tokenizer)
-        loss = cross_entropy(
-            model(batch.src_NS, batch.tgt_in_NT), model.output.weight, batch.tgt_out_NT, tokenizer.pad_id, 0.0
-        )
-        total, count = total + float(loss.nll), count + loss.tokens
-    model.train(was_training)
-    return total / count
 
 
 class Translation:
@@ -190,6 +233,7 @@ class Translation:
 
     def make(self, config: Config, records: Records[Pair], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns one tokenizer for both sides."""
+        need_text_to_text(config)
         if tokenizer is None:
             tokenizer = Tokenizer.train((text for pair in records.train for text in pair.parts), config.tokenizer)
         config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
@@ -212,10 +256,10 @@ def translate_texts(model: Ready, texts: Sequence[str], decoding: DecodingConfig
     """The best translation of each text; an empty one stays empty."""
     encoded = model.tokenizer.encode_batch(texts)
     filled = [index for index, ids in enumerate(encoded) if ids]
-    requests = [Request((*encoded[index], model.tokenizer.eos_id)) for index in filled]
+    written = write(model.network, [encoded[index] for index in filled], model.tokenizer.eos_id, decoding)
     results = [""] * len(texts)
-    for index, hypotheses in zip(filled, translation_engine(model.network).run(requests, decoding), strict=True):
-        results[index] = model.tokenizer.decode(hypotheses[0].tokens)
+    for index, ids in zip(filled, written, strict=True):
+        results[index] = model.tokenizer.decode(ids)
     return results
 
 
@@ -225,5 +269,6 @@ def score_translations(model: Ready, texts: Sequence[str], pairs: Sequence[Pair]
     store, kept = tokenise_pairs(pairs, model.tokenizer, model.config.model.max_positions)
     perplexity = None
     if len(kept) == len(pairs):
-        perplexity = math.exp(mean_nll(model.network, store, model.tokenizer, 4096))
+        batches = pair_batches(store, model.tokenizer, 4096)
+        perplexity = math.exp(mean_nll(model.network, batches, model.tokenizer.pad_id))
     return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)

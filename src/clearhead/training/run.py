@@ -19,7 +19,7 @@ from clearhead.data.corpus import Corpus
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 from clearhead.model.families import build_model
-from clearhead.model.weights import Weights, count_parameters, named_weights, restore, snapshot, take_over
+from clearhead.model.weights import Weights, count_parameters, restore, snapshot
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Files, Task, Validation
 from clearhead.training import keeper
@@ -27,6 +27,7 @@ from clearhead.training.choose import choose
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.keeper import RunFolder
 from clearhead.training.schedule import Schedule
+from clearhead.training.start import Start
 from clearhead.training.trainer import Outcome, Trainer, seconds_per_update
 
 VALIDATION_SHARE = 0.1  # of the time of a run with --minutes that is kept for validations
@@ -108,39 +109,22 @@ def prepare(request: Request, watcher: Watcher) -> Prepared:
     given = dict(request.settings or {})
     preset = request.preset or str(given.get("preset", ""))
     chosen = purpose(request.task or str(given.pop("task", "translate")))
-    started = bundle.load(request.start) if request.start else None
-    base = configs.merge(chosen.base, _inherited(started)) if started else chosen.base
+    start = Start.load(request.start) if request.start else None
+    base = start.base(chosen) if start else chosen.base
     draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
     _check_length(draft)
+    if start:
+        start.check(draft)
     records = chosen.read(Files(request.files, request.valid), draft, watcher.message)
-    choice = choose(len(records.corpus.records), chosen.noun, given, preset, is_start=started is not None)
+    choice = choose(records.amount, chosen.noun, given, preset, is_start=start is not None)
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
-    tokenizer = Tokenizer.from_json(started.tokenizer) if started else None
-    made = chosen.make(config, records, tokenizer, watcher.message)
+    made = chosen.make(config, records, start.tokenizer if start else None, watcher.message)
     torch.manual_seed(config.training.seed)
     model = build_model(made.config.model)
-    if started:
-        _take_over(model, started.weights, watcher)
+    if start:
+        start.hand_over(model, watcher)
     threads = request.threads or torch.get_num_threads()
     return Prepared(made.config, made.tokenizer, made.task, model, records.corpus, choice.reasons, threads)
-
-
-def _inherited(started: bundle.Bundle) -> dict[str, Any]:
-    """What a model takes from the one that it starts from: its shape and its tokenizer, but not its head."""
-    config = configs.parse(started.config)
-    own = {"head", "num_labels"} | ({"pooling"} if config.model.head == "text" else set())
-    return {
-        "model": {name: value for name, value in config.model.model_dump().items() if name not in own},
-        "tokenizer": config.tokenizer.model_dump(),
-    }
-
-
-def _take_over(model: nn.Module, weights: Weights, watcher: Watcher) -> None:
-    fresh = take_over(model, weights)
-    total = len(named_weights(model))
-    if len(fresh) == total:
-        raise ConfigError("the model to start from has no weight in common with this one; see clearhead info")
-    watcher.message(f"starting from {total - len(fresh)} trained tensors; fresh: {', '.join(fresh) or 'none'}")
 
 
 def measure(prepared: Prepared) -> Estimate:
@@ -206,7 +190,7 @@ def _finish(prepared: Prepared, folder: RunFolder, outcome: Outcome, watcher: Wa
     for kind, weights in candidates.items():
         restore(prepared.model, weights)
         scores[kind] = prepared.task.validate(prepared.model)
-    kind = max(scores, key=lambda name: scores[name].score)
+    kind = max(scores, key=lambda name: scores[name].rank)
     shown = ", ".join(f"{name} {score.score:.2f}" for name, score in scores.items())
     watcher.message(f"validation {scores[kind].score_name} of the weights: {shown}; kept: {kind}")
     summary = _summary(outcome) | {"scores": scores[kind].to_json()}

@@ -215,7 +215,7 @@ class Trainer:
         counts = self._counts
         with _torch_threads(self.threads):
             validation = self.task.validate(self.model)
-        is_best = counts.best is None or validation.score > counts.best.score
+        is_best = counts.best is None or validation.rank > counts.best.rank
         if is_best:
             counts.best, counts.without_gain = validation, 0
             self.keeper.best(counts.step, snapshot(self.model), validation)

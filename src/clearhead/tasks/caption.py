@@ -1,0 +1,220 @@
+"""Captions (S11, a vector to a sequence): a picture in, a text about it out. A Transformer whose encoder reads patches.
+
+N pictures, C colours, Y height, X width, T target length
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearhead import config as configs
+from clearhead.config import Config, DecodingConfig
+from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.corpus import Corpus, Skips, gather
+from clearhead.data.pictures import Pixels, read_picture
+from clearhead.data.store import IdStore
+from clearhead.data.tables import Columns, read_table
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.decoding.engine import CLOSE
+from clearhead.decoding.progress import Found
+from clearhead.decoding.scoring import Hypothesis
+from clearhead.decoding.search import find
+from clearhead.errors import ConfigError, DataError
+from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
+from clearhead.model.loss import Loss
+from clearhead.tasks.examples import check_length, drop_long, split_indices
+from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.translate import (
+    VALIDATION_DECODING,
+    TranslationBatch,
+    mean_nll,
+    reference_text,
+    scoring_tokenizer,
+    with_targets,
+    writing_loss,
+)
+
+COLUMNS = Columns("picture", "text")
+DECODING_ROWS = 256  # pictures decoded together, times the beam
+
+
+def load_captions(paths: Sequence[Path], max_chars: int, minimum: int = 1) -> Corpus[Described]:
+    """Read whole tables: a picture's path, as seen from the folder of the table, TAB its text; or JSONL."""
+    skips = Skips()
+    return gather(_read(paths, skips, max_chars), skips, paths, minimum, "captions")
+
+
+def _read(paths: Sequence[Path], skips: Skips, max_chars: int) -> Iterator[Described]:
+    for path in paths:
+        for row in read_table(path, COLUMNS):
+            name, text = row.first.strip(), row.second.strip()
+            reason = _fault(name, text, max_chars)
+            if reason:
+                skips.add(reason, path, row.line)
+                continue
+            try:
+                pixels_CYX = read_picture(path.parent / name)
+            except DataError as error:
+                raise DataError.at(path, row.line, str(error)) from error
+            yield Described(pixels_CYX, text, path.parent / name, row.line)
+
+
+def _fault(name: str, text: str, max_chars: int) -> str:
+    """Why a line is of no use, or nothing."""
+    if not name:
+        return "empty picture" if text else "empty line"
+    if not text:
+        return "empty text"
+    return f"text longer than {max_chars} characters" if len(text) > max_chars else ""
+
+
+class CaptionTask:
+    """Captions over one training and one validation set."""
+
+    unit = "tok"
+
+    def __init__(
+        self, config: Config, tokenizer: Tokenizer, train: Sequence[Described], rows: Sequence[Sequence[int]],
+        valid: Sequence[Described],
+    ) -> None:  # fmt: skip
+        self.config, self.tokenizer, self.valid = config, tokenizer, valid
+        shape = shape_of(config.model)
+        self.pixels_NCYX, self.valid_NCYX = stack(train, shape), stack(valid, shape)
+        self.texts = IdStore.build(rows)
+        self.valid_rows = tokenizer.encode_batch([record.text for record in valid])
+        self._target_lengths = self.texts.lengths + 1
+        self._lines = np.array([record.line for record in train], dtype=np.int64)
+
+    def sizes(self) -> tuple[int, int]:
+        """Captions to train on and to validate."""
+        return len(self.pixels_NCYX), len(self.valid)
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The batches of one epoch."""
+        patches_N = np.full(len(self.texts), num_patches(self.config.model), dtype=np.int64)
+        longest = max(int(patches_N[0]), int(self._target_lengths.max()))
+        training = self.config.training
+        budget = min(training.batch_tokens, longest * pictures_a_batch(self.config, len(self.texts)))
+        return plan_batches(patches_N, self._target_lengths, budget, training.seed, epoch)
+
+    def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
+        """The tensors of these pictures and their texts."""
+        shift, seed = self.config.data.shift_pixels, self.config.training.seed
+        pixels_NCYX = shifted(self.pixels_NCYX[indices], shift, seed, epoch, indices)
+        return with_targets(scaled(pixels_NCYX), [self.texts[index].tolist() for index in indices], self.tokenizer)
+
+    def split(self, indices: Indices, parts: int) -> list[Indices]:
+        """Neighbours in length stay together."""
+        return split_indices(indices, parts)
+
+    def tokens(self, indices: Indices) -> int:
+        """Target tokens with the end of each text."""
+        return int(self._target_lengths[indices].sum())
+
+    def lines(self, indices: Indices) -> Sequence[int]:
+        """The lines of the table."""
+        return [int(line) for line in self._lines[indices]]
+
+    def loss(self, model: Any, batch: TranslationBatch) -> Loss:
+        """Smoothed cross-entropy, summed over the target tokens."""
+        return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
+
+    def validate(self, model: Any) -> Validation:
+        """Perplexity over all validation captions, and how many greedy ones equal their reference."""
+        loss = caption_nll(model, self.tokenizer, self.valid_NCYX, self.valid_rows)
+        shown = self.valid[: self.config.training.validate_lines]
+        found = write_captions(model, self.valid_NCYX[: len(shown)], VALIDATION_DECODING)
+        texts = self.tokenizer.decode_batch(best[0].tokens for best in found)
+        score = 100 * exact_match(texts, [reference_text(self.tokenizer, record.text) for record in shown])
+        example = (str(shown[0].path), texts[0], shown[0].text)
+        return Validation(loss, math.exp(min(loss, 50.0)), score, "exact_match", f"examples:{len(shown)}", example)
+
+
+def caption_nll(network: Any, tokenizer: Tokenizer, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:
+    """Mean negative log-likelihood of a token of these captions (the end included)."""
+    parts = (slice(start, start + DECODING_ROWS) for start in range(0, len(rows), DECODING_ROWS))
+    batches = (with_targets(scaled(pixels_NCYX[part]), rows[part], tokenizer) for part in parts)
+    return mean_nll(network, batches, tokenizer.pad_id)
+
+
+def write_captions(
+    network: Any, pixels_NCYX: Pixels, settings: DecodingConfig, n_best: int = 1
+) -> list[list[Hypothesis]]:
+    """The best texts about each picture. In `decoding.max_length` the input is the number of patches.
+
+    As with sentences, a picture in which a decision was close is decoded once more, alone.
+    """
+    was_training = network.training
+    network.eval()
+    size = max(1, DECODING_ROWS // settings.beam)
+    found: list[Found] = []
+    for start in range(0, len(pixels_NCYX), size):
+        found += _find(network, pixels_NCYX[start : start + size], settings, n_best)
+    for index, each in enumerate(found):
+        if each.margin < CLOSE and len(found) > 1:
+            found[index] = _find(network, pixels_NCYX[index : index + 1], settings, n_best)[0]
+    network.train(was_training)
+    return [each.hypotheses for each in found]
+
+
+def _find(network: Any, pixels_NCYX: Pixels, settings: DecodingConfig, n_best: int) -> list[Found]:
+    config = network.config
+    limit = max(1, min(settings.longest(num_patches(config)), config.max_positions))
+    limits = [limit] * len(pixels_NCYX)
+    return find(network, scaled(pixels_NCYX), settings, limits, config.end_id, config.pad_id, n_best)
+
+
+class Caption:
+    """What `--task caption` does."""
+
+    name = "caption"
+    verb = "translate"
+    noun = "captions"
+    base: Mapping[str, Any] = {
+        "task": "caption",
+        "model": {"family": "transformer", "input": "image"},
+        "data": {"valid_share": 0.1},
+    }
+
+    def read(self, files: Files, config: Config, tell: Tell) -> Records[Described]:
+        """TSV or JSONL of picture and text."""
+
+        def load(paths: Sequence[Path], minimum: int) -> Corpus[Described]:
+            return load_captions(paths, config.data.max_chars, minimum)
+
+        return hold_out(load, files, config, tell, self.noun)
+
+    def make(self, config: Config, records: Records[Described], tokenizer: Tokenizer | None, tell: Tell) -> Made:
+        """Learns the tokenizer of the texts, and takes the size of the pictures from the data."""
+        if config.model.input != "image":
+            raise ConfigError(
+                f"captions need a network that reads pictures: model.input=image, not {config.model.input}."
+            )
+        if tokenizer is None:
+            tokenizer = Tokenizer.train((record.text for record in records.train), config.tokenizer)
+        channels, size, _ = records.train[0].pixels_CYX.shape
+        known = {"vocab_size": tokenizer.vocab_size, "image_size": size, "channels": channels}
+        config = configs.override(config, {"model": known})
+        limit = min(config.data.max_pieces, config.model.max_positions) - 1  # the end of a text takes a place too
+        rows = tokenizer.encode_batch([record.text for record in records.train])
+        train, rows = drop_long(records.train, rows, limit, records.corpus.skips, Path("captions"))
+        for record, row in zip(records.valid, tokenizer.encode_batch([one.text for one in records.valid]), strict=True):
+            check_length(record.line, len(row), config.model.max_positions - 1, "the validation caption on line")
+        return Made(config, tokenizer, CaptionTask(config, tokenizer, train, rows, records.valid))
+
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> Report:
+        """BLEU, chrF, exact match and perplexity."""
+        records = load_captions(paths, model.config.data.max_chars).records
+        pixels_NCYX = stack(records, shape_of(model.config.model))
+        rows = model.tokenizer.encode_batch([record.text for record in records])
+        for record, row in zip(records, rows, strict=True):
+            check_length(record.line, len(row), model.config.model.max_positions - 1)
+        written = write_captions(model.network, pixels_NCYX, decoding)
+        texts = model.tokenizer.decode_batch(best[0].tokens for best in written)
+        perplexity = math.exp(caption_nll(model.network, model.tokenizer, pixels_NCYX, rows))
+        references = [reference_text(model.tokenizer, record.text) for record in records]
+        return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)

@@ -1,0 +1,222 @@
+"""Denoising (S9): a text with holes in, what was in the holes out (T5, section 3.1.4 and appendix D).
+
+    Thank you <x0> me to your party <x1> week.    ->    <x0> for inviting <x1> last <x2>
+
+How holes are made and marked stands in `holes`. N texts
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearhead import config as configs
+from clearhead.config import Config, DecodingConfig
+from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.corpus import Corpus, Skips
+from clearhead.data.plain import Document, load_documents
+from clearhead.data.store import PairStore
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import DataError
+from clearhead.model.loss import Loss
+from clearhead.tasks.examples import Examples, split_indices
+from clearhead.tasks.holes import Corruption, decode_marked, sentinels_of, spans_of
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.translate import (
+    VALIDATION_DECODING,
+    TranslationBatch,
+    collate,
+    mean_nll,
+    need_text_to_text,
+    pair_batches,
+    write,
+    writing_loss,
+)
+
+NUM_SENTINELS = 32
+
+
+class DenoisingTask:
+    """Denoising over one training and one validation corpus."""
+
+    unit = "tok"
+
+    def __init__(self, config: Config, tokenizer: Tokenizer, train: Examples, valid: Examples) -> None:
+        self.config, self.tokenizer, self.train = config, tokenizer, train
+        self.corruption = Corruption(sentinels_of(tokenizer), config.data.mask_share)
+        texts = [valid.ids[index].tolist() for index in range(len(valid))]
+        self.valid = self.corruption.fixed(texts, [int(line) for line in valid.lines])
+        counts_N2 = np.array([self.corruption.counts(int(length)) for length in train.ids.lengths], dtype=np.int64)
+        hidden_N, spans_N = counts_N2.T
+        self._source_lengths = train.ids.lengths - hidden_N + spans_N + 1
+        self._target_lengths = hidden_N + spans_N + 2
+
+    def sizes(self) -> tuple[int, int]:
+        """Texts to train on and to validate."""
+        return len(self.train), len(self.valid)
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The batches of one epoch."""
+        training = self.config.training
+        return plan_batches(self._source_lengths, self._target_lengths, training.batch_tokens, training.seed, epoch)
+
+    def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
+        """The tensors of these texts, with other holes in every epoch."""
+        seed = self.config.training.seed
+        made = [
+            self.corruption.apply(self.train.ids[index].tolist(), np.random.default_rng([seed, epoch, int(index)]))
+            for index in indices
+        ]
+        return collate([one.source for one in made], [one.target for one in made], self.tokenizer)
+
+    def split(self, indices: Indices, parts: int) -> list[Indices]:
+        """Neighbours in length stay together."""
+        return split_indices(indices, parts)
+
+    def tokens(self, indices: Indices) -> int:
+        """Hidden pieces, sentinels and the ends."""
+        return int(self._target_lengths[indices].sum())
+
+    def lines(self, indices: Indices) -> Sequence[int]:
+        """The lines of the training file."""
+        return self.train.lines_of(indices)
+
+    def loss(self, model: Any, batch: TranslationBatch) -> Loss:
+        """Smoothed cross-entropy, summed over the target tokens."""
+        return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
+
+    def validate(self, model: Any) -> Validation:
+        """Perplexity over all validation texts and the holes of the first of them that greedy output fills right."""
+        batches = pair_batches(self.valid, self.tokenizer, self.config.training.batch_tokens)
+        loss = mean_nll(model, batches, self.tokenizer.pad_id)
+        shown = min(len(self.valid), self.config.training.validate_lines)
+        report = score_holes(model, self.valid, shown, self.tokenizer, VALIDATION_DECODING)
+        shown_as = (decode_marked(self.tokenizer, ids) for ids in report.example)
+        example = (next(shown_as), next(shown_as), next(shown_as))
+        perplexity = math.exp(min(loss, 50.0))
+        return Validation(loss, perplexity, 100 * report.share, "span_match", report.signature, example)
+
+
+@dataclass(frozen=True)
+class Holes:
+    """How many holes were filled right, and one example: source, what was written, what was expected."""
+
+    right: int
+    spans: int
+    texts: int
+    example: tuple[Sequence[int], Sequence[int], Sequence[int]]
+
+    @property
+    def share(self) -> float:
+        """Of the holes, from 0 to 1."""
+        return self.right / self.spans
+
+    @property
+    def signature(self) -> str:
+        """What was counted over."""
+        return f"texts:{self.texts}|spans:{self.spans}"
+
+
+def score_holes(network: Any, store: PairStore, count: int, tokenizer: Tokenizer, decoding: DecodingConfig) -> Holes:
+    """The first `count` texts, filled by search. A hole is right when every piece of it is."""
+    sources = [store.source[index].tolist() for index in range(count)]
+    targets = [store.target[index].tolist() for index in range(count)]
+    written = write(network, sources, tokenizer.eos_id, decoding)
+    sentinels = sentinels_of(tokenizer)
+    right = spans = 0
+    for given, target in zip(written, targets, strict=True):
+        expected, found = spans_of(target, sentinels), spans_of(given, sentinels)
+        del expected[target[-1]]  # the last sentinel only ends the last span
+        right += sum(found.get(sentinel) == span for sentinel, span in expected.items())
+        spans += len(expected)
+    shown = count // 2
+    return Holes(right, spans, count, (sources[shown], written[shown], targets[shown]))
+
+
+@dataclass(frozen=True)
+class DenoisingReport:
+    """Scores on a test set."""
+
+    holes: Holes
+    perplexity: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "span_match": {"score": self.holes.share, "signature": self.holes.signature},
+            "perplexity": self.perplexity,
+            "examples": self.holes.texts,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"span match {100 * self.holes.share:.2f} % {self.holes.signature}\n"
+            f"perplexity {self.perplexity:.3f}\nexamples {self.holes.texts}"
+        )
+
+
+def tokenise(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: Skips, path: Path) -> Examples:
+    """The documents as ids; longer ones are cut into equal parts of at most `limit` pieces."""
+    parts: list[list[int]] = []
+    lines: list[int] = []
+    for document, ids in zip(documents, tokenizer.encode_batch([one.text for one in documents]), strict=True):
+        if len(ids) < 2:
+            skips.add("fewer than 2 pieces", path, document.line)
+            continue
+        for part in np.array_split(ids, math.ceil(len(ids) / limit)):
+            parts.append(part.tolist())
+            lines.append(document.line)
+    if not parts:
+        raise DataError(f"{path}: expected texts of at least 2 pieces, found none; set data.documents or add text")
+    return Examples.build(parts, lines)
+
+
+def longest_text(config: Config) -> int:
+    """So many pieces a text may have: one place is the end's, and there may be a sentinel more than what it hides."""
+    return max(2, min(config.data.max_pieces, config.model.max_positions) - 2)
+
+
+class Denoising:
+    """What `--task denoise` does."""
+
+    name = "denoise"
+    verb = "translate"
+    noun = "documents"
+    base: Mapping[str, Any] = {
+        "task": "denoise",
+        "model": {"family": "transformer", "norm": "rms", "bias": False, "positions": "relative"},
+        "tokenizer": {"specials": tuple(f"<x{number}>" for number in range(NUM_SENTINELS))},
+    }
+
+    def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
+        """Plain text."""
+
+        def load(paths: Sequence[Path], minimum: int) -> Corpus[Document]:
+            return load_documents(paths, config.data.documents, minimum)
+
+        return hold_out(load, files, config, tell, self.noun)
+
+    def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
+        """Learns a tokenizer with sentinels."""
+        need_text_to_text(config)
+        if tokenizer is None:
+            tokenizer = Tokenizer.train((record.text for record in records.train), config.tokenizer)
+        config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
+        limit, skips = longest_text(config), records.corpus.skips
+        train = tokenise(records.train, tokenizer, limit, skips, Path("training data"))
+        valid = tokenise(records.valid, tokenizer, limit, Skips(), Path("validation data"))
+        return Made(config, tokenizer, DenoisingTask(config, tokenizer, train, valid))
+
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> DenoisingReport:
+        """How many holes of fixed places are filled right, and the perplexity of what was in them."""
+        tokenizer, config = model.tokenizer, model.config
+        documents = load_documents(paths, config.data.documents).records
+        examples = tokenise(documents, tokenizer, longest_text(config), Skips(), paths[0])
+        texts = [examples.ids[index].tolist() for index in range(len(examples))]
+        corruption = Corruption(sentinels_of(tokenizer), config.data.mask_share)
+        store = corruption.fixed(texts, [int(line) for line in examples.lines])
+        nll = mean_nll(model.network, pair_batches(store, tokenizer, 4096), tokenizer.pad_id)
+        return DenoisingReport(score_holes(model.network, store, len(store), tokenizer, decoding), math.exp(nll))

@@ -1,0 +1,125 @@
+"""Gaps in a text filled by a masked language model (S7): each gap with the pieces that fit it best.
+
+M gaps of a text, V vocabulary, S length
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import DataError
+from clearhead.tasks.examples import framed
+from clearhead.tasks.masked import guesses, vocabulary_of
+from clearhead.tasks.task import Ready
+
+GAP = re.compile(r"\[MASK\]|<mask>")
+SPACE_SHOWN = "▁"
+
+
+@dataclass(frozen=True)
+class Filling:
+    """One piece in one gap. `text` is the whole text with it; other gaps stay open."""
+
+    gap: int  # counted from 1
+    word: str
+    piece: str  # as the vocabulary has it: with the space before it, which is shown as "▁"
+    probability: float
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "gap": self.gap,
+            "word": self.word,
+            "piece": self.piece,
+            "probability": self.probability,
+            "text": self.text,
+        }
+
+
+def fill(model: Ready, text: str, top: int, name: str = "the text") -> list[list[Filling]]:
+    """For each gap of a text the `top` pieces that fit best, best first; errors call the text by its name."""
+    if top < 1:
+        raise DataError(f"expected at least 1 filling a gap, not {top}; try 5")
+    tokenizer = model.tokenizer
+    gaps = list(GAP.finditer(text))
+    if not gaps:
+        raise DataError(f"{name} has no gap; write [MASK] where a word is missing, as in: The [MASK] sat.")
+    ids = encode_gaps(tokenizer, text)
+    limit = model.config.model.max_positions - 2
+    if len(ids) > limit:
+        raise DataError(f"{name} has {len(ids):,} pieces, the model takes {limit:,}; split it")
+    ids_1S = torch.tensor([framed(tokenizer, ids)])
+    logits_MV = guesses(model.network, ids_1S, ids_1S == vocabulary_of(tokenizer).mask_id)
+    probabilities_MV = logits_MV.softmax(-1)
+    probabilities_MV[:, : len(tokenizer.special_ids)] = -1.0  # they stand for no text
+    best = probabilities_MV.topk(min(top, tokenizer.vocab_size - len(tokenizer.special_ids)))
+    return [
+        [_filling(tokenizer, text, gaps, number, index, share) for index, share in zip(ids_K, shares_K, strict=True)]
+        for number, (ids_K, shares_K) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    ]
+
+
+def encode_gaps(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a text with <mask> in each gap; elsewhere the pieces are those of the text without gaps.
+
+    A character that is no letter, digit or space is always cut off from its neighbours, so one that the text does not
+    hold stands in for each gap while it is encoded. The space before a word is part of the word's first piece: so is
+    the one before a gap, except where every character is a piece.
+    """
+    mask_id = vocabulary_of(tokenizer).mask_id
+    stand_ins = _unused(text, 2)  # two in turn: a run of the same one would not be cut
+    encoded, starts = "", []
+    behind = 0
+    for number, gap in enumerate(GAP.finditer(text)):
+        encoded += text[behind : gap.start()]
+        is_split = tokenizer.config.kind == "pretokenised"
+        if is_split and encoded and not encoded[-1].isspace():
+            encoded += " "
+        starts.append(len(encoded))
+        encoded += stand_ins[number % 2]
+        behind = gap.end()
+        if is_split and behind < len(text) and not text[behind].isspace():
+            encoded += " "
+    encoded += text[behind:]
+    return _with_masks(tokenizer, encoded, starts, mask_id)
+
+
+def _with_masks(tokenizer: Tokenizer, text: str, starts: Sequence[int], mask_id: int) -> list[int]:
+    """The ids of a text where what is spelled at each of these places is one <mask>."""
+    found = tokenizer.encode(text)
+    gaps, keeps_space = set(starts), tokenizer.config.kind == "char"
+    ids: list[int] = []
+    open_gap = -1
+    for index, (start, end) in zip(found.ids, found.offsets, strict=True):
+        if start not in gaps or (keeps_space and start == end):
+            ids.append(index)
+        elif start != open_gap:  # the first of the pieces that spell the stand-in
+            ids.append(mask_id)
+            open_gap = start
+    return ids
+
+
+def _unused(text: str, count: int) -> list[str]:
+    """Characters for private use that the text does not hold."""
+    return [char for char in map(chr, range(0xE000, 0xF8FF)) if char not in text][:count]
+
+
+def _filling(
+    tokenizer: Tokenizer, text: str, gaps: Sequence[re.Match[str]], number: int, index: int, share: float
+) -> Filling:
+    piece, kind = tokenizer.piece(index), tokenizer.config.kind
+    spelled = tokenizer.decode_pieces([index])
+    if "\ufffd" in spelled:  # a byte that is no character alone
+        spelled = piece
+    before, after = text[: gaps[number].start()], text[gaps[number].end() :]
+    if kind != "char" and not (kind == "pretokenised" or piece.startswith(SPACE_SHOWN)):
+        before = before.rstrip()  # what goes on with the word before has no space
+    elif kind != "char" and before and not before[-1].isspace():
+        before += " "
+    word = spelled if spelled.strip() else piece
+    return Filling(number + 1, word, piece, share, before + spelled + after)

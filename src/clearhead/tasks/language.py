@@ -1,0 +1,255 @@
+"""Language modelling (S8): plain text in, the next token predicted everywhere, text that goes on from a prompt out.
+
+N windows or rows of a batch, T tokens
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead import config as configs
+from clearhead.config import Config, DecodingConfig
+from clearhead.config.decoding import SamplingConfig
+from clearhead.data.batching import Indices
+from clearhead.data.packing import Packed
+from clearhead.data.plain import Document, load_documents
+from clearhead.data.split import Split, split_valid
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.decoding import sampling
+from clearhead.errors import ConfigError, DataError
+from clearhead.evaluation.perplexity import PerplexityReport
+from clearhead.model.language import LanguageModel
+from clearhead.model.loss import Loss, cross_entropy
+from clearhead.tasks.examples import in_batches, pad, split_indices
+from clearhead.tasks.task import MIN_RECORDS, Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.writing import context_of, no_text
+
+SHOWN_PROMPT, SHOWN_TOKENS = 12, 24  # pieces of the example that a validation shows
+
+SENTENCE = 60  # characters, about: what sizes are chosen by
+
+
+@dataclass(frozen=True)
+class LanguageBatch:
+    """Windows of packed text, what follows each token, and which document each belongs to if that matters."""
+
+    inputs_NT: Tensor
+    targets_NT: Tensor
+    documents_NT: Tensor | None
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One stretch of text that is scored by itself: what goes in, and what follows each token of it."""
+
+    inputs: list[int]
+    targets: list[int]
+
+    def windows(self, window: int, stride: int, pad_id: int) -> Iterator["Predictions"]:
+        """The windows that slide over the text, with every target in exactly one of them, elsewhere padding.
+
+        Windows begin every `stride` tokens, and a token belongs to the first one that reaches it: behind the first
+        window it is predicted from at least `window - stride` tokens before it.
+        """
+        done = 0
+        for begin in range(0, len(self.inputs), stride):
+            end = min(begin + window, len(self.inputs))
+            targets = [pad_id] * (done - begin) + self.targets[done:end]
+            yield Predictions(self.inputs[begin:end], targets)
+            done = end
+            if done == len(self.inputs):
+                return
+
+
+class LanguageTask:
+    """The language modelling task over packed documents."""
+
+    unit = "tok"
+
+    def __init__(
+        self, config: Config, tokenizer: Tokenizer, train: Packed, valid: Sequence[Document], valid_ids: list[list[int]]
+    ) -> None:
+        self.config, self.tokenizer, self.train = config, tokenizer, train
+        self.valid, self.valid_ids = valid, valid_ids
+
+    def sizes(self) -> tuple[int, int]:
+        """Windows to train on, and documents to validate."""
+        return len(self.train), len(self.valid)
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The batches of one epoch: windows that are cut elsewhere than in other epochs, shuffled."""
+        return self.train.plan(self.config.training.batch_tokens, self.config.training.seed, epoch)
+
+    def batch(self, indices: Indices, epoch: int) -> LanguageBatch:
+        """The tensors of these windows."""
+        found = self.train.windows(indices, self.tokenizer.pad_id)
+        # Without a mask of their own, windows of one document each give the same, and go through the faster kernel.
+        is_open = self.config.data.cross_documents or found.is_one_each
+        documents_NT = None if is_open else torch.from_numpy(found.documents_NT)
+        return LanguageBatch(torch.from_numpy(found.inputs_NT), torch.from_numpy(found.targets_NT), documents_NT)
+
+    def split(self, indices: Indices, parts: int) -> list[Indices]:
+        """Windows are all alike."""
+        return split_indices(indices, parts)
+
+    def tokens(self, indices: Indices) -> int:
+        """Every token of a window has a target."""
+        return int(self.train.lengths(indices).sum())
+
+    def lines(self, indices: Indices) -> Sequence[int]:
+        """The lines on which the documents begin that these windows begin in."""
+        return self.train.lines_of(indices)
+
+    def loss(self, model: LanguageModel, batch: LanguageBatch) -> Loss:
+        """Cross-entropy of the next token, summed."""
+        hidden_NTD = model(batch.inputs_NT, batch.documents_NT)
+        smoothing = self.config.training.label_smoothing
+        return cross_entropy(hidden_NTD, model.output.weight, batch.targets_NT, self.tokenizer.pad_id, smoothing)
+
+    def validate(self, model: LanguageModel) -> Validation:
+        """Mean log-probability of a token, in windows that do not overlap: half the work of an evaluation."""
+        window = context_of(self.config)
+        report = score_documents(model, self.config, self.tokenizer, self.valid, self.valid_ids, window)
+        example = self._example(model)
+        return Validation(report.nats, report.perplexity, -report.nats, "log_prob", report.signature, example)
+
+    def _example(self, model: LanguageModel) -> tuple[str, str, str]:
+        """How the model goes on from the beginning of a document, token by token the likeliest."""
+        tokenizer, ids = self.tokenizer, self.valid_ids[len(self.valid_ids) // 2]
+        cut = min(SHOWN_PROMPT, len(ids) // 2, context_of(self.config) - 1)
+        settings = SamplingConfig(max_tokens=SHOWN_TOKENS, temperature=0)
+        was_training = model.training
+        model.eval()
+        prompt = [tokenizer.bos_id, *ids[:cut]]
+        context, never = context_of(self.config), no_text(tokenizer)
+        drawn = sampling.sample(model, prompt, settings, context, tokenizer.eos_id, never)
+        written = tokenizer.decode([one.token for one in drawn])
+        model.train(was_training)
+        return tokenizer.decode(ids[:cut]), written, tokenizer.decode(ids[cut : cut + SHOWN_TOKENS])
+
+
+def predictions(documents: Sequence[Sequence[int]], tokenizer: Tokenizer, together: bool) -> list[Predictions]:
+    """What is predicted of each document, or of all laid end to end."""
+    start, end = tokenizer.bos_id, tokenizer.eos_id
+    apart = [Predictions([start, *ids], [*ids, end]) for ids in documents]
+    if not together:
+        return apart
+    inputs = [token for each in apart for token in each.inputs]
+    return [Predictions(inputs, [token for each in apart for token in each.targets])]
+
+
+def score_documents(
+    network: LanguageModel,
+    config: Config,
+    tokenizer: Tokenizer,
+    documents: Sequence[Document],
+    ids: Sequence[Sequence[int]],
+    stride: int,
+) -> PerplexityReport:
+    """How well the network foresees documents, in windows of its context that begin every `stride` tokens."""
+    window, together = context_of(config), config.data.cross_documents
+    stretches = predictions(ids, tokenizer, together)
+    rows = [row for each in stretches for row in each.windows(window, stride, tokenizer.pad_id)]
+    return PerplexityReport(
+        nll=total_nll(network, rows, config),
+        tokens=sum(len(each.targets) for each in stretches),
+        unknown=sum(list(each).count(tokenizer.unk_id) for each in ids),
+        characters=sum(len(document.text) for document in documents),
+        bytes=sum(len(document.text.encode()) for document in documents),
+        window=window,
+        stride=stride,
+        documents="together" if together else "apart",
+    )
+
+
+@torch.inference_mode()
+def total_nll(network: LanguageModel, rows: Sequence[Predictions], config: Config) -> float:
+    """Negative log-likelihood of all targets that are no padding, rows of like length together."""
+    was_training, pad_id = network.training, config.model.pad_id
+    network.eval()
+    total = 0.0
+    for batch in in_batches([len(row.inputs) for row in rows], config.training.batch_tokens):
+        inputs_NT = torch.from_numpy(pad([rows[index].inputs for index in batch], pad_id))
+        targets_NT = torch.from_numpy(pad([rows[index].targets for index in batch], pad_id))
+        total += float(cross_entropy(network(inputs_NT), network.output.weight, targets_NT, pad_id, 0.0).nll)
+    network.train(was_training)
+    return total
+
+
+def split_end(documents: Sequence[Document], share: float) -> Split[Document]:
+    """Holds out the end of the text: the last `share` of its characters, from the next white space on.
+
+    For few documents, where none can be spared as a whole.
+    """
+    left = math.floor((1 - share) * sum(len(document.text) for document in documents))
+    train, valid = list[Document](), list[Document]()
+    for document in documents:
+        cut = min(max(left, 0), len(document.text))
+        left -= len(document.text)
+        space = re.compile(r"\s").search(document.text, cut - 1) if 0 < cut < len(document.text) else None
+        cut = space.end() if space and document.text[space.end() :].strip() else cut
+        before, behind = document.text[:cut], document.text[cut:]
+        if before.strip():
+            train.append(Document(before, document.line))
+        if behind.strip():
+            valid.append(Document(behind, document.line + before.count("\n")))
+    if not train or not valid:
+        raise DataError("expected text to train on and to validate, got too little of it; add text or --valid FILE")
+    return Split(train, valid)
+
+
+class LanguageModelling:
+    """What `--task lm` does."""
+
+    name = "lm"
+    verb = "generate"
+    noun = "documents"
+    base: Mapping[str, Any] = {
+        "task": "lm",
+        "model": {"family": "decoder"},
+        "tokenizer": {"normalisation": "none"},  # line breaks are text that is to be written
+        "data": {"documents": "paragraph"},
+        "training": {"label_smoothing": 0.0},
+    }
+
+    def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
+        """Plain text or JSONL; where there are few documents, the end of the text is held out."""
+        if config.model.family != "decoder":
+            raise ConfigError(f"the task lm needs model.family=decoder, not {config.model.family}; leave it out")
+        data = config.data
+        corpus = load_documents(files.train, data.documents)
+        if files.valid:
+            train, valid = corpus.records, load_documents(files.valid, data.documents).records
+        elif len(corpus.records) >= MIN_RECORDS:
+            train, valid = split_valid(corpus.records, data.valid_share, data.valid_max)
+        else:
+            train, valid = split_end(corpus.records, data.valid_share)
+            tell(f"to validate, the last {100 * data.valid_share:g} % of the text (data.valid_share)")
+        tell(f"{len(train):,} {self.noun} to train on, {len(valid):,} to validate")
+        characters = sum(len(document.text) for document in corpus.records)
+        return Records(train, valid, corpus, sentences=max(1, characters // SENTENCE))
+
+    def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
+        """Learns the tokenizer and packs the documents."""
+        if tokenizer is None:
+            tokenizer = Tokenizer.train((document.text for document in records.train), config.tokenizer)
+        config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
+        ids = tokenizer.encode_batch([document.text for document in records.train])
+        lines = [document.line for document in records.train]
+        packed = Packed.build(ids, lines, context_of(config), tokenizer.bos_id, tokenizer.eos_id)
+        valid_ids = tokenizer.encode_batch([document.text for document in records.valid])
+        tell(f"{packed.num_tokens:,} tokens in {len(packed):,} windows of {packed.window}")
+        return Made(config, tokenizer, LanguageTask(config, tokenizer, packed, records.valid, valid_ids))
+
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> PerplexityReport:
+        """Perplexity by a sliding window: behind the first window, half a window of context or more."""
+        documents = load_documents(paths, model.config.data.documents).records
+        ids = model.tokenizer.encode_batch([document.text for document in documents])
+        stride = max(1, context_of(model.config) // 2)
+        return score_documents(model.network, model.config, model.tokenizer, documents, ids, stride)

@@ -1,0 +1,265 @@
+"""Masked language modelling (S7): text with pieces hidden in, the hidden pieces out, as BERT learns.
+
+Nothing has to be labelled, and what the encoder learns is a start for classifiers and taggers: `train --from`.
+
+N texts, S length, M hidden places of all of them, V vocabulary
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from clearhead import config as configs
+from clearhead.config import Config, DecodingConfig
+from clearhead.data.batching import Indices
+from clearhead.data.corpus import Corpus, Skips
+from clearhead.data.plain import Document, load_documents
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import ConfigError, DataError
+from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
+from clearhead.model.heads import MaskedNetwork
+from clearhead.model.loss import Loss
+from clearhead.tasks.classify import label_loss
+from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
+from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+
+MASK = "<mask>"
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """Texts as ids with pieces hidden, where those are, and what they were, row by row."""
+
+    ids_NS: Tensor
+    places_NS: Tensor
+    targets_M: Tensor
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Documents as rows that the network can read, and the line that each began on."""
+
+    rows: list[list[int]]
+    lines: list[int]
+    num_long: int  # documents that were cut into several rows
+
+
+class MaskedTask:
+    """The task over one training and one validation text."""
+
+    unit = "masks"
+
+    def __init__(self, config: Config, tokenizer: Tokenizer, train: Cut, valid: Cut) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.examples = Examples.build(train.rows, train.lines)
+        self.train = maskable(train.rows, tokenizer, config)
+        self.valid = maskable(valid.rows, tokenizer, config)
+        self.vocabulary = vocabulary_of(tokenizer)
+
+    def sizes(self) -> tuple[int, int]:
+        """Rows to train on and to validate."""
+        return len(self.examples), len(self.valid.ids)
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The batches of one epoch."""
+        return self.examples.plan(self.config.training, epoch)
+
+    def batch(self, indices: Indices, epoch: int) -> MaskedBatch:
+        """The tensors of these texts. What is hidden in one follows from seed, epoch and its own number."""
+        seed = self.config.training.seed
+        rngs = [np.random.default_rng([seed, epoch, int(index)]) for index in indices]
+        hidden = [
+            self.train.hide(int(index), rng, self.vocabulary, only_masks=False)
+            for index, rng in zip(indices, rngs, strict=True)
+        ]
+        return collate(self.train, indices.tolist(), hidden, self.tokenizer.pad_id)
+
+    def split(self, indices: Indices, parts: int) -> list[Indices]:
+        """Neighbours in length stay together."""
+        return split_indices(indices, parts)
+
+    def tokens(self, indices: Indices) -> int:
+        """A hidden piece is one prediction; how many there are does not change from epoch to epoch."""
+        return int(self.train.counts_N[indices].sum())
+
+    def lines(self, indices: Indices) -> Sequence[int]:
+        """The lines of the training file on which the documents begin."""
+        return self.examples.lines_of(indices)
+
+    def loss(self, model: MaskedNetwork, batch: MaskedBatch) -> Loss:
+        """Cross-entropy at the hidden places only, summed over them."""
+        logits_MV = model.logits(model(batch.ids_NS, batch.places_NS))
+        return label_loss(logits_MV, batch.targets_M, self.config.training.label_smoothing)
+
+    def validate(self, model: MaskedNetwork) -> Validation:
+        """Accuracy and loss at fixed masks."""
+        report = score_masks(model, self.valid, self.tokenizer, self.config)
+        example = self._example(model)
+        return Validation(
+            report.loss, report.pseudo_perplexity, 100 * report.accuracy, "accuracy", report.signature, example
+        )
+
+    def _example(self, model: MaskedNetwork) -> tuple[str, str, str]:
+        """The first text to validate on: with its gaps, what the model would put there, and what stood there."""
+        batch = fixed_batch(self.valid, [0], self.tokenizer)
+        logits_MV = guesses(model, batch.ids_NS, batch.places_NS)
+        shown = "".join(f" {MASK}" if i == self.vocabulary.mask_id else self.tokenizer.piece(i)
+                        for i in batch.ids_NS[0, 1:-1].tolist())  # fmt: skip
+        given, right = (" ".join(map(self.tokenizer.piece, ids_M.tolist()))
+                        for ids_M in (logits_MV.argmax(-1), batch.targets_M))  # fmt: skip
+        return shown.replace("▁", " ").strip(), given.replace("▁", ""), right.replace("▁", "")
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    """What hiding needs to know of this tokenizer."""
+    require_mask(tokenizer.config.specials)
+    mask_id = tokenizer.config.all_specials.index(MASK)
+    return Vocabulary(mask_id, len(tokenizer.special_ids), tokenizer.vocab_size)
+
+
+def require_mask(specials: Sequence[str]) -> None:
+    """Refuses a vocabulary that has no sign for a hidden piece."""
+    if MASK not in specials:
+        found = ", ".join(specials) or "none"
+        raise ConfigError(
+            f"the task mlm needs {MASK} among tokenizer.specials, found {found}; add it, or start from a model with it"
+        )
+
+
+def maskable(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> Maskable:
+    """The rows with what may be hidden in them."""
+    first = len(tokenizer.special_ids)
+    units = [units_of(row, tokenizer.words(row) if config.data.whole_words else None, first) for row in rows]
+    return Maskable.build(rows, units, config.data.mask_share)
+
+
+def collate(texts: Maskable, indices: Sequence[int], hidden: Sequence[Hidden], pad_id: int) -> MaskedBatch:
+    """The tensors of rows with pieces hidden, padded behind."""
+    ids_NS = torch.from_numpy(pad([one.ids_S.tolist() for one in hidden], pad_id))
+    places_NS = torch.zeros(ids_NS.shape, dtype=torch.bool)
+    for row, one in enumerate(hidden):
+        places_NS[row, one.places_M] = True
+    targets = [texts.ids[index][one.places_M] for index, one in zip(indices, hidden, strict=True)]
+    return MaskedBatch(ids_NS, places_NS, torch.from_numpy(np.concatenate(targets).astype(np.int64)))
+
+
+def cut_documents(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: Skips, path: Path) -> Cut:
+    """Every document as rows of at most `limit` pieces with their frame: a long one gives several of equal length."""
+    rows, lines, num_long = [], [], 0
+    encoded = tokenizer.encode_batch([document.text for document in documents])
+    for document, ids in zip(documents, encoded, strict=True):
+        windows = np.array_split(np.asarray(ids, dtype=np.int64), max(1, math.ceil(len(ids) / (limit - 2))))
+        num_long += len(windows) > 1
+        for window in windows:
+            if (window >= len(tokenizer.special_ids)).any():
+                rows.append(framed(tokenizer, window.tolist()))
+                lines.append(document.line)
+            else:
+                skips.add("no known piece", path, document.line)
+    if not rows:
+        raise DataError(f"{path}: nothing is left; the tokenizer knows no piece of the text")
+    return Cut(rows, lines, num_long)
+
+
+def fixed_batch(texts: Maskable, indices: Sequence[int], tokenizer: Tokenizer) -> MaskedBatch:
+    """These rows with the masks that scores are counted over."""
+    vocabulary = vocabulary_of(tokenizer)
+    rngs = [np.random.default_rng([FIXED_SEED, index]) for index in indices]
+    hidden = [texts.hide(index, rng, vocabulary, only_masks=True) for index, rng in zip(indices, rngs, strict=True)]
+    return collate(texts, indices, hidden, tokenizer.pad_id)
+
+
+@torch.inference_mode()
+def guesses(network: MaskedNetwork, ids_NS: Tensor, places_NS: Tensor) -> Tensor:
+    """logits_MV of the hidden places, without dropout."""
+    was_training = network.training
+    network.eval()
+    logits_MV = network.logits(network(ids_NS, places_NS))
+    network.train(was_training)
+    return logits_MV.double()
+
+
+def score_masks(network: MaskedNetwork, texts: Maskable, tokenizer: Tokenizer, config: Config) -> MaskedReport:
+    """Loss and accuracy over all texts at the fixed masks."""
+    total, right = 0.0, 0
+    for indices in in_batches(texts.ids.lengths.tolist(), config.training.batch_tokens):
+        batch = fixed_batch(texts, indices, tokenizer)
+        logits_MV = guesses(network, batch.ids_NS, batch.places_NS)
+        total += float(F.cross_entropy(logits_MV, batch.targets_M, reduction="sum"))
+        right += int((logits_MV.argmax(-1) == batch.targets_M).sum())
+    pieces = int(texts.counts_N.sum())
+    data = config.data
+    return MaskedReport(total / pieces, right, pieces, len(texts.ids), data.mask_share, data.whole_words)
+
+
+class MaskedLanguage:
+    """What `--task mlm` does."""
+
+    name = "mlm"
+    verb = "fill"
+    noun = "documents"
+    # Positions are learned only as far as rows reach: a longer text would stand on places never trained.
+    base: Mapping[str, Any] = {
+        "task": "mlm",
+        "model": {
+            "family": "encoder", "head": "masked", "positions": "learned", "max_positions": 256, "activation": "gelu",
+        },
+        "tokenizer": {"specials": [MASK]},
+        "data": {"documents": "line", "max_pieces": 256},
+        "training": {"label_smoothing": 0.0},
+    }  # fmt: skip
+
+    def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
+        """Plain text, or JSONL with "text"."""
+        require_mask(config.tokenizer.specials)
+        cut = config.data.documents
+
+        def load(paths: Sequence[Path], minimum: int) -> Corpus[Document]:
+            return load_documents(paths, cut, minimum if cut == "line" else 1)  # a few long ones are enough
+
+        return hold_out(load, files, config, tell, self.noun)
+
+    def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
+        """Learns the tokenizer, and cuts what is too long for the network."""
+        if tokenizer is None:
+            tokenizer = Tokenizer.train((document.text for document in records.train), config.tokenizer)
+        config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
+        skips, limit = Skips(), row_limit(config)
+        train, valid = (
+            cut_documents(part, tokenizer, limit, skips, Path(name))
+            for part, name in ((records.train, "training data"), (records.valid, "validation data"))
+        )
+        if train.num_long + valid.num_long:
+            tell(
+                f"{train.num_long + valid.num_long:,} documents are longer than {limit} pieces and are read in parts "
+                f"({len(train.rows) + len(valid.rows):,} examples in all); all text is used"
+            )
+        if skips.total:
+            tell(f"skipped {'; '.join(skips.lines())}")
+            records.corpus.skips.absorb(skips)
+        return Made(config, tokenizer, MaskedTask(config, tokenizer, train, valid))
+
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> MaskedReport:
+        """Accuracy and pseudo-perplexity at the fixed masks."""
+        config = model.config
+        documents = load_documents(paths, config.data.documents).records
+        skips = Skips()
+        cut = cut_documents(documents, model.tokenizer, row_limit(config), skips, paths[0])
+        report = score_masks(model.network, maskable(cut.rows, model.tokenizer, config), model.tokenizer, config)
+        return replace(report, skipped=skips.total)
+
+
+def row_limit(config: Config) -> int:
+    """The most pieces of a row, with its frame."""
+    limit = min(config.data.max_pieces, config.model.max_positions)
+    if limit < 3:
+        raise ConfigError(f"data.max_pieces={limit} leaves no room between <s> and </s>; try 256")
+    return limit

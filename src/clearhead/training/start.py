@@ -1,0 +1,92 @@
+"""Training that starts from a trained model (fine-tuning): what is taken over, and what does not fit.
+
+The shape and the tokenizer come from the model, and every weight that has a place in the new network; a head for
+another task stays fresh.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from clearhead import bundle
+from clearhead import config as configs
+from clearhead.config import Config
+from clearhead.config.model import PICTURES
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import ConfigError
+from clearhead.model.weights import Weights, named_weights, take_over
+from clearhead.tasks.task import Purpose
+from clearhead.training.events import Watcher
+
+HEAD = "output."  # of labels and tags: its size follows from the data
+
+
+@dataclass(frozen=True)
+class Start:
+    """A trained model as the beginning of another."""
+
+    folder: Path
+    config: Config
+    tokenizer: Tokenizer | None
+    weights: Weights
+
+    @classmethod
+    def load(cls, folder: Path) -> "Start":
+        """The model of a bundle."""
+        found = bundle.load(folder)
+        has_tokenizer = found.tokenizer.strip() != bundle.NO_TOKENIZER
+        tokenizer = Tokenizer.from_json(found.tokenizer) if has_tokenizer else None
+        return cls(folder, configs.parse(found.config), tokenizer, found.weights)
+
+    def base(self, chosen: Purpose) -> dict[str, Any]:
+        """The settings that lie under all others: the task's, and on them the model's shape and tokenizer."""
+        model = self.config.model.model_dump()
+        own = {"head", "num_labels"} | ({"pooling"} if self.config.model.head == "text" else set())
+        inherited = {
+            "model": {name: value for name, value in model.items() if name not in own},
+            "tokenizer": self.config.tokenizer.model_dump(),
+        }
+        merged = configs.merge(chosen.base, inherited)
+        misfit = f"{self.folder} was trained for the task {self.config.task} and cannot start --task {chosen.name}"
+        if _reads_pictures(chosen.base.get("model", {})) != _reads_pictures(model):
+            raise ConfigError(f"{misfit}: one reads text, the other pictures; leave out --from")
+        try:
+            configs.build(base=merged)
+        except ConfigError as error:
+            raise ConfigError(f"{misfit}: {error}") from None
+        return merged
+
+    def check(self, draft: Config) -> None:
+        """Refuses another tokenizer than the model's: its weights know no other pieces."""
+        before, now = self.config.tokenizer.model_dump(), draft.tokenizer.model_dump()
+        for name, value in before.items():
+            if now[name] != value:
+                raise ConfigError(
+                    f"tokenizer.{name}={now[name]} does not fit {self.folder}, which was trained with {value}; "
+                    f"leave the tokenizer as it is, or leave out --from"
+                )
+
+    def hand_over(self, model: nn.Module, watcher: Watcher) -> None:
+        """Puts the trained weights into the new network and says which of its own stay fresh."""
+        own = named_weights(model)
+        for name in own.keys() & self.weights.keys():
+            here, there = tuple(own[name].shape), tuple(self.weights[name].shape)
+            if here != there and not name.startswith(HEAD):
+                raise ConfigError(
+                    f"the shape does not fit {self.folder}: {name} is {there} there and {here} here; "
+                    f"leave the model settings as they are, or leave out --from"
+                )
+        fresh = take_over(model, self.weights)
+        if len(fresh) == len(own):
+            raise ConfigError(
+                f"{self.folder} has no weight in common with this model; see clearhead info {self.folder}"
+            )
+        trained = len(own) - len(fresh)
+        watcher.message(f"starting from {trained} trained tensors; fresh: {', '.join(fresh) or 'none'}")
+
+
+def _reads_pictures(model: Mapping[str, Any]) -> bool:
+    return model.get("family") in PICTURES or model.get("input") == "image"

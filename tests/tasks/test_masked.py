@@ -1,0 +1,219 @@
+"""Masked language models as a user has them: trained, filling gaps, scored, and the start of classifiers."""
+
+import io
+import json
+import math
+import random
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import clearhead
+from clearhead import config as configs
+from clearhead.bundle import load as load_bundle
+from clearhead.cli.main import main
+from clearhead.errors import ConfigError
+from clearhead.tasks.masked import MASK, MaskedTask
+from clearhead.training.events import Silent
+from clearhead.training.run import Request, prepare
+from tests.tasks.made_up import ADJECTIVES, BEINGS, SMALL, made_up_text, sets, write_lines
+
+PIECES = 29
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A masked language model, and the text that it was trained on."""
+
+    folder: Path
+    text: Path
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Masked:
+    """A model trained once by the command line; no test may write into its folder."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("masked")
+    text = write_lines(folder / "text.txt", made_up_text(600))
+    valid = write_lines(folder / "valid.txt", made_up_text(150, seed=1))
+    arguments = ["train", "--task", "mlm", str(text), "--valid", str(valid), "--out", str(folder / "model")]
+    more = ["--steps", "200", "--threads", "1", "--set", "training.validate_every=100"]
+    assert main([*arguments, *more, *sets(SMALL)]) == 0
+    return Masked(folder / "model", text)
+
+
+def test_it_learns_what_can_be_known(masked: Masked) -> None:
+    scores = scores_of(masked.folder)
+    # verb and object follow from each other; names, adjectives and places are guesses
+    assert scores["accuracy"]["score"] > 60 and 1 < scores["perplexity"] < 3
+    assert re.fullmatch(r"hidden:\d+\|share:0.15\|unit:pieces\|shown:mask\|seed:0", scores["accuracy"]["signature"])
+    model = clearhead.load(masked.folder)
+    assert model.config.task == "mlm" and model.config.model.family == "encoder"
+    for text, word in (
+        ("The old cow [MASK] the grass in the field.", "eats"),
+        ("The red axe cuts the [MASK] in the house.", "wood"),
+    ):
+        best = model.fill(text, top=3)[0][0]
+        assert best.word == word and best.probability > 0.8 and best.text == text.replace("[MASK]", word)
+    names = model.fill("The old [MASK] cuts the wood in the field.", top=10_000)[0]
+    assert sum(filling.probability for filling in names if filling.word in BEINGS["cuts"][0]) > 0.6
+
+
+def test_fill_prints_probability_word_and_text(masked: Masked, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fill", str(masked.folder), "The old cow <mask> the grass in the field.", "--top", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert re.fullmatch(r"(0\.\d\d|1\.00)  eats  The old cow eats the grass in the field\.", lines[0])
+    two = "The [MASK] cow [MASK] the grass in the field."
+    assert main(["fill", str(masked.folder), two, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["gap"] for one in found] == [1] * 5 + [2] * 5
+    assert found[0]["word"] in ADJECTIVES and found[0]["text"] == two.replace("[MASK]", found[0]["word"], 1)
+    assert found[5]["word"] == "eats" and found[5]["text"] == "The [MASK] cow eats the grass in the field."
+    for gap in (found[:5], found[5:]):
+        assert all(one["probability"] >= other["probability"] for one, other in pairwise(gap))
+    assert main(["fill", str(masked.folder), two, "--top", "1"]) == 0
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2"]
+
+
+def test_fill_reads_lines(masked: Masked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = "The old cow [MASK] the grass in the field.\nThe big saw cuts the [MASK] in the street.\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    assert main(["fill", str(masked.folder), "--top", "1"]) == 0
+    assert [line.split("  ")[1:2] for line in capsys.readouterr().out.splitlines()] == [["eats"], [], ["wood"]]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The [MASK].\n\n")))
+    assert main(["fill", str(masked.folder), "--top", "1"]) == 2
+    assert "line 2 has no gap; write [MASK]" in capsys.readouterr().err
+
+
+def test_all_probabilities_add_up(masked: Masked) -> None:
+    model = clearhead.load(masked.folder)
+    fillings = model.fill("The [MASK] eats the grass.", top=10_000)[0]
+    assert len(fillings) == model.tokenizer.vocab_size - len(model.tokenizer.special_ids)
+    assert 0.99 < sum(filling.probability for filling in fillings) <= 1 + 1e-9
+
+
+def test_evaluate_scores_the_same_masks_each_time(
+    masked: Masked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = write_lines(tmp_path / "test.txt", made_up_text(50, seed=9))
+    outputs = []
+    for _ in range(2):
+        assert main(["evaluate", str(masked.folder), str(test), "--json"]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    report = json.loads(outputs[0])
+    assert report["examples"] == 50 and 0.6 < report["accuracy"]["score"] <= 1
+    assert report["pseudo_perplexity"]["score"] == pytest.approx(np.exp(report["loss"]))
+    assert main(["evaluate", str(masked.folder), str(test)]) == 0
+    signature = report["accuracy"]["signature"]
+    assert f"accuracy {100 * report['accuracy']['score']:.2f} % {signature}" in capsys.readouterr().out
+    words = sorted({word for line in made_up_text(50) for word in line.split()})
+    noise = [" ".join(random.Random(seed).choices(words, k=9)) for seed in range(50)]
+    other = clearhead.evaluate(masked.folder, write_lines(tmp_path / "noise.txt", noise)).to_json()
+    assert other["pseudo_perplexity"]["score"] > 2 * report["pseudo_perplexity"]["score"]
+
+
+BAD = [
+    (["fill", "{model}", "The cow."], "the text has no gap; write [MASK] where a word is missing"),
+    (["fill", "{model}", "The [MASK] " + "cow " * 300], "the model takes 254; split it"),
+    (["fill", "{model}", "[MASK]", "--top", "0"], "--top"),
+    (["translate", "{model}"], "Use clearhead fill"),
+    (["classify", "{model}"], "Use clearhead fill"),
+    (["train", "--task", "mlm", "{empty}", "--out", "{out}"], "the file is empty"),
+    (["train", "--task", "mlm", "{blank}", "--out", "{out}"], "found only blank lines"),
+    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.mask_share=1.5"], "data.mask_share=1.5"),
+    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.documents=page"], "data.documents=page"),
+    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.max_pieces=2"], "leaves no room"),
+    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "model.family=lstm"], "does not give masked"),
+    (["train", "{pairs}", "--out", "{out}", "--from", "{model}"], "cannot start --task translate"),
+    (["train", "--task", "classify", "{pairs}", "--out", "{out}", "--from", "{model}", "--set", "model.model_dim=64"],
+     "the shape does not fit"),
+    (["train", "--task", "classify", "{pairs}", "--out", "{out}", "--from", "{model}", "--set", "tokenizer.kind=bpe"],
+     "tokenizer.kind=bpe does not fit"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[message for _, message in BAD])
+def test_mistakes_are_one_line_and_exit_2(
+    arguments: list[str], message: str, masked: Masked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"model": masked.folder, "out": tmp_path / "out", "text": masked.text, "empty": tmp_path / "e.txt",
+              "blank": tmp_path / "b.txt", "pairs": tmp_path / "p.tsv"}  # fmt: skip
+    write_lines(places["empty"], [])
+    write_lines(places["blank"], ["", "  "] * 20)
+    write_lines(places["pairs"], [f"The dog {number}\t{'ab'[number % 2]}" for number in range(20)])
+    assert main([word.format(**places) for word in arguments]) == 2
+    error = capsys.readouterr().err.rstrip("\n")
+    assert error.splitlines()[-1].startswith("clearhead") and message in error.splitlines()[-1]
+
+
+def test_a_vocabulary_without_a_mask_is_refused(masked: Masked, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs <mask> among tokenizer\.specials, found <sep>"):
+        clearhead.train(masked.text, tmp_path / "m", task="mlm", steps=1,
+                        settings={"tokenizer": {"specials": ["<sep>"]}})  # fmt: skip
+
+
+@pytest.mark.parametrize(("documents", "count"), [("paragraph", 4), ("file", 2)])
+def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
+    text = "\n\n".join("\n".join(made_up_text(9, seed)) for seed in range(2))
+    paths = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for number, path in enumerate(paths):
+        path.write_text(text.replace("Look", f"Look{number}"), encoding="utf-8")
+    settings = configs.merge(SMALL, {"data": {"documents": documents, "max_pieces": PIECES}})
+    prepared = prepare(Request(paths, tmp_path / "m", settings=settings, task="mlm"), Silent())
+    assert len(prepared.corpus.records) == count
+    assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedTask)
+    assert max(prepared.task.examples.ids.lengths) <= PIECES
+
+
+def scores_of(folder: Path) -> dict[str, Any]:
+    """The validation scores that a training left behind."""
+    scores: dict[str, Any] = json.loads((folder / "manifest.json").read_text())["training"]["scores"]
+    return scores
+
+
+def labelled(path: Path, which: slice) -> Path:
+    """Names with their kind, in a line that does not tell it."""
+    lines = [f"Look at the old {name} there!\t{verb}" for verb, (names, _) in BEINGS.items() for name in names[which]]
+    return write_lines(path, lines * 5)
+
+
+def fine_tune(folder: Path, start: Path | None) -> float:
+    """The loss on names that have no label in the training data; whoever knows nothing of them has log 2 or more."""
+    train, valid = labelled(folder / "train.tsv", slice(0, 4)), labelled(folder / "valid.tsv", slice(4, 6))
+    training = {"training": {**SMALL["training"], "learning_rate": 0.003, "seed": 3, "validate_every": 20}}
+    settings = training if start else configs.merge(SMALL, training)
+    model = clearhead.train(train, folder / f"from_{bool(start)}", task="classify", valid=valid, start=start, steps=20,
+                            settings=settings, threads=1)  # fmt: skip
+    return float(scores_of(model.folder)["loss"])
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "mlm"])
+def test_fine_tuning_starts_with_the_readers_weights(task: str, masked: Masked, tmp_path: Path) -> None:
+    tagged = [line for name in ("dog", "saw") * 9 for line in ("The O", f"{name} B-THING", "")]
+    files = {"classify": labelled(tmp_path / "train.tsv", slice(0, 4)), "mlm": masked.text,
+             "tag": write_lines(tmp_path / "train.conll", tagged)}  # fmt: skip
+    prepared = prepare(Request([files[task]], tmp_path / "m", task=task, start=masked.folder), Silent())
+    before, now = load_bundle(masked.folder).weights, prepared.model.state_dict()
+    readers = {name for name in now if name.startswith("reader.")}
+    assert readers == {name for name in before if name.startswith("reader.")} and len(readers) > 20
+    for name in readers if task != "mlm" else now:
+        assert torch.equal(now[name], before[name]), name
+    if task != "mlm":
+        assert set(now) - readers == {"output.weight", "output.bias"} and not {*now} & {*before} - readers
+        assert prepared.config.model.head == {"classify": "label", "tag": "tags"}[task]
+    assert prepared.tokenizer and prepared.tokenizer.to_json() == load_bundle(masked.folder).tokenizer
+
+
+def test_fine_tuning_knows_words_that_were_never_labelled(masked: Masked, tmp_path: Path) -> None:
+    assert fine_tune(tmp_path, masked.folder) < math.log(2) <= fine_tune(tmp_path, None)
+    model = clearhead.load(tmp_path / "from_True")
+    assert model.classify("Look at the old dog there!").label == "eats"
+    assert model.tokenizer.config.specials == (MASK,)

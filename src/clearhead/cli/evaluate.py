@@ -39,10 +39,13 @@ def evaluate(
         report = model.evaluate_files(files, model.decoding(**overrides))
         print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
         return
+    model.need("translate")
+    other = load(against)
+    other.need("translate")
     corpus = load_pairs(files)
     for line in corpus.skips.lines():
         typer.echo(f"skipped {line}", err=True)
-    output, shown = _compare(model, load(against), corpus.records, overrides)
+    output, shown = _compare(model, other, corpus.records, overrides)
     print(json.dumps(output, ensure_ascii=False) if as_json else shown)
 
 

@@ -16,10 +16,9 @@ from clearhead.data.pictures import (
     Picture,
     load_pictures,
     read_picture,
-    split_pictures,
     write_digits,
 )
-from clearhead.errors import ConfigError, DataError
+from clearhead.errors import DataError
 
 SIZE = 7
 
@@ -217,41 +216,6 @@ def test_a_decompression_bomb_is_refused_before_decoding(
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("Pillow was asked"))
     with pytest.raises(DataError, match=rf"bomb.png: expected at most 4096 pixels a side, got {width}x{height}"):
         read_picture(tmp_path / "bomb.png")
-
-
-def test_the_split_follows_content_alone(folder: Path) -> None:
-    for number in range(200):
-        save(folder / "many" / f"{number:03}.png", grey(1000 + number))
-    save(folder / "cat" / "twin.png", grey(1000))  # the same picture under another label
-    first = split_pictures(load_pictures(folder), 0.2)
-    assert first.train.labels == first.valid.labels == ("ant", "cat", "dog", "many")
-    assert 20 <= len(first.valid) <= 66  # 211 pictures, five standard deviations around 42
-    assert sorted(first.train.paths + first.valid.paths) == sorted(load_pictures(folder).paths)
-    held_out = {picture.pixels_CYX.tobytes() for picture in first.valid}
-    assert not held_out & {picture.pixels_CYX.tobytes() for picture in first.train}
-
-    (folder / "many" / "000.png").rename(folder / "dog" / "zzz.png")
-    for number in range(7):
-        save(folder / "more" / f"{number}.png", grey(5000 + number))
-    second = split_pictures(load_pictures(folder), 0.2)
-    assert held_out <= {picture.pixels_CYX.tobytes() for picture in second.valid}
-    assert not held_out & {picture.pixels_CYX.tobytes() for picture in second.train}
-
-
-@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
-def test_both_parts_always_hold_something(folder: Path, share: float) -> None:
-    split = split_pictures(load_pictures(folder), share)
-    assert len(split.train) and len(split.valid)
-    assert len(split.train) + len(split.valid) == 10
-
-
-def test_impossible_splits_are_refused(folder: Path) -> None:
-    for share in (0.0, 1.0):
-        with pytest.raises(ConfigError, match="must be between 0 and 1"):
-            split_pictures(load_pictures(folder), share)
-    same = load_pictures(folder).select([4, 4])
-    with pytest.raises(DataError, match="at least two different pictures"):
-        split_pictures(same)
 
 
 def test_digits_are_written_and_come_back(tmp_path: Path) -> None:

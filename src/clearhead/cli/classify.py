@@ -2,12 +2,10 @@
 
 import json
 import sys
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, Json, Threads, use_threads
+from clearhead.cli.options import Folder, Json, Pictures, Threads, use_threads
 from clearhead.cli.stream import given_lines
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -16,10 +14,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def classify(
     folder: Folder,
-    pictures: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[PICTURE.png...]", help="For a model that reads pictures.", show_default=False),
-    ] = None,
+    pictures: Pictures = None,
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:

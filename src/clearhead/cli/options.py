@@ -14,9 +14,9 @@ Files = Annotated[
     list[Path],
     typer.Argument(metavar="FILES...", help="What the task reads; plain or .gz. See --task.", show_default=False),
 ]
-Pairs = Annotated[
-    list[Path],
-    typer.Argument(metavar="PAIRS...", help="One .tsv or .jsonl, or two line files; plain or .gz.", show_default=False),
+Pictures = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[PICTURE.png...]", help="For a model that reads pictures.", show_default=False),
 ]
 Settings = Annotated[
     list[str],

@@ -2,12 +2,11 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.options import Beam, Folder, Json, Settings, Threads, decoding_settings, use_threads
+from clearhead.cli.options import Beam, Folder, Json, Pictures, Settings, Threads, decoding_settings, use_threads
 from clearhead.cli.stream import given_lines
 
 if TYPE_CHECKING:
@@ -19,10 +18,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def translate(
     folder: Folder,
-    pictures: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[PICTURE.png...]", help="For a model that reads pictures.", show_default=False),
-    ] = None,
+    pictures: Pictures = None,
     beam: Beam = None,
     n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")] = 1,
     as_json: Json = False,

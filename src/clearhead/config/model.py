@@ -114,6 +114,11 @@ class ModelConfig(Section):
         return self
 
     @property
+    def has_text(self) -> bool:
+        """Whether it reads or writes text, and so needs a tokenizer."""
+        return self.family not in PICTURES
+
+    @property
     def head_key_dim(self) -> int:
         """d_k of one head."""
         return self.key_dim or self.model_dim // self.num_heads

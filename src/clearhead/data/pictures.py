@@ -8,19 +8,19 @@ N pictures, C colours, Y height, X width
 """
 
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.errors import ConfigError, DataError
+from clearhead.errors import DataError
 
 Pixels = NDArray[np.uint8]
 MAX_SIDE = 4096  # a small file can claim a huge picture; the bound keeps memory bounded on any input
@@ -62,12 +62,6 @@ class Pictures:
     def __iter__(self) -> Iterator[Picture]:
         return (self[index] for index in range(len(self)))
 
-    def select(self, indices: Sequence[int]) -> "Pictures":
-        """These pictures in this order; the labels stay."""
-        rows = np.asarray(indices, dtype=np.int64)
-        paths = tuple(self.paths[row] for row in rows)
-        return replace(self, pixels_NCYX=self.pixels_NCYX[rows], label_N=self.label_N[rows], paths=paths)
-
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the labels and pixels in their order: equal for equal pictures under any file names."""
@@ -75,13 +69,6 @@ class Pictures:
         digest.update(self.label_N.astype("<i8").tobytes())
         digest.update(self.pixels_NCYX.tobytes())
         return digest.hexdigest()
-
-
-class PictureSplit(NamedTuple):
-    """The two parts of a folder; no two equal pictures are on different sides."""
-
-    train: Pictures
-    valid: Pictures
 
 
 def load_pictures(folder: Path | str) -> Pictures:
@@ -100,24 +87,6 @@ def load_pictures(folder: Path | str) -> Pictures:
         np.array([index[picture.label] for picture in pictures], dtype=np.int64),
         tuple(picture.path for picture in pictures),
     )
-
-
-def split_pictures(pictures: Pictures, share: float = 0.1) -> PictureSplit:
-    """Hold out about `share` of the pictures, by a hash of their pixels (see `data/split.py` for why)."""
-    if not 0 < share < 1:
-        raise ConfigError(f"the share held out for validation must be between 0 and 1, got {share}; try 0.1")
-    places = [_place(pixels_CYX) for pixels_CYX in pictures.pixels_NCYX]
-    if len(set(places)) < 2:
-        raise DataError(
-            f"expected at least two different pictures to hold one out for validation, all {len(places)} are equal; "
-            "add pictures"
-        )
-    # In a folder so small that no hash is below the share, the lowest is held out; the highest is always trained on.
-    lowest, highest = min(places), max(places)
-    held_out = [place == lowest or (place < share and place != highest) for place in places]
-    train = [index for index, is_valid in enumerate(held_out) if not is_valid]
-    valid = [index for index, is_valid in enumerate(held_out) if is_valid]
-    return PictureSplit(pictures.select(train), pictures.select(valid))
 
 
 def read_picture(path: Path | str) -> Pixels:
@@ -262,8 +231,3 @@ def _on_white(image: Any, image_module: ModuleType) -> Any:
         return image
     white = image_module.new("RGBA", image.size, "white")
     return image_module.alpha_composite(white, image.convert("RGBA"))
-
-
-def _place(pixels_CYX: Pixels) -> float:
-    """Where a picture falls between 0 and 1; the same on every machine and in every version."""
-    return int.from_bytes(blake2b(pixels_CYX.tobytes(), digest_size=7).digest(), "big") / 2**56

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clearhead.config import merge
+from clearhead.config import PRESETS, merge
 
 # Rules of thumb, not fitted to measurements. (up to so many pairs, value): small corpora overfit large vocabularies.
 VOCABULARIES = ((2_000, 1_000), (10_000, 3_000), (60_000, 6_000), (300_000, 10_000), (2_000_000, 16_000))
@@ -26,16 +26,19 @@ class Choice:
     reasons: list[str]
 
 
-def choose(pairs: int, noun: str, given: Mapping[str, Any], preset: str, is_start: bool = False) -> Choice:
+def choose(
+    pairs: int, noun: str, given: Mapping[str, Any], preset: str, *, is_start: bool = False, has_text: bool = True
+) -> Choice:
     """Settings for a corpus of that many examples; what is in `given` or in a named preset is left as it is.
 
-    `is_start`: training starts from a model, whose shape and tokenizer are kept.
+    `is_start`: training starts from a model, whose shape and tokenizer are kept. `has_text`: there is a tokenizer.
     """
     minutes = float(given.get("training", {}).get("minutes", 0))
     reasons, settings = [], dict[str, Any]()
+    fixed = merge(PRESETS.get(preset, {}), given)
 
     def set_unless_given(section: str, field: str, value: object, reason: str) -> None:
-        if field not in given.get(section, {}):
+        if field not in fixed.get(section, {}):
             nonlocal settings
             settings = merge(settings, {section: {field: value}})
             reasons.append(f"{section}.{field}={value}: {reason}")
@@ -45,17 +48,13 @@ def choose(pairs: int, noun: str, given: Mapping[str, Any], preset: str, is_star
         reasons.append(f"preset {preset}: {reason}")
         rate = _by_size(DROPOUTS, pairs, LARGEST_DROPOUT_FREE)
         set_unless_given("model", "dropout", rate, f"{pairs:,} {noun} {'overfit soon' if rate > 0.1 else 'are many'}")
-    if (
-        not preset.startswith("paper")
-        and not is_start
-        and (given.get("tokenizer", {}).get("kind") not in ("pretokenised", "char"))
-    ):
+    if has_text and not is_start and given.get("tokenizer", {}).get("kind") not in ("pretokenised", "char"):
         size = _by_size(VOCABULARIES, pairs, LARGEST_VOCABULARY)
         set_unless_given("tokenizer", "vocab_size", size, f"fits {pairs:,} {noun}")
-    if not preset.startswith("paper"):
-        batch = 2048 if pairs < 10_000 else 4096
-        set_unless_given("training", "batch_tokens", batch, "small corpora need more updates" if pairs < 10_000 else
-                         "the usual; enough for two cores")  # fmt: skip
+    if pairs < 10_000:
+        set_unless_given("training", "batch_tokens", 2048, "small corpora need more updates")
+    else:
+        set_unless_given("training", "batch_tokens", 4096, "the usual; enough for two cores")
     if not any(given.get("training", {}).get(key) for key in ("steps", "epochs", "minutes")):
         epochs = min(60, max(5, 1_000_000 // pairs))
         set_unless_given("training", "epochs", epochs, "no time was given; --minutes sets it")

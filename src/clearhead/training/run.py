@@ -116,7 +116,9 @@ def prepare(request: Request, watcher: Watcher) -> Prepared:
     if start:
         start.check(draft)
     records = chosen.read(Files(request.files, request.valid), draft, watcher.message)
-    choice = choose(records.amount, chosen.noun, given, preset, is_start=start is not None)
+    choice = choose(
+        records.amount, chosen.noun, given, preset, is_start=start is not None, has_text=draft.model.has_text
+    )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
     made = chosen.make(config, records, start.tokenizer if start else None, watcher.message)
     torch.manual_seed(config.training.seed)

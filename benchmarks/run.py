@@ -2,8 +2,9 @@
 
 A peer that can use the cores in two ways stands in the table twice: as it runs when it is called (one process with
 all threads), and with one process a core, which its users set up themselves. First each tries its settings (sentences
-at a time) and keeps the fastest for each measure, and trains for a minute or so, so that there is something to decode with. Then come the rounds: in each,
-every contestant trains on the same batches and decodes the whole validation set. Only the rounds are in the table.
+at a time), keeps the fastest for each measure, and trains for a minute or so, so that there is something to decode
+with. Then come the rounds: in each, every contestant trains on the same batches and decodes the whole validation set.
+Only the rounds are in the table.
 """
 
 import argparse

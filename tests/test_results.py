@@ -62,7 +62,7 @@ def test_a_section_shows_mean_and_spread() -> None:
     entry = ENTRIES["sst2"]
     facts = {"minutes": 1.0, "cpu_minutes": 2.0, "steps": 10, "parameters": 1234}
     runs = [
-        {"variant": "", "seed": seed, "training": facts,
+        {"variant": "", "seed": seed, "machine": "2 cores", "training": facts,
          "tests": {"dev": {"accuracy.score": score, "macro_f1.score": score, "signature": "examples:5|labels:2"}}}
         for seed, score in ((1, 0.80), (2, 0.82))
     ]  # fmt: skip

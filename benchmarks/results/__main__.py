@@ -7,11 +7,15 @@ goes on where it was.
 import argparse
 import json
 import math
+import os
+import platform
 import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import clearhead
 from benchmarks.results.entries import ENTRIES, Entry
@@ -67,6 +71,7 @@ def run(entry: Entry, variant: str, seed: int, data: Path, folder: Path) -> None
     facts = {
         "variant": variant,
         "seed": seed,
+        "machine": machine(),
         "training": {name: model.manifest.training[name] for name in ("minutes", "cpu_minutes", "steps", "parameters")},
         "tests": test(entry, model, files),
     }
@@ -97,7 +102,14 @@ def pick(report: Mapping[str, Any], path: str) -> float:
 def signature(report: Mapping[str, Any], path: str) -> str:
     """The signature of a score."""
     part = report[path.split(".")[0]]
-    return str(part["signature"]) if isinstance(part, dict) else str(report.get("signature", ""))
+    return str(part["signature"]) if isinstance(part, dict) else f"{path}|examples:{report['examples']}"
+
+
+def machine() -> str:
+    """What the time depends on."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{os.cpu_count()} cores, {names[0] if names else platform.machine()}, torch {torch.__version__}"
 
 
 def bleu_by_length(model: Any, paths: Sequence[Path]) -> dict[str, float]:

@@ -66,7 +66,7 @@ ENTRIES = {
         Entry("masakhaner", "MasakhaNER Swahili, names", "F1 of at least 70 from scratch", prepare.masakhaner,
               ("f1.score", "precision.score", "recall.score")),
         Entry("shakespeare", "Tiny Shakespeare by characters", "below 1.65 nats a character on the last tenth",
-              prepare.shakespeare, ("nats_per_token", "perplexity"), seeds=(1,)),
+              prepare.shakespeare, ("nats.score", "perplexity.score"), seeds=(1,)),
         Entry("digits", "Digits of 8x8 pixels", "at least 97 %", prepare.digits, LABELS,
               variants={"patches": {}, "convolutional": {"model": {"family": "convolutional", "pooling": "mean"}},
                         "mlp": {"model": {"family": "mlp", "pooling": "mean"}}}),

@@ -38,6 +38,7 @@ def render(entry: Entry, runs: Sequence[dict[str, Any]]) -> str:
     for name in runs[0]["tests"]:
         rows += ["", *_table(entry, runs, name)]
         rows += ["", f"Test set: {name}. Signature: `{runs[0]['tests'][name]['signature']}`."]
+        rows += [f"Machine: {'; '.join(sorted({run['machine'] for run in runs}))}."]
         if entry.by_length:
             rows += ["", *_length_table(entry, runs, name)]
     return "\n".join(rows)

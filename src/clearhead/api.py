@@ -12,7 +12,6 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.config.decoding import SamplingConfig
 from clearhead.data.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import DecodingError, TaskError
 from clearhead.evaluation.metrics import Report
@@ -21,14 +20,15 @@ from clearhead.model.families import build_model
 from clearhead.model.weights import restore
 from clearhead.tasks import classify, filling, tag
 from clearhead.tasks.caption import write_captions
-from clearhead.tasks.classify import Classified
 from clearhead.tasks.filling import Filling
 from clearhead.tasks.holes import decode_marked, encode_marked
-from clearhead.tasks.image import classify_pictures, read_pictures, reads_pictures
+from clearhead.tasks.image import classify_pictures, read_pictures
+from clearhead.tasks.labels import Classified
 from clearhead.tasks.purposes import purpose
+from clearhead.tasks.scoring import Scored, score_pairs
 from clearhead.tasks.tagged_text import TaggedText
 from clearhead.tasks.task import Report as AnyReport
-from clearhead.tasks.translate import score_translations, translation_engine
+from clearhead.tasks.translate import score_translations, search_texts
 from clearhead.tasks.writing import Generated, write, write_all
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.run import Request as TrainingRequest
@@ -78,12 +78,12 @@ class Model:
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
                 f"Use clearhead {fitting} {self.folder}"
             )
-        if pictures and not reads_pictures(self.config.model):
+        if pictures and not self.config.model.reads_pictures:
             raise TaskError(
                 f"{self.folder} reads text, not files: give it lines on standard input, as in "
                 f"clearhead {verb} {self.folder} < input.txt"
             )
-        if not pictures and reads_pictures(self.config.model):
+        if not pictures and self.config.model.reads_pictures:
             raise TaskError(
                 f"{self.folder} reads pictures, not text: name them, as in clearhead {verb} {self.folder} picture.png"
             )
@@ -113,21 +113,13 @@ class Model:
         self.need("translate")
         if n_best > settings.beam:
             raise DecodingError(f"{n_best} best translations need a beam of at least {n_best}, not {settings.beam}")
-        encoded = self._encode(texts)
-        for line, ids in enumerate(encoded, first_line):
-            if len(ids) >= self.config.model.max_positions:
-                limit = self.config.model.max_positions - 1
-                raise DecodingError(f"line {line} has {len(ids):,} pieces, the model takes {limit:,}; split the line")
-        filled = [index for index, ids in enumerate(encoded) if ids]
-        requests = [Request((*encoded[index], self.tokenizer.eos_id), n_best) for index in filled]
+        found = search_texts(self, self._encode(texts), n_best, settings, first_line)
         empty = Translation("", 0.0, (), 0.0, (), "end")
-        results = [[empty] for _ in texts]
-        for index, hypotheses in zip(filled, self._engine().run(requests, settings), strict=True):
-            results[index] = [self._translation(hypothesis) for hypothesis in hypotheses]
-        return results
+        return [[self._translation(one) for one in hypotheses] or [empty] for hypotheses in found]
 
     def attention(self, source: str, target: str) -> WordAttention:
         """Encoder-decoder attention between words while the model is made to write `target`."""
+        self.need("translate")
         return word_attention(self.network, self.tokenizer, source, target)
 
     def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> Report:
@@ -142,9 +134,19 @@ class Model:
         """Scores of given translations of these pairs, and the perplexity of the references under this model."""
         return score_translations(self, texts, pairs)
 
-    def evaluate_files(self, paths: Sequence[StrPath], settings: DecodingConfig | None = None) -> AnyReport:
-        """Scores on test files of the kind that the model was trained on."""
-        return purpose(self.config.task).evaluate(self, _paths(paths), settings or self.config.decoding)
+    def score(
+        self, pairs: Sequence[Pair], settings: DecodingConfig | None = None, path: StrPath = "pairs"
+    ) -> list[Scored]:
+        """How probable the model finds each pair's target, token by token; an error names the line in `path`."""
+        self.need("translate")
+        return score_pairs(self, pairs, settings or self.config.decoding, path)
+
+    def evaluate_files(
+        self, paths: Sequence[StrPath], settings: DecodingConfig | None = None, watcher: Watcher | None = None
+    ) -> AnyReport:
+        """Scores on test files of the kind that the model was trained on; the watcher hears what was left out."""
+        tell = (watcher or Silent()).message
+        return purpose(self.config.task).evaluate(self, _paths(paths), settings or self.config.decoding, tell)
 
     def classify(self, text: str) -> Classified:
         """The label of a text, with the probability of each."""
@@ -200,9 +202,6 @@ class Model:
         """The bundle's settings with some replaced; None leaves a setting as it is."""
         given = {name: value for name, value in settings.items() if value is not None}
         return self.decoding(sampling=given).sampling
-
-    def _engine(self) -> TorchEngine:
-        return translation_engine(self.network)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """A model that fills holes is given texts with sentinels in them."""

@@ -176,8 +176,41 @@ def test_readers_ignore_padding_and_company(settings: dict[str, Any], head: str)
         torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(3, 2, 7), atol=1e-5, rtol=0)
 
 
+PICTURES: dict[str, dict[str, Any]] = {
+    "patches": {"family": "patches", "positions": "learned", "pooling": "first", "image_size": 6, "patch_size": 2},
+    "convolutional": {"family": "convolutional", "image_size": 6, "norm_groups": 11},
+    "mlp": {"family": "mlp", "image_size": 6},
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_bodies_that_see_keep_the_contract(name: str) -> None:
+    model = build(PICTURES[name], head="label", num_labels=7)
+    pictures_BCYX = torch.randn(5, 1, 6, 6)
+    with torch.inference_mode():
+        logits_BL = model(pictures_BCYX)
+        torch.testing.assert_close(logits_BL[3:4], model(pictures_BCYX[3:4]), atol=1e-5, rtol=1e-5)
+        read = model.reader(pictures_BCYX, want_attention=True)
+    assert logits_BL.shape == (5, 7) and read.states_BSD.shape[2] == model.reader.width
+    assert len(read.attention) == (2 if name == "patches" else 0)
+    for weights_BHSS in read.attention:
+        torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(5, 2, 10), atol=1e-5, rtol=0)
+
+
+def test_a_transformer_that_sees_keeps_the_contract() -> None:
+    model = build({"input": "image", "image_size": 6, "patch_size": 3})
+    pictures_NCYX, tokens_RT = torch.randn(3, 1, 6, 6), torch.randint(4, V, (3, 5))
+    with torch.inference_mode():
+        stepped_RTV = write(model, pictures_NCYX, tokens_RT)
+        whole_RTV = model.logits(model(pictures_NCYX, torch.cat((torch.full((3, 1), START), tokens_RT), 1)))
+    torch.testing.assert_close(stepped_RTV, whole_RTV, atol=1e-5, rtol=1e-5)
+
+
 EMPTY: dict[str, Any] = {"config": {}, "tokenizer": "null", "weights_kind": "last", "data": {}, "training": {}}
-ALL = [*WRITERS.values(), *({**settings, "head": "label", "num_labels": 7} for settings in READERS.values())]
+ALL = [
+    *WRITERS.values(),
+    *({**settings, "head": "label", "num_labels": 7} for settings in (READERS | PICTURES).values()),
+]
 
 
 @pytest.mark.parametrize("settings", ALL)
@@ -196,10 +229,12 @@ def test_the_loss_falls_on_a_toy(settings: dict[str, Any]) -> None:
     model = build(settings, dropout=0.0, model_dim=44).train()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     ids_BS = torch.randint(4, 11, (32, 5), generator=torch.Generator().manual_seed(3))
+    pictures_BCYX = torch.nn.functional.one_hot(ids_BS[:, :1] - 4, 36).float().view(32, 1, 6, 6)
     losses = []
     for _ in range(60):
         if settings.get("head") == "label":
-            logits, truth = model(ids_BS), ids_BS[:, 0] - 4
+            logits = model(pictures_BCYX if "image_size" in settings else ids_BS)
+            truth = ids_BS[:, 0] - 4
         elif settings.get("family") == "decoder":
             logits, truth = model.logits(model(ids_BS[:, :-1])), ids_BS[:, 1:]
         else:

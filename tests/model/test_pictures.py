@@ -9,13 +9,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import ViTConfig, ViTForImageClassification
 
-from clearhead.config import ModelConfig
+from clearhead.config import ModelConfig, build
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.convolutional import ConvolutionalReader
+from clearhead.model.families import build_model
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.patches import PatchEmbedding, PatchReader
 from clearhead.model.perceptron import PerceptronReader
 from clearhead.model.reading import Read
+from clearhead.model.weights import count_parameters
 
 # B batch, C colours, P patch size, G patches a side, D model width, H heads, L labels: distinct primes where possible
 B, C, P, G, D, H, F_INNER, L = 2, 3, 5, 7, 22, 11, 17, 13
@@ -175,6 +177,13 @@ def test_convolutions_follow_the_formula(size: int, places: int) -> None:
     assert read.states_BSD.shape == (B, places, D)
     torch.testing.assert_close(read.states_BSD.mT.reshape(x.shape), x)
     torch.testing.assert_close(read.pooled_BD, x.mean((2, 3)))
+
+
+def test_vit_tiny_has_the_published_size() -> None:
+    settings = {"model": {"image_size": 224, "channels": 3, "num_labels": 1000}}
+    with torch.device("meta"):
+        model = build_model(build(settings, preset="vit-tiny").model)
+    assert 5.7e6 < count_parameters(model) < 5.75e6
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def test_presets_are_as_documented(preset: str) -> None:
         "bert-large": (24, 1024, 4096, 16, "post"),
         "gpt2": (12, 768, 3072, 12, "pre"),
         "t5-small": (6, 512, 2048, 8, "pre"),
+        "vit-tiny": (12, 192, 768, 3, "pre"),
     }[preset]
     model = build(preset=preset).model
     assert (

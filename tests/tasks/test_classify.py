@@ -127,10 +127,15 @@ BAD = [
     ("classify", "{model}", "it was great\n\n", "line 2 is empty; there is nothing to classify"),
     ("classify", "{model}", "fine\n" + "so-so " * 70, r"line 2 has \d+ pieces, the model takes 59; split it"),
     ("translate", "{model}", "", "was trained for the task classify: it cannot translate. Use clearhead classify"),
-    ("evaluate", "{model}", "x\tgood\ny\tugly\n", "line 2: the label 'ugly' is none of .*; these are bad, good, mixed"),
+    (
+        "evaluate",
+        "{model}",
+        "x\tgood\ny\tugly\n",
+        "t.tsv:2: the label 'ugly' is none of .*; these are bad, ",
+    ),
     ("evaluate", "{model}", "no label\n", "t.tsv:1: expected text TAB label"),
     ("evaluate", "{model}", "so-so " * 70 + "\tgood\n", "line 1 has .* pieces, the model takes 61; split it"),
-    ("train", "{train}", "x\tugly\n", "line 1: the label 'ugly' is none of the labels trained on"),
+    ("train", "{train}", "x\tugly\n", "data:1: the label 'ugly' is none of the labels trained on"),
     (
         "train",
         "{file}",

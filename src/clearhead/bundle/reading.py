@@ -149,10 +149,10 @@ def _why_not_a_bundle(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is a file; expected a model folder, as `clearhead train ... --out DIR` makes"
     if (folder / "training").is_dir() or (folder / "metrics.jsonl").is_file():
-        return f"{folder} holds a training that has not saved a model yet; let it run on, or resume it"
+        return f"{folder} holds a training that has not saved a model yet; let it run on, or train again"
     inside = sorted(child for child in folder.iterdir() if child.is_dir() and exists(child))
     if inside:
         return f"{folder} is not a model folder itself; did you mean {inside[0]}?"
     if any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin", "*.pt")):
-        return f"{folder} has no {MANIFEST}; is it a checkpoint of another toolkit? `clearhead import` takes those"
+        return f"{folder} has no {MANIFEST}; it may be a checkpoint of another toolkit"
     return f"{folder} is not a model folder: expected {', '.join(CHECKED)}, {MANIFEST} and {CARD}"

@@ -30,18 +30,25 @@ def evaluate(
     Example: clearhead evaluate runs/de test.tsv --against runs/old
     """
     from clearhead.api import load
+    from clearhead.cli.terminal import training_watcher
     from clearhead.data.pairs import load_pairs
+    from clearhead.errors import ConfigError, TaskError
+    from clearhead.tasks.purposes import purpose
 
     use_threads(threads)
     overrides = decoding_settings(settings, beam)
     model = load(folder)
+    if overrides and purpose(model.config.task).verb != "translate":
+        raise ConfigError(f"{folder} was trained for the task {model.config.task}: there is no beam or other search")
     if against is None:
-        report = model.evaluate_files(files, model.decoding(**overrides))
+        with training_watcher() as watcher:
+            report = model.evaluate_files(files, model.decoding(**overrides), watcher)
         print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
         return
-    model.need("translate")
     other = load(against)
-    other.need("translate")
+    for each in (model, other):
+        if each.config.task != "translate":
+            raise TaskError(f"--against compares translators; {each.folder} was trained for {each.config.task}")
     corpus = load_pairs(files)
     for line in corpus.skips.lines():
         typer.echo(f"skipped {line}", err=True)

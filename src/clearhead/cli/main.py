@@ -24,6 +24,7 @@ VERBS = {
     "tag": "Mark names and other spans in each line.",
     "fill": "Fill the gaps of a text.",
     "generate": "Write on from a prompt, piece by piece.",
+    "score": "Print how probable a model finds given translations.",
     "evaluate": "Score a model on a test set, each score with its signature.",
     "info": "Show what is in a model folder.",
     "data": "Make data: the built-in English-German grammar, or handwritten digits.",
@@ -103,7 +104,7 @@ def _fail(line: str) -> int:
 
 
 def _spread_valid(arguments: Sequence[str]) -> list[str]:
-    """`--valid a.en a.de` as `--valid a.en --valid a.de`: line files come in twos, tables alone."""
+    """`--valid a.en a.de` as `--valid a.en --valid a.de`."""
     spread: list[str] = []
     rest = list(arguments)
     while rest:
@@ -111,7 +112,13 @@ def _spread_valid(arguments: Sequence[str]) -> list[str]:
         if spread[-1] == "--valid" and rest:
             first = rest.pop(0)
             spread.append(first)
-            is_table = first.removesuffix(".gz").endswith((".tsv", ".jsonl", ".ndjson", ".json", ".conll"))
-            if not is_table and not Path(first).is_dir() and rest and not rest[0].startswith("-"):
+            if rest and _are_two_sides(first, rest[0]):
                 spread += ["--valid", rest.pop(0)]
     return spread
+
+
+def _are_two_sides(first: str, second: str) -> bool:
+    """Whether two names are those of one text in two languages: the same up to their last part, as a.en and a.de."""
+    stems, suffixes = zip(*(Path(name.removesuffix(".gz")).name.rpartition(".")[::2] for name in (first, second)),
+                          strict=True)  # fmt: skip
+    return not second.startswith("-") and stems[0] == stems[1] and suffixes[0] != suffixes[1]

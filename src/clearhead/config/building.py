@@ -37,6 +37,12 @@ def build(*layers: Mapping[str, Any], preset: str = "", base: Mapping[str, Any] 
     merged: dict[str, Any] = merge(base or {}, {"preset": preset})
     for layer in ((PRESETS[preset] if preset else {}), *layers):
         merged = merge(merged, layer)
+    head = (base or {}).get("model", {}).get("head")
+    if head:  # the task decides what comes out: a preset's own head gives way, a user's is a mistake
+        for layer in layers:
+            if layer.get("model", {}).get("head", head) != head:
+                raise ConfigError(f"model.head={layer['model']['head']} does not fit the task, whose head is {head}.")
+        merged = merge(merged, {"model": {"head": head}})
     return parse(merged)
 
 

@@ -19,6 +19,12 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "pooler": ("encoder",),
     "scale_output": ("transformer",),
     "input": ("transformer",),
+    **dict.fromkeys(
+        ("key_dim", "value_dim", "scale_attention", "gated", "embedding_norm"),
+        ("transformer", "encoder", "decoder", "patches"),
+    ),
+    "norm": ("transformer", "encoder", "decoder", "patches"),
+    "norm_epsilon": ("transformer", "encoder", "decoder", "patches", "convolutional"),
 }
 _DESCRIBED_BY_HEAD: dict[str, tuple[str, ...]] = {
     "text": ("transformer", *RECURRENT, "decoder"),
@@ -89,7 +95,8 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
-        if self.model_dim % self.num_heads and not (self.key_dim and self.value_dim):
+        has_heads = self.family not in (*RECURRENT, "convolutional", "mlp")
+        if has_heads and self.model_dim % self.num_heads and not (self.key_dim and self.value_dim):
             fitting = [h for h in (1, 2, 4, 8, 16, 32) if self.model_dim % h == 0]
             near = sorted(sorted(fitting, key=lambda h: abs(h - self.num_heads))[:2])
             raise ValueError(
@@ -98,7 +105,7 @@ class ModelConfig(Section):
             )
         if self.norm == "group" and self.model_dim % self.norm_groups:
             raise ValueError(f"model.norm_groups={self.norm_groups} does not divide model.model_dim={self.model_dim}.")
-        if self.positions == "rotary" and self.head_key_dim % 2:
+        if has_heads and self.positions == "rotary" and self.head_key_dim % 2:
             raise ValueError(f"model.positions=rotary turns pairs: d_k={self.head_key_dim} must be even.")
         return self
 
@@ -107,11 +114,35 @@ class ModelConfig(Section):
         if self.family not in _DESCRIBED_BY_HEAD[self.head]:
             fitting = ", ".join(_DESCRIBED_BY_HEAD[self.head])
             raise ValueError(f"model.family={self.family} does not give {self.head}; families that do: {fitting}.")
+        if self.family in RECURRENT and self.positions not in ("sinusoidal", "none"):
+            raise ValueError(f"model.positions={self.positions} has no meaning for model.family={self.family}.")
         for name, families in _ONLY.items():
             if self.family not in families and getattr(self, name) != default_of(name):
                 fitting = ", ".join(families)
                 raise ValueError(f"model.{name} has no meaning for model.family={self.family}, only for {fitting}.")
         return self
+
+    def describe(self) -> str:
+        """The network's family and shape in a few words."""
+        layers = {"decoder": f"{self.num_decoder_layers} layers", "convolutional": "3 layers"}.get(
+            self.family, f"{self.num_encoder_layers} layers"
+        )
+        if self.head == "text" and self.family != "decoder":
+            layers = f"{self.num_encoder_layers}+{self.num_decoder_layers} layers"
+        parts = [layers, f"width {self.inner_dim if self.family == 'mlp' else self.model_dim}"]
+        if self.family in RECURRENT:
+            parts += [f"{self.attention} attention"] * (self.head == "text") + ["both directions"] * self.bidirectional
+        elif self.family not in ("convolutional", "mlp"):
+            parts.append(f"{self.num_heads} heads")
+        parts += [f"pictures of {self.image_size}x{self.image_size}"] * bool(self.image_size)
+        parts += [f"{self.vocab_size:,} pieces"] * bool(self.vocab_size)
+        parts += [f"{self.num_labels} labels"] * bool(self.num_labels)
+        return f"{self.family} with {', '.join(parts)}"
+
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether it takes pixels and not pieces."""
+        return self.family in PICTURES or self.input == "image"
 
     @property
     def has_text(self) -> bool:

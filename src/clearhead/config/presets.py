@@ -37,6 +37,7 @@ _BERT = {
     "pooling": "first",
     "pooler": True,
 }
+_BERT_DATA: dict[str, dict[str, Any]] = {"tokenizer": {"vocab_size": 30522}, "data": {"max_pieces": 512}}
 _GPT2 = {
     "family": "decoder",
     "activation": "gelu_tanh",
@@ -53,6 +54,15 @@ _T5 = {
     "scale_embeddings": False,
     "scale_output": True,
 }
+_VIT = {
+    "family": "patches",
+    "head": "label",
+    "norm_epsilon": 1e-12,
+    "activation": "gelu",
+    "positions": "learned",
+    "pooling": "first",
+    "patch_size": 16,
+}
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "tiny": {"model": _shape(4, 128, 256, 4, 0.3, "pre"), "training": _SMALL_TRAINING},
     "small": {"model": _shape(3, 256, 1024, 4, 0.1, "pre"), "training": {**_SMALL_TRAINING, "learning_rate": 0.001}},
@@ -62,8 +72,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "model": _shape(6, 1024, 4096, 16, 0.3, "post"),
         "training": {**_PAPER["training"], "average": 20},
     },
-    "bert-base": {"tokenizer": {"vocab_size": 30522}, "model": {**_shape(12, 768, 3072, 12, 0.1, "post"), **_BERT}},
-    "bert-large": {"tokenizer": {"vocab_size": 30522}, "model": {**_shape(24, 1024, 4096, 16, 0.1, "post"), **_BERT}},
-    "gpt2": {"tokenizer": {"vocab_size": 50257}, "model": {**_shape(12, 768, 3072, 12, 0.1, "pre"), **_GPT2}},
+    "bert-base": {**_BERT_DATA, "model": {**_shape(12, 768, 3072, 12, 0.1, "post"), **_BERT}},
+    "bert-large": {**_BERT_DATA, "model": {**_shape(24, 1024, 4096, 16, 0.1, "post"), **_BERT}},
+    "gpt2": {
+        "tokenizer": {"vocab_size": 50257},
+        "data": {"max_pieces": 1024},
+        "model": {**_shape(12, 768, 3072, 12, 0.1, "pre"), **_GPT2},
+    },
+    "vit-tiny": {"model": {**_shape(12, 192, 768, 3, 0.1, "pre"), **_VIT}},
     "t5-small": {"tokenizer": {"vocab_size": 32128}, "model": {**_shape(6, 512, 2048, 8, 0.1, "pre"), **_T5}},
 }

@@ -8,7 +8,7 @@ from typing import Literal
 
 from clearhead.data.corpus import Corpus, Skips, gather
 from clearhead.data.lines import excerpt, read_lines, refuse_empty
-from clearhead.data.tables import JSON_SUFFIXES, suffix_of
+from clearhead.data.tables import JSON_SUFFIXES, string_of, suffix_of
 from clearhead.errors import DataError
 
 Cut = Literal["line", "paragraph", "file"]
@@ -73,13 +73,14 @@ def _read_objects(path: Path) -> Iterator[Document]:
         if not line.strip():
             continue
         try:
-            text = json.loads(line)["text"]
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
             problem = f'expected an object with a string "text", got {excerpt(line)}; write one object to each line'
             raise DataError.at(path, number, problem) from error
-        if not isinstance(text, str):
-            problem = f'expected a string as "text", got {excerpt(json.dumps(text))}; put quotes around the text'
+        if not isinstance(record, dict):
+            problem = f'expected an object with a string "text", got {excerpt(line)}; write one object to each line'
             raise DataError.at(path, number, problem)
+        text = string_of(path, number, record, "text")
         if text.strip():
             yield Document(text.strip(), number)
     refuse_empty(path, number)

@@ -71,10 +71,11 @@ def _parse_json(path: Path, number: int, line: str, names: Columns) -> tuple[str
     if not isinstance(record, dict):
         problem = f'expected an object with "{names.first}" and "{names.second}", got {excerpt(line)}; name the two'
         raise DataError.at(path, number, problem)
-    return _string(path, number, record, names.first), _string(path, number, record, names.second)
+    return string_of(path, number, record, names.first), string_of(path, number, record, names.second)
 
 
-def _string(path: Path, number: int, record: dict[str, object], key: str) -> str:
+def string_of(path: Path, number: int, record: dict[str, object], key: str) -> str:
+    """The string under a key; whatever else is there is a mistake at its place."""
     if key not in record:
         found = ", ".join(record) or "none"
         raise DataError.at(path, number, f'expected the key "{key}", found the keys {found}; rename or add it')

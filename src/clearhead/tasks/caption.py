@@ -4,6 +4,7 @@ N pictures, C colours, Y height, X width, T target length
 """
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,9 @@ from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
 from clearhead.tasks.examples import check_length, drop_long, split_indices
 from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.translate import (
-    VALIDATION_DECODING,
+    SPARE,
     TranslationBatch,
     mean_nll,
     reference_text,
@@ -105,7 +106,7 @@ class CaptionTask:
         """The tensors of these pictures and their texts."""
         shift, seed = self.config.data.shift_pixels, self.config.training.seed
         pixels_NCYX = shifted(self.pixels_NCYX[indices], shift, seed, epoch, indices)
-        return with_targets(scaled(pixels_NCYX), [self.texts[index].tolist() for index in indices], self.tokenizer)
+        return with_targets(scaled(pixels_NCYX), [self.texts[index].tolist() for index in indices], self.config.model)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
@@ -125,20 +126,21 @@ class CaptionTask:
 
     def validate(self, model: Any) -> Validation:
         """Perplexity over all validation captions, and how many greedy ones equal their reference."""
-        loss = caption_nll(model, self.tokenizer, self.valid_NCYX, self.valid_rows)
+        loss = caption_nll(model, self.valid_NCYX, self.valid_rows)
         shown = self.valid[: self.config.training.validate_lines]
-        found = write_captions(model, self.valid_NCYX[: len(shown)], VALIDATION_DECODING)
+        longest = max(map(len, self.valid_rows)) + SPARE
+        found = write_captions(model, self.valid_NCYX[: len(shown)], DecodingConfig(beam=1, max_length=str(longest)))
         texts = self.tokenizer.decode_batch(best[0].tokens for best in found)
         score = 100 * exact_match(texts, [reference_text(self.tokenizer, record.text) for record in shown])
         example = (str(shown[0].path), texts[0], shown[0].text)
         return Validation(loss, math.exp(min(loss, 50.0)), score, "exact_match", f"examples:{len(shown)}", example)
 
 
-def caption_nll(network: Any, tokenizer: Tokenizer, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:
+def caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:
     """Mean negative log-likelihood of a token of these captions (the end included)."""
     parts = (slice(start, start + DECODING_ROWS) for start in range(0, len(rows), DECODING_ROWS))
-    batches = (with_targets(scaled(pixels_NCYX[part]), rows[part], tokenizer) for part in parts)
-    return mean_nll(network, batches, tokenizer.pad_id)
+    batches = (with_targets(scaled(pixels_NCYX[part]), rows[part], network.config) for part in parts)
+    return mean_nll(network, batches, network.config.pad_id)
 
 
 def write_captions(
@@ -174,6 +176,7 @@ class Caption:
     name = "caption"
     verb = "translate"
     noun = "captions"
+    data_fields = ("max_chars", "max_pieces", "shift_pixels")
     base: Mapping[str, Any] = {
         "task": "caption",
         "model": {"family": "transformer", "input": "image"},
@@ -201,20 +204,22 @@ class Caption:
         config = configs.override(config, {"model": known})
         limit = min(config.data.max_pieces, config.model.max_positions) - 1  # the end of a text takes a place too
         rows = tokenizer.encode_batch([record.text for record in records.train])
-        train, rows = drop_long(records.train, rows, limit, records.corpus.skips, Path("captions"))
+        skips = Skips()
+        train, rows = drop_long(records.train, rows, limit, skips, Path("captions"))
+        records.account(skips, tell)
         for record, row in zip(records.valid, tokenizer.encode_batch([one.text for one in records.valid]), strict=True):
             check_length(record.line, len(row), config.model.max_positions - 1, "the validation caption on line")
         return Made(config, tokenizer, CaptionTask(config, tokenizer, train, rows, records.valid))
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> Report:
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
         """BLEU, chrF, exact match and perplexity."""
-        records = load_captions(paths, model.config.data.max_chars).records
+        records = tested(load_captions(paths, sys.maxsize), tell)
         pixels_NCYX = stack(records, shape_of(model.config.model))
         rows = model.tokenizer.encode_batch([record.text for record in records])
         for record, row in zip(records, rows, strict=True):
             check_length(record.line, len(row), model.config.model.max_positions - 1)
         written = write_captions(model.network, pixels_NCYX, decoding)
         texts = model.tokenizer.decode_batch(best[0].tokens for best in written)
-        perplexity = math.exp(caption_nll(model.network, model.tokenizer, pixels_NCYX, rows))
+        perplexity = math.exp(caption_nll(model.network, pixels_NCYX, rows))
         references = [reference_text(model.tokenizer, record.text) for record in records]
         return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)

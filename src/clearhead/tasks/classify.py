@@ -3,9 +3,8 @@
 N texts, S length, L labels
 """
 
-import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
@@ -26,8 +24,18 @@ from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
-from clearhead.tasks.examples import Examples, check_length, drop_long, framed, in_batches, pad, split_indices
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.examples import (
+    Examples,
+    check_length,
+    drop_long,
+    framed,
+    in_batches,
+    most_pieces,
+    pad,
+    split_indices,
+)
+from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 
 
 @dataclass(frozen=True)
@@ -38,18 +46,6 @@ class LabelBatch:
     labels_N: Tensor
 
 
-@dataclass(frozen=True)
-class Classified:
-    """The label of a text, and how probable each label is."""
-
-    label: str
-    probabilities: dict[str, float]
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {"label": self.label, "probabilities": self.probabilities}
-
-
 class ClassificationTask:
     """The classification task over one training and one validation corpus."""
 
@@ -57,12 +53,12 @@ class ClassificationTask:
 
     def __init__(
         self, config: Config, tokenizer: Tokenizer, train: Sequence[Labelled], examples: Examples,
-        valid: Sequence[Labelled],
+        valid: Sequence[Labelled], valid_rows: Sequence[Sequence[int]],
     ) -> None:  # fmt: skip
-        self.config, self.tokenizer, self.examples, self.valid = config, tokenizer, examples, valid
-        self.labels_N = label_numbers(train, config.labels, "training data")
-        self.valid_rows = [framed(tokenizer, ids) for ids in tokenizer.encode_batch([one.text for one in valid])]
-        self.valid_labels_N = label_numbers(valid, config.labels, "validation data")
+        self.config, self.tokenizer, self.examples = config, tokenizer, examples
+        self.valid, self.valid_rows = valid, valid_rows
+        self.labels_N = label_numbers(places(train, "training data"), config.labels)
+        self.valid_labels_N = label_numbers(places(valid, "validation data"), config.labels)
 
     def sizes(self) -> tuple[int, int]:
         """Texts to train on and to validate."""
@@ -96,18 +92,7 @@ class ClassificationTask:
     def validate(self, model: LabelNetwork) -> Validation:
         """Accuracy and log-loss."""
         log_probs_NL = label_log_probs(model, self.valid_rows, self.config)
-        loss = float(-log_probs_NL[np.arange(len(self.valid)), self.valid_labels_N].mean())
-        report = score_labels(log_probs_NL.argmax(1).tolist(), self.valid_labels_N.tolist(), self.config.labels)
-        given = self.config.labels[int(log_probs_NL[0].argmax())]
-        example = (self.valid[0].text, given, self.valid[0].label)
-        return Validation(loss, math.exp(min(loss, 50.0)), 100 * report.accuracy, "accuracy", report.signature, example)
-
-
-def label_loss(logits_NL: Tensor, labels_N: Tensor, smoothing: float) -> Loss:
-    """The loss of logits against the right labels, summed."""
-    smoothed = F.cross_entropy(logits_NL, labels_N, label_smoothing=smoothing, reduction="sum")
-    nll = F.cross_entropy(logits_NL.detach(), labels_N, reduction="sum")
-    return Loss(smoothed, nll, len(labels_N))
+        return label_validation(log_probs_NL, self.valid_labels_N, self.config.labels, self.valid[0].text)
 
 
 @torch.inference_mode()
@@ -123,15 +108,9 @@ def label_log_probs(network: LabelNetwork, rows: Sequence[Sequence[int]], config
     return log_probs_NL
 
 
-def label_numbers(records: Sequence[Labelled], labels: Sequence[str], path: Path | str) -> NDArray[np.int64]:
-    """The number of each record's label."""
-    number = {label: index for index, label in enumerate(labels)}
-    for record in records:
-        if record.label not in number:
-            known = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
-            problem = f"the label {record.label!r} is none of the labels trained on; these are {known}"
-            raise DataError.at(path, record.line, problem)
-    return np.array([number[record.label] for record in records], dtype=np.int64)
+def places(records: Sequence[Labelled], path: Path | str) -> Iterator[tuple[str, str]]:
+    """Each record's label with the place that it stands on."""
+    return ((f"{path}:{record.line}", record.label) for record in records)
 
 
 def classify(model: Ready, texts: Sequence[str], first_line: int = 1) -> list[Classified]:
@@ -140,14 +119,9 @@ def classify(model: Ready, texts: Sequence[str], first_line: int = 1) -> list[Cl
     for line, ids in enumerate(encoded, first_line):
         if not ids:
             raise DataError(f"line {line} is empty; there is nothing to classify")
-        check_length(line, len(ids), model.config.model.max_positions - 2)
+        check_length(line, len(ids), most_pieces(model.config) - 2)
     rows = [framed(model.tokenizer, ids) for ids in encoded]
-    labels = model.config.labels
-    results = []
-    for row_L in np.exp(label_log_probs(model.network, rows, model.config)):
-        probabilities = {label: float(share) for label, share in zip(labels, row_L, strict=True)}
-        results.append(Classified(labels[int(row_L.argmax())], probabilities))
-    return results
+    return answers(label_log_probs(model.network, rows, model.config), model.config.labels)
 
 
 class Classification:
@@ -156,6 +130,7 @@ class Classification:
     name = "classify"
     verb = "classify"
     noun = "labelled texts"
+    data_fields = ("max_chars", "max_pieces")
     base: Mapping[str, Any] = {
         "task": "classify",
         "model": {"family": "encoder", "head": "label"},
@@ -183,21 +158,21 @@ class Classification:
         limit = min(config.data.max_pieces, config.model.max_positions)
         skips = Skips()
         train, rows = drop_long(records.train, rows, limit, skips, Path("training data"))
-        for line in skips.lines():
-            tell(f"skipped {line}")
-        records.corpus.skips.absorb(skips)
+        valid_rows = [framed(tokenizer, ids) for ids in tokenizer.encode_batch([one.text for one in records.valid])]
+        valid, valid_rows = drop_long(records.valid, valid_rows, limit, skips, Path("validation data"))
+        records.account(skips, tell)
         examples = Examples.build(rows, [record.line for record in train])
-        return Made(config, tokenizer, ClassificationTask(config, tokenizer, train, examples, records.valid))
+        return Made(config, tokenizer, ClassificationTask(config, tokenizer, train, examples, valid, valid_rows))
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> LabelReport:
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> LabelReport:
         """Accuracy, F1 and confusion matrix."""
         rows: list[list[int]] = []
         truth: list[int] = []
         for path in paths:
-            records = load_labelled([path], max_chars=sys.maxsize).records
-            truth += label_numbers(records, model.config.labels, path).tolist()
+            records = tested(load_labelled([path], max_chars=sys.maxsize), tell)
+            truth += label_numbers(places(records, path), model.config.labels).tolist()
             for record, ids in zip(records, model.tokenizer.encode_batch([one.text for one in records]), strict=True):
                 rows.append(framed(model.tokenizer, ids))
-                check_length(record.line, len(rows[-1]), model.config.model.max_positions, f"{path}: line")
+                check_length(record.line, len(rows[-1]), most_pieces(model.config), f"{path}: line")
         log_probs_NL = label_log_probs(model.network, rows, model.config)
         return score_labels(log_probs_NL.argmax(1).tolist(), truth, model.config.labels)

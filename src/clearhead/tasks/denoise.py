@@ -16,22 +16,23 @@ import numpy as np
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, plan_batches
-from clearhead.data.corpus import Corpus, Skips
+from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.store import PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
+from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import Examples, split_indices
 from clearhead.tasks.holes import Corruption, decode_marked, sentinels_of, spans_of
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.translate import (
-    VALIDATION_DECODING,
     TranslationBatch,
     collate,
     mean_nll,
     need_text_to_text,
     pair_batches,
+    validation_decoding,
     write,
     writing_loss,
 )
@@ -70,7 +71,7 @@ class DenoisingTask:
             self.corruption.apply(self.train.ids[index].tolist(), np.random.default_rng([seed, epoch, int(index)]))
             for index in indices
         ]
-        return collate([one.source for one in made], [one.target for one in made], self.tokenizer)
+        return collate([one.source for one in made], [one.target for one in made], self.config.model)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
@@ -90,10 +91,11 @@ class DenoisingTask:
 
     def validate(self, model: Any) -> Validation:
         """Perplexity over all validation texts and the holes of the first of them that greedy output fills right."""
-        batches = pair_batches(self.valid, self.tokenizer, self.config.training.batch_tokens)
+        batches = pair_batches(self.valid, self.config.model, self.config.training.batch_tokens)
         loss = mean_nll(model, batches, self.tokenizer.pad_id)
         shown = min(len(self.valid), self.config.training.validate_lines)
-        report = score_holes(model, self.valid, shown, self.tokenizer, VALIDATION_DECODING)
+        decoding = validation_decoding(self.valid.source.lengths.tolist(), self.valid.target.lengths.tolist())
+        report = score_holes(model, self.valid, shown, self.tokenizer, decoding)
         shown_as = (decode_marked(self.tokenizer, ids) for ids in report.example)
         example = (next(shown_as), next(shown_as), next(shown_as))
         perplexity = math.exp(min(loss, 50.0))
@@ -184,20 +186,17 @@ class Denoising:
 
     name = "denoise"
     verb = "translate"
-    noun = "documents"
+    noun = NOUN
+    data_fields = ("documents", "max_pieces", "mask_share")
     base: Mapping[str, Any] = {
         "task": "denoise",
-        "model": {"family": "transformer", "norm": "rms", "bias": False, "positions": "relative"},
+        "model": {"family": "transformer", "head": "text", "norm": "rms", "bias": False, "positions": "relative"},
         "tokenizer": {"specials": tuple(f"<x{number}>" for number in range(NUM_SENTINELS))},
     }
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
         """Plain text."""
-
-        def load(paths: Sequence[Path], minimum: int) -> Corpus[Document]:
-            return load_documents(paths, config.data.documents, minimum)
-
-        return hold_out(load, files, config, tell, self.noun)
+        return hold_out_text(files, config, tell)
 
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns a tokenizer with sentinels."""
@@ -205,18 +204,22 @@ class Denoising:
         if tokenizer is None:
             tokenizer = Tokenizer.train((record.text for record in records.train), config.tokenizer)
         config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-        limit, skips = longest_text(config), records.corpus.skips
+        limit, skips = longest_text(config), Skips()
         train = tokenise(records.train, tokenizer, limit, skips, Path("training data"))
-        valid = tokenise(records.valid, tokenizer, limit, Skips(), Path("validation data"))
+        valid = tokenise(records.valid, tokenizer, limit, skips, Path("validation data"))
+        records.account(skips, tell)
         return Made(config, tokenizer, DenoisingTask(config, tokenizer, train, valid))
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> DenoisingReport:
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> DenoisingReport:
         """How many holes of fixed places are filled right, and the perplexity of what was in them."""
         tokenizer, config = model.tokenizer, model.config
         documents = load_documents(paths, config.data.documents).records
-        examples = tokenise(documents, tokenizer, longest_text(config), Skips(), paths[0])
+        skips = Skips()
+        examples = tokenise(documents, tokenizer, longest_text(config), skips, paths[0])
+        for line in skips.lines():
+            tell(f"skipped {line}")
         texts = [examples.ids[index].tolist() for index in range(len(examples))]
         corruption = Corruption(sentinels_of(tokenizer), config.data.mask_share)
         store = corruption.fixed(texts, [int(line) for line in examples.lines])
-        nll = mean_nll(model.network, pair_batches(store, tokenizer, 4096), tokenizer.pad_id)
+        nll = mean_nll(model.network, pair_batches(store, config.model, 4096), tokenizer.pad_id)
         return DenoisingReport(score_holes(model.network, store, len(store), tokenizer, decoding), math.exp(nll))

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clearhead.config import TrainingConfig
+from clearhead.config import Config, TrainingConfig
 from clearhead.data.batching import Indices, plan_batches
 from clearhead.data.corpus import R, Skips
 from clearhead.data.store import IdStore
@@ -88,6 +88,12 @@ def in_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
             batches.append([])
         batches[-1].append(index)
     return batches
+
+
+def most_pieces(config: Config) -> int:
+    """How many pieces a trained model reads: where places are learned, none that training never reached."""
+    limit = config.model.max_positions
+    return min(limit, config.data.max_pieces) if config.model.positions == "learned" else limit
 
 
 def check_length(number: int, length: int, limit: int, what: str = "line") -> None:

@@ -12,7 +12,7 @@ import torch
 
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
-from clearhead.tasks.examples import framed
+from clearhead.tasks.examples import framed, most_pieces
 from clearhead.tasks.masked import guesses, vocabulary_of
 from clearhead.tasks.task import Ready
 
@@ -50,7 +50,7 @@ def fill(model: Ready, text: str, top: int, name: str = "the text") -> list[list
     if not gaps:
         raise DataError(f"{name} has no gap; write [MASK] where a word is missing, as in: The [MASK] sat.")
     ids = encode_gaps(tokenizer, text)
-    limit = model.config.model.max_positions - 2
+    limit = most_pieces(model.config) - 2
     if len(ids) > limit:
         raise DataError(f"{name} has {len(ids):,} pieces, the model takes {limit:,}; split it")
     ids_1S = torch.tensor([framed(tokenizer, ids)])

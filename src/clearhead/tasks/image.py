@@ -6,7 +6,7 @@ N pictures, C colours, Y height, X width, L labels
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -28,8 +28,8 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
-from clearhead.tasks.classify import Classified, label_loss
 from clearhead.tasks.examples import split_indices
+from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
 
 # Rules of thumb, not fitted to measurements: an epoch of a small folder has about so many updates, if its batches
@@ -60,11 +60,6 @@ class PictureBatch:
 
     pictures_NCYX: Tensor
     labels_N: Tensor
-
-
-def reads_pictures(model: ModelConfig) -> bool:
-    """Whether a network takes pixels and not pieces."""
-    return model.family in PICTURES or model.input == "image"
 
 
 def scaled(pixels_NCYX: Pixels) -> Tensor:
@@ -129,7 +124,9 @@ class ImageTask:
         self.config, self.valid = config, valid
         shape = shape_of(config.model)
         self.pixels_NCYX, self.valid_NCYX = stack(train, shape), stack(valid, shape)
-        self.labels_N, self.valid_labels_N = (label_numbers(records, config.labels) for records in (train, valid))
+        self.labels_N, self.valid_labels_N = (
+            label_numbers(places(records), config.labels) for records in (train, valid)
+        )
         self._lines = np.array([record.line for record in train], dtype=np.int64)
 
     def sizes(self) -> tuple[int, int]:
@@ -167,21 +164,12 @@ class ImageTask:
     def validate(self, model: LabelNetwork) -> Validation:
         """Accuracy and log-loss."""
         log_probs_NL = picture_log_probs(model, self.valid_NCYX, self.config)
-        loss = float(-log_probs_NL[np.arange(len(self.valid)), self.valid_labels_N].mean())
-        report = score_labels(log_probs_NL.argmax(1).tolist(), self.valid_labels_N.tolist(), self.config.labels)
-        first = self.valid[0]
-        example = (str(first.path), self.config.labels[int(log_probs_NL[0].argmax())], first.text)
-        return Validation(loss, math.exp(min(loss, 50.0)), 100 * report.accuracy, "accuracy", report.signature, example)
+        return label_validation(log_probs_NL, self.valid_labels_N, self.config.labels, str(self.valid[0].path))
 
 
-def label_numbers(records: Sequence[Described], labels: Sequence[str]) -> NDArray[np.int64]:
-    """The number of each picture's label."""
-    number = {label: index for index, label in enumerate(labels)}
-    for record in records:
-        if record.text not in number:
-            known = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
-            raise DataError(f"{record.path}: the label {record.text!r} is none of those trained on; these are {known}")
-    return np.array([number[record.text] for record in records], dtype=np.int64)
+def places(records: Sequence[Described]) -> Iterator[tuple[str, str]]:
+    """Each picture's label with the file that it stands in."""
+    return ((str(record.path), record.text) for record in records)
 
 
 @torch.inference_mode()
@@ -198,13 +186,8 @@ def picture_log_probs(network: LabelNetwork, pixels_NCYX: Pixels, config: Config
 
 def classify_pictures(model: Ready, paths: Sequence[Path]) -> list[Classified]:
     """The label of each picture, with the probability of every label."""
-    labels = model.config.labels
-    results = []
-    pixels_NCYX = read_pictures(model.config.model, paths)
-    for row_L in np.exp(picture_log_probs(model.network, pixels_NCYX, model.config)):
-        probabilities = {label: float(share) for label, share in zip(labels, row_L, strict=True)}
-        results.append(Classified(labels[int(row_L.argmax())], probabilities))
-    return results
+    log_probs_NL = picture_log_probs(model.network, read_pictures(model.config.model, paths), model.config)
+    return answers(log_probs_NL, model.config.labels)
 
 
 def load_labelled_pictures(folders: Sequence[Path], minimum: int = 1) -> Corpus[Described]:
@@ -220,6 +203,7 @@ class Image:
     name = "image"
     verb = "classify"
     noun = "pictures"
+    data_fields = ("shift_pixels",)
     base: Mapping[str, Any] = {
         "task": "image",
         "model": {"family": "patches", "head": "label", "positions": "learned", "pooling": "first"},
@@ -235,7 +219,7 @@ class Image:
         """Takes the labels and the size of the pictures from the data; there is no tokenizer."""
         if config.model.family not in PICTURES:
             raise ConfigError(f"model.family={config.model.family} reads no pictures; use {', '.join(PICTURES)}.")
-        labels = sorted({record.text for record in records.train})
+        labels = sorted({record.text for record in records.corpus.records})
         if len(labels) < 2:
             raise DataError(f"expected pictures of at least two labels, found {labels}; make one folder a label")
         channels, size, _ = records.train[0].pixels_CYX.shape
@@ -247,9 +231,9 @@ class Image:
         tell(f"batches of {pictures_a_batch(config, len(records.train))} pictures of {size}x{size}")
         return Made(config, None, ImageTask(config, records.train, records.valid))
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> LabelReport:
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> LabelReport:
         """Accuracy, F1 and confusion matrix."""
         records = load_labelled_pictures(paths).records
-        truth_N = label_numbers(records, model.config.labels)
+        truth_N = label_numbers(places(records), model.config.labels)
         log_probs_NL = picture_log_probs(model.network, stack(records, shape_of(model.config.model)), model.config)
         return score_labels(log_probs_NL.argmax(1).tolist(), truth_N.tolist(), model.config.labels)

@@ -3,8 +3,6 @@
 N windows or rows of a batch, T tokens
 """
 
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +17,18 @@ from clearhead.config.decoding import SamplingConfig
 from clearhead.data.batching import Indices
 from clearhead.data.packing import Packed
 from clearhead.data.plain import Document, load_documents
-from clearhead.data.split import Split, split_valid
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding import sampling
-from clearhead.errors import ConfigError, DataError
+from clearhead.errors import ConfigError
 from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.model.language import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
+from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import in_batches, pad, split_indices
-from clearhead.tasks.task import MIN_RECORDS, Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.writing import context_of, no_text
 
 SHOWN_PROMPT, SHOWN_TOKENS = 12, 24  # pieces of the example that a validation shows
-
-SENTENCE = 60  # characters, about: what sizes are chosen by
 
 
 @dataclass(frozen=True)
@@ -182,34 +178,13 @@ def total_nll(network: LanguageModel, rows: Sequence[Predictions], config: Confi
     return total
 
 
-def split_end(documents: Sequence[Document], share: float) -> Split[Document]:
-    """Holds out the end of the text: the last `share` of its characters, from the next white space on.
-
-    For few documents, where none can be spared as a whole.
-    """
-    left = math.floor((1 - share) * sum(len(document.text) for document in documents))
-    train, valid = list[Document](), list[Document]()
-    for document in documents:
-        cut = min(max(left, 0), len(document.text))
-        left -= len(document.text)
-        space = re.compile(r"\s").search(document.text, cut - 1) if 0 < cut < len(document.text) else None
-        cut = space.end() if space and document.text[space.end() :].strip() else cut
-        before, behind = document.text[:cut], document.text[cut:]
-        if before.strip():
-            train.append(Document(before, document.line))
-        if behind.strip():
-            valid.append(Document(behind, document.line + before.count("\n")))
-    if not train or not valid:
-        raise DataError("expected text to train on and to validate, got too little of it; add text or --valid FILE")
-    return Split(train, valid)
-
-
 class LanguageModelling:
     """What `--task lm` does."""
 
     name = "lm"
     verb = "generate"
-    noun = "documents"
+    noun = NOUN
+    data_fields = ("documents", "max_pieces", "cross_documents")
     base: Mapping[str, Any] = {
         "task": "lm",
         "model": {"family": "decoder"},
@@ -222,18 +197,7 @@ class LanguageModelling:
         """Plain text or JSONL; where there are few documents, the end of the text is held out."""
         if config.model.family != "decoder":
             raise ConfigError(f"the task lm needs model.family=decoder, not {config.model.family}; leave it out")
-        data = config.data
-        corpus = load_documents(files.train, data.documents)
-        if files.valid:
-            train, valid = corpus.records, load_documents(files.valid, data.documents).records
-        elif len(corpus.records) >= MIN_RECORDS:
-            train, valid = split_valid(corpus.records, data.valid_share, data.valid_max)
-        else:
-            train, valid = split_end(corpus.records, data.valid_share)
-            tell(f"to validate, the last {100 * data.valid_share:g} % of the text (data.valid_share)")
-        tell(f"{len(train):,} {self.noun} to train on, {len(valid):,} to validate")
-        characters = sum(len(document.text) for document in corpus.records)
-        return Records(train, valid, corpus, sentences=max(1, characters // SENTENCE))
+        return hold_out_text(files, config, tell)
 
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer and packs the documents."""
@@ -247,7 +211,7 @@ class LanguageModelling:
         tell(f"{packed.num_tokens:,} tokens in {len(packed):,} windows of {packed.window}")
         return Made(config, tokenizer, LanguageTask(config, tokenizer, packed, records.valid, valid_ids))
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> PerplexityReport:
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> PerplexityReport:
         """Perplexity by a sliding window: behind the first window, half a window of context or more."""
         documents = load_documents(paths, model.config.data.documents).records
         ids = model.tokenizer.encode_batch([document.text for document in documents])

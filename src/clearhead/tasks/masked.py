@@ -19,17 +19,18 @@ from torch.nn import functional as F
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
-from clearhead.data.corpus import Corpus, Skips
+from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
 from clearhead.model.heads import MaskedNetwork
 from clearhead.model.loss import Loss
-from clearhead.tasks.classify import label_loss
+from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
+from clearhead.tasks.labels import label_loss
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
 
 MASK = "<mask>"
 
@@ -205,7 +206,8 @@ class MaskedLanguage:
 
     name = "mlm"
     verb = "fill"
-    noun = "documents"
+    noun = NOUN
+    data_fields = ("documents", "max_pieces", "mask_share", "whole_words")
     # Positions are learned only as far as rows reach: a longer text would stand on places never trained.
     base: Mapping[str, Any] = {
         "task": "mlm",
@@ -220,12 +222,7 @@ class MaskedLanguage:
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
         """Plain text, or JSONL with "text"."""
         require_mask(config.tokenizer.specials)
-        cut = config.data.documents
-
-        def load(paths: Sequence[Path], minimum: int) -> Corpus[Document]:
-            return load_documents(paths, cut, minimum if cut == "line" else 1)  # a few long ones are enough
-
-        return hold_out(load, files, config, tell, self.noun)
+        return hold_out_text(files, config, tell)
 
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer, and cuts what is too long for the network."""
@@ -242,12 +239,10 @@ class MaskedLanguage:
                 f"{train.num_long + valid.num_long:,} documents are longer than {limit} pieces and are read in parts "
                 f"({len(train.rows) + len(valid.rows):,} examples in all); all text is used"
             )
-        if skips.total:
-            tell(f"skipped {'; '.join(skips.lines())}")
-            records.corpus.skips.absorb(skips)
+        records.account(skips, tell)
         return Made(config, tokenizer, MaskedTask(config, tokenizer, train, valid))
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> MaskedReport:
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> MaskedReport:
         """Accuracy and pseudo-perplexity at the fixed masks."""
         config = model.config
         documents = load_documents(paths, config.data.documents).records

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
@@ -30,6 +29,7 @@ from clearhead.evaluation.spans import SpanReport, score_spans
 from clearhead.model.heads import TagNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
+from clearhead.tasks.labels import label_loss
 from clearhead.tasks.tagged_text import TaggedText, find_words, mark, mark_words
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
 from clearhead.tasks.windows import Pieces, best_windows, check_words, cut_words, windows
@@ -106,10 +106,7 @@ class TaggingTask:
 def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:
     """The loss of logits against the right tags, summed over the places that have one."""
     has_tag_NS = tags_NS != IGNORED
-    logits_WL, tags_W = logits_NSL[has_tag_NS], tags_NS[has_tag_NS]
-    smoothed = F.cross_entropy(logits_WL, tags_W, label_smoothing=smoothing, reduction="sum")
-    nll = F.cross_entropy(logits_WL.detach(), tags_W, reduction="sum")
-    return Loss(smoothed, nll, len(tags_W))
+    return label_loss(logits_NSL[has_tag_NS], tags_NS[has_tag_NS], smoothing)
 
 
 def room_of(config: Config) -> int:
@@ -200,6 +197,7 @@ class Tagging:
     name = "tag"
     verb = "tag"
     noun = "tagged sentences"
+    data_fields = ("max_chars", "max_pieces")
     base: Mapping[str, Any] = {
         "task": "tag",
         "model": {"family": "encoder", "head": "tags"},
@@ -227,14 +225,12 @@ class Tagging:
         skips = Skips()
         train, pieces = _fitting(records.train, tokenizer, room_of(config), skips, "training data")
         valid, valid_pieces = _fitting(records.valid, tokenizer, room_of(config), skips, "validation data")
-        for line in skips.lines():
-            tell(f"skipped {line}")
-        records.corpus.skips.absorb(skips)
+        records.account(skips, tell)
         examples = Examples.build([framed(tokenizer, each.ids) for each in pieces], [record.line for record in train])
         tags = IdStore.build(_targets(record, each, labels) for record, each in zip(train, pieces, strict=True))
         return Made(config, tokenizer, TaggingTask(config, tokenizer, examples, tags, valid, valid_pieces))
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> SpanReport:
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> SpanReport:
         """Precision, recall and F1 over whole spans."""
         labels = model.config.labels
         truth: list[Tagged] = []

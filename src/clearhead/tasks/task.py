@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
-from clearhead.data.corpus import Corpus, R
+from clearhead.data.corpus import Corpus, R, Skips
 from clearhead.data.split import split_valid
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.loss import Loss
@@ -96,6 +96,12 @@ class Records(Generic[R]):
     corpus: Corpus[R]
     sentences: int = 0  # about how many, where a record is not one
 
+    def account(self, skips: Skips, tell: Tell) -> None:
+        """Says what was left out after reading, and adds it to the account of the corpus."""
+        for line in skips.lines():
+            tell(f"skipped {line}")
+        self.corpus.skips.absorb(skips)
+
     @property
     def amount(self) -> int:
         """What sizes are chosen by: records, or sentences where a record may be a whole book."""
@@ -138,6 +144,8 @@ class Purpose(Protocol):
     """The command that runs such a model."""
     noun: str
     """What the files hold, in the plural."""
+    data_fields: tuple[str, ...]
+    """The settings of the data section that it uses, besides those about holding out."""
     base: Mapping[str, Any]
     """Settings that lie under presets, recipes and what the user gives."""
 
@@ -147,8 +155,15 @@ class Purpose(Protocol):
     def make(self, config: Config, records: Records[Any], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """The task; a given tokenizer (of a model that training starts from) is used instead of learning one."""
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> Report:
-        """Scores on test files."""
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
+        """Scores on test files; `tell` hears what was left out."""
+
+
+def tested(corpus: Corpus[R], tell: Tell) -> list[R]:
+    """The records of a test set, once it was said what is not among them."""
+    for line in corpus.skips.lines():
+        tell(f"skipped {line}")
+    return corpus.records
 
 
 def hold_out(

@@ -6,6 +6,7 @@ N sentences, S source length, T target length, C colours, Y height, X width
 """
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +17,27 @@ import torch
 from torch import Tensor
 
 from clearhead import config as configs
-from clearhead.config import Config, DecodingConfig
+from clearhead.config import Config, DecodingConfig, ModelConfig
 from clearhead.data.batching import Indices, plan_batches
 from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request, TorchEngine
-from clearhead.errors import ConfigError, DataError
+from clearhead.decoding.scoring import Hypothesis
+from clearhead.errors import ConfigError, DataError, DecodingError
 from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_texts
 from clearhead.model.loss import Loss, cross_entropy
-from clearhead.tasks.examples import pad, split_indices
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.examples import most_pieces, pad, split_indices
+from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 
-# While a model is still poor its greedy output runs to the limit: a tight one keeps validation short.
-VALIDATION_DECODING = DecodingConfig(beam=1, max_length="input+20")
+SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
+
+
+def validation_decoding(source_lengths: Sequence[int], target_lengths: Sequence[int]) -> DecodingConfig:
+    """Greedy, with room for every reference; no more, for a model that is still poor writes up to the limit."""
+    excess = max((t - s for s, t in zip(source_lengths, target_lengths, strict=True)), default=0)
+    return DecodingConfig(beam=1, max_length=f"input+{max(0, excess) + SPARE}")
 
 
 @dataclass(frozen=True)
@@ -62,35 +69,33 @@ def tokenise_pairs(
     return store, [pairs[i] for i in kept]
 
 
-def collate(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokenizer: Tokenizer
-) -> TranslationBatch:
+def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> TranslationBatch:
     """The tensors of these sources and targets, which come without start and end, padded behind."""
-    ended = [[*source, tokenizer.eos_id] for source in sources]
-    return with_targets(torch.from_numpy(pad(ended, tokenizer.pad_id)), targets, tokenizer)
+    ended = [[*source, model.end_id] for source in sources]
+    return with_targets(torch.from_numpy(pad(ended, model.pad_id)), targets, model)
 
 
-def with_targets(src: Tensor, targets: Sequence[Sequence[int]], tokenizer: Tokenizer) -> TranslationBatch:
+def with_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> TranslationBatch:
     """Sources that are tensors already, and the targets that belong to them."""
-    shifted = [[tokenizer.bos_id, *target] for target in targets]
-    ended = [[*target, tokenizer.eos_id] for target in targets]
-    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad(rows, tokenizer.pad_id)) for rows in (shifted, ended))
+    shifted = [[model.start_id, *target] for target in targets]
+    ended = [[*target, model.end_id] for target in targets]
+    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad(rows, model.pad_id)) for rows in (shifted, ended))
     return TranslationBatch(src, tgt_in_NT, tgt_out_NT)
 
 
-def collate_pairs(store: PairStore, indices: Indices, tokenizer: Tokenizer) -> TranslationBatch:
+def collate_pairs(store: PairStore, indices: Indices, model: ModelConfig) -> TranslationBatch:
     """The tensors of these pairs."""
     return collate(
         [store.source[index].tolist() for index in indices],
         [store.target[index].tolist() for index in indices],
-        tokenizer,
+        model,
     )
 
 
-def pair_batches(store: PairStore, tokenizer: Tokenizer, batch_tokens: int) -> Iterator[TranslationBatch]:
+def pair_batches(store: PairStore, model: ModelConfig, batch_tokens: int) -> Iterator[TranslationBatch]:
     """All pairs once, those of like length together."""
     for indices in plan_batches(store.source.lengths + 1, store.target.lengths + 1, batch_tokens, seed=0, epoch=0):
-        yield collate_pairs(store, indices, tokenizer)
+        yield collate_pairs(store, indices, model)
 
 
 def writing_loss(model: Any, batch: TranslationBatch, pad_id: int, smoothing: float) -> Loss:
@@ -157,7 +162,7 @@ class TranslationTask:
 
     def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
         """The tensors of these pairs."""
-        return collate_pairs(self.train, indices, self.tokenizer)
+        return collate_pairs(self.train, indices, self.config.model)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together, so each part has less padding than the whole."""
@@ -178,10 +183,11 @@ class TranslationTask:
     def validate(self, model: Any) -> Validation:
         """Perplexity over all validation pairs, and the score of greedy translations of the first of them."""
         tokenizer = self.tokenizer
-        batches = pair_batches(self.valid, tokenizer, self.config.training.batch_tokens)
+        batches = pair_batches(self.valid, self.config.model, self.config.training.batch_tokens)
         loss = mean_nll(model, batches, tokenizer.pad_id)
         sources = [self.valid.source[index].tolist() for index in range(len(self.valid_pairs))]
-        texts = tokenizer.decode_batch(write(model, sources, tokenizer.eos_id, VALIDATION_DECODING))
+        decoding = validation_decoding(self.valid.source.lengths.tolist(), self.valid.target.lengths.tolist())
+        texts = tokenizer.decode_batch(write(model, sources, tokenizer.eos_id, decoding))
         references = [reference_text(self.tokenizer, pair.target) for pair in self.valid_pairs]
         score = validation_score(texts, references, self.config)
         shown = len(texts) // 2
@@ -221,7 +227,8 @@ class Translation:
     name = "translate"
     verb = "translate"
     noun = "pairs"
-    base: Mapping[str, Any] = {"task": "translate"}
+    data_fields = ("max_chars", "max_pieces")
+    base: Mapping[str, Any] = {"task": "translate", "model": {"head": "text"}}
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:
         """TSV, JSONL, or two line files."""
@@ -241,25 +248,34 @@ class Translation:
         skips, path = Skips(), Path("pairs")
         train, _ = tokenise_pairs(records.train, tokenizer, limit, skips, path)
         valid, valid_pairs = tokenise_pairs(records.valid, tokenizer, limit, skips, path)
-        if skips.total:
-            tell(f"skipped {skips.total:,} pairs longer than {limit} pieces")
-            records.corpus.skips.absorb(skips)
+        records.account(skips, tell)
         return Made(config, tokenizer, TranslationTask(config, tokenizer, train, valid, valid_pairs))
 
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig) -> Report:
+    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
         """BLEU, chrF, exact match and perplexity."""
-        pairs = load_pairs(paths).records
+        pairs = tested(load_pairs(paths, max_chars=sys.maxsize), tell)
         return score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
 
 
 def translate_texts(model: Ready, texts: Sequence[str], decoding: DecodingConfig) -> list[str]:
     """The best translation of each text; an empty one stays empty."""
-    encoded = model.tokenizer.encode_batch(texts)
+    found = search_texts(model, model.tokenizer.encode_batch(texts), 1, decoding)
+    return [model.tokenizer.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in found]
+
+
+def search_texts(
+    model: Ready, encoded: Sequence[Sequence[int]], n_best: int, decoding: DecodingConfig, first_line: int = 1
+) -> list[list[Hypothesis]]:
+    """The `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line."""
+    limit = most_pieces(model.config) - 1  # the end takes a place too
+    for line, ids in enumerate(encoded, first_line):
+        if len(ids) > limit:
+            raise DecodingError(f"line {line} has {len(ids):,} pieces, the model takes {limit:,}; split the line")
     filled = [index for index, ids in enumerate(encoded) if ids]
-    written = write(model.network, [encoded[index] for index in filled], model.tokenizer.eos_id, decoding)
-    results = [""] * len(texts)
-    for index, ids in zip(filled, written, strict=True):
-        results[index] = model.tokenizer.decode(ids)
+    requests = [Request((*encoded[index], model.tokenizer.eos_id), n_best) for index in filled]
+    results: list[list[Hypothesis]] = [[] for _ in encoded]
+    for index, hypotheses in zip(filled, translation_engine(model.network).run(requests, decoding), strict=True):
+        results[index] = hypotheses
     return results
 
 
@@ -269,6 +285,6 @@ def score_translations(model: Ready, texts: Sequence[str], pairs: Sequence[Pair]
     store, kept = tokenise_pairs(pairs, model.tokenizer, model.config.model.max_positions)
     perplexity = None
     if len(kept) == len(pairs):
-        batches = pair_batches(store, model.tokenizer, 4096)
+        batches = pair_batches(store, model.config.model, 4096)
         perplexity = math.exp(mean_nll(model.network, batches, model.tokenizer.pad_id))
     return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)

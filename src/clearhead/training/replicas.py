@@ -55,7 +55,17 @@ class Replicas(Generic[Part, Result]):
                     continue
                 parameter.grad = copied.grad if parameter.grad is None else parameter.grad.add_(copied.grad)
                 copied.grad = None
+        self._share_figures()
         return [parameter.grad for parameter in first if parameter.grad is not None]
+
+    @torch.no_grad()
+    def _share_figures(self) -> None:
+        """The running figures of norms, each the mean over the replicas, which saw different parts of the batch."""
+        for same in zip(*(model.buffers() for model in self.models), strict=True):
+            if same[0].is_floating_point() and len(same) > 1 and not torch.equal(same[0], same[1]):
+                mean = torch.stack(same).mean(0)
+                for buffer in same:
+                    buffer.copy_(mean)
 
 
 def _sharing_copy(model: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ from torch import nn
 
 from clearhead import bundle
 from clearhead import config as configs
-from clearhead.config import RECURRENT, Config, ModelConfig
+from clearhead.config import Config
 from clearhead.data.corpus import Corpus
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
@@ -23,12 +23,13 @@ from clearhead.model.weights import Weights, count_parameters, restore, snapshot
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Files, Task, Validation
 from clearhead.training import keeper
+from clearhead.training.checks import check_ids, check_settings
 from clearhead.training.choose import choose
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.keeper import RunFolder
 from clearhead.training.schedule import Schedule
 from clearhead.training.start import Start
-from clearhead.training.trainer import Outcome, Trainer, seconds_per_update
+from clearhead.training.trainer import Outcome, Trainer, seconds_per_update, torch_threads
 
 VALIDATION_SHARE = 0.1  # of the time of a run with --minutes that is kept for validations
 
@@ -107,12 +108,15 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
 def prepare(request: Request, watcher: Watcher) -> Prepared:
     """Reads the data, chooses what was left open, learns the tokenizer and builds the task and the model."""
     given = dict(request.settings or {})
-    preset = request.preset or str(given.get("preset", ""))
-    chosen = purpose(request.task or str(given.pop("task", "translate")))
+    named = str(given.pop("preset", "")), str(given.pop("task", ""))
+    preset, task = request.preset or named[0], request.task or named[1] or "translate"
+    if named[1] and named[1] != task:
+        raise ConfigError(f"--task {task} contradicts the recipe, which is for the task {named[1]}; keep one")
+    chosen = purpose(task)
     start = Start.load(request.start) if request.start else None
     base = start.base(chosen) if start else chosen.base
     draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
-    _check_length(draft)
+    check_settings(chosen, given, draft)
     if start:
         start.check(draft)
     records = chosen.read(Files(request.files, request.valid), draft, watcher.message)
@@ -121,10 +125,11 @@ def prepare(request: Request, watcher: Watcher) -> Prepared:
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
     made = chosen.make(config, records, start.tokenizer if start else None, watcher.message)
+    check_ids(made)
     torch.manual_seed(config.training.seed)
     model = build_model(made.config.model)
     if start:
-        start.hand_over(model, watcher)
+        start.hand_over(model, made.config, watcher)
     threads = request.threads or torch.get_num_threads()
     return Prepared(made.config, made.tokenizer, made.task, model, records.corpus, choice.reasons, threads)
 
@@ -151,25 +156,8 @@ def announce(prepared: Prepared, watcher: Watcher) -> None:
     """What was chosen, and why."""
     for reason in prepared.reasons:
         watcher.message(f"chosen: {reason}")
-    shape = describe_network(prepared.config.model)
+    shape = prepared.config.model.describe()
     watcher.message(f"{shape}: {count_parameters(prepared.model):,} parameters")
-
-
-def describe_network(model: ModelConfig) -> str:
-    """A network's family and shape in a few words."""
-    layers = {"text": f"{model.num_encoder_layers}+{model.num_decoder_layers}"}.get(
-        model.head, str(model.num_encoder_layers)
-    )
-    if model.family == "decoder":
-        layers = str(model.num_decoder_layers)
-    detail = f"{model.num_heads} heads" if model.family not in RECURRENT else f"{model.attention} attention"
-    if model.family in RECURRENT and model.head != "text":
-        detail = "both directions" if model.bidirectional else "one direction"
-    entries = (
-        f"{model.vocab_size:,} pieces" if model.vocab_size else f"pictures of {model.image_size}x{model.image_size}"
-    )
-    labels = f", {model.num_labels} labels" if model.num_labels else ""
-    return f"{model.family} with {layers} layers, width {model.model_dim}, {detail}, {entries}{labels}"
 
 
 def describe(estimate: Estimate) -> str:
@@ -191,7 +179,8 @@ def _finish(prepared: Prepared, folder: RunFolder, outcome: Outcome, watcher: Wa
     scores: dict[str, Validation] = {}
     for kind, weights in candidates.items():
         restore(prepared.model, weights)
-        scores[kind] = prepared.task.validate(prepared.model)
+        with torch_threads(prepared.threads):
+            scores[kind] = prepared.task.validate(prepared.model)
     kind = max(scores, key=lambda name: scores[name].rank)
     shown = ", ".join(f"{name} {score.score:.2f}" for name, score in scores.items())
     watcher.message(f"validation {scores[kind].score_name} of the weights: {shown}; kept: {kind}")
@@ -200,12 +189,6 @@ def _finish(prepared: Prepared, folder: RunFolder, outcome: Outcome, watcher: Wa
     folder.close()
     prepared.model.eval()
     return TrainingResult(folder.folder, outcome, kind, scores[kind], purpose(prepared.config.task).verb)
-
-
-def _check_length(config: Config) -> None:
-    given = [name for name in ("steps", "epochs", "minutes") if getattr(config.training, name)]
-    if len(given) > 1:
-        raise ConfigError(f"the length of a training is given twice, by {' and '.join(given)}; keep one")
 
 
 def _trainer(

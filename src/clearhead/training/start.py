@@ -4,7 +4,6 @@ The shape and the tokenizer come from the model, and every weight that has a pla
 another task stays fresh.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from torch import nn
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.config.model import PICTURES
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 from clearhead.model.weights import Weights, named_weights, take_over
@@ -51,7 +49,7 @@ class Start:
         }
         merged = configs.merge(chosen.base, inherited)
         misfit = f"{self.folder} was trained for the task {self.config.task} and cannot start --task {chosen.name}"
-        if _reads_pictures(chosen.base.get("model", {})) != _reads_pictures(model):
+        if configs.build(base=chosen.base).model.reads_pictures != self.config.model.reads_pictures:
             raise ConfigError(f"{misfit}: one reads text, the other pictures; leave out --from")
         try:
             configs.build(base=merged)
@@ -69,7 +67,7 @@ class Start:
                     f"leave the tokenizer as it is, or leave out --from"
                 )
 
-    def hand_over(self, model: nn.Module, watcher: Watcher) -> None:
+    def hand_over(self, model: nn.Module, config: Config, watcher: Watcher) -> None:
         """Puts the trained weights into the new network and says which of its own stay fresh."""
         own = named_weights(model)
         for name in own.keys() & self.weights.keys():
@@ -79,14 +77,13 @@ class Start:
                     f"the shape does not fit {self.folder}: {name} is {there} there and {here} here; "
                     f"leave the model settings as they are, or leave out --from"
                 )
-        fresh = take_over(model, self.weights)
+        known = self.weights
+        if config.labels != self.config.labels or config.task != self.config.task:  # the same size, another meaning
+            known = {name: tensor for name, tensor in known.items() if not (config.labels and name.startswith(HEAD))}
+        fresh = take_over(model, known)
         if len(fresh) == len(own):
             raise ConfigError(
                 f"{self.folder} has no weight in common with this model; see clearhead info {self.folder}"
             )
         trained = len(own) - len(fresh)
         watcher.message(f"starting from {trained} trained tensors; fresh: {', '.join(fresh) or 'none'}")
-
-
-def _reads_pictures(model: Mapping[str, Any]) -> bool:
-    return model.get("family") in PICTURES or model.get("input") == "image"

@@ -109,7 +109,7 @@ class Trainer:
         counts = self._counts
         epoch = 0
         count = replica_count(self.threads, self.config.batch_tokens)
-        with _caught_signals(self), _torch_threads(1), Replicas[Any, Loss](self.model, count, self.threads) as replicas:
+        with _caught_signals(self), torch_threads(1), Replicas[Any, Loss](self.model, count, self.threads) as replicas:
             self.model.train()
             for epoch, batches in self._updates():
                 self._update(replicas, batches, epoch)
@@ -130,7 +130,7 @@ class Trainer:
             reason=reason,
             step=counts.step,
             steps=self.schedule.steps,
-            epochs=epoch,
+            epochs=round(counts.step * self.config.accumulate / len(self.task.plan(0)), 2),
             seconds=time.monotonic() - began,
             cpu_seconds=time.process_time() - cpu_began,
             tokens=counts.tokens,
@@ -213,7 +213,7 @@ class Trainer:
         """Scores the model, and keeps it where it is the best so far."""
         began = time.monotonic()
         counts = self._counts
-        with _torch_threads(self.threads):
+        with torch_threads(self.threads):
             validation = self.task.validate(self.model)
         is_best = counts.best is None or validation.rank > counts.best.rank
         if is_best:
@@ -266,24 +266,26 @@ class Trainer:
 def seconds_per_update(trainer: Trainer, budget: float) -> float:
     """Measured time of an update: gradients of real batches from all over the first epoch, weights left alone.
 
-    The median time a token, so that a moment in which something else ran does not count for the whole training.
+    The median time of a batch, so that a moment in which something else ran does not count for the whole training.
     """
     task, plan = trainer.task, trainer.task.plan(0)
     count = replica_count(trainer.threads, trainer.config.batch_tokens)
-    per_token: list[float] = []
+    seconds: list[float] = []
+    buffers = {name: buffer.clone() for name, buffer in trainer.model.named_buffers()}
     began = time.monotonic()
-    with _torch_threads(1), Replicas[Any, Loss](trainer.model, count, trainer.threads) as replicas:
+    with torch_threads(1), Replicas[Any, Loss](trainer.model, count, trainer.threads) as replicas:
         trainer.model.train()
         for index in np.random.default_rng(0).integers(0, len(plan), 40):
             start, tokens = time.monotonic(), task.tokens(plan[index])
             trainer.gradients(replicas, plan[index], tokens)
             replicas.gather_gradients()
             trainer.model.zero_grad()
-            per_token.append((time.monotonic() - start) / tokens)
-            if len(per_token) > 4 and time.monotonic() - began > budget:
+            seconds.append(time.monotonic() - start)
+            if len(seconds) > 4 and time.monotonic() - began > budget:
                 break
-    mean_tokens = sum(task.tokens(indices) for indices in plan) / len(plan)
-    return float(np.median(per_token[2:])) * mean_tokens * trainer.config.accumulate
+    for name, buffer in trainer.model.named_buffers():  # running figures of a batch norm
+        buffer.copy_(buffers[name])
+    return float(np.median(seconds[2:])) * trainer.config.accumulate
 
 
 @contextmanager
@@ -311,7 +313,8 @@ def _caught_signals(trainer: Trainer) -> Iterator[None]:
 
 
 @contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
+def torch_threads(count: int) -> Iterator[None]:
+    """Torch on so many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

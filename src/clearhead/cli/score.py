@@ -1,0 +1,42 @@
+"""`clearhead score`: how probable a model finds given translations."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from clearhead.cli.options import Files, Folder, Json, Settings, Threads, decoding_settings, use_threads
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def score(
+    folder: Folder,
+    files: Files,
+    per_token: Annotated[bool, typer.Option("--per-token", help="The mean of a token instead of the sum.")] = False,
+    as_json: Json = False,
+    settings: Settings = [],  # noqa: B006
+    threads: Threads = 0,
+) -> None:
+    """Print the log-probability of each given translation under a model, one line a pair.
+
+    With --json each pair gives one object: the sum, what search would rank it by, and every token's share.
+
+    Example: clearhead score runs/de test.tsv
+    """
+    from clearhead.api import load
+    from clearhead.data.pairs import load_pairs
+
+    use_threads(threads)
+    model = load(folder)
+    decoding = model.decoding(**decoding_settings(settings, None))
+    corpus = load_pairs(files)
+    for line in corpus.skips.lines():
+        typer.echo(f"skipped {line}", err=True)
+    for pair, found in zip(corpus.records, model.score(corpus.records, decoding, files[0]), strict=True):
+        if as_json:
+            record = {"line": pair.line, "source": pair.source, "target": pair.target, **found.to_json()}
+            print(json.dumps(record, ensure_ascii=False))
+        else:
+            print(f"{found.log_prob / len(found.token_log_probs) if per_token else found.log_prob:.4f}")

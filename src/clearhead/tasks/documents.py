@@ -1,0 +1,52 @@
+"""Plain text for the tasks that learn from text alone: what is trained on, and what is held out."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from clearhead.config import Config
+from clearhead.data.plain import Document, load_documents
+from clearhead.data.split import Split, split_valid
+from clearhead.errors import DataError
+from clearhead.tasks.task import MIN_RECORDS, Files, Records, Tell
+
+NOUN = "documents"
+SENTENCE = 60  # characters, about: sizes are chosen by the number of sentences, for a document may be a book
+
+
+def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]:
+    """The documents of the files; where there are few of them, the end of the text is held out."""
+    data = config.data
+    corpus = load_documents(files.train, data.documents)
+    if files.valid:
+        train, valid = corpus.records, load_documents(files.valid, data.documents).records
+    elif len(corpus.records) >= MIN_RECORDS:
+        train, valid = split_valid(corpus.records, data.valid_share, data.valid_max)
+    else:
+        train, valid = split_end(corpus.records, data.valid_share)
+        tell(f"to validate, the last {100 * data.valid_share:g} % of the text (data.valid_share)")
+    tell(f"{len(train):,} {NOUN} to train on, {len(valid):,} to validate")
+    characters = sum(len(document.text) for document in corpus.records)
+    return Records(train, valid, corpus, sentences=max(1, characters // SENTENCE))
+
+
+def split_end(documents: Sequence[Document], share: float) -> Split[Document]:
+    """Holds out the end of the text: the last `share` of its characters, from the next white space on.
+
+    For few documents, where none can be spared as a whole.
+    """
+    left = math.floor((1 - share) * sum(len(document.text) for document in documents))
+    train, valid = list[Document](), list[Document]()
+    for document in documents:
+        cut = min(max(left, 0), len(document.text))
+        left -= len(document.text)
+        space = re.compile(r"\s").search(document.text, cut - 1) if 0 < cut < len(document.text) else None
+        cut = space.end() if space and document.text[space.end() :].strip() else cut
+        before, behind = document.text[:cut], document.text[cut:]
+        if before.strip():
+            train.append(Document(before, document.line))
+        if behind.strip():
+            valid.append(Document(behind, document.line + before.count("\n")))
+    if not train or not valid:
+        raise DataError("expected text to train on and to validate, got too little of it; add text or --valid FILE")
+    return Split(train, valid)

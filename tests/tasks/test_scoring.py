@@ -1,0 +1,51 @@
+"""Scores of given outputs: those of search for what search found, and those of torch for anything."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import clearhead
+from clearhead.cli.main import main
+from clearhead.data.pairs import Pair, load_pairs
+from tests.whole import Trained
+
+
+def test_what_search_found_has_the_score_that_search_gave(trained: Trained) -> None:
+    model = clearhead.load(trained.folder)
+    sources = [pair.source for pair in load_pairs([trained.test]).records[:7]]
+    found = model.translate_many(sources)
+    pairs = [Pair(source, one.text, 1) for source, one in zip(sources, found, strict=True)]
+    for one, scored in zip(found, model.score(pairs), strict=True):
+        if scored.tokens == one.tokens and one.finish_reason == "end":  # a text may be cut into other pieces
+            assert scored.log_prob == pytest.approx(one.log_prob, abs=1e-4)
+            assert scored.score == pytest.approx(one.score, abs=1e-4)
+            assert scored.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-4)
+
+
+def test_the_sum_is_the_cross_entropy_of_the_target(trained: Trained) -> None:
+    model = clearhead.load(trained.folder)
+    pairs = load_pairs([trained.test]).records[:5]
+    for pair, scored in zip(pairs, model.score(pairs), strict=True):
+        source, target = (model.tokenizer.encode(text).ids for text in (pair.source, pair.target))
+        with torch.inference_mode():
+            hidden = model.network(torch.tensor([[*source, 3]]), torch.tensor([[2, *target]]))
+            expected = F.cross_entropy(model.network.logits(hidden)[0], torch.tensor([*target, 3]), reduction="sum")
+        assert scored.log_prob == pytest.approx(-float(expected), abs=1e-4)
+        assert len(scored.token_log_probs) == len(scored.tokens) + 1 == len(target) + 1
+
+
+def test_the_verb_prints_a_line_a_pair(trained: Trained, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["score", str(trained.folder), str(trained.test)]) == 0
+    sums = [float(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(sums) == 40 and max(sums) < 0
+    assert main(["score", str(trained.folder), str(trained.test), "--json"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["log_prob"] for record in records] == pytest.approx(sums, abs=1e-4)
+    assert main(["score", str(trained.folder), str(trained.test), "--per-token"]) == 0
+    means = [float(line) for line in capsys.readouterr().out.splitlines()]
+    assert means == pytest.approx([r["log_prob"] / len(r["token_log_probs"]) for r in records], abs=1e-4)
+    (tmp_path / "long.tsv").write_text("a\t" + "b " * 1500 + "\n", encoding="utf-8")
+    assert main(["score", str(trained.folder), str(tmp_path / "long.tsv")]) == 2

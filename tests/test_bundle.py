@@ -188,7 +188,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("loose tie", lambda f: edit_manifest(f, tied={"a": "b"}), r"a is tied to b, which is not stored"),
     ("half a manifest", lambda f: os.truncate(f / "manifest.json", 40), r"manifest\.json is damaged: not valid JSON"),
     ("a list", lambda f: (f / "manifest.json").write_text("[]"), r"not a clearhead manifest"),
-    ("a foreign checkpoint", lambda f: (f / "manifest.json").unlink(), r"`clearhead import`"),
+    ("a foreign checkpoint", lambda f: (f / "manifest.json").unlink(), r"another toolkit"),
     (
         "a folder for a file",
         lambda f: put_a_folder_at(f / "config.json"),

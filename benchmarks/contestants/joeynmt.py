@@ -8,9 +8,8 @@ import torch
 from joeynmt.batch import Batch
 from joeynmt.model import build_model
 from joeynmt.search import search
-from joeynmt.transformer_layers import MultiHeadedAttention, PositionwiseFeedForward
 from joeynmt.vocabulary import Vocabulary
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks.protocol import Task, serve
 from benchmarks.torch_peer import LossModule, TorchPeer, pad
@@ -71,7 +70,7 @@ class JoeyLoss(LossModule):
 
 class JoeyNMT(TorchPeer):
     name = "JoeyNMT"
-    notes = "pre-norm; its dropout on attention weights and inside the feed-forward network is off; has no cache"
+    notes = "pre-norm; its dropout is also on attention weights and inside the feed-forward network; has no cache"
 
     @staticmethod
     def version() -> str:
@@ -88,13 +87,7 @@ class JoeyNMT(TorchPeer):
             "embed_initializer": "normal",
             "embed_init_weight": self.task.model_dim**-0.5,
         }
-        model = build_model(config, words, words)
-        for part in model.modules():  # only the paper's dropout, as everybody has it
-            if isinstance(part, MultiHeadedAttention):
-                part.dropout = nn.Identity()
-            elif isinstance(part, PositionwiseFeedForward):
-                part.pwff_layer[2] = nn.Identity()
-        return JoeyLoss(model, self.task)
+        return JoeyLoss(build_model(config, words, words), self.task)
 
     @torch.inference_mode()
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:

@@ -18,7 +18,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import DataError, TaskError
 from clearhead.evaluation.labels import score_labels
-from clearhead.tasks.classify import label_loss
+from clearhead.tasks.labels import label_loss
 
 WORDS = {
     "good": ["great", "lovely", "fine", "superb"],

@@ -167,7 +167,7 @@ MISTAKES = [
     (["translate", "{model}", "{png}"], "was trained for the task image: it cannot translate. Use clearhead classify"),
     (["classify", "{model}", "{none}.png"], "no such file"),
     (["classify", "{model}", "{large}"], "large.png: expected a picture of 8x8 in grey, got 9x9 in colour"),
-    (["evaluate", "{model}", "{other}"], "the label 'ten' is none of those trained on"),
+    (["evaluate", "{model}", "{other}"], "the label 'ten' is none of the labels trained on"),
     (["train", "--task", "image", "{none}", "--out", "{out}"], "no such folder"),
     (["train", "--task", "image", "{other}", "--out", "{out}"], "at least two labels"),
     (["train", "--task", "image", "{digits}", "--out", "{out}", "--set", "model.family=encoder"], "reads no pictures"),

@@ -20,7 +20,8 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters
-from clearhead.tasks.language import LanguageModelling, LanguageTask, score_documents, split_end
+from clearhead.tasks.documents import split_end
+from clearhead.tasks.language import LanguageModelling, LanguageTask, score_documents
 from clearhead.tasks.task import Files
 from clearhead.tasks.writing import RunningText
 

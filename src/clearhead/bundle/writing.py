@@ -96,7 +96,8 @@ def _incoming_folder(folder: Path) -> Iterator[Path]:
             _publish(folder)
         for leftover in folder.glob(f"{INCOMING}*"):
             if _is_abandoned(leftover):
-                shutil.rmtree(leftover)
+                with suppress(FileNotFoundError):  # put in place by another who saves, between the look and the deed
+                    shutil.rmtree(leftover)
         incoming.mkdir()
         yield incoming
     except BaseException:

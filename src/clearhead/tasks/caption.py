@@ -176,7 +176,7 @@ class Caption:
     name = "caption"
     verb = "translate"
     noun = "captions"
-    data_fields = ("max_chars", "max_pieces", "shift_pixels")
+    data_fields: tuple[str, ...] = ("max_chars", "max_pieces", "shift_pixels")
     base: Mapping[str, Any] = {
         "task": "caption",
         "model": {"family": "transformer", "input": "image"},

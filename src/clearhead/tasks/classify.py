@@ -130,7 +130,7 @@ class Classification:
     name = "classify"
     verb = "classify"
     noun = "labelled texts"
-    data_fields = ("max_chars", "max_pieces")
+    data_fields: tuple[str, ...] = ("max_chars", "max_pieces")
     base: Mapping[str, Any] = {
         "task": "classify",
         "model": {"family": "encoder", "head": "label"},

@@ -187,7 +187,7 @@ class Denoising:
     name = "denoise"
     verb = "translate"
     noun = NOUN
-    data_fields = ("documents", "max_pieces", "mask_share")
+    data_fields: tuple[str, ...] = ("documents", "max_pieces", "mask_share")
     base: Mapping[str, Any] = {
         "task": "denoise",
         "model": {"family": "transformer", "head": "text", "norm": "rms", "bias": False, "positions": "relative"},

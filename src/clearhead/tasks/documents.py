@@ -11,6 +11,7 @@ from clearhead.errors import DataError
 from clearhead.tasks.task import MIN_RECORDS, Files, Records, Tell
 
 NOUN = "documents"
+MIN_CHARACTERS = 100  # less is no corpus
 SENTENCE = 60  # characters, about: sizes are chosen by the number of sentences, for a document may be a book
 
 
@@ -18,6 +19,12 @@ def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]
     """The documents of the files; where there are few of them, the end of the text is held out."""
     data = config.data
     corpus = load_documents(files.train, data.documents)
+    characters = sum(len(document.text) for document in corpus.records)
+    if characters < MIN_CHARACTERS:
+        names = " and ".join(map(str, files.train))
+        raise DataError(
+            f"{names}: at least {MIN_CHARACTERS} characters of text are needed, found {characters}; add text"
+        )
     if files.valid:
         train, valid = corpus.records, load_documents(files.valid, data.documents).records
     elif len(corpus.records) >= MIN_RECORDS:
@@ -26,7 +33,6 @@ def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]
         train, valid = split_end(corpus.records, data.valid_share)
         tell(f"to validate, the last {100 * data.valid_share:g} % of the text (data.valid_share)")
     tell(f"{len(train):,} {NOUN} to train on, {len(valid):,} to validate")
-    characters = sum(len(document.text) for document in corpus.records)
     return Records(train, valid, corpus, sentences=max(1, characters // SENTENCE))
 
 

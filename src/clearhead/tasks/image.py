@@ -203,7 +203,7 @@ class Image:
     name = "image"
     verb = "classify"
     noun = "pictures"
-    data_fields = ("shift_pixels",)
+    data_fields: tuple[str, ...] = ("shift_pixels",)
     base: Mapping[str, Any] = {
         "task": "image",
         "model": {"family": "patches", "head": "label", "positions": "learned", "pooling": "first"},

@@ -184,7 +184,7 @@ class LanguageModelling:
     name = "lm"
     verb = "generate"
     noun = NOUN
-    data_fields = ("documents", "max_pieces", "cross_documents")
+    data_fields: tuple[str, ...] = ("documents", "max_pieces", "cross_documents")
     base: Mapping[str, Any] = {
         "task": "lm",
         "model": {"family": "decoder"},

@@ -207,7 +207,7 @@ class MaskedLanguage:
     name = "mlm"
     verb = "fill"
     noun = NOUN
-    data_fields = ("documents", "max_pieces", "mask_share", "whole_words")
+    data_fields: tuple[str, ...] = ("documents", "max_pieces", "mask_share", "whole_words")
     # Positions are learned only as far as rows reach: a longer text would stand on places never trained.
     base: Mapping[str, Any] = {
         "task": "mlm",

@@ -197,7 +197,7 @@ class Tagging:
     name = "tag"
     verb = "tag"
     noun = "tagged sentences"
-    data_fields = ("max_chars", "max_pieces")
+    data_fields: tuple[str, ...] = ("max_chars", "max_pieces")
     base: Mapping[str, Any] = {
         "task": "tag",
         "model": {"family": "encoder", "head": "tags"},

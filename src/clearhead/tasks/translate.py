@@ -227,7 +227,7 @@ class Translation:
     name = "translate"
     verb = "translate"
     noun = "pairs"
-    data_fields = ("max_chars", "max_pieces")
+    data_fields: tuple[str, ...] = ("max_chars", "max_pieces")
     base: Mapping[str, Any] = {"task": "translate", "model": {"head": "text"}}
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:

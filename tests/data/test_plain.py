@@ -61,7 +61,7 @@ BAD = [
     ("t.txt", "", "the file is empty"),
     ("t.txt", "\n \n\t\n", "found only blank lines"),
     ("t.jsonl", "\n\n", "found only blank lines"),
-    ("t.jsonl", '{"text": "One."}\n{"words": 1}\n', ':2: expected an object with a string "text", got'),
+    ("t.jsonl", '{"text": "One."}\n{"words": 1}\n', ':2: expected the key "text", found the keys words'),
     ("t.jsonl", '["One."]\n', ":1: expected an object"),
     ("t.jsonl", "One.\n", ":1: expected an object"),
     ("t.jsonl", '{"text": 7}\n', ":1: expected a string as \"text\", got '7'"),

@@ -335,7 +335,7 @@ def test_mistakes_are_one_line_and_exit_2(
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "word.txt").write_bytes(b"w")
     config = configs.build({"data": {"documents": "file"}}, base=LanguageModelling.base)
-    with pytest.raises(clearhead.ClearheadError, match="got too little of it"):
+    with pytest.raises(clearhead.ClearheadError, match="at least 100 characters of text are needed"):
         LanguageModelling().read(Files([tmp_path / "word.txt"]), config, lambda _: None)
 
 

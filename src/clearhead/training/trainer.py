@@ -266,7 +266,8 @@ class Trainer:
 def seconds_per_update(trainer: Trainer, budget: float) -> float:
     """Measured time of an update: gradients of real batches from all over the first epoch, weights left alone.
 
-    The median time of a batch, so that a moment in which something else ran does not count for the whole training.
+    The first third is left out, where memory and caches are still cold; of the others the median, so that a moment in
+    which something else ran does not count for the whole training.
     """
     task, plan = trainer.task, trainer.task.plan(0)
     count = replica_count(trainer.threads, trainer.config.batch_tokens)
@@ -275,7 +276,7 @@ def seconds_per_update(trainer: Trainer, budget: float) -> float:
     began = time.monotonic()
     with torch_threads(1), Replicas[Any, Loss](trainer.model, count, trainer.threads) as replicas:
         trainer.model.train()
-        for index in np.random.default_rng(0).integers(0, len(plan), 40):
+        for index in np.random.default_rng(0).integers(0, len(plan), 90):
             start, tokens = time.monotonic(), task.tokens(plan[index])
             trainer.gradients(replicas, plan[index], tokens)
             replicas.gather_gradients()
@@ -285,7 +286,7 @@ def seconds_per_update(trainer: Trainer, budget: float) -> float:
                 break
     for name, buffer in trainer.model.named_buffers():  # running figures of a batch norm
         buffer.copy_(buffers[name])
-    return float(np.median(seconds[2:])) * trainer.config.accumulate
+    return float(np.median(seconds[len(seconds) // 3 :])) * trainer.config.accumulate
 
 
 @contextmanager

@@ -62,8 +62,8 @@ BAD = [
     ("t.txt", "\n \n\t\n", "found only blank lines"),
     ("t.jsonl", "\n\n", "found only blank lines"),
     ("t.jsonl", '{"text": "One."}\n{"words": 1}\n', ':2: expected the key "text", found the keys words'),
-    ("t.jsonl", '["One."]\n', ":1: expected an object"),
-    ("t.jsonl", "One.\n", ":1: expected an object"),
+    ("t.jsonl", '["One."]\n', ":1: expected an object with"),
+    ("t.jsonl", "One.\n", ":1: expected one JSON object a line"),
     ("t.jsonl", '{"text": 7}\n', ":1: expected a string as \"text\", got '7'"),
 ]
 

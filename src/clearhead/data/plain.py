@@ -1,14 +1,13 @@
 """Files to documents: text cut at lines, at blank lines or not at all, or JSONL with "text"; plain or gzipped."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from clearhead.data.corpus import Corpus, Skips, gather
-from clearhead.data.lines import excerpt, read_lines, refuse_empty
-from clearhead.data.tables import JSON_SUFFIXES, string_of, suffix_of
+from clearhead.data.lines import read_lines, refuse_empty
+from clearhead.data.tables import JSON_SUFFIXES, object_of, string_of, suffix_of
 from clearhead.errors import DataError
 
 Cut = Literal["line", "paragraph", "file"]
@@ -72,14 +71,7 @@ def _read_objects(path: Path) -> Iterator[Document]:
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            problem = f'expected an object with a string "text", got {excerpt(line)}; write one object to each line'
-            raise DataError.at(path, number, problem) from error
-        if not isinstance(record, dict):
-            problem = f'expected an object with a string "text", got {excerpt(line)}; write one object to each line'
-            raise DataError.at(path, number, problem)
+        record = object_of(path, number, line, '"text"')
         text = string_of(path, number, record, "text")
         if text.strip():
             yield Document(text.strip(), number)

@@ -63,15 +63,20 @@ def _parse_columns(path: Path, number: int, line: str, names: Columns) -> tuple[
 
 
 def _parse_json(path: Path, number: int, line: str, names: Columns) -> tuple[str, str]:
+    record = object_of(path, number, line, f'"{names.first}" and "{names.second}"')
+    return string_of(path, number, record, names.first), string_of(path, number, record, names.second)
+
+
+def object_of(path: Path, number: int, line: str, keys: str) -> dict[str, object]:
+    """The JSON object of a line, which should have these keys."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         problem = f"expected one JSON object a line, got {excerpt(line)} ({error}); write one object to each line"
         raise DataError.at(path, number, problem) from error
     if not isinstance(record, dict):
-        problem = f'expected an object with "{names.first}" and "{names.second}", got {excerpt(line)}; name the two'
-        raise DataError.at(path, number, problem)
-    return string_of(path, number, record, names.first), string_of(path, number, record, names.second)
+        raise DataError.at(path, number, f"expected an object with {keys}, got {excerpt(line)}; name what is in it")
+    return record
 
 
 def string_of(path: Path, number: int, record: dict[str, object], key: str) -> str:

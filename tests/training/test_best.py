@@ -1,0 +1,44 @@
+"""Which weights are kept, what replicas share, and which files are two sides of one text."""
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.cli.main import _are_two_sides
+from clearhead.model.normalisation import BatchNorm
+from clearhead.tasks.task import Validation
+from clearhead.tasks.translate import validation_decoding
+from clearhead.training.replicas import Replicas
+
+
+def validation(score: float, loss: float) -> Validation:
+    return Validation(loss, 1.0, score, "accuracy", "", ("", "", ""))
+
+
+def test_equal_scores_are_ranked_by_their_loss() -> None:
+    assert validation(100.0, 0.1).rank > validation(100.0, 0.2).rank
+    assert validation(99.0, 0.1).rank < validation(100.0, 9.0).rank
+
+
+def test_running_figures_are_those_of_all_replicas() -> None:
+    model = nn.Sequential(BatchNorm(3)).train()
+    parts = [torch.full((5, 2, 3), 1.0), torch.full((5, 2, 3), 3.0)]
+    with Replicas[torch.Tensor, torch.Tensor](model, 2, 2) as replicas:
+        replicas.run(lambda _, replica, part: replica(part), parts)
+        replicas.gather_gradients()
+        for replica in replicas.models:
+            figures = dict(replica.named_buffers())
+            torch.testing.assert_close(figures["0.running_mean"], torch.full((3,), 0.2))  # a tenth of the mean, 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are"),
+    [("a.en", "a.de", True), ("d/a.en.gz", "d/a.de.gz", True), ("v.txt", "a.txt", False), ("a.tsv", "--out", False)],
+)
+def test_two_sides_differ_in_their_last_part_only(first: str, second: str, are: bool) -> None:
+    assert _are_two_sides(first, second) is are
+
+
+def test_validation_leaves_room_for_every_reference() -> None:
+    assert validation_decoding([5, 7], [45, 6]).longest(5) >= 46
+    assert validation_decoding([5], [2]).longest(5) < 20

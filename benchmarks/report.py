@@ -62,12 +62,14 @@ def _table(record: dict[str, Any]) -> str:
     head = ["tokens a second", "contestant", "median", "min..max", *(f"to {name}" for name in peers), "fastest setting"]
     rows = []
     for measure, by_name in record["results"].items():
-        speeds = {name: [Result(**taken).speed for taken in by_name[name]] for name in names}
+        speeds = {name: [Result(**taken).speed for taken in by_name[name]] for name in names if name in by_name}
         medians = {name: statistics.median(taken) for name, taken in speeds.items()}
         for contestant in record["contestants"]:
             name = contestant["name"]
+            if name not in medians:
+                continue
             spread = f"{min(speeds[name]):,.0f}..{max(speeds[name]):,.0f}"
-            ratios = [f"{medians[name] / medians[peer]:.2f}" for peer in peers]
+            ratios = [f"{medians[name] / medians[peer]:.2f}" if peer in medians else "" for peer in peers]
             rows.append([measure, name, f"{medians[name]:,.0f}", spread, *ratios, contestant["settings"][measure]])
     return _aligned(head, rows)
 

@@ -27,10 +27,15 @@ def score(
     """
     from clearhead.api import load
     from clearhead.data.pairs import load_pairs
+    from clearhead.errors import ConfigError
 
+    if per_token and as_json:
+        raise ConfigError("--per-token changes the plain lines, and --json has every token; leave one of them out")
+    if settings and not as_json:
+        raise ConfigError("--set changes what search would rank by, which only --json prints; add --json")
     use_threads(threads)
     model = load(folder)
-    decoding = model.decoding(**decoding_settings(settings, None))
+    decoding = model.decoding(**decoding_settings(settings, None, "score"))
     corpus = load_pairs(files)
     for line in corpus.skips.lines():
         typer.echo(f"skipped {line}", err=True)

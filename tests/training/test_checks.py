@@ -21,7 +21,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("tag", {"training": {"steps": 3, "epochs": 2}}, "given twice, by steps and epochs"),
     ("classify", {"labels": ["a", "b"]}, "labels are taken from the data; leave them out"),
     ("classify", {"model": {"family": "patches"}}, "model.family=patches reads pictures, the task classify text"),
-    ("translate", {"model": {"input": "image"}}, "model.input=image reads pictures, the task translate text"),
     (
         "translate",
         {"model": {"family": "lstm", "num_heads": 4}},

@@ -27,7 +27,8 @@ def score(
     """
     from clearhead.api import load
     from clearhead.data.pairs import load_pairs
-    from clearhead.errors import ConfigError
+    from clearhead.errors import ConfigError, TaskError
+    from clearhead.tasks.purposes import purpose
 
     if per_token and as_json:
         raise ConfigError("--per-token changes the plain lines, and --json has every token; leave one of them out")
@@ -35,6 +36,10 @@ def score(
         raise ConfigError("--set changes what search would rank by, which only --json prints; add --json")
     use_threads(threads)
     model = load(folder)
+    if model.config.task != "translate":
+        fitting = purpose(model.config.task).verb
+        problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"
+        raise TaskError(f"{problem}. Use clearhead {fitting} {folder}")
     decoding = model.decoding(**decoding_settings(settings, None, "score"))
     corpus = load_pairs(files)
     for line in corpus.skips.lines():

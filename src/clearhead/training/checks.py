@@ -56,9 +56,8 @@ def check_held_out(given: Mapping[str, Any], valid: Sequence[Path]) -> None:
 
 
 def _check_model(chosen: Purpose, given: Mapping[str, Any], model: ModelConfig) -> None:
-    if model.reads_pictures and not configs.build(base=chosen.base).model.reads_pictures:
-        what = f"family={model.family}" if not model.has_text else "input=image"
-        raise ConfigError(f"model.{what} reads pictures, the task {chosen.name} text; leave it out")
+    if not model.has_text and configs.build(base=chosen.base).model.has_text:
+        raise ConfigError(f"model.family={model.family} reads pictures, the task {chosen.name} text; leave it out")
     for name in given:
         if name in FROM_THE_DATA:
             raise ConfigError(f"model.{name} is taken from the data; leave it out")

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from PIL import Image as PillowImage
 
+from clearhead.cli.main import main
 from clearhead.config import merge
 from clearhead.training.events import Silent
 from clearhead.training.run import Prepared, Request, prepare
-from tests.tasks.made_up import made_up_text, write_lines
+from tests.tasks.made_up import made_up_text, sets, write_lines
 
 COUNT = 47
 _READER = {"num_encoder_layers": 1, "model_dim": 12, "inner_dim": 17, "num_heads": 3, "dropout": 0.0}
@@ -57,6 +58,21 @@ def write_files(folder: Path, task: str) -> Path:
     return write_lines(
         folder / "table.tsv", [f"{first}\t{second}" for first, second in zip(texts, seconds, strict=True)]
     )
+
+
+class Models:
+    """A model of each task, hardly trained, made when it is first asked for; no test may write into them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, task: str) -> Path:
+        out = self.folder / task / "model"
+        if not out.exists():
+            out.parent.mkdir()
+            options = ["--task", task, "--out", str(out), "--steps", "1", "--threads", "1"]
+            assert main(["train", str(write_files(out.parent, task)), *options, *sets(settings_for(task))]) == 0
+        return out
 
 
 def prepare_task(folder: Path, task: str, **training: Any) -> Prepared:

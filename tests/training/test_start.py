@@ -13,10 +13,8 @@ from clearhead.cli.main import main
 from clearhead.model.weights import named_weights
 from clearhead.training.events import Silent
 from clearhead.training.run import Prepared, Request, prepare
-from tests.tasks.every import settings_for, write_files
-from tests.tasks.made_up import sets, write_lines
-
-Models = dict[str, Path]
+from tests.tasks.every import Models, write_files
+from tests.tasks.made_up import write_lines
 
 
 class Listener(Silent):
@@ -27,19 +25,6 @@ class Listener(Silent):
 
     def message(self, text: str) -> None:
         self.told.append(text)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    """A model of each task that others start from, hardly trained; no test may write into them."""
-    torch.set_num_threads(1)
-    folder, found = tmp_path_factory.mktemp("starts"), {}
-    for task in ("image", "mlm", "classify", "lm", "translate"):
-        found[task] = folder / task / "model"
-        data = write_files_in(folder / task, task)
-        options = ["--task", task, "--out", str(found[task]), "--steps", "1", "--threads", "1"]
-        assert main(["train", str(data), *options, *sets(settings_for(task))]) == 0
-    return found
 
 
 def write_files_in(folder: Path, task: str) -> Path:
@@ -135,7 +120,7 @@ def test_misuse_is_refused_in_a_sentence(
     task: str, model: str, more: list[str], message: str, models: Models, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    folder = {**models, "nowhere": tmp_path / "nowhere"}[model]
+    folder = tmp_path / model if model == "nowhere" else models[model]
     options = ["--task", task, "--from", str(folder), "--out", str(tmp_path / "out"), "--steps", "1", *more]
     code = main(["train", str(write_files(tmp_path, task)), *options])
     if not message:  # more layers than before: the lower ones are trained, the new ones are told

@@ -14,6 +14,18 @@ Files = Annotated[
     list[Path],
     typer.Argument(metavar="FILES...", help="What the task reads; plain or .gz. See --task.", show_default=False),
 ]
+TestFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILES...",
+        help="To test on, of the kind that the model was trained on; plain or .gz.",
+        show_default=False,
+    ),
+]
+PairFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILES...", help="Pairs: .tsv, .jsonl or two line files; plain or .gz.", show_default=False),
+]
 Pictures = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[PICTURE.png...]", help="For a model that reads pictures.", show_default=False),

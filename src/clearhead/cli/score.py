@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Files, Folder, Json, Settings, Threads, decoding_settings, use_threads
+from clearhead.cli.options import Folder, Json, PairFiles, Settings, Threads, decoding_settings, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -13,7 +13,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def score(
     folder: Folder,
-    files: Files,
+    files: PairFiles,
     per_token: Annotated[bool, typer.Option("--per-token", help="The mean of a token instead of the sum.")] = False,
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006

@@ -20,20 +20,20 @@ OTHERS: dict[str, Any] = {
 
 
 def trained(kind: str, **settings: Any) -> str:
-    tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, **settings))  # type: ignore[arg-type]
+    tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, **settings))
     texts = [*TEXTS, "Xylo@@ cat"]
     return repr([(tokenizer.encode(text).pieces, tokenizer.decode(tokenizer.encode(text).ids)) for text in texts])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_changes_something_or_is_refused(kind: str) -> None:
-    usual, size = trained(kind), Tokenizer.train(TEXTS, TokenizerConfig(kind=kind)).vocab_size  # type: ignore[arg-type]
+    usual, size = trained(kind), Tokenizer.train(TEXTS, TokenizerConfig(kind=kind)).vocab_size
     for field, value in OTHERS.items():
         if field == "joiner" and kind != "pretokenised":
             with pytest.raises(ValidationError, match=f"joiner='@@' has no meaning for kind={kind}"):
                 trained(kind, joiner=value)
         elif field == "specials":
-            assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, specials=value)).special_ids[-1] == 4  # type: ignore[arg-type]
+            assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, specials=value)).special_ids[-1] == 4
         else:
             value = size - 1 if field == "vocab_size" else value
             assert trained(kind, **{field: value}) != usual, field

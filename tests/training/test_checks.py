@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.config import DataConfig, DecodingConfig, ModelConfig, TokenizerConfig, TrainingConfig, build
+from clearhead.config import DataConfig, DecodingConfig, ModelConfig, Section, TokenizerConfig, TrainingConfig, build
 from clearhead.errors import ConfigError
 from clearhead.tasks.purposes import PURPOSES, purpose
 from clearhead.training.checks import FROM_THE_DATA, check_held_out, check_settings
@@ -69,8 +69,10 @@ def test_families_refuse_what_they_do_not_use(task: str, model: dict[str, Any], 
         build({"model": model}, base=purpose(task).base)
 
 
-SECTIONS = {"model": ModelConfig, "tokenizer": TokenizerConfig, "data": DataConfig, "training": TrainingConfig,
-            "decoding": DecodingConfig}  # fmt: skip
+SECTIONS: dict[str, type[Section]] = {
+    "model": ModelConfig, "tokenizer": TokenizerConfig, "data": DataConfig, "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}  # fmt: skip
 
 
 def takes(task: str, section: str, field: str) -> bool:

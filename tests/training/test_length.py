@@ -40,7 +40,8 @@ class Watched:
             self.updates += 1
             step(*given)
 
-        task.batch, trainer._step = watched_batch, watched_step  # type: ignore[method-assign]
+        task.batch = watched_batch  # type: ignore[method-assign]
+        trainer._step = watched_step  # type: ignore[method-assign,assignment]
 
 
 def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:

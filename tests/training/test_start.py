@@ -80,7 +80,7 @@ def test_pictures_with_other_labels_get_a_fresh_head(labels: int, models: Models
 def test_texts_with_more_labels_get_a_fresh_head(models: Models, tmp_path: Path) -> None:
     data = write_lines(tmp_path / "t.tsv", [f"The old dog {n} eats\t{n % 4}" for n in range(40)])
     prepared, told = start(tmp_path, "classify", models["classify"], data)
-    assert prepared.model.output.weight.shape[0] == 4  # type: ignore[union-attr]
+    assert named_weights(prepared.model)["output.weight"].shape[0] == 4
     assert told.endswith("; fresh: output.weight, output.bias")
 
 

@@ -14,6 +14,18 @@ Files = Annotated[
     list[Path],
     typer.Argument(metavar="FILES...", help="What the task reads; plain or .gz. See --task.", show_default=False),
 ]
+TestFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILES...",
+        help="To test on, of the kind that the model was trained on; plain or .gz.",
+        show_default=False,
+    ),
+]
+PairFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILES...", help="Pairs: .tsv, .jsonl or two line files; plain or .gz.", show_default=False),
+]
 Pictures = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[PICTURE.png...]", help="For a model that reads pictures.", show_default=False),
@@ -35,13 +47,15 @@ def use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def decoding_settings(assignments: list[str], beam: int | None) -> dict[str, Any]:
+def decoding_settings(assignments: list[str], beam: int | None, verb: str = "translate") -> dict[str, Any]:
     """The decoding section of `--set` and `--beam`; other sections cannot be changed after training."""
     from clearhead.config import parse_assignments
+    from clearhead.training.checks import check_decoding
 
     settings = parse_assignments(assignments)
     for section in settings:
         if section != "decoding":
             raise ConfigError(f"--set {section}.… cannot change a trained model; here only decoding.… can be set")
     decoding = dict(settings.get("decoding", {}))
+    check_decoding(decoding, verb, f"clearhead {verb}")
     return decoding if beam is None else {**decoding, "beam": beam}

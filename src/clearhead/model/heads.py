@@ -14,8 +14,8 @@ from clearhead.model.normalisation import build_norm
 from clearhead.model.reading import Read
 
 
-class LabelNetwork(nn.Module):
-    """Sequence to vector to label: a linear layer on the pooled state."""
+class LinearHead(nn.Module):
+    """A body with a linear layer on it: what networks that give labels and tags have in common."""
 
     def __init__(self, config: ModelConfig, reader: Any) -> None:
         super().__init__()
@@ -23,6 +23,10 @@ class LabelNetwork(nn.Module):
         self.reader = reader
         self.dropout = Dropout(config.dropout)
         self.output = nn.Linear(reader.width, config.num_labels)
+
+
+class LabelNetwork(LinearHead):
+    """Sequence to vector to label: a linear layer on the pooled state."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """logits_BL."""
@@ -34,15 +38,8 @@ class LabelNetwork(nn.Module):
         return logits_BL
 
 
-class TagNetwork(nn.Module):
+class TagNetwork(LinearHead):
     """Sequence to sequence of tags: a linear layer on the state of each place."""
-
-    def __init__(self, config: ModelConfig, reader: Any) -> None:
-        super().__init__()
-        self.config = config
-        self.reader = reader
-        self.dropout = Dropout(config.dropout)
-        self.output = nn.Linear(reader.width, config.num_labels)
 
     def forward(self, inputs_BS: Tensor) -> Tensor:
         """logits_BSL."""

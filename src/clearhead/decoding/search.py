@@ -113,7 +113,7 @@ class Walk:
         if settings.coverage:
             counts = places_that_count(src_NS, pad_id, end_id)
             self.coverage = Coverage(settings.coverage, counts, layout.rows)
-        looseness = settings.coverage * (self.coverage.counts_RS.shape[1] if self.coverage else 0)
+        looseness = settings.coverage * max(each.numel() for each in src_NS) if settings.coverage else 0.0
         self.progress = Progress(
             settings, list(limits), end_id, layout.width, layout.groups, layout.together, looseness
         )

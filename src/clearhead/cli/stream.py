@@ -1,5 +1,6 @@
 """Lines of standard input in groups: large where many wait, small where they come one by one."""
 
+import io
 import os
 import queue
 import stat
@@ -77,8 +78,10 @@ def _size_of_input() -> int | None:
         status = os.fstat(sys.stdin.fileno())
     except (OSError, ValueError):
         return None
-    is_zipped = stat.S_ISREG(status.st_mode) and sys.stdin.buffer.peek(2).startswith(GZIP_MAGIC)
-    return status.st_size if stat.S_ISREG(status.st_mode) and not is_zipped else None
+    buffer = sys.stdin.buffer
+    if not stat.S_ISREG(status.st_mode) or not isinstance(buffer, io.BufferedReader):
+        return None
+    return None if buffer.peek(2).startswith(GZIP_MAGIC) else status.st_size
 
 
 def _typed() -> Iterator[list[str]]:

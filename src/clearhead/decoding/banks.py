@@ -89,7 +89,7 @@ class Banks:
     def _sort(self, banks_V: Tensor, tokens: list[int], sentence: int) -> None:
         """The bank that each token leads to behind these; it stays -1 for those that may not follow."""
         phrases = self.phrases[sentence]
-        now, room = phrases.bank(tokens), self.limits[sentence] - len(tokens) - 2  # behind the next token and the end
+        now, room = phrases.bank(tokens), self.limits[sentence] - len(tokens) - 1  # behind the next token
 
         def target(token: int) -> int:
             bank = phrases.bank([*tokens, token])

@@ -27,13 +27,13 @@ class Beams:
         """One hypothesis a search, the prefix: its other rows say the same, and would only find the same again."""
         totals_NW = np.full((len(prefix_NP), width), -np.inf)
         totals_NW[is_live_N, 0] = log_probs_NP.sum(1)[is_live_N]
-        tokens_NWT, log_probs_NWT = (each[:, None].repeat(width, 1) for each in (prefix_NP, log_probs_NP))
+        tokens_NWT, log_probs_NWT = prefix_NP[:, None].repeat(width, 1), log_probs_NP[:, None].repeat(width, 1)
         return cls(np.arange(len(prefix_NP)), tokens_NWT, log_probs_NWT, totals_NW)
 
     @property
     def length(self) -> int:
         """Tokens written so far."""
-        return self.tokens_NWT.shape[2]
+        return int(self.tokens_NWT.shape[2])
 
     @property
     def tokens_RT(self) -> Ints:

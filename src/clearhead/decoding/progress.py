@@ -70,7 +70,7 @@ class Progress:
             self._take(beams, found, row, rank, bonus_R)
         here, was_over_N = beams.searches_N, beams.is_over_N
         best_total_N = decision.totals_NW[:, 0] if found.bent_NK is None else decision.totals_NW.max(1)
-        has_none_left_N = was_over_N | self.is_last(beams) | (best_total_N == -np.inf)
+        has_none_left_N = self.is_last(beams) | (best_total_N == -np.inf)
         if self.together == "banks":
             was_over_N, has_none_left_N, best_total_N = self._linked(was_over_N, has_none_left_N, best_total_N)
         self._take_blocked(beams, np.flatnonzero(has_none_left_N & ~was_over_N), bonus_R)
@@ -178,5 +178,4 @@ def _ranked(finished: list[Hypothesis]) -> list[Hypothesis]:
 
 def _distinct(ranked: list[Hypothesis]) -> list[Hypothesis]:
     """The first of each output: groups may find the same."""
-    seen: set[tuple[int, ...]] = set()
-    return [each for each in ranked if not (each.tokens in seen or seen.add(each.tokens))]
+    return list({each.tokens: each for each in reversed(ranked)}.values())[::-1]

@@ -33,6 +33,7 @@ def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraint
                 f"decoding.include={excerpt(word)} has the same {size} pieces in a row twice, which "
                 f"decoding.no_repeat_ngram={size} forbids; unset one of them."
             )
+    wanted = tuple(ids for ids in dict.fromkeys(wanted) if not any(_is_inside(ids, other) for other in wanted))
     words = tuple(spelling(tokenizer, tokenizer.normalise(word).strip()) for word in settings.exclude)
     return Constraints(prefix, Phrases(wanted, _joining(tokenizer) if wanted else frozenset()), words)
 
@@ -81,6 +82,12 @@ def _check(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
                 raise DecodingError(
                     f"decoding.exclude={excerpt(word)} contradicts decoding.{field}={excerpt(given)}; unset one."
                 )
+
+
+def _is_inside(ids: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether who writes the other, longer one writes this one too."""
+    starts = range(len(other) - len(ids) + 1)
+    return len(ids) < len(other) and any(other[start : start + len(ids)] == ids for start in starts)
 
 
 @lru_cache(maxsize=8)

@@ -1,6 +1,6 @@
 """What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.config.decoding import SamplingConfig
+from clearhead.data.aligned import read_aligned
 from clearhead.data.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DecodingError, TaskError
 from clearhead.evaluation.metrics import Report
+from clearhead.inspection import aligning
 from clearhead.inspection.alignment import WordAttention, word_attention
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
@@ -140,6 +142,18 @@ class Model:
         """Encoder-decoder attention between words while the model is made to write `target`."""
         self.need("translate")
         return word_attention(self.network, self.tokenizer, source, target)
+
+    def align(
+        self, pairs: Sequence[Pair], head: aligning.Head | None = None, path: StrPath = "pairs"
+    ) -> Iterator[aligning.Alignment]:
+        """The word alignment of each pair by a head's attention; an error names the line in `path`."""
+        self.need("translate")
+        return aligning.align(self, pairs, head or aligning.usual_head(self), path)
+
+    def choose_head(self, gold: StrPath) -> aligning.ChosenHead:
+        """The head that aligns best, measured against the gold alignments of a JSONL file."""
+        self.need("translate")
+        return aligning.choose_head(self, [*read_aligned(gold)], gold)
 
     def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> Report:
         """Scores of the model's translations of these pairs, and the perplexity of their references."""

@@ -5,7 +5,7 @@ M sentences
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead.config.decoding import SamplingConfig
 from clearhead.decoding.beams import Beams
-from clearhead.decoding.candidates import Candidates, Floats, best_candidates
+from clearhead.decoding.candidates import Bools, Candidates, Floats, best_candidates
 from clearhead.decoding.chance import gumbel, rank_by_chance
 
 
@@ -57,16 +57,21 @@ class Diverse:
             plain_RV = log_probs_MGWV[:, group].reshape(-1, vocab_size)
             bent_RV = plain_RV - self.penalty * used_MV.repeat_interleave(width, 0)
             each = best_candidates(plain_RV, totals_MGW[:, group], 2 * width + 1, bent_RV)
-            found.append(each)
-            for sentence, tokens in enumerate(self._kept(each, width)):
-                used_MV[sentence].index_add_(0, tokens.to(used_MV.device), used_MV.new_ones(len(tokens)))
+            is_kept_MK, margin_M = self._kept(each, width)
+            for sentence, is_kept_K in enumerate(is_kept_MK):
+                tokens = torch.from_numpy(each.tokens_NK[sentence, is_kept_K]).to(used_MV.device)
+                used_MV[sentence].index_add_(0, tokens, used_MV.new_ones(len(tokens)))
+            found.append(replace(each, margin_N=margin_M))
         return stacked(found)
 
-    def _kept(self, found: Candidates, width: int) -> list[Tensor]:
-        """The tokens that the hypotheses of a group go on with."""
-        is_kept_MK = (found.tokens_NK != self.end_id) & (found.ranks_NK > -np.inf)
-        is_kept_MK &= is_kept_MK.cumsum(1) <= width
-        return [torch.from_numpy(found.tokens_NK[m, is_kept_MK[m]]) for m in range(len(is_kept_MK))]
+    def _kept(self, found: Candidates, width: int) -> tuple[Bools, Floats]:
+        """What the hypotheses of a group go on with; and how close that was, for later groups are told even of what a
+        group that is over at this step would have kept."""
+        is_other_MK = (found.tokens_NK != self.end_id) & (found.ranks_NK > -np.inf)
+        place_MK = is_other_MK.cumsum(1)
+        is_last_MK, is_next_MK = (is_other_MK & (place_MK == place) for place in (width, width + 1))
+        last_M, next_M = (np.where(each, found.ranks_NK, 0.0).sum(1) for each in (is_last_MK, is_next_MK))
+        return is_other_MK & (place_MK <= width), np.where(is_next_MK.any(1), last_M - next_M, np.inf)
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,7 @@ class Drawn:
         if margin_R is None:
             return found
         margin_N: Floats = np.nan_to_num(margin_R.double().cpu().numpy(), nan=np.inf)
-        return Candidates(
-            found.totals_NK, found.log_probs_NK, found.parents_NK, found.tokens_NK, found.bent_NK, margin_N
-        )
+        return replace(found, margin_N=margin_N)
 
 
 def stacked(groups: Sequence[Candidates]) -> Candidates:
@@ -102,4 +105,5 @@ def stacked(groups: Sequence[Candidates]) -> Candidates:
         np.stack([getattr(each, name) for each in groups], 1).reshape(-1, count)
         for name in ("totals_NK", "log_probs_NK", "parents_NK", "tokens_NK", "ranks_NK")
     )
-    return Candidates(totals, log_probs, parents, tokens, ranks)
+    margins = [each.margin_N for each in groups if each.margin_N is not None]
+    return Candidates(totals, log_probs, parents, tokens, ranks, np.stack(margins, 1).reshape(-1) if margins else None)

@@ -179,10 +179,10 @@ COUNT = 16
 SHOWN = ("groups", "filters")  # the modes for which enough is decoded to show that without the check answers change
 
 
-def asked_in(mode: str, count: int = COUNT) -> tuple[list[Request], DecodingConfig]:
+def asked_in(mode: str, count: int = COUNT, longest: int = 7, room: int = 8) -> tuple[list[Request], DecodingConfig]:
     more, asked, n_best = MODES[mode]
-    decoding = DecodingConfig.model_validate({"max_length": "input+8", **more})
-    return [Request(each.source, n_best, asked) for each in requests(count, longest=7)], decoding
+    decoding = DecodingConfig.model_validate({"max_length": f"input+{room}", **more})
+    return [Request(each.source, n_best, asked) for each in requests(count, longest=longest)], decoding
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -205,9 +205,10 @@ def test_every_mode_in_any_company(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_no_rank_that_decides_is_left_out_of_the_margin(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Had batches moved logits by a thousand times what was measured, answers would stay; without the check not."""
-    model, count = random_model(), 60 if mode in SHOWN else 30
+    model, count = random_model(), 80 if mode in SHOWN else 30
     nudge = 2e-3 if mode in SHOWN else 1e-3
-    asked, decoding = asked_in(mode, count)
+    longest, room = (3, 4) if mode in SHOWN else (7, 8)
+    asked, decoding = asked_in(mode, count, longest, room)
     alone = fixed(model, 1).run(asked, decoding)
     rows = Layout.of(decoding, asked[0].n_best, asked[0].asked.phrases.size).rows
     project = model.logits
@@ -217,7 +218,9 @@ def test_no_rank_that_decides_is_left_out_of_the_margin(mode: str, monkeypatch: 
         return logits if len(logits) == rows else logits + nudge * torch.sin(1e4 * logits)
 
     monkeypatch.setattr(model, "logits", nudged)
-    summed = 1 if decoding.method == "sample" else 16  # tokens whose log-probabilities are added before they decide
+    summed = (
+        1 if decoding.method == "sample" else longest + room + 1
+    )  # tokens whose log-probabilities are added before they decide
     for close, is_safe in ((4 * summed * nudge, True), (0.0, False)):
         monkeypatch.setattr(engine_module, "CLOSE", close)
         built = fixed(model, count)

@@ -25,6 +25,7 @@ VERBS = {
     "fill": "Fill the gaps of a text.",
     "generate": "Write on from a prompt, piece by piece.",
     "score": "Print how probable a model finds given translations.",
+    "align": "Print which words of given translations belong together.",
     "evaluate": "Score a model on a test set, each score with its signature.",
     "info": "Show what is in a model folder.",
     "data": "Make data: the built-in English-German grammar, or handwritten digits.",

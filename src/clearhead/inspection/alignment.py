@@ -24,10 +24,11 @@ class WordAttention:
     target_words: list[str]
     weights_LHJI: NDArray[np.float32]
 
-    def links(self, layer: int) -> frozenset[tuple[int, int]]:
-        """For each target word the source word that the heads of a layer look at most, as (source, target)."""
-        best_J = self.weights_LHJI[layer].mean(0).argmax(1)
-        return frozenset((int(i), j) for j, i in enumerate(best_J))
+    def links(self, layer: int, head: int | None = None) -> frozenset[tuple[int, int]]:
+        """For each target word the source word that a head, or those of a layer, look at most, as (source, target)."""
+        weights_HJI = self.weights_LHJI[layer]
+        weights_JI = weights_HJI.mean(0) if head is None else weights_HJI[head]
+        return frozenset((int(i), j) for j, i in enumerate(weights_JI.argmax(1))) if weights_JI.size else frozenset()
 
 
 @torch.inference_mode()

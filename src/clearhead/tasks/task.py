@@ -159,6 +159,16 @@ class Purpose(Protocol):
         """Scores on test files; `tell` hears what was left out."""
 
 
+class Writer(Purpose, Protocol):
+    """A purpose whose models write text: how texts and ids belong together."""
+
+    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of what a model is given, without the end."""
+
+    def decode(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+        """The text of what a model wrote."""
+
+
 def tested(corpus: Corpus[R], tell: Tell) -> list[R]:
     """The records of a test set, once it was said what is not among them."""
     for line in corpus.skips.lines():

@@ -14,7 +14,7 @@ EVERY_TASK = ("valid_share", "valid_max")
 WRITERS_VERB = "translate"
 # What a verb takes from the decoding section; verbs that are not here neither search nor draw.
 DECODING = {
-    WRITERS_VERB: tuple(name for name in DecodingConfig.model_fields if name != "sampling"),
+    WRITERS_VERB: tuple(DecodingConfig.model_fields),
     "score": ("alpha", "length_norm"),
     "generate": ("sampling",),
 }
@@ -39,6 +39,7 @@ def check_settings(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> 
 
 def check_decoding(given: Mapping[str, Any], verb: str, user: str) -> None:
     """Refuses settings of search where text is drawn or nothing is written, and the other way round."""
+    method = given.get("method", "search")
     used = DECODING.get(verb, ())
     for name in given:
         if name in DecodingConfig.model_fields and name not in used:  # unknown ones are told by the config itself
@@ -46,6 +47,15 @@ def check_decoding(given: Mapping[str, Any], verb: str, user: str) -> None:
             raise ConfigError(f"decoding.{name} has no meaning for {user}, {fitting}; leave it out")
     if given.get("length_norm") == "none" and "alpha" in given:
         raise ConfigError("decoding.alpha has no meaning with decoding.length_norm=none; leave one of them out")
+    if verb != WRITERS_VERB:
+        return
+    if "diversity" in given and given.get("groups", 1) == 1:
+        raise ConfigError("decoding.diversity has no meaning without decoding.groups; set both")
+    if "sampling" in given and method != "sample":
+        raise ConfigError(f"decoding.sampling has no meaning for {user} without decoding.method=sample; set both")
+    for name in ("max_tokens", "stop"):
+        if name in given.get("sampling", {}):
+            raise ConfigError(f"decoding.sampling.{name} is for clearhead generate; here decoding.max_length is the limit")
 
 
 def check_held_out(given: Mapping[str, Any], valid: Sequence[Path]) -> None:

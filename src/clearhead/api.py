@@ -15,7 +15,9 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import DecodingError, TaskError
 from clearhead.evaluation.metrics import Report
+from clearhead.inspection import tracing
 from clearhead.inspection.alignment import WordAttention, word_attention
+from clearhead.inspection.trace import Trace
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
 from clearhead.tasks import classify, filling, tag
@@ -78,6 +80,11 @@ class Model:
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
                 f"Use clearhead {fitting} {self.folder}"
             )
+        self._need_input(pictures=pictures)
+
+    def _need_input(self, *, pictures: bool) -> None:
+        """Refuses text where pictures are read, and the other way round."""
+        verb = purpose(self.config.task).verb
         if pictures and not self.config.model.reads_pictures:
             raise TaskError(
                 f"{self.folder} reads text, not files: give it lines on standard input, as in "
@@ -121,6 +128,42 @@ class Model:
         """Encoder-decoder attention between words while the model is made to write `target`."""
         self.need("translate")
         return word_attention(self.network, self.tokenizer, source, target)
+
+    def trace(
+        self,
+        text: str,
+        target: str | None = None,
+        beam: int | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        hypothesis: int = 0,
+        arithmetic: bool = False,
+        settings: DecodingConfig | None = None,
+    ) -> Trace:
+        """Everything that happens inside while the model reads a text and writes `target`, or the best it finds.
+
+        Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
+        node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
+        """
+        self._need_input(pictures=False)
+        given, settings = tracing.given_text(self, text), settings or self.decoding(beam=beam)
+        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    def trace_picture(
+        self,
+        path: StrPath,
+        target: str | None = None,
+        beam: int | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        hypothesis: int = 0,
+        arithmetic: bool = False,
+        settings: DecodingConfig | None = None,
+    ) -> Trace:
+        """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
+        self._need_input(pictures=True)
+        given, settings = tracing.given_picture(self, Path(path)), settings or self.decoding(beam=beam)
+        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
 
     def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> Report:
         """Scores of the model's translations of these pairs, and the perplexity of their references."""

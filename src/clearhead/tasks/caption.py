@@ -29,6 +29,7 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.examples import check_length, drop_long, split_indices
 from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.texts import EndedText
 from clearhead.tasks.translate import (
     SPARE,
     TranslationBatch,
@@ -170,7 +171,7 @@ def _find(network: Any, pixels_NCYX: Pixels, settings: DecodingConfig, n_best: i
     return find(network, scaled(pixels_NCYX), settings, limits, config.end_id, config.pad_id, n_best)
 
 
-class Caption:
+class Caption(EndedText):
     """What `--task caption` does."""
 
     name = "caption"

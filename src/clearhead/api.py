@@ -1,7 +1,7 @@
 """What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import DecodingError, TaskError
 from clearhead.evaluation.metrics import Report
 from clearhead.inspection import tracing
+from clearhead.inspection.ablation import By, mean_outputs, parts_of, switch_off
 from clearhead.inspection.alignment import WordAttention, word_attention
+from clearhead.inspection.sublayers import Part
 from clearhead.inspection.trace import Trace
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
@@ -127,7 +129,7 @@ class Model:
     def attention(self, source: str, target: str) -> WordAttention:
         """Encoder-decoder attention between words while the model is made to write `target`."""
         self.need("translate")
-        return word_attention(self.network, self.tokenizer, source, target)
+        return word_attention(self.trace(source, target))
 
     def trace(
         self,
@@ -164,6 +166,16 @@ class Model:
         self._need_input(pictures=True)
         given, settings = tracing.given_picture(self, Path(path)), settings or self.decoding(beam=beam)
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    def with_heads_off(self, parts: Iterable[Part | str], by: By = "zero", over: Sequence[str] = ()) -> "Model":
+        """This model with parts of its network switched off; all its verbs work, and the weights are the same.
+
+        A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
+        `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
+        """
+        chosen = parts_of(self.network, parts)
+        means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
+        return replace(self, network=switch_off(self.network, chosen, means))
 
     def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> Report:
         """Scores of the model's translations of these pairs, and the perplexity of their references."""

@@ -74,6 +74,11 @@ def given_picture(model: Ready, path: Path) -> Given:
     return Given(str(path), scaled(read_pictures(model.config.model, [path])), places, grid)
 
 
+def given_input(model: Ready, text: str) -> Given:
+    """A text, or the picture of that path, whatever the model reads."""
+    return given_picture(model, Path(text)) if model.config.model.reads_pictures else given_text(model, text)
+
+
 def trace(
     model: Ready,
     given: Given,
@@ -91,13 +96,15 @@ def trace(
     """
     if target is not None and tokens is not None:
         raise InspectionError("expected a target or tokens, got both; leave one out")
+    if tokens is not None:
+        _check_known(model, tokens)
     if hasattr(model.network, "reader"):
-        return _trace_reader(model, given, _label(model, target, tokens), arithmetic)
+        return _trace_reader(model, given, _answers(model, target, tokens), arithmetic)
     searched = Searched()
     if target is not None:
         outputs = target_ids(model, target)
     elif tokens is not None:
-        outputs = _known(model, tokens)
+        outputs = list(tokens)
     else:
         searched = search(model, given, settings, hypothesis)
         found = searched.hypotheses[hypothesis]
@@ -116,23 +123,22 @@ def target_ids(model: Ready, target: str) -> list[int]:
     return [*ids, model.config.model.end_id]
 
 
-def _known(model: Ready, tokens: Sequence[int]) -> list[int]:
-    vocab_size = model.config.model.vocab_size
-    if not tokens or not all(0 <= token < vocab_size for token in tokens):
-        raise InspectionError(f"expected one or more tokens from 0 to {vocab_size - 1}, got {list(tokens)}")
-    return list(tokens)
+def _check_known(model: Ready, tokens: Sequence[int]) -> None:
+    count = model.config.model.num_labels or model.config.model.vocab_size
+    if not tokens or not all(0 <= token < count for token in tokens):
+        raise InspectionError(f"expected one or more tokens from 0 to {count - 1}, got {list(tokens)}")
 
 
-def _label(model: Ready, target: str | None, tokens: Sequence[int] | None) -> int | None:
-    """The label whose probability is asked for, of a model that gives one label."""
-    if target is None and tokens is None:
-        return None
+def _answers(model: Ready, target: str | None, tokens: Sequence[int] | None) -> Sequence[int] | None:
+    """What a reader is taken to have answered: the label that was named, or numbers of labels or pieces."""
+    if target is None:
+        return tokens
     labels = list(model.config.labels)
-    if model.config.model.head != "label" or tokens is not None:
+    if model.config.model.head != "label":
         raise InspectionError(f"a model for the task {model.config.task} writes no target; leave it out")
     if target not in labels:
         raise InspectionError(f"expected one of the labels {', '.join(labels)} as target, got {target!r}")
-    return labels.index(target)
+    return [labels.index(target)]
 
 
 class _Tree:
@@ -162,31 +168,40 @@ def search(model: Ready, given: Given, settings: DecodingConfig, hypothesis: int
 
 
 @dataclass(frozen=True)
-class Forced:
-    """A pass over a given output."""
+class Ran:
+    """A pass of a network over an input and what it wrote."""
 
-    inputs: list[int]
+    inputs: list[int]  # what the decoder was given; nothing for one that only reads
     logits_TV: Tensor
     is_prompt: bool  # whether the source is what the decoder was given
 
 
-def force(network: Any, src: Tensor, outputs: Sequence[int]) -> Forced:
-    """One step over the whole output, through the seam that search uses; what follows the last token is not asked."""
+def run(network: Any, src: Tensor, outputs: Sequence[int]) -> Ran:
+    """One pass, in which a network that writes is made to write the outputs; of a reader they are not asked."""
+    if hasattr(network, "reader"):
+        logits = network.predict(network.reader(src))
+        return Ran([], logits[0].view(-1, logits.shape[-1]), is_prompt=False)
     first_RT, state = network.start(network.encode(src), 1)
     behind_RT = torch.tensor([list(outputs[:-1])], dtype=first_RT.dtype)
     tokens_RT = torch.cat((first_RT, behind_RT), 1)
     limit = network.config.max_positions
     if tokens_RT.shape[1] > limit:
         raise DataError(f"the target makes {tokens_RT.shape[1]:,} pieces, the model takes {limit:,}; shorten it")
-    step = network.step(tokens_RT, state)
+    step = network.step(tokens_RT, state)  # through the seam that search uses, over all tokens at once
     is_prompt = first_RT.shape == src.shape and bool((first_RT == src).all())
-    return Forced(tokens_RT[0].tolist(), step.logits_RTV[0], is_prompt)
+    return Ran(tokens_RT[0].tolist(), step.logits_RTV[0], is_prompt)
+
+
+def log_probs_of(network: Any, src: Tensor, outputs: Sequence[int]) -> Tensor:
+    """log_probs_T of these outputs, whatever stands before them in a prompt."""
+    log_probs_TV = run(network, src, outputs).logits_TV.double().log_softmax(-1)[-len(outputs) :]
+    return log_probs_TV[range(len(outputs)), list(outputs)]
 
 
 def _trace_writer(model: Ready, given: Given, outputs: Sequence[int], searched: Searched, arithmetic: bool) -> Trace:
     recorder = Recorder(model.network)
     with torch.inference_mode():
-        forced = force(recorder.network, given.src, outputs)
+        forced = run(recorder.network, given.src, outputs)
     task, tokenizer = purpose(model.config.task), model.tokenizer
     following = [*forced.inputs[1:], outputs[-1]]
     places = written_places(tokenizer, task.spell, [forced.inputs[0], *following])
@@ -198,34 +213,34 @@ def _trace_writer(model: Ready, given: Given, outputs: Sequence[int], searched: 
         outputs=places[1:],
         num_given=len(following) - len(outputs),
         grid=given.grid,
-        **_seen(recorder, forced.logits_TV, following, _names(model), arithmetic),
+        **_seen(recorder, forced.logits_TV, following, names(model), arithmetic),
         hypotheses=searched.hypotheses,
         tree=tuple(Node(one, tokenizer.piece(one.token)) for one in searched.tree),
         chosen=searched.chosen,
     )
 
 
-def _trace_reader(model: Ready, given: Given, label: int | None, arithmetic: bool) -> Trace:
+def _trace_reader(model: Ready, given: Given, answers: Sequence[int] | None, arithmetic: bool) -> Trace:
     recorder = Recorder(model.network)
     with torch.inference_mode():
-        network = recorder.network
-        logits = network.predict(network.reader(given.src))  # type: ignore[operator]
-    logits_TV = logits[0].view(-1, logits.shape[-1])
-    chosen = logits_TV.argmax(-1).tolist() if label is None else [label]
-    names = _names(model)
+        logits_TV = run(recorder.network, given.src, ()).logits_TV
+    chosen = logits_TV.argmax(-1).tolist() if answers is None else list(answers)
+    if len(chosen) != len(logits_TV):
+        raise InspectionError(f"expected {len(logits_TV)} answers, one a place, got {len(chosen)}")
+    called = names(model)
     return Trace(
         source_text=given.text,
-        target_text=" ".join(names[index] for index in chosen),
+        target_text=" ".join(called[index] for index in chosen),
         source=given.places,
         inputs=(),
-        outputs=tuple(Place(names[index], index) for index in chosen),
+        outputs=tuple(Place(called[index], index) for index in chosen),
         num_given=0,
         grid=given.grid,
-        **_seen(recorder, logits_TV, chosen, names, arithmetic),
+        **_seen(recorder, logits_TV, chosen, called, arithmetic),
     )
 
 
-def _names(model: Ready) -> list[str]:
+def names(model: Ready) -> list[str]:
     """What the columns of the logits stand for."""
     if model.config.model.num_labels:
         return list(model.config.labels)
@@ -233,22 +248,30 @@ def _names(model: Ready) -> list[str]:
 
 
 def _seen(
-    recorder: Recorder, logits_TV: Tensor, chosen: Sequence[int], names: Sequence[str], arithmetic: bool
+    recorder: Recorder, logits_TV: Tensor, chosen: Sequence[int], called: Sequence[str], arithmetic: bool
 ) -> dict[str, Any]:
     """The fields of a trace that are tensors of the run."""
-    log_probs_TV = logits_TV.double().log_softmax(-1)
-    best = log_probs_TV.topk(min(NUM_CANDIDATES, log_probs_TV.shape[1]))
-    candidates = tuple(
-        tuple(Option(index, names[index], value) for index, value in zip(indices, values, strict=True))
-        for indices, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    )
+    candidates, token_log_probs = best(logits_TV, chosen, called)
     return {
         "attention": tuple(_attention(one, arithmetic) for one in recorder.looked),
         "streams": tuple(Stream(one.name, one.layer, one.states_BTD[0].numpy()) for one in recorder.streamed),
         "logits_TV": logits_TV.numpy(),
         "candidates": candidates,
-        "token_log_probs": tuple(log_probs_TV[range(len(chosen)), list(chosen)].tolist()),
+        "token_log_probs": token_log_probs,
     }
+
+
+def best(
+    logits_TV: Tensor, chosen: Sequence[int], called: Sequence[str]
+) -> tuple[tuple[tuple[Option, ...], ...], tuple[float, ...]]:
+    """The best candidates for each output, best first, and the log-probabilities of those that were chosen."""
+    log_probs_TV = logits_TV.double().log_softmax(-1)
+    top = log_probs_TV.topk(min(NUM_CANDIDATES, log_probs_TV.shape[1]))
+    candidates = tuple(
+        tuple(Option(index, called[index], value) for index, value in zip(indices, values, strict=True))
+        for indices, values in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    )
+    return candidates, tuple(log_probs_TV[range(len(chosen)), list(chosen)].tolist())
 
 
 def _attention(one: Looked, arithmetic: bool) -> Attention:

@@ -1,6 +1,6 @@
 """Where to look: the sub-layers of any network, found by what they are, whatever family they belong to.
 
-Layers and heads are counted from 0 here, as tensors are; what people read counts them from 1.
+Layers and heads are counted from 0, in Python, in JSON and on the command line.
 """
 
 from dataclasses import dataclass

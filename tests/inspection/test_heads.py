@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
+import torch
+from numpy.typing import NDArray
 
 import clearhead
 from clearhead.data import grammar
@@ -20,13 +22,13 @@ from tests.inspection.small import TEXT, picture, small
 from tests.whole import Trained
 
 
-def put_in(trace: Trace, kind: Kind, *heads: Floats) -> Trace:
+def put_in(trace: Trace, kind: Kind, *heads: NDArray[Any]) -> Trace:
     """The trace with other weights, as one layer."""
     weights_HTS = np.stack(heads).astype(np.float32)
     return replace(trace, attention=(Attention(kind, 0, weights_HTS, np.ones(weights_HTS.shape[1:], bool)),))
 
 
-def statistics(trace: Trace, kind: Kind, *heads: Floats) -> list[HeadStatistics]:
+def statistics(trace: Trace, kind: Kind, *heads: NDArray[Any]) -> list[HeadStatistics]:
     return head_statistics(put_in(trace, kind, *heads))
 
 
@@ -44,11 +46,12 @@ def test_plain_heads_have_plain_numbers() -> None:
 
 
 def test_entropy_and_diagonality_of_any_weights() -> None:
-    """scipy's entropy; numpy's correlation of as many pairs of places as the weights count."""
+    """torch's entropy; numpy's correlation of as many pairs of places as the weights count."""
     counts_TS = np.random.default_rng(2).integers(0, 7, (5, 11))
     counts_TS[:, 0] += 60 - counts_TS.sum(1)  # every row alike
     weights_TS = (counts_TS / 60).astype(np.float32)
-    assert entropy(weights_TS) == pytest.approx(scipy.stats.entropy(weights_TS, axis=1).mean(), abs=1e-6)
+    expected_T = torch.distributions.Categorical(torch.from_numpy(weights_TS)).entropy()
+    assert entropy(weights_TS) == pytest.approx(float(expected_T.mean()), abs=1e-5)
     pairs = np.array([(t, s) for (t, s), count in np.ndenumerate(counts_TS) for _ in range(count)])
     assert diagonality(weights_TS) == pytest.approx(np.corrcoef(pairs.T)[0, 1], abs=1e-6)
 

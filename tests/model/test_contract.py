@@ -227,7 +227,8 @@ def test_every_writer_can_be_traced(name: str) -> None:
     tokens_RT = torch.randint(4, V, (3, 5))
     with torch.inference_mode():
         steps = []
-        for network, want in ((recorder.network, False), (model, False), (model, True)):
+        hooked: Any = recorder.network
+        for network, want in ((hooked, False), (model, False), (model, True)):
             first_RT, state = network.start(network.encode(src), 1)
             steps.append(network.step(torch.cat((first_RT, tokens_RT), 1), state, want_attention=want))
     check_probabilities(recorder, WRITERS[name])

@@ -1,7 +1,7 @@
 """What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ from clearhead.data.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DecodingError, TaskError
 from clearhead.evaluation.metrics import Report
-from clearhead.inspection import aligning
+from clearhead.inspection import aligning, tracing
+from clearhead.inspection.ablation import By, mean_outputs, parts_of, switch_off
 from clearhead.inspection.alignment import WordAttention, word_attention
+from clearhead.inspection.sublayers import Part
+from clearhead.inspection.trace import Trace
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
 from clearhead.tasks import classify, filling, outputs, tag
@@ -59,6 +62,11 @@ class Model:
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
                 f"Use clearhead {fitting} {self.folder}"
             )
+        self._need_input(pictures=pictures)
+
+    def _need_input(self, *, pictures: bool) -> None:
+        """Refuses text where pictures are read, and the other way round."""
+        verb = purpose(self.config.task).verb
         if pictures and not self.config.model.reads_pictures:
             raise TaskError(
                 f"{self.folder} reads text, not files: give it lines on standard input, as in "
@@ -141,7 +149,53 @@ class Model:
     def attention(self, source: str, target: str) -> WordAttention:
         """Encoder-decoder attention between words while the model is made to write `target`."""
         self.need("translate")
-        return word_attention(self.network, self.tokenizer, source, target)
+        return word_attention(self.trace(source, target))
+
+    def trace(
+        self,
+        text: str,
+        target: str | None = None,
+        beam: int | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        hypothesis: int = 0,
+        arithmetic: bool = False,
+        settings: DecodingConfig | None = None,
+    ) -> Trace:
+        """Everything that happens inside while the model reads a text and writes `target`, or the best it finds.
+
+        Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
+        node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
+        """
+        self._need_input(pictures=False)
+        given, settings = tracing.given_text(self, text), settings or self.decoding(beam=beam)
+        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    def trace_picture(
+        self,
+        path: StrPath,
+        target: str | None = None,
+        beam: int | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        hypothesis: int = 0,
+        arithmetic: bool = False,
+        settings: DecodingConfig | None = None,
+    ) -> Trace:
+        """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
+        self._need_input(pictures=True)
+        given, settings = tracing.given_picture(self, Path(path)), settings or self.decoding(beam=beam)
+        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    def with_heads_off(self, parts: Iterable[Part | str], by: By = "zero", over: Sequence[str] = ()) -> "Model":
+        """This model with parts of its network switched off; all its verbs work, and the weights are the same.
+
+        A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
+        `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
+        """
+        chosen = parts_of(self.network, parts)
+        means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
+        return replace(self, network=switch_off(self.network, chosen, means))
 
     def align(
         self, pairs: Sequence[Pair], head: aligning.Head | None = None, path: StrPath = "pairs"

@@ -71,7 +71,7 @@ def test_residuals_and_stacks_have_the_norm_where_it_is_wanted(kind: str) -> Non
         residual.dropout.eval()
         close(residual.enter(x_NTD), norm(x_NTD) if placement == "pre" else x_NTD)
         total_NTD = x_NTD + y_NTD
-        close(residual.leave(x_NTD, y_NTD), total_NTD if placement == "pre" else norm(total_NTD))
+        close(residual(x_NTD, y_NTD), total_NTD if placement == "pre" else norm(total_NTD))
         model = Transformer(settings)
         for stack in (model.encoder, model.decoder):
             close(stack.norm(x_NTD), norm(x_NTD) if placement == "pre" else x_NTD)

@@ -92,7 +92,7 @@ IDLE: dict[str, dict[str, set[str]]] = {
     "tokenizer": {"image": set(TokenizerConfig.model_fields)},
     "training": {task: {"validate_lines"} for task in ("classify", "tag", "mlm", "lm", "image")},
     "decoding": {
-        **{task: {"sampling"} for task in ("translate", "denoise", "caption")},
+        **{task: {"sampling", "diversity"} for task in ("translate", "denoise", "caption")},
         **{task: set(DecodingConfig.model_fields) for task in ("classify", "tag", "mlm", "image")},
         "lm": set(DecodingConfig.model_fields) - {"sampling"},
     },

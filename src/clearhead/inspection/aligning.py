@@ -15,6 +15,7 @@ from clearhead.data.pairs import Pair
 from clearhead.errors import DataError, TaskError
 from clearhead.evaluation.alignment import alignment_error_rate
 from clearhead.inspection.alignment import WordAttention, word_attention
+from clearhead.inspection.tracing import given_text, trace
 from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.task import Ready
 
@@ -116,4 +117,7 @@ def _attention(model: Ready, pair: Pair, path: Path | str) -> WordAttention:
     longest = max(map(len, model.tokenizer.encode_batch(pair.parts)))
     if longest > limit:
         raise DataError.at(path, pair.line, f"{longest:,} pieces, the model takes {limit:,}; split the line")
-    return word_attention(model.network, model.tokenizer, pair.source, pair.target)
+    try:
+        return word_attention(trace(model, given_text(model, pair.source), pair.target, model.config.decoding))
+    except DataError as error:
+        raise DataError.at(path, pair.line, str(error)) from error

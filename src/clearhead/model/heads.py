@@ -30,9 +30,9 @@ class LabelNetwork(LinearHead):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """logits_BL."""
-        return self.labels(self.reader(inputs))
+        return self.predict(self.reader(inputs))
 
-    def labels(self, read: Read) -> Tensor:
+    def predict(self, read: Read) -> Tensor:
         """logits_BL from what the body read."""
         logits_BL: Tensor = self.output(self.dropout(read.pooled_BD))
         return logits_BL
@@ -43,7 +43,11 @@ class TagNetwork(LinearHead):
 
     def forward(self, inputs_BS: Tensor) -> Tensor:
         """logits_BSL."""
-        logits_BSL: Tensor = self.output(self.dropout(self.reader(inputs_BS).states_BSD))
+        return self.predict(self.reader(inputs_BS))
+
+    def predict(self, read: Read) -> Tensor:
+        """logits_BSL from what the body read."""
+        logits_BSL: Tensor = self.output(self.dropout(read.states_BSD))
         return logits_BSL
 
 
@@ -72,6 +76,10 @@ class MaskedNetwork(nn.Module):
         """What the table is compared with."""
         hidden_MD: Tensor = self.norm(F.gelu(self.transform(states_MD)))
         return hidden_MD
+
+    def predict(self, read: Read) -> Tensor:
+        """logits_BSV of all places, masked or not."""
+        return self.logits(self.hidden(read.states_BSD))
 
     def logits(self, hidden_MD: Tensor) -> Tensor:
         """logits_MV."""

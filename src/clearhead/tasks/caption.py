@@ -29,6 +29,7 @@ from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import check_length, drop_long, split_indices
 from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.texts import EndedText
 from clearhead.tasks.translate import (
     SPARE,
     TranslationBatch,
@@ -158,7 +159,7 @@ def write_captions(
     return translation_engine(network).run(requests, settings)
 
 
-class Caption:
+class Caption(EndedText):
     """What `--task caption` does."""
 
     name = "caption"

@@ -27,6 +27,7 @@ from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import Examples, split_indices
 from clearhead.tasks.holes import Corruption, decode_marked, encode_marked, sentinels_of, spans_of
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.texts import EndedText
 from clearhead.tasks.translate import (
     TranslationBatch,
     collate,
@@ -182,7 +183,7 @@ def longest_text(config: Config) -> int:
     return max(2, min(config.data.max_pieces, config.model.max_positions) - 2)
 
 
-class Denoising:
+class Denoising(EndedText):
     """What `--task denoise` does."""
 
     name = "denoise"
@@ -198,6 +199,14 @@ class Denoising:
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
         """Plain text."""
         return hold_out_text(files, config, tell)
+
+    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
+        """Sentinels are marks and not text."""
+        return encode_marked(tokenizer, text)
+
+    def spell(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+        """With the sentinels in it."""
+        return decode_marked(tokenizer, ids)
 
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns a tokenizer with sentinels."""

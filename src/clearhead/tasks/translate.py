@@ -32,6 +32,7 @@ from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import most_pieces, pad, split_indices
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.texts import EndedText
 
 SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
 
@@ -227,7 +228,7 @@ def scoring_tokenizer(config: Config) -> str:
     return "none" if config.tokenizer.kind == "pretokenised" else "13a"
 
 
-class Translation:
+class Translation(EndedText):
     """What `--task translate` does: text to text, for every family that writes."""
 
     name = "translate"

@@ -122,7 +122,7 @@ def test_the_head_that_finds_antecedents_is_found(kind: Kind, trained: Trained) 
                 if place.word == row and other.word == noun:
                     weights_TS[number, column] = 0.3
                 elif place.word == row and kind != "decoder" and other.word == pronoun.index:
-                    weights_TS[number, column] = 0.6  # on the pronoun itself, which does not count
+                    weights_TS[number, column] = 9.0  # on the pronoun itself, which does not count
                 elif place.word == row and other.word not in (noun, -1):
                     blind_TS[number, column] = 0.5
         made.append(put_in(trace, kind, blind_TS, weights_TS))

@@ -14,7 +14,7 @@ from clearhead.errors import ClearheadError
 from clearhead.inspection.recording import share
 from clearhead.inspection.trace import Trace
 from clearhead.inspection.tracing import given_picture, given_text
-from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, WRITERS, picture, small, text_for
+from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, WRITERS, picture, small, text_for, tokenizer
 
 
 def traced(name: str, folder: Path, **more: Any) -> Trace:
@@ -156,7 +156,7 @@ def test_offsets_point_into_the_texts(name: str) -> None:
     trace = small(name).trace(text_for(name))
     for places, text in ((trace.source, trace.source_text), (trace.inputs, trace.target_text)):
         shown = [(place, text[place.start : place.end]) for place in places if place.start is not None]
-        assert shown or not places or name not in ("decoder",)
+        assert [place for place, _ in shown] == [place for place in places if not place.is_special]
         for place, there in shown:
             if place.text in ("<mask>",):
                 assert there == "[MASK]"
@@ -168,6 +168,11 @@ def test_a_given_target_is_written_to_its_end() -> None:
     model = small("transformer")
     trace = model.trace(TEXT, target="The dog eats.")
     assert trace.target_text == "The dog eats." and trace.outputs[-1].text == "</s>"
+    text, places = trace.target_text, trace.outputs[:-1]
+    assert [text[place.start : place.end] for place in places] == [place.text.lstrip("▁") for place in places]
+    assert [place.start for place in places][:2] == [0, 4] and trace.outputs[-1].start is None
+    assert [place.word for place in trace.outputs] == [*tokenizer("translate").words(trace.output_ids)]
+    assert [place.text for place in model.trace(TEXT, target="").outputs] == ["</s>"]
     assert [place.text for place in trace.inputs] == ["<s>", *(place.text for place in trace.outputs[:-1])]
     expected = model.score([Pair(TEXT, "The dog eats.", 1)])[0]
     np.testing.assert_allclose(trace.token_log_probs, expected.token_log_probs, atol=1e-5)

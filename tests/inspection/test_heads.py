@@ -50,7 +50,8 @@ def test_entropy_and_diagonality_of_any_weights() -> None:
     counts_TS = np.random.default_rng(2).integers(0, 7, (5, 11))
     counts_TS[:, 0] += 60 - counts_TS.sum(1)  # every row alike
     weights_TS = (counts_TS / 60).astype(np.float32)
-    expected_T = torch.distributions.Categorical(torch.from_numpy(weights_TS)).entropy()
+    rows = torch.distributions.Categorical(torch.from_numpy(weights_TS))
+    expected_T = rows.entropy()  # type: ignore[no-untyped-call]
     assert entropy(weights_TS) == pytest.approx(float(expected_T.mean()), abs=1e-5)
     pairs = np.array([(t, s) for (t, s), count in np.ndenumerate(counts_TS) for _ in range(count)])
     assert diagonality(weights_TS) == pytest.approx(np.corrcoef(pairs.T)[0, 1], abs=1e-6)

@@ -111,7 +111,9 @@ class Model:
     def check_n_best(self, n_best: int, settings: DecodingConfig) -> None:
         """Refuses more translations than search keeps, and constraints that cannot be met."""
         if n_best > settings.beam and settings.method == "search":
-            raise DecodingError(f"{n_best} best translations need a beam of at least {n_best}, not {settings.beam}")
+            raise DecodingError(
+                f"n_best={n_best} needs a beam of at least {n_best}, not {settings.beam}; raise the beam"
+            )
         constraints_of(settings, self.tokenizer)
 
     def stream_translation(

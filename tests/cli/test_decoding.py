@@ -101,7 +101,7 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
     ("options", "message"),
     [
         (["--beam", "0"], "decoding.beam=0"),
-        (["--n-best", "5"], "need a beam of at least 5"),
+        (["--n-best", "5"], "needs a beam of at least 5"),
         (["--set", "decoding.groups=3"], "groups=3 does not divide beam=4"),
         (["--include", "Hund", "--exclude", "Hund"], "contradicts decoding.include='Hund'"),
         (["--set", "decoding.min_length=900"], "decoding.min_length=900 cannot be met"),

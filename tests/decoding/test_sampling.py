@@ -1,6 +1,7 @@
 """Drawing tokens: filters against transformers, frequencies against probabilities, and a context that slides."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,8 @@ def test_filters_are_those_of_transformers(seed: int) -> None:
         assert torch.equal(kept(logits_V, top_k(logits_V, count)), TopKLogitsWarper(count)(IDS, logits_V[None])[0])
     for share in (0.001, 0.1, 0.5, 0.9, 0.999):
         assert torch.equal(kept(logits_V, top_p(logits_V, share)), TopPLogitsWarper(share)(IDS, logits_V[None])[0])
-        assert torch.equal(kept(logits_V, min_p(logits_V, share)), MinPLogitsWarper(share)(IDS, logits_V[None])[0])
+        their_min_p: Any = MinPLogitsWarper(share)
+        assert torch.equal(kept(logits_V, min_p(logits_V, share)), their_min_p(IDS, logits_V[None])[0])
 
 
 def kept(logits_V: Tensor, filtered: Filtered) -> Tensor:

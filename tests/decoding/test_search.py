@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
+from clearhead.decoding.banks import Phrases
+from clearhead.decoding.layout import Constraints
 from clearhead.decoding.observer import ROOT, Candidate
 from clearhead.decoding.search import Hypothesis, find, search
 from clearhead.errors import DecodingError
@@ -183,6 +185,25 @@ def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) ->
         assert max(outputs.values()) == found[0].score
         for place in range(max(node.place for node in nodes.values())):
             assert 1 <= sum(node.fate == "kept" for node in nodes.values() if node.place == place) <= beam
+
+
+@pytest.mark.parametrize("phrases", [(), ((5, 9),)])
+def test_an_observer_sees_prefixes_and_banks_too(phrases: tuple[tuple[int, ...], ...]) -> None:
+    table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
+    asked = [Constraints((7, 4), Phrases(phrases))] * 3
+    results = search(table, torch.arange(3)[:, None], DecodingConfig(beam=3), [9] * 3, END, PAD, 3, notes, asked)
+    for sentence, found in enumerate(results):
+        nodes = {each.node: each for each in notes.trees[sentence]}
+        assert len(nodes) == len(notes.trees[sentence])
+        outputs = {}
+        for each in nodes.values():
+            path = _path(each, nodes)
+            assert [node.place for node in path] == list(range(len(path)))
+            assert sum(node.log_prob for node in path) == pytest.approx(each.total)
+            if each.fate in ("finished", "length"):
+                outputs[tuple(node.token for node in path if node.token != END)] = each.score
+        assert all(outputs[each.tokens] == pytest.approx(each.score) for each in found)
+        assert all(each.tokens[:2] == (7, 4) for each in found)
 
 
 def _path(node: Candidate, nodes: dict[int, Candidate]) -> list[Candidate]:

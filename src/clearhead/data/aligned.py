@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clearhead.data.lines import excerpt, read_lines, refuse_empty
 from clearhead.data.pairs import Pair
@@ -37,13 +38,14 @@ def read_aligned(path: Path | str) -> Iterator[AlignedPair]:
 
 def _links(path: Path, number: int, record: dict[str, object]) -> Links:
     found = record.get("alignment")
-    is_whole = isinstance(found, list) and all(
-        isinstance(link, list)
-        and len(link) == 2
-        and all(isinstance(index, int) and not isinstance(index, bool) and index >= 0 for index in link)
-        for link in found
-    )
-    if not is_whole:
+    links: list[Any] = found if isinstance(found, list) else [found]
+    if not all(map(_is_link, links)):
         problem = f'expected as "alignment" a list of pairs such as [[0, 0], [1, 2]], got {excerpt(str(found))}; '
         raise DataError.at(path, number, problem + "make gold with: clearhead data grammar --out gold.jsonl")
-    return frozenset((link[0], link[1]) for link in found)  # type: ignore[union-attr]
+    return frozenset((link[0], link[1]) for link in links)
+
+
+def _is_link(link: Any) -> bool:
+    """Two word indices."""
+    is_pair = isinstance(link, list) and len(link) == 2
+    return is_pair and all(type(index) is int and index >= 0 for index in link)

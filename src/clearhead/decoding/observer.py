@@ -46,7 +46,8 @@ class Observer(Protocol):
     """Someone who watches."""
 
     def see(self, candidate: Candidate, /) -> None:
-        """Told the best 2 * beam + 1 candidates of every step of every search of every sentence, best first."""
+        """Told the best 2 * beam + 1 candidates of every step of every search of every sentence, best first; before
+        them the tokens of a prefix, as kept."""
 
 
 class Narrator:
@@ -58,6 +59,24 @@ class Narrator:
         self.groups = layout.groups
         self.num_nodes = [0] * num_sentences
         self.nodes_NW = np.full((num_sentences * layout.groups, layout.width), ROOT)  # of every search, going on or not
+
+    def begin(self, beams: Beams) -> None:
+        """The prefix of each sentence, where there is one: one path from which all searches of the sentence go on."""
+        for sentence in range(len(self.num_nodes)):
+            first = sentence * self.groups
+            steps = zip(beams.tokens_NWT[first, 0].tolist(), beams.log_probs_NWT[first, 0].tolist(), strict=True)
+            total = 0.0
+            for place, (token, log_prob) in enumerate(steps):
+                total += log_prob
+                score = total / divisor(place + 1, self.settings)
+                self.observer.see(
+                    Candidate(
+                        sentence, place, place - 1 if place else ROOT, place, token, log_prob, total, score, "kept"
+                    )
+                )
+            if beams.length:
+                self.nodes_NW[first : first + self.groups] = beams.length - 1
+            self.num_nodes[sentence] = beams.length
 
     def tell(self, beams: Beams, found: Candidates, decision: Decision, is_over_N: Bools) -> None:
         """One step."""

@@ -144,6 +144,8 @@ class Walk:
             step = self.generator.step(tokens_RT, state, want_attention=coverage is not None)
             if beams is None:
                 beams = self._start(step.logits_RTV, first)
+                if self.narrator is not None:
+                    self.narrator.begin(beams)
             log_probs_RV = allowed_log_probs(step.logits_RTV[:, -1], banned)
             if self.rules:
                 forbid(log_probs_RV, self.rules, beams)

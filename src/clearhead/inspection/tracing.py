@@ -22,6 +22,7 @@ from clearhead.errors import DataError, InspectionError
 from clearhead.inspection.places import patch_places, text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
 from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
+from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.image import read_pictures, scaled
 from clearhead.tasks.purposes import purpose
@@ -159,7 +160,10 @@ def search(model: Ready, given: Given, settings: DecodingConfig, hypothesis: int
         first_RT, _ = network.start(network.encode(given.src), 1)
     room = config.max_positions - first_RT.shape[1] + 1
     limit = max(1, min(settings.longest(given.length), room))
-    found = find(network, given.src, settings, [limit], config.end_id, config.pad_id, settings.beam, tree)[0]
+    asked = constraints_of(settings, model.tokenizer)
+    n_best = settings.beam if settings.method == "search" else max(1, hypothesis + 1)
+    ids = config.end_id, config.pad_id
+    found = find(network, given.src, settings, [limit], *ids, n_best, tree, [asked] if asked else ())[0]
     if not 0 <= hypothesis < len(found.hypotheses):
         raise InspectionError(
             f"search found {len(found.hypotheses)} hypotheses, counted from 0; there is no hypothesis {hypothesis}"

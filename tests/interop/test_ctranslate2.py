@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.errors import ConfigError
+from clearhead.errors import InteropError
 from clearhead.interop.ctranslate2 import convert
 from clearhead.model.families import build_model
 
@@ -92,14 +92,15 @@ def test_a_language_model_gives_the_logits_of_the_network(name: str, tmp_path: P
         ({"family": "gru"}, r"no model\.family=gru"),
         ({"family": "encoder", "head": "masked"}, r"no model\.family=encoder, no model\.head=masked"),
         ({"input": "image", "image_size": 8}, r"model\.input=image"),
+        ({"num_labels": 5}, r"model\.num_labels=5"),
         ({"norm": "batch"}, r"model\.norm=batch"),
         ({"norm": "group"}, r"model\.norm=group"),
-        ({"key_dim": 3, "value_dim": 7}, r"model\.key_dim=3 and model\.value_dim=7"),
+        ({"key_dim": 3, "value_dim": 7}, r"model\.key_dim=3, no model\.value_dim=7"),
         ({"positions": "relative", "relative_buckets": 3}, r"model\.relative_buckets=3"),
     ],
 )
 def test_what_cannot_be_expressed_is_refused_by_name(settings: dict[str, Any], named: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(InteropError, match=named):
         convert(network(**{"family": "transformer", **settings}), VOCABULARY, tmp_path)
     assert not list(tmp_path.iterdir())
 

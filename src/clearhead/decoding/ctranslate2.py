@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from clearhead.config import DecodingConfig, ModelConfig
-from clearhead.decoding.engine import Request, check_request
+from clearhead.decoding.requests import Request, check_request
 from clearhead.decoding.scoring import Hypothesis, divisor
 from clearhead.errors import DecodingError
 from clearhead.interop.ctranslate2 import ComputeType
@@ -99,7 +99,7 @@ class CTranslate2Engine:
         if settings.length_norm != "paper" or settings.beam == 1:
             return []
         return [
-            "ctranslate2 has no decoding.length_norm=paper: it searches with length^alpha, and the "
+            "ctranslate2 has no decoding.length_norm=paper: it searches by a power of the length, and the "
             f"{settings.beam} hypotheses that it finds are ranked by the paper's formula"
         ]
 
@@ -134,7 +134,7 @@ class CTranslate2Engine:
     def _search(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Written]]:
         """What is written for each request, in groups of one limit each."""
         most = self.config.max_positions
-        limits = [min(settings.longest(len(request.source) - 1), most) for request in requests]
+        limits = [request.longest(settings, most) for request in requests]
         written: list[list[Written]] = [[] for _ in requests]
         everyone = range(len(requests))
         if settings.beam > 1:
@@ -156,29 +156,26 @@ class CTranslate2Engine:
         """Fills in what is written for these groups, the longest first, all given to the workers at once."""
         waiting = []
         for limit in sorted(groups, reverse=True):
-            indices = groups[limit]
-            n_best = max(requests[index].n_best for index in indices)
-            sources = [self._pieces(requests[index].source) for index in indices]
-            waiting.append((indices, self._call(sources, limit, n_best, settings)))
-        exponent = _exponent(settings, 1)
-        for indices, results in waiting:
-            for index, future in zip(indices, results, strict=True):
+            asked = [requests[index] for index in groups[limit]]
+            exponent = _exponent(settings, asked)
+            waiting.append((groups[limit], exponent, self._call(asked, limit, exponent, settings)))
+        for indices, exponent, futures in waiting:
+            for index, future in zip(indices, futures, strict=True):
                 found = future.result()
-                written[index] = [
-                    self._written(*pair, exponent) for pair in zip(found.hypotheses, found.scores, strict=True)
-                ]
+                pairs = zip(found.hypotheses, found.scores, strict=True)
+                written[index] = [self._written(pieces, score, exponent) for pieces, score in pairs]
 
-    def _call(self, sources: list[Tokens], limit: int, n_best: int, settings: DecodingConfig) -> list[Any]:
-        """One call of CTranslate2, under way: a future for each source."""
-        ranked_again = settings.length_norm == "paper"
+    def _call(self, asked: list[Request], limit: int, exponent: float, settings: DecodingConfig) -> list[Any]:
+        """One call of CTranslate2, under way: a future for each request."""
+        is_ranked_again = settings.length_norm == "paper"
         futures: list[Any] = self._translator.translate_batch(
-            sources,
+            [self._pieces(request.source) for request in asked],
             asynchronous=True,
             max_batch_size=max(1, self.batch_tokens // settings.beam),
             batch_type="tokens",
             beam_size=settings.beam,
-            num_hypotheses=settings.beam if ranked_again else n_best,
-            length_penalty=_exponent(settings, n_best),
+            num_hypotheses=settings.beam if is_ranked_again else max(request.n_best for request in asked),
+            length_penalty=exponent,
             suppress_sequences=[[self.vocabulary[token]] for token in self._never_written],
             return_end_token=True,
             return_scores=True,
@@ -217,10 +214,17 @@ class CTranslate2Engine:
         return [self.vocabulary[token] for token in tokens]
 
 
-def _exponent(settings: DecodingConfig, n_best: int) -> float:
-    """What CTranslate2 raises the length to."""
+def _exponent(settings: DecodingConfig, asked: Sequence[Request]) -> float:
+    """What CTranslate2 raises the length to.
+
+    For the paper's ((5+n)/6)^alpha it is the slope of that around the length of the sources, on a logarithmic scale:
+    where more hypotheses finish than the beam is wide, those that would rank last are left out.
+    """
     alpha = 0.0 if settings.length_norm == "none" else settings.alpha
-    return alpha or (0.0 if n_best == 1 and settings.length_norm != "paper" else _NO_EXPONENT)
+    if settings.length_norm == "paper":
+        length = sum(len(request.source) for request in asked) / len(asked)
+        return alpha * length / (5 + length) or _NO_EXPONENT
+    return alpha or (0.0 if all(request.n_best == 1 for request in asked) else _NO_EXPONENT)
 
 
 def _by_limit(indices: Iterable[int], limits: Sequence[int]) -> dict[int, list[int]]:

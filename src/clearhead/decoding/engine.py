@@ -46,6 +46,9 @@ class Engine(Protocol):
     def unsupported(self, settings: DecodingConfig) -> list[str]:
         """Names of the settings that this engine cannot honour."""
 
+    def notes(self, settings: DecodingConfig) -> list[str]:
+        """What a user should know about the answers under these settings."""
+
 
 class TorchEngine:
     """Runs our own search over a generator."""
@@ -78,6 +81,10 @@ class TorchEngine:
 
     def unsupported(self, settings: DecodingConfig) -> list[str]:
         """Nothing: this engine defines what the settings mean."""
+        return []
+
+    def notes(self, settings: DecodingConfig) -> list[str]:
+        """Nothing, for the same reason."""
         return []
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
@@ -189,26 +196,6 @@ def _common(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """What all of them begin with."""
     same = (len({*column}) == 1 for column in zip(*rows, strict=False))
     return rows[0][: next((place for place, is_same in enumerate(same) if not is_same), min(map(len, rows)))]
-
-
-def check_request(number: int, request: Request, settings: DecodingConfig, max_positions: int, vocab_size: int) -> None:
-    """Refuse what no engine can decode."""
-    length = len(request.source)
-    if not 1 <= length <= max_positions:
-        raise DecodingError(
-            f"sentence {number} has {length} pieces, with its end; expected 1 to {max_positions}, which is "
-            "what the model takes. Split it into shorter ones."
-        )
-    if not 0 <= min(request.source) <= max(request.source) < vocab_size:
-        raise DecodingError(
-            f"sentence {number} has pieces {min(request.source)} to {max(request.source)}; expected 0 to "
-            f"{vocab_size - 1}. It was not made by the tokenizer of this model."
-        )
-    if not 1 <= request.n_best <= settings.beam:
-        raise DecodingError(
-            f"sentence {number} asks for {request.n_best} hypotheses; expected 1 to decoding.beam={settings.beam}. "
-            "Raise the beam."
-        )
 
 
 @contextmanager

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
-from clearhead.errors import ConfigError
+from clearhead.config.model import default_of
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import InteropError
 from clearhead.interop.packages import library
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.embedding import PositionedEmbedding
@@ -27,50 +29,69 @@ if TYPE_CHECKING:
 
 ComputeType = Literal["float32", "int8"]
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh"}
+# What a spec says, and what has no meaning outside of training.
+_EXPRESSED = {
+    "num_encoder_layers", "num_decoder_layers", "model_dim", "inner_dim", "num_heads", "scale_attention", "dropout",
+    "norm_epsilon", "norm_placement", "gated", "bias", "positions", "max_positions", "relative_distance", "embeddings",
+    "scale_embeddings", "embedding_norm", "scale_output", "vocab_size", "pad_id", "start_id", "end_id", "pooling",
+    "family", "head", "input", "norm", "activation", "key_dim", "value_dim", "relative_buckets",
+}  # fmt: skip
 _FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
+_WAY = 1  # to be raised whenever the same network is converted differently
 _UNKNOWN = 1  # the id of <unk> in every vocabulary
 
 
 def refusals(config: ModelConfig) -> list[str]:
     """The settings of a network that CTranslate2 cannot express, each with its value."""
     cannot = {
-        f"model.family={config.family}": config.family not in ("transformer", "decoder"),
-        f"model.head={config.head}": config.head != "text",
-        f"model.input={config.input}": config.input != "tokens",
-        f"model.norm={config.norm}": config.norm not in ("layer", "rms"),
-        f"model.key_dim={config.head_key_dim} and model.value_dim={config.head_value_dim}, which differ": (
-            config.head_key_dim != config.head_value_dim
-        ),
-        f"model.relative_buckets={config.relative_buckets}": (
-            config.positions == "relative" and config.relative_buckets < _FEWEST_BUCKETS
-        ),
+        "family": config.family not in ("transformer", "decoder"),
+        "head": config.head != "text",
+        "input": config.input != "tokens",
+        "norm": config.norm not in ("layer", "rms"),
+        "activation": config.activation not in _ACTIVATIONS,
+        "key_dim": config.head_key_dim != config.head_value_dim,  # CTranslate2 has one width of a head
+        "value_dim": config.head_key_dim != config.head_value_dim,
+        "relative_buckets": config.positions == "relative" and config.relative_buckets < _FEWEST_BUCKETS,
     }
-    return [name for name, holds in cannot.items() if holds]
+    for name in ModelConfig.model_fields:  # a setting that nobody thought of here
+        if name not in _EXPRESSED and getattr(config, name) != default_of(name):
+            cannot.setdefault(name, True)
+    return [f"model.{name}={getattr(config, name)}" for name, holds in cannot.items() if holds]
 
 
-def convert(network: nn.Module, vocabulary: Sequence[str], folder: Path, compute_type: ComputeType = "float32") -> None:
+def vocabulary(tokenizer: Tokenizer) -> list[str]:
+    """The pieces, which CTranslate2 reads and writes, in the order of their ids."""
+    return [tokenizer.piece(index) for index in range(tokenizer.vocab_size)]
+
+
+def kind() -> str:
+    """What a converted model is called in a cache: another library, or another way to convert, makes another one."""
+    return f"ctranslate2-{library('ctranslate2').__version__}-{_WAY}"
+
+
+def convert(network: nn.Module, pieces: Sequence[str], folder: Path, compute_type: ComputeType = "float32") -> None:
     """Writes the files of the converted network into an empty folder; int8 stores weights in a quarter of the size."""
-    spec = build_spec(network, vocabulary)
+    spec = build_spec(network, pieces)
     spec.validate()
     spec.optimize(quantization=compute_type)
     spec.save(str(folder))
 
 
-def build_spec(network: Any, vocabulary: Sequence[str]) -> Any:
+def build_spec(network: Any, pieces: Sequence[str]) -> Any:
     """The network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
     config: ModelConfig = network.config
     if found := refusals(config):
-        raise ConfigError(f"CTranslate2 has no {', no '.join(found)}; use --engine torch, or export --to onnx")
+        raise InteropError(f"CTranslate2 has no {', no '.join(found)}; use --engine torch, or export --to onnx")
     with torch.no_grad():
-        spec = _translator(network, vocabulary) if config.family == "transformer" else _writer(network, vocabulary)
-    spec.config.unk_token = vocabulary[_UNKNOWN]
-    spec.config.bos_token = vocabulary[config.start_id]
-    spec.config.eos_token = vocabulary[config.end_id]
+        spec = _translator(network, pieces) if config.family == "transformer" else _writer(network, pieces)
+    spec.config.unk_token = pieces[_UNKNOWN]
+    spec.config.bos_token = pieces[config.start_id]
+    spec.config.eos_token = pieces[config.end_id]
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
 
 
-def _translator(network: "Transformer", vocabulary: Sequence[str]) -> Any:
+def _translator(network: "Transformer", pieces: Sequence[str]) -> Any:
     """Encoder and decoder."""
     config, specs = network.config, library("ctranslate2").specs
     encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_shape(config))
@@ -84,13 +105,13 @@ def _translator(network: "Transformer", vocabulary: Sequence[str]) -> Any:
     if config.scale_output:
         decoder.scale_outputs = config.model_dim**-0.5
     spec = specs.TransformerSpec(encoder, decoder)
-    spec.register_source_vocabulary(list(vocabulary))
-    spec.register_target_vocabulary(list(vocabulary))
-    spec.config.decoder_start_token = vocabulary[config.start_id]
+    spec.register_source_vocabulary(list(pieces))
+    spec.register_target_vocabulary(list(pieces))
+    spec.config.decoder_start_token = pieces[config.start_id]
     return spec
 
 
-def _writer(network: "LanguageModel", vocabulary: Sequence[str]) -> Any:
+def _writer(network: "LanguageModel", pieces: Sequence[str]) -> Any:
     """A decoder alone."""
     config, specs = network.config, library("ctranslate2").specs
     shape = _shape(config)
@@ -98,7 +119,7 @@ def _writer(network: "LanguageModel", vocabulary: Sequence[str]) -> Any:
     _fill_stack(decoder, network.decoder, network.embedding, config.max_positions)
     decoder.projection.weight = _array(network.output.weight)
     spec = specs.TransformerDecoderModelSpec(decoder)
-    spec.register_vocabulary(list(vocabulary))
+    spec.register_vocabulary(list(pieces))
     return spec
 
 

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from clearhead.errors import ConfigError
+from clearhead.errors import InteropError
 
 
 def library(name: str) -> Any:
@@ -12,4 +12,4 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         extra = name.partition(".")[0].removesuffix("runtime")
-        raise ConfigError(f"this needs the package {error.name}; pip install 'clearhead[{extra}]'") from error
+        raise InteropError(f"this needs the package {error.name}; pip install 'clearhead[{extra}]'") from error

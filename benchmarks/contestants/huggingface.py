@@ -58,6 +58,21 @@ def marian_config(task: Task) -> MarianConfig:
     )
 
 
+def generation_config(task: Task, beam: int) -> GenerationConfig:
+    return GenerationConfig(
+        num_beams=beam,
+        do_sample=False,
+        use_cache=True,
+        min_new_tokens=task.output_tokens,
+        max_new_tokens=task.output_tokens,
+        length_penalty=task.alpha,
+        pad_token_id=task.pad_id,
+        bos_token_id=task.start_id,
+        eos_token_id=task.end_id,
+        decoder_start_token_id=task.start_id,
+    )
+
+
 class HuggingFace(TorchPeer):
     name = "Hugging Face Marian"
     notes = "post-norm, which is all it has, so 2 norms fewer; sdpa attention, key-value cache; generate()"
@@ -74,18 +89,7 @@ class HuggingFace(TorchPeer):
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
         task, model = self.task, self.module.model
         model.eval()
-        settings = GenerationConfig(
-            num_beams=beam,
-            do_sample=False,
-            use_cache=True,
-            min_new_tokens=task.output_tokens,
-            max_new_tokens=task.output_tokens,
-            length_penalty=task.alpha,
-            pad_token_id=task.pad_id,
-            bos_token_id=task.start_id,
-            eos_token_id=task.end_id,
-            decoder_start_token_id=task.start_id,
-        )
+        settings = generation_config(task, beam)
         made = 0
         for first in range(0, len(sources), batch):
             src = pad(sources[first : first + batch], task.pad_id)

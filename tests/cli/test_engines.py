@@ -89,9 +89,9 @@ def test_an_exported_model_is_whole_and_replaced_only_when_told(
     assert main(["export", str(folder), "--to", "ctranslate2", str(out)]) == 0
     size = (out / "model.bin").stat().st_size
     translator = ctranslate2.Translator(str(out), intra_threads=1)
-    expected = model.translate_many(lines, beam=1)
+    expected = model.translate_many(lines, settings=model.decoding(beam=1, max_length="20"))
     sources = [[*model.tokenizer.encode(line).pieces, "</s>"] for line in lines]
-    found = translator.translate_batch(sources, beam_size=1, max_decoding_length=100, min_decoding_length=0)
+    found = translator.translate_batch(sources, beam_size=1, max_decoding_length=20, min_decoding_length=0)
     assert [tuple(one.hypotheses[0]) for one in found] == [one.tokens for one in expected]
     assert main(["export", str(folder), "--to", "ctranslate2", str(out)]) == 2
     assert main(["export", str(folder), "--to", "ctranslate2", str(out), "--overwrite", "--compute-type", "int8"]) == 0

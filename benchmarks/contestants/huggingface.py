@@ -1,5 +1,7 @@
 """Hugging Face `MarianMTModel`, the encoder-decoder that its translation models are made of."""
 
+from typing import Any, cast
+
 import torch
 import transformers
 from torch import Tensor
@@ -33,7 +35,7 @@ class MarianLoss(LossModule):
 
 
 def marian_config(task: Task) -> MarianConfig:
-    return MarianConfig(
+    return MarianConfig(  # type: ignore[call-arg]
         vocab_size=task.vocab_size,
         d_model=task.model_dim,
         encoder_layers=task.num_layers,
@@ -59,7 +61,7 @@ def marian_config(task: Task) -> MarianConfig:
 
 
 def generation_config(task: Task, beam: int) -> GenerationConfig:
-    return GenerationConfig(
+    return GenerationConfig(  # type: ignore[no-untyped-call]
         num_beams=beam,
         do_sample=False,
         use_cache=True,
@@ -82,12 +84,12 @@ class HuggingFace(TorchPeer):
         return str(transformers.__version__)
 
     def build(self) -> LossModule:
-        transformers.logging.set_verbosity_error()
+        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         return MarianLoss(MarianMTModel(marian_config(self.task)), self.task)
 
     @torch.inference_mode()
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
-        task, model = self.task, self.module.model
+        task, model = self.task, cast(Any, self.module.model)
         model.eval()
         settings = generation_config(task, beam)
         made = 0

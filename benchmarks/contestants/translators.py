@@ -58,7 +58,7 @@ class PlainCTranslate2(Translator):
     """Its Python package, as its documentation calls it: with its own defaults, or with clearhead's settings."""
 
     def __init__(self, folder: Path, setting: Setting, is_default: bool) -> None:
-        import ctranslate2
+        import ctranslate2  # type: ignore[import-untyped]
 
         super().__init__(folder, setting)
         self.model.engine("ctranslate2")  # converts, where nobody has yet
@@ -90,12 +90,13 @@ class HuggingFace(Translator):
         from benchmarks.contestants.huggingface import marian_config
 
         super().__init__(folder, setting)
-        transformers.logging.set_verbosity_error()
+        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         config = self.model.config.model
         shape = {name: getattr(config, name) for name in ("vocab_size", "model_dim", "inner_dim", "num_heads")}
         self.task = Task(num_layers=config.num_encoder_layers, **shape)
         torch.manual_seed(1)
-        self.network = MarianMTModel(marian_config(self.task)).eval()
+        self.network: Any = MarianMTModel(marian_config(self.task))
+        self.network.train(False)
 
     @torch.inference_mode()
     def translate(self, lines: Lines, beam: int, batch: int) -> list[tuple[str, int]]:

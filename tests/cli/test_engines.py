@@ -95,7 +95,7 @@ def test_an_exported_model_is_whole_and_replaced_only_when_told(
     assert [tuple(one.hypotheses[0]) for one in found] == [one.tokens for one in expected]
     assert main(["export", str(folder), "--to", "ctranslate2", str(out)]) == 2
     assert main(["export", str(folder), "--to", "ctranslate2", str(out), "--overwrite", "--compute-type", "int8"]) == 0
-    assert (out / "model.bin").stat().st_size < 0.5 * size
+    assert (out / "model.bin").stat().st_size < 0.7 * size  # the table of places stays as it is
     assert (out / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
 
 

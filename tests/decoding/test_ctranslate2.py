@@ -132,7 +132,9 @@ def test_an_output_may_be_empty_and_holds_no_padding_or_start(tmp_path: Path) ->
     with torch.no_grad():
         for token in (PAD, START):
             model.output.weight[token] = 3.0 * model.output.weight[END]
-        model.decoder.norm.bias.copy_(5.0 * model.output.weight[END])
+        norm = model.decoder.norm
+        assert isinstance(norm, torch.nn.LayerNorm)
+        norm.bias.copy_(5.0 * model.output.weight[END])
     [[found]] = converted(tmp_path, model).run([Request((9, END))], DecodingConfig(beam=1))
     [[mine]] = engine(model).run([Request((9, END))], DecodingConfig(beam=1))
     assert found.tokens == mine.tokens == () and found.finish_reason == "end"

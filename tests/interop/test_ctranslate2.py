@@ -111,7 +111,7 @@ def test_int8_takes_a_quarter_of_the_space_and_leaves_the_network_alone(tmp_path
     sizes = {}
     for kind in ("float32", "int8"):
         (folder := tmp_path / kind).mkdir()
-        convert(model, VOCABULARY, folder, kind)  # type: ignore[arg-type]
+        convert(model, VOCABULARY, folder, kind)
         sizes[kind] = (folder / "model.bin").stat().st_size
     assert sizes["int8"] < 0.35 * sizes["float32"]
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

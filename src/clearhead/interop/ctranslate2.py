@@ -100,7 +100,7 @@ def _translator(network: "Transformer", pieces: Sequence[str]) -> Any:
     _fill_stack(decoder, network.decoder, network.target_embedding, config.max_positions)
     for layer_spec, layer in zip(decoder.layer, network.decoder.layers, strict=True):
         _fill_cross(layer_spec.attention, layer.cross)  # type: ignore[arg-type]
-        _fill_norm(layer_spec.attention.layer_norm, layer.cross_residual.norm)  # type: ignore[arg-type,union-attr]
+        _fill_norm(layer_spec.attention.layer_norm, layer.cross_residual.norm)  # type: ignore[arg-type]
     decoder.projection.weight = _array(network.output.weight)
     if config.scale_output:
         decoder.scale_outputs = config.model_dim**-0.5

@@ -56,7 +56,7 @@ class Model:
     tokenizer: Tokenizer
     network: Any
     manifest: Manifest
-    _engines: dict[tuple[str, str, bool], Engine] = field(default_factory=dict, repr=False, compare=False)
+    _engines: dict[tuple[str, str, bool], Engine] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def need(self, verb: str, *, pictures: bool = False) -> None:
         """Refuses a verb, or an input, that this model was not trained for, and says which one fits."""

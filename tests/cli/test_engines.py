@@ -67,6 +67,8 @@ def test_the_papers_normalisation_is_said_to_be_ranked_again(
     [
         (["translate", "{}", "--engine", "ctranslate2", "--set", "decoding.stop=cannot_improve"],
          "cannot honour decoding.stop=cannot_improve"),
+        (["translate", "{}", "--engine", "ctranslate2", "--prefix", "Die"], "cannot honour decoding.prefix"),
+        (["translate", "{}", "--engine", "ctranslate2", "--stream"], "--alternatives-at need --engine torch"),
         (["translate", "{}", "--compute-type", "int8"], "the torch engine computes in float32"),
         (["translate", "{}", "--engine", "tensorrt"], "'tensorrt' is not one of"),
         (["export", "{}", "{}", "--to", "ctranslate2"], "exists already; choose another folder, or add --overwrite"),
@@ -105,5 +107,7 @@ def test_the_python_api_takes_an_engine_by_name_or_as_it_is(folder: Path, lines:
     assert model.translate(lines[0], beam=2, engine=model.engine("ctranslate2")) == named
     assert model.engine("ctranslate2") is model.engine("ctranslate2")
     assert model.translate("", engine="ctranslate2").text == ""
+    with pytest.raises(clearhead.ClearheadError, match="parts switched off"):
+        model.with_heads_off(["cross.0"]).translate(lines[0], engine="ctranslate2")
     with pytest.raises(clearhead.ClearheadError, match="expected an engine of torch, ctranslate2"):
         model.translate(lines[0], engine="tensorrt")

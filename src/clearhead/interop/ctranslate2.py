@@ -18,6 +18,7 @@ from clearhead.config.model import default_of
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
 from clearhead.interop.packages import library
+from clearhead.interop.plain import need_plain
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.encoder import SelfLayer, Stack
@@ -79,6 +80,7 @@ def convert(network: nn.Module, pieces: Sequence[str], folder: Path, compute_typ
 
 def build_spec(network: Any, pieces: Sequence[str]) -> Any:
     """The network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
+    need_plain(network)
     config: ModelConfig = network.config
     if found := refusals(config):
         raise InteropError(f"CTranslate2 has no {', no '.join(found)}; use --engine torch, or export --to onnx")

@@ -25,6 +25,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
 from clearhead.files import write_new
 from clearhead.interop.packages import library
+from clearhead.interop.plain import need_plain
 from clearhead.model.attention import KeysValues
 from clearhead.model.language import LanguageState
 from clearhead.model.transformer import Memory, State
@@ -83,6 +84,7 @@ class LanguageGraph(nn.Module):
 
 def write(network: Any, folder: Path) -> None:
     """Writes the graphs of a network into an empty folder."""
+    need_plain(network)
     config: ModelConfig = network.config
     if config.family not in ("transformer", "decoder") or config.head != "text" or config.input != "tokens":
         raise InteropError(

@@ -10,6 +10,7 @@ from clearhead.decoding.ctranslate2 import CTranslate2Engine
 from clearhead.decoding.engine import Engine
 from clearhead.errors import DecodingError
 from clearhead.interop import ctranslate2
+from clearhead.interop.plain import need_plain
 from clearhead.tasks.task import Ready
 from clearhead.tasks.translate import translation_engine
 
@@ -39,6 +40,7 @@ def open_engine(model: Saved, name: str, compute_type: str = "float32", token_lo
                 f"the torch engine computes in float32, not in {compute_type}; use --engine ctranslate2"
             )
         return translation_engine(model.network)
+    need_plain(model.network)  # also where its conversion is kept already
     vocabulary = ctranslate2.vocabulary(model.tokenizer)
 
     def make(folder: Path) -> None:

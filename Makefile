@@ -10,7 +10,7 @@ BENCH_INSTALLED := $(BENCH)/.installed
 DATA ?= data/multi30k
 BENCH_ARGS ?=
 
-.PHONY: demo test test-all check install bench results clean
+.PHONY: demo test test-all check install bench bench-decoding results clean
 
 demo: install
 	@$(BIN)/clearhead demo
@@ -42,6 +42,9 @@ results: install
 
 bench: $(BENCH_INSTALLED)
 	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.run --data "$(DATA)" $(BENCH_ARGS)
+
+bench-decoding: $(BENCH_INSTALLED)
+	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.decoding --data "$(DATA)" $(BENCH_ARGS)
 
 $(BENCH_INSTALLED): benchmarks/requirements.txt benchmarks/requirements-no-deps.txt
 	@echo "Setting up $(BENCH) with clearhead's peers: a few minutes the first time."

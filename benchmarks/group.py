@@ -66,12 +66,16 @@ class Group:
         line = json.dumps({"command": command, **fields}) + "\n"
         return self._exchange([line] * len(self._members), command)
 
+    def ask_each(self, command: str, **fields: Any) -> list[dict[str, Any]]:
+        """As `ask`, with the rank of each process."""
+        common = {"command": command, "setting": dataclasses.asdict(self.setting), **fields}
+        lines = [json.dumps({**common, "rank": rank}) + "\n" for rank in range(len(self._members))]
+        return self._exchange(lines, command)
+
     def start(self, task: Task, data: Path) -> dict[str, Any]:
         """Build the model, in each process."""
-        common = {"command": "start", "task": dataclasses.asdict(task), "data": str(data)}
-        common |= {"setting": dataclasses.asdict(self.setting), "meeting": str(Path(self._folder.name) / "meeting")}
-        lines = [json.dumps({**common, "rank": rank}) + "\n" for rank in range(len(self._members))]
-        return self._exchange(lines, "start")[0]
+        meeting = str(Path(self._folder.name) / "meeting")
+        return self.ask_each("start", task=dataclasses.asdict(task), data=str(data), meeting=meeting)[0]
 
     def timed(self, command: str, **fields: Any) -> tuple[float, list[dict[str, Any]]]:
         """The seconds from sending a command to the last answer, and the answers."""

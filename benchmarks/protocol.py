@@ -227,10 +227,14 @@ class _Server:
 
 
 def serve(kind: type[Contestant]) -> None:
-    """Answer the runner until it says quit; whatever the toolkit prints goes to stderr."""
+    """Answer the runner's commands with a contestant."""
+    answer_with(_Server(kind))
+
+
+def answer_with(server: object) -> None:
+    """Answer each command by the server's method of that name, until quit; what a toolkit prints goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    server = _Server(kind)
     for line in sys.stdin:
         message = json.loads(line)
         command = message.pop("command")

@@ -71,10 +71,11 @@ def _table(record: dict[str, Any]) -> str:
             spread = f"{min(speeds[name]):,.0f}..{max(speeds[name]):,.0f}"
             ratios = [f"{medians[name] / medians[peer]:.2f}" if peer in medians else "" for peer in peers]
             rows.append([measure, name, f"{medians[name]:,.0f}", spread, *ratios, contestant["settings"][measure]])
-    return _aligned(head, rows)
+    return aligned(head, rows)
 
 
-def _aligned(head: list[str], rows: list[list[str]]) -> str:
+def aligned(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; the first two columns and the last hold text."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     is_text = [i < 2 or i == len(head) - 1 for i in range(len(head))]
 

@@ -1,5 +1,7 @@
 """Hugging Face `MarianMTModel`, the encoder-decoder that its translation models are made of."""
 
+from typing import Any, cast
+
 import torch
 import transformers
 from torch import Tensor
@@ -33,7 +35,7 @@ class MarianLoss(LossModule):
 
 
 def marian_config(task: Task) -> MarianConfig:
-    return MarianConfig(
+    return MarianConfig(  # type: ignore[call-arg]
         vocab_size=task.vocab_size,
         d_model=task.model_dim,
         encoder_layers=task.num_layers,
@@ -58,6 +60,21 @@ def marian_config(task: Task) -> MarianConfig:
     )
 
 
+def generation_config(task: Task, beam: int) -> GenerationConfig:
+    return GenerationConfig(  # type: ignore[no-untyped-call]
+        num_beams=beam,
+        do_sample=False,
+        use_cache=True,
+        min_new_tokens=task.output_tokens,
+        max_new_tokens=task.output_tokens,
+        length_penalty=task.alpha,
+        pad_token_id=task.pad_id,
+        bos_token_id=task.start_id,
+        eos_token_id=task.end_id,
+        decoder_start_token_id=task.start_id,
+    )
+
+
 class HuggingFace(TorchPeer):
     name = "Hugging Face Marian"
     notes = "post-norm, which is all it has, so 2 norms fewer; sdpa attention, key-value cache; generate()"
@@ -67,25 +84,14 @@ class HuggingFace(TorchPeer):
         return str(transformers.__version__)
 
     def build(self) -> LossModule:
-        transformers.logging.set_verbosity_error()
+        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         return MarianLoss(MarianMTModel(marian_config(self.task)), self.task)
 
     @torch.inference_mode()
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
-        task, model = self.task, self.module.model
+        task, model = self.task, cast(Any, self.module.model)
         model.eval()
-        settings = GenerationConfig(
-            num_beams=beam,
-            do_sample=False,
-            use_cache=True,
-            min_new_tokens=task.output_tokens,
-            max_new_tokens=task.output_tokens,
-            length_penalty=task.alpha,
-            pad_token_id=task.pad_id,
-            bos_token_id=task.start_id,
-            eos_token_id=task.end_id,
-            decoder_start_token_id=task.start_id,
-        )
+        settings = generation_config(task, beam)
         made = 0
         for first in range(0, len(sources), batch):
             src = pad(sources[first : first + batch], task.pad_id)

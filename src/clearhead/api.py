@@ -1,7 +1,7 @@
 """What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from clearhead.config.decoding import SamplingConfig
 from clearhead.data.aligned import read_aligned
 from clearhead.data.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.decoding.engine import Engine
 from clearhead.errors import DecodingError, TaskError
 from clearhead.evaluation.metrics import Report
 from clearhead.inspection import aligning, tracing
@@ -20,11 +21,13 @@ from clearhead.inspection.ablation import By, mean_outputs, parts_of, switch_off
 from clearhead.inspection.alignment import WordAttention, word_attention
 from clearhead.inspection.sublayers import Part
 from clearhead.inspection.trace import Trace
+from clearhead.interop.exporting import export
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
 from clearhead.tasks import classify, filling, outputs, tag
 from clearhead.tasks.caption import write_captions
 from clearhead.tasks.constraints import constraints_of
+from clearhead.tasks.engines import open_engine
 from clearhead.tasks.filling import Filling
 from clearhead.tasks.image import classify_pictures, read_pictures
 from clearhead.tasks.labels import Classified
@@ -53,6 +56,7 @@ class Model:
     tokenizer: Tokenizer
     network: Any
     manifest: Manifest
+    _engines: dict[tuple[str, str, bool], Engine] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def need(self, verb: str, *, pictures: bool = False) -> None:
         """Refuses a verb, or an input, that this model was not trained for, and says which one fits."""
@@ -82,30 +86,62 @@ class Model:
         given = {name: value for name, value in overrides.items() if value is not None}
         return configs.override(self.config, {"decoding": given}).decoding
 
+    def engine(self, name: str = "torch", compute_type: str = "float32", token_log_probs: bool = True) -> Engine:
+        """What searches: torch, or ctranslate2 (float32 or int8), for which the bundle is converted once.
+
+        Without `token_log_probs` the ctranslate2 engine leaves out the pass that computes them. It stays loaded.
+        """
+        key = (name, compute_type, token_log_probs)
+        if name == "torch" or key not in self._engines:
+            self._engines[key] = open_engine(self, *key)
+        return self._engines[key]
+
+    def export(self, out: StrPath, to: str, *, compute_type: str = "float32", overwrite: bool = False) -> None:
+        """Writes the model as another toolkit reads it: ctranslate2 or onnx."""
+        export(self, Path(out), to, compute_type, overwrite)
+
     def translate(
-        self, text: str, *, beam: int | None = None, settings: DecodingConfig | None = None, **decoding: Any
+        self,
+        text: str,
+        *,
+        beam: int | None = None,
+        settings: DecodingConfig | None = None,
+        engine: Engine | str = "torch",
+        **decoding: Any,
     ) -> Translation:
         """The best translation of a sentence. More settings by name, such as include=["Hund"] or prefix="Der"."""
-        return self.translate_many([text], beam=beam, settings=settings, **decoding)[0]
+        return self.translate_many([text], beam=beam, settings=settings, engine=engine, **decoding)[0]
 
     def translate_many(
-        self, texts: Sequence[str], *, beam: int | None = None, settings: DecodingConfig | None = None, **decoding: Any
+        self,
+        texts: Sequence[str],
+        *,
+        beam: int | None = None,
+        settings: DecodingConfig | None = None,
+        engine: Engine | str = "torch",
+        **decoding: Any,
     ) -> list[Translation]:
-        """The best translation of each sentence, batched; each is the same as if it were alone."""
+        """The best translation of each sentence, batched; by the torch engine each is the same as if it were alone."""
         chosen = settings or self.decoding(beam=beam, **decoding)
-        return [best[0] for best in self.translate_n_best(texts, 1, chosen)]
+        return [best[0] for best in self.translate_n_best(texts, 1, chosen, engine=engine)]
 
     def translate_n_best(
-        self, texts: Sequence[str], n_best: int, settings: DecodingConfig, first_line: int = 1
+        self,
+        texts: Sequence[str],
+        n_best: int,
+        settings: DecodingConfig,
+        first_line: int = 1,
+        engine: Engine | str = "torch",
     ) -> list[list[Translation]]:
         """The `n_best` translations of each text, best first. An empty text gives one empty translation.
 
         Samples come in the order in which they were drawn. An error names the text by its line, counted from
-        `first_line`.
+        `first_line`. `engine` is a name or what `engine()` gave.
         """
         self.need("translate")
         self.check_n_best(n_best, settings)
-        found = search_texts(self, self._encode(texts), n_best, settings, first_line)
+        searching = self.engine(engine) if isinstance(engine, str) else engine
+        found = search_texts(self, self._encode(texts), n_best, settings, first_line, searching)
         return [translations(self, hypotheses, settings) for hypotheses in found]
 
     def check_n_best(self, n_best: int, settings: DecodingConfig) -> None:

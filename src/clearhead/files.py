@@ -7,6 +7,7 @@ a user.
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,3 +62,45 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     """Write or replace one file; readers and crashes see the old content or the new one. Text becomes UTF-8."""
     with replacing(path) as aside:
         aside.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+@contextmanager
+def filling(folder: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Give an empty folder beside `folder` to write into; when the block ends well it becomes `folder` by a rename.
+
+    Where there is one by then, `FileExistsError`; with `overwrite` it makes way, and is there again if that fails.
+    """
+    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+    aside, old = folder.with_name(f".{folder.name}.{mark}"), folder.with_name(f".{folder.name}.{mark}.old")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        aside.mkdir()
+        yield aside
+        for path in aside.rglob("*"):
+            sync(path)
+        sync(aside)
+        if overwrite and folder.exists():
+            folder.rename(old)
+        _become(aside, folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        if old.exists():
+            old.rename(folder)
+        raise
+    sync(folder.parent)
+    if old.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        old.unlink(missing_ok=True)
+
+
+def _become(aside: Path, folder: Path) -> None:
+    """A rename that never replaces anything."""
+    if folder.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+    try:
+        aside.rename(folder)
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder)) from error
+        raise

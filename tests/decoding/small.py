@@ -12,7 +12,7 @@ from clearhead.model.transformer import Transformer
 VOCAB, PAD, START, END = 53, 0, 2, 3
 
 
-def random_model(max_positions: int = 64) -> Transformer:
+def random_model(max_positions: int = 64, vocab_size: int = VOCAB) -> Transformer:
     """Weights as they are before training: flat distributions, in which close decisions are common."""
     torch.manual_seed(11)
     config = ModelConfig(
@@ -23,14 +23,14 @@ def random_model(max_positions: int = 64) -> Transformer:
         num_heads=3,
         dropout=0.1,
         max_positions=max_positions,
-        vocab_size=VOCAB,
+        vocab_size=vocab_size,
     )
     return Transformer(config).eval()
 
 
-def trained_model(steps: int = 200) -> Transformer:
+def trained_model(steps: int = 200, smoothing: float = 0.0, vocab_size: int = VOCAB) -> Transformer:
     """Taught to write sources backwards; every fifth target piece is noise, so that it stays in doubt."""
-    model = random_model().train()
+    model = random_model(vocab_size=vocab_size).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(steps):
         src = torch.randint(END + 1, VOCAB, (32, random.randint(2, 7)))
@@ -38,7 +38,9 @@ def trained_model(steps: int = 200) -> Transformer:
         tgt = torch.where(torch.rand(src.shape) < 0.2, noise, src.flip(1))
         end, start = torch.full((32, 1), END), torch.full((32, 1), START)
         hidden = model(torch.cat((src, end), 1), torch.cat((start, tgt), 1))
-        loss = F.cross_entropy(model.logits(hidden).flatten(0, 1), torch.cat((tgt, end), 1).flatten())
+        loss = F.cross_entropy(
+            model.logits(hidden).flatten(0, 1), torch.cat((tgt, end), 1).flatten(), label_smoothing=smoothing
+        )
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()

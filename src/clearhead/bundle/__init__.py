@@ -6,6 +6,7 @@ Knows bytes, tensors and JSON, nothing of model classes: who loads a bundle buil
     training/  metrics.jsonl  cache/                                             beside it, never touched here
 """
 
+from clearhead.bundle.cache import cached
 from clearhead.bundle.layout import NO_TOKENIZER, exists
 from clearhead.bundle.manifest import FORMAT_VERSION, FileRecord, Manifest, WeightsKind
 from clearhead.bundle.reading import Bundle, load, read_manifest
@@ -18,6 +19,7 @@ __all__ = [
     "FileRecord",
     "Manifest",
     "WeightsKind",
+    "cached",
     "exists",
     "load",
     "read_manifest",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -38,6 +38,9 @@ Settings = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Cores to use; 0: all.")]
 Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses kept; 1 is greedy. [default: the model's, 4]")]
+ComputeType = Annotated[
+    Literal["float32", "int8"], typer.Option("--compute-type", help="int8: smaller and faster, a little less exact.")
+]
 
 
 def use_threads(threads: int) -> None:

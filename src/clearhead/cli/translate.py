@@ -2,11 +2,21 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from clearhead.cli.options import Beam, Folder, Json, Pictures, Settings, Threads, decoding_settings, use_threads
+from clearhead.cli.options import (
+    Beam,
+    ComputeType,
+    Folder,
+    Json,
+    Pictures,
+    Settings,
+    Threads,
+    decoding_settings,
+    use_threads,
+)
 from clearhead.cli.stream import counted, given_lines
 
 if TYPE_CHECKING:
@@ -34,6 +44,10 @@ def translate(
         typer.Option("--alternatives-at", metavar="PLACE", min=0, help="Other pieces there, --n-best of them."),
     ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print a line while it is written.")] = False,
+    engine: Annotated[
+        Literal["torch", "ctranslate2"], typer.Option("--engine", help="What searches; ctranslate2: fast on a CPU.")
+    ] = "torch",
+    compute_type: ComputeType = "float32",
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
@@ -42,6 +56,7 @@ def translate(
 
     A model for captions is given pictures as files instead. With --n-best N each line or picture gives N lines. With
     --json each gives one object, in which `unmet` names the words of --include and --exclude that it does not meet.
+    --engine ctranslate2 converts the model once and keeps the result in DIR/cache.
 
     Example: clearhead translate runs/de < in.txt > out.txt
     """
@@ -60,6 +75,12 @@ def translate(
     decoding = model.decoding(**decoding_settings(settings, beam, {**given, **sampling}))
     if alternatives is None:
         model.check_n_best(n_best, decoding)
+    if engine != "torch" and (stream or alternatives is not None):
+        raise DecodingError(f"--stream and --alternatives-at need --engine torch, not {engine}")
+    chosen = model.engine(engine, compute_type, token_log_probs=as_json)
+    chosen.run([], decoding)  # refuses at once what it cannot honour
+    for note in chosen.notes(decoding):
+        typer.echo(note, err=True)
     if pictures:
         for path, found in zip(pictures, model.caption_pictures(pictures, n_best, decoding), strict=True):
             _show(str(path), found, as_json)
@@ -73,7 +94,7 @@ def translate(
                 found = model.alternatives(line, alternatives, n_best, settings=decoding, line=number)
                 _show(line, found, as_json)
         else:
-            for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first), strict=True):
+            for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first, chosen), strict=True):
                 _show(line, found, as_json)
         sys.stdout.flush()
         first += len(lines)

@@ -46,6 +46,9 @@ class Engine(Protocol):
     def unsupported(self, settings: DecodingConfig) -> list[str]:
         """Names of the settings that this engine cannot honour."""
 
+    def notes(self, settings: DecodingConfig) -> list[str]:
+        """What a user should know about the answers under these settings."""
+
 
 class TorchEngine:
     """Runs our own search over a generator."""
@@ -78,6 +81,10 @@ class TorchEngine:
 
     def unsupported(self, settings: DecodingConfig) -> list[str]:
         """Nothing: this engine defines what the settings mean."""
+        return []
+
+    def notes(self, settings: DecodingConfig) -> list[str]:
+        """Nothing, for the same reason."""
         return []
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:

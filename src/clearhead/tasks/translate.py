@@ -23,7 +23,7 @@ from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.decoding.engine import Engine, Request, TorchEngine
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import ConfigError, DataError, DecodingError
@@ -279,7 +279,12 @@ def translate_texts(model: Ready, texts: Sequence[str], decoding: DecodingConfig
 
 
 def search_texts(
-    model: Ready, encoded: Sequence[Sequence[int]], n_best: int, decoding: DecodingConfig, first_line: int = 1
+    model: Ready,
+    encoded: Sequence[Sequence[int]],
+    n_best: int,
+    decoding: DecodingConfig,
+    first_line: int = 1,
+    engine: Engine | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line."""
     check_lines(model, encoded, first_line)
@@ -287,7 +292,8 @@ def search_texts(
     asked, end = constraints_of(decoding, model.tokenizer), model.tokenizer.eos_id
     requests = [Request((*encoded[index], end), n_best, asked) for index in filled]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
-    for index, hypotheses in zip(filled, translation_engine(model.network).run(requests, decoding), strict=True):
+    engine = engine or translation_engine(model.network)
+    for index, hypotheses in zip(filled, engine.run(requests, decoding), strict=True):
         results[index] = hypotheses
     return results
 

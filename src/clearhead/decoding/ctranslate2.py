@@ -1,0 +1,241 @@
+"""The CTranslate2 engine: its own search over a converted model, made to mean what our settings mean.
+
+What differs from our search, and what is done about it:
+
+- One limit a call: sentences are grouped by their limit. Greedy output is the same up to the limit, so there only what
+  came out too long is decoded again with a limit of its own.
+- It divides by length^alpha, and counts the end token only where it is told to write it: it is told so.
+- With an exponent of 0 it stops at the first finished best hypothesis. The best one is the same; where more are wanted,
+  an exponent that is too small to matter keeps it going.
+- The paper's normalisation: all `beam` hypotheses that it found are ranked again (`notes` says so).
+- Input beyond 1,024 pieces would be cut off silently: that is switched off, and our own limit refuses.
+- Padding and the start token are taken out before the softmax, so their share goes to the other tokens; with us it is
+  lost. Token log-probabilities are therefore computed apart, by scoring the output; without them `log_prob` is the
+  search's own, higher by that share.
+
+Knows token ids, nothing of text.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearhead.config import DecodingConfig, ModelConfig
+from clearhead.decoding.requests import Request, check_request
+from clearhead.decoding.scoring import Hypothesis, divisor
+from clearhead.errors import DecodingError
+from clearhead.interop.ctranslate2 import ComputeType
+from clearhead.interop.packages import library
+
+_HONOURED = {"beam", "alpha", "length_norm", "stop", "max_length"}
+_NO_EXPONENT = 1e-30  # length ** this is 1 in any precision, but it is not 0
+# Greedy sentences whose limits differ by no more than so many tokens go together.
+_ROOM = 16
+
+Tokens = list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """One output of CTranslate2's search."""
+
+    tokens: tuple[int, ...]
+    is_ended: bool
+    total: float
+    """Sum of the log-probabilities, with the share of what is never written given to the rest."""
+
+    @property
+    def length(self) -> int:
+        """Tokens that were generated, the end included."""
+        return len(self.tokens) + self.is_ended
+
+
+class CTranslate2Engine:
+    """Answers requests with a model that `interop.ctranslate2.convert` wrote."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: ModelConfig,
+        vocabulary: Sequence[str],
+        compute_type: ComputeType = "float32",
+        threads: int = 0,
+        batch_tokens: int = 2048,
+        token_log_probs: bool = True,
+    ) -> None:
+        """`threads`: batches decoded side by side, each on one thread; 0 for as many as torch has threads.
+
+        `batch_tokens`: largest number of source tokens a batch, with padding. `token_log_probs`: whether outputs are
+        scored once more for the log-probability of each token, which otherwise stays empty.
+        """
+        self.config = config
+        self.vocabulary = list(vocabulary)
+        self.batch_tokens = batch_tokens
+        self.token_log_probs = token_log_probs
+        self._ids = {piece: index for index, piece in enumerate(self.vocabulary)}
+        self._end = self.vocabulary[config.end_id]
+        self._translator = library("ctranslate2").Translator(
+            str(folder),
+            device="cpu",
+            compute_type=compute_type,
+            inter_threads=threads or torch.get_num_threads(),
+            intra_threads=1,
+        )
+
+    def unsupported(self, settings: DecodingConfig) -> list[str]:
+        """Settings that this search does not have: any that is not named above and is not left as it is."""
+        names = [f"decoding.stop={settings.stop}"] if settings.stop != "beam_finished" else []
+        for name, field in DecodingConfig.model_fields.items():
+            if name not in _HONOURED and getattr(settings, name) != field.get_default(call_default_factory=True):
+                names.append(f"decoding.{name}")
+        return names
+
+    def notes(self, settings: DecodingConfig) -> list[str]:
+        """What a user should know about the answers under these settings."""
+        if settings.length_norm != "paper" or settings.beam == 1:
+            return []
+        return [
+            "ctranslate2 has no decoding.length_norm=paper: it searches by a power of the length, and the "
+            f"{settings.beam} hypotheses that it finds are ranked by the paper's formula"
+        ]
+
+    def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
+        """For each request its hypotheses, best first."""
+        self._refuse(requests, settings)
+        if not requests:
+            return []
+        written = self._search(requests, settings)
+        log_probs = self._score(requests, written) if self.token_log_probs else None
+        answers = []
+        for row, request in enumerate(requests):
+            scores = [None] * len(written[row]) if log_probs is None else log_probs[row]
+            found = [_hypothesis(*pair, settings) for pair in zip(written[row], scores, strict=True)]
+            answers.append(sorted(found, key=lambda each: -each.score)[: request.n_best])
+        return answers
+
+    def _refuse(self, requests: Sequence[Request], settings: DecodingConfig) -> None:
+        names = set(self.unsupported(settings))
+        for number, request in enumerate(requests, 1):
+            check_request(number, request, settings, self.config.max_positions, len(self.vocabulary))
+            names |= {
+                field.name
+                for field in dataclasses.fields(request)
+                if field.name not in ("source", "n_best") and getattr(request, field.name) != field.default
+            }
+        if names:
+            raise DecodingError(
+                f"the ctranslate2 engine cannot honour {', '.join(sorted(names))}; leave it out, or use --engine torch"
+            )
+
+    def _search(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Written]]:
+        """What is written for each request, in groups of one limit each."""
+        most = self.config.max_positions
+        limits = [request.longest(settings, most) for request in requests]
+        written: list[list[Written]] = [[] for _ in requests]
+        everyone = range(len(requests))
+        if settings.beam > 1:
+            self._search_groups(requests, _by_limit(everyone, limits), settings, written)
+            return written
+        rounded = [min(-(-limit // _ROOM) * _ROOM, most) for limit in limits]
+        self._search_groups(requests, _by_limit(everyone, rounded), settings, written)
+        too_long = [index for index in everyone if written[index][0].length > limits[index]]
+        self._search_groups(requests, _by_limit(too_long, limits), settings, written)
+        return written
+
+    def _search_groups(
+        self,
+        requests: Sequence[Request],
+        groups: dict[int, list[int]],
+        settings: DecodingConfig,
+        written: list[list[Written]],
+    ) -> None:
+        """Fills in what is written for these groups, the longest first, all given to the workers at once."""
+        waiting = []
+        for limit in sorted(groups, reverse=True):
+            asked = [requests[index] for index in groups[limit]]
+            exponent = _exponent(settings, asked)
+            waiting.append((groups[limit], exponent, self._call(asked, limit, exponent, settings)))
+        for indices, exponent, futures in waiting:
+            for index, future in zip(indices, futures, strict=True):
+                found = future.result()
+                pairs = zip(found.hypotheses, found.scores, strict=True)
+                written[index] = [self._written(pieces, score, exponent) for pieces, score in pairs]
+
+    def _call(self, asked: list[Request], limit: int, exponent: float, settings: DecodingConfig) -> list[Any]:
+        """One call of CTranslate2, under way: a future for each request."""
+        is_ranked_again = settings.length_norm == "paper"
+        futures: list[Any] = self._translator.translate_batch(
+            [self._pieces(request.source) for request in asked],
+            asynchronous=True,
+            max_batch_size=max(1, self.batch_tokens // settings.beam),
+            batch_type="tokens",
+            beam_size=settings.beam,
+            num_hypotheses=settings.beam if is_ranked_again else max(request.n_best for request in asked),
+            length_penalty=exponent,
+            suppress_sequences=[[self.vocabulary[token]] for token in self._never_written],
+            return_end_token=True,
+            return_scores=True,
+            max_input_length=0,
+            max_decoding_length=limit,
+            min_decoding_length=0,
+        )
+        return futures
+
+    def _written(self, pieces: Tokens, score: float, exponent: float) -> Written:
+        is_ended = bool(pieces) and pieces[-1] == self._end
+        tokens = tuple(self._ids[piece] for piece in (pieces[:-1] if is_ended else pieces))
+        return Written(tokens, is_ended, score * len(pieces) ** exponent)
+
+    def _score(self, requests: Sequence[Request], written: list[list[Written]]) -> list[list[tuple[float, ...]]]:
+        """The log-probability of each token that was written, and of the end where it was."""
+        flat = [(request.source, one) for request, found in zip(requests, written, strict=True) for one in found]
+        results = self._translator.score_batch(
+            [self._pieces(source) for source, _ in flat],
+            [self._pieces(one.tokens) for _, one in flat],
+            max_batch_size=self.batch_tokens,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        log_probs = iter(
+            tuple(float(value) for value in result.log_probs[: one.length])
+            for (_, one), result in zip(flat, results, strict=True)
+        )
+        return [[next(log_probs) for _ in found] for found in written]
+
+    @property
+    def _never_written(self) -> list[int]:
+        return sorted({self.config.pad_id, self.config.start_id} - {self.config.end_id})
+
+    def _pieces(self, tokens: Iterable[int]) -> Tokens:
+        return [self.vocabulary[token] for token in tokens]
+
+
+def _exponent(settings: DecodingConfig, asked: Sequence[Request]) -> float:
+    """What CTranslate2 raises the length to.
+
+    For the paper's ((5+n)/6)^alpha it is the slope of that around the length of the sources, on a logarithmic scale:
+    where more hypotheses finish than the beam is wide, those that would rank last are left out.
+    """
+    alpha = 0.0 if settings.length_norm == "none" else settings.alpha
+    if settings.length_norm == "paper":
+        length = sum(len(request.source) for request in asked) / len(asked)
+        return alpha * length / (5 + length) or _NO_EXPONENT
+    return alpha or (0.0 if all(request.n_best == 1 for request in asked) else _NO_EXPONENT)
+
+
+def _by_limit(indices: Iterable[int], limits: Sequence[int]) -> dict[int, list[int]]:
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index in indices:
+        groups[limits[index]].append(index)
+    return groups
+
+
+def _hypothesis(one: Written, log_probs: tuple[float, ...] | None, settings: DecodingConfig) -> Hypothesis:
+    """With the score that our settings give it."""
+    total = one.total if log_probs is None else sum(log_probs)
+    score = total / divisor(one.length, settings)
+    return Hypothesis(one.tokens, score, total, log_probs or (), "end" if one.is_ended else "length")

@@ -1,0 +1,228 @@
+"""A network as a CTranslate2 model, through that library's public spec classes, which write the files themselves.
+
+Knows tensors and names, nothing of search. What CTranslate2 cannot express is refused by the name of the setting.
+
+L number of positions, D model width
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from clearhead.config import ModelConfig
+from clearhead.config.model import default_of
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import InteropError
+from clearhead.interop.packages import library
+from clearhead.interop.plain import need_plain
+from clearhead.model.attention import MultiHeadAttention
+from clearhead.model.embedding import PositionedEmbedding
+from clearhead.model.encoder import SelfLayer, Stack
+from clearhead.model.feed_forward import FeedForward
+
+if TYPE_CHECKING:
+    from clearhead.model.language import LanguageModel
+    from clearhead.model.transformer import Transformer
+
+ComputeType = Literal["float32", "int8"]
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh"}
+# What a spec says, and what has no meaning outside of training.
+_EXPRESSED = {
+    "num_encoder_layers", "num_decoder_layers", "model_dim", "inner_dim", "num_heads", "scale_attention", "dropout",
+    "norm_epsilon", "norm_placement", "gated", "bias", "positions", "max_positions", "relative_distance", "embeddings",
+    "scale_embeddings", "embedding_norm", "scale_output", "vocab_size", "pad_id", "start_id", "end_id", "pooling",
+    "family", "head", "input", "norm", "activation", "key_dim", "value_dim", "relative_buckets",
+}  # fmt: skip
+_FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
+_WAY = 1  # to be raised whenever the same network is converted differently
+_UNKNOWN = 1  # the id of <unk> in every vocabulary
+
+
+def refusals(config: ModelConfig) -> list[str]:
+    """The settings of a network that CTranslate2 cannot express, each with its value."""
+    cannot = {
+        "family": config.family not in ("transformer", "decoder"),
+        "head": config.head != "text",
+        "input": config.input != "tokens",
+        "norm": config.norm not in ("layer", "rms"),
+        "activation": config.activation not in _ACTIVATIONS,
+        "key_dim": config.head_key_dim != config.head_value_dim,  # CTranslate2 has one width of a head
+        "value_dim": config.head_key_dim != config.head_value_dim,
+        "relative_buckets": config.positions == "relative" and config.relative_buckets < _FEWEST_BUCKETS,
+    }
+    for name in ModelConfig.model_fields:  # a setting that nobody thought of here
+        if name not in _EXPRESSED and getattr(config, name) != default_of(name):
+            cannot.setdefault(name, True)
+    return [f"model.{name}={getattr(config, name)}" for name, holds in cannot.items() if holds]
+
+
+def vocabulary(tokenizer: Tokenizer) -> list[str]:
+    """The pieces, which CTranslate2 reads and writes, in the order of their ids."""
+    return [tokenizer.piece(index) for index in range(tokenizer.vocab_size)]
+
+
+def kind() -> str:
+    """What a converted model is called in a cache: another library, or another way to convert, makes another one."""
+    return f"ctranslate2-{library('ctranslate2').__version__}-{_WAY}"
+
+
+def convert(network: nn.Module, pieces: Sequence[str], folder: Path, compute_type: ComputeType = "float32") -> None:
+    """Writes the files of the converted network into an empty folder; int8 stores weights in a quarter of the size."""
+    spec = build_spec(network, pieces)
+    spec.validate()
+    spec.optimize(quantization=compute_type)
+    spec.save(str(folder))
+
+
+def build_spec(network: Any, pieces: Sequence[str]) -> Any:
+    """The network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
+    need_plain(network)
+    config: ModelConfig = network.config
+    if found := refusals(config):
+        raise InteropError(f"CTranslate2 has no {', no '.join(found)}; use --engine torch, or export --to onnx")
+    with torch.no_grad():
+        spec = _translator(network, pieces) if config.family == "transformer" else _writer(network, pieces)
+    spec.config.unk_token = pieces[_UNKNOWN]
+    spec.config.bos_token = pieces[config.start_id]
+    spec.config.eos_token = pieces[config.end_id]
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    return spec
+
+
+def _translator(network: "Transformer", pieces: Sequence[str]) -> Any:
+    """Encoder and decoder."""
+    config, specs = network.config, library("ctranslate2").specs
+    encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_shape(config))
+    decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **_shape(config))
+    _fill_stack(encoder, network.encoder, network.source_embedding, config.max_positions)
+    _fill_stack(decoder, network.decoder, network.target_embedding, config.max_positions)
+    for layer_spec, layer in zip(decoder.layer, network.decoder.layers, strict=True):
+        _fill_cross(layer_spec.attention, layer.cross)  # type: ignore[arg-type]
+        _fill_norm(layer_spec.attention.layer_norm, layer.cross_residual.norm)  # type: ignore[arg-type]
+    decoder.projection.weight = _array(network.output.weight)
+    if config.scale_output:
+        decoder.scale_outputs = config.model_dim**-0.5
+    spec = specs.TransformerSpec(encoder, decoder)
+    spec.register_source_vocabulary(list(pieces))
+    spec.register_target_vocabulary(list(pieces))
+    spec.config.decoder_start_token = pieces[config.start_id]
+    return spec
+
+
+def _writer(network: "LanguageModel", pieces: Sequence[str]) -> Any:
+    """A decoder alone."""
+    config, specs = network.config, library("ctranslate2").specs
+    shape = _shape(config)
+    decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **shape, with_encoder_attention=False)
+    _fill_stack(decoder, network.decoder, network.embedding, config.max_positions)
+    decoder.projection.weight = _array(network.output.weight)
+    spec = specs.TransformerDecoderModelSpec(decoder)
+    spec.register_vocabulary(list(pieces))
+    return spec
+
+
+def _shape(config: ModelConfig) -> dict[str, Any]:
+    """What encoder and decoder specs are built from alike."""
+    activations = library("ctranslate2").specs.Activation
+    shape: dict[str, Any] = {
+        "num_heads": config.num_heads,
+        "pre_norm": config.norm_placement == "pre",
+        "activation": activations[_ACTIVATIONS[config.activation]],
+        "layernorm_embedding": config.embedding_norm,
+        "ffn_glu": config.gated,
+        "rms_norm": config.norm == "rms",
+        "relative_attention_bias": config.positions == "relative",
+    }
+    if config.head_key_dim * config.num_heads != config.model_dim:
+        shape["head_dim"] = config.head_key_dim
+    if config.positions == "rotary":  # all dimensions of a head, the first half paired with the second
+        shape |= {"rotary_dim": config.head_key_dim, "rotary_interleave": False, "rotary_base": 10000.0}
+    return shape
+
+
+def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, max_positions: int) -> None:
+    """Embeddings and positions, the layers without their look-up in a source, and the last norm."""
+    tables = spec.embeddings if isinstance(spec.embeddings, list) else [spec.embeddings]
+    tables[0].weight = _array(embedding.tokens.weight)
+    spec.scale_embeddings = embedding.scale is not None
+    if stack.relative is None and stack.rotary is None:
+        spec.position_encodings.encodings = _positions(embedding, max_positions)
+    if embedding.norm is not None:
+        _fill_norm(spec.layernorm_embedding, embedding.norm)
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        assert isinstance(layer, SelfLayer)
+        _fill_self(layer_spec.self_attention, layer.attention, stack)
+        _fill_norm(layer_spec.self_attention.layer_norm, layer.attention_residual.norm)
+        _fill_feed_forward(layer_spec.ffn, layer.feed_forward)
+        _fill_norm(layer_spec.ffn.layer_norm, layer.feed_forward_residual.norm)
+    if not isinstance(stack.norm, nn.Identity):
+        _fill_norm(spec.layer_norm, stack.norm)
+
+
+def _positions(embedding: PositionedEmbedding, max_positions: int) -> Any:
+    """table_LD, zero where places are not marked at all.
+
+    With one row more than the model has places: scoring an output that reached the last of them also reads the place
+    behind it, and what comes out there is dropped.
+    """
+    if embedding.positions is None:
+        return _array(torch.zeros(max_positions + 1, embedding.tokens.weight.shape[1]))
+    return _array(F.pad(embedding.positions.table_LD, (0, 0, 0, 1)))
+
+
+def _fill_self(spec: Any, attention: MultiHeadAttention, stack: Stack) -> None:
+    """Self-attention: queries, keys and values are one matrix there as they are here."""
+    _fill_linear(spec.linear[0], attention.in_weight, attention.in_bias)
+    _fill_linear(spec.linear[1], attention.out.weight, attention.out.bias)
+    _fill_scale(spec, attention)
+    if stack.relative is not None:
+        table_UH = stack.relative.table_UH
+        num_exact = len(table_UH) // (4 if stack.relative.is_bidirectional else 2)
+        spec.relative_attention_bias = _array(table_UH)
+        distance = max(stack.relative.max_distance, num_exact + 1)
+        spec.relative_attention_max_distance = _array(torch.tensor(distance, dtype=torch.int32))
+
+
+def _fill_cross(spec: Any, attention: MultiHeadAttention) -> None:
+    """Encoder-decoder attention: queries apart, keys and values one matrix."""
+    rows = attention.num_heads * attention.key_dim
+    bias = attention.in_bias
+    _fill_linear(spec.linear[0], attention.in_weight[:rows], None if bias is None else bias[:rows])
+    _fill_linear(spec.linear[1], attention.in_weight[rows:], None if bias is None else bias[rows:])
+    _fill_linear(spec.linear[2], attention.out.weight, attention.out.bias)
+    _fill_scale(spec, attention)
+
+
+def _fill_scale(spec: Any, attention: MultiHeadAttention) -> None:
+    """CTranslate2 divides by sqrt(d_k) by itself, with the d_k of model_dim / num_heads: so it is always told."""
+    spec.queries_scale = float(attention.key_dim**-0.5 if attention.scale is None else attention.scale)
+
+
+def _fill_feed_forward(spec: Any, feed_forward: FeedForward) -> None:
+    _fill_linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
+    _fill_linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
+    if feed_forward.gate is not None:
+        _fill_linear(spec.linear_0_noact, feed_forward.gate.weight, feed_forward.gate.bias)
+
+
+def _fill_linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
+    spec.weight = _array(weight)
+    if bias is not None:
+        spec.bias = _array(bias)
+
+
+def _fill_norm(spec: Any, norm: nn.Module) -> None:
+    """Layer norm without biases has a shift of zero there."""
+    assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
+    spec.gamma = _array(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        spec.beta = _array(torch.zeros_like(norm.weight) if norm.bias is None else norm.bias)
+
+
+def _array(tensor: Tensor) -> Any:
+    """As numpy holds it, a copy, so that nothing that quantises in place reaches the network."""
+    return tensor.detach().cpu().clone().numpy()

@@ -1,0 +1,185 @@
+"""A network as ONNX graphs: the encoder, and one step of the decoder with its cache as inputs and outputs.
+
+    encoder.onnx   src -> allowed, and source_k_0, source_v_0, ... of every decoder layer
+    decoder.onnx   token, those, and past_k_0, past_v_0, ... -> logits, and past_k_0_next, ...
+    config.json    the model section of the bundle: which ids start, end and fill up, and how many places there are
+
+A row is a hypothesis: who searches with a beam repeats the source's rows, and reorders the past's. The past is empty
+at the first step (length 0), and grows by one place each. A language model has no encoder, and no source.
+
+N rows, S source length, P length of the past, H heads, K and E widths of a head, V vocabulary
+"""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.errors import InteropError
+from clearhead.files import write_new
+from clearhead.interop.packages import library
+from clearhead.interop.plain import need_plain
+from clearhead.model.attention import KeysValues
+from clearhead.model.language import LanguageState
+from clearhead.model.transformer import Memory, State
+
+if TYPE_CHECKING:
+    from clearhead.model.language import LanguageModel
+    from clearhead.model.transformer import Transformer
+
+_SINGLE_FILE = 1 << 30  # bytes of weights up to which they stand inside the graph's file; its format ends at 2 GiB
+
+
+class EncoderGraph(nn.Module):
+    """From a source to everything that steps look up in it."""
+
+    def __init__(self, network: "Transformer") -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, src_NS: Tensor) -> tuple[Tensor, ...]:
+        """allowed_N11S, and keys and values of each layer. Unlike in torch, there is a mask also without padding."""
+        network = self.network
+        allowed_N11S = (src_NS != network.config.pad_id)[:, None, None, :]
+        states_NSD, _ = network.encoder(network.source_embedding(src_NS), allowed_N11S)
+        return allowed_N11S, *_flat(network.decoder.source_memory(states_NSD))
+
+
+class DecoderGraph(nn.Module):
+    """One step of an encoder-decoder."""
+
+    def __init__(self, network: "Transformer") -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, token_N1: Tensor, allowed_N11S: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
+        """logits_NV of the next token, and the past with this one in it; `cache`: of the source, then the past."""
+        pairs = _pairs(cache)
+        source, past = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
+        state = State(Memory(source, allowed_N11S), 1, past, past[0].k_BHSK.shape[2])
+        step = self.network.step(token_N1, state)
+        return step.logits_RTV[:, 0], *_flat(step.state.past)
+
+
+class LanguageGraph(nn.Module):
+    """One step of a language model."""
+
+    def __init__(self, network: "LanguageModel") -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, token_N1: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
+        """logits_NV of the next token, and the past with this one in it."""
+        past = _pairs(cache)
+        step = self.network.step(token_N1, LanguageState(past, past[0].k_BHSK.shape[2]))
+        return step.logits_RTV[:, 0], *_flat(step.state.past)
+
+
+def write(network: Any, folder: Path) -> None:
+    """Writes the graphs of a network into an empty folder."""
+    need_plain(network)
+    config: ModelConfig = network.config
+    if config.family not in ("transformer", "decoder") or config.head != "text" or config.input != "tokens":
+        raise InteropError(
+            "--to onnx writes Transformers that read and write text, not "
+            f"model.family={config.family} with model.head={config.head} and model.input={config.input}"
+        )
+    library("onnxscript")  # which torch writes ONNX with
+    if config.family == "transformer":
+        _write_encoder(network, folder / "encoder.onnx")
+    _write_decoder(network, folder / "decoder.onnx")
+    write_new(folder / "config.json", (json.dumps(config.model_dump(mode="json"), indent=2) + "\n").encode())
+
+
+def _write_encoder(network: "Transformer", path: Path) -> None:
+    config = network.config
+    axes = {0: torch.export.Dim("N"), 1: torch.export.Dim("S", max=config.max_positions)}
+    outputs = ["allowed", *_names("source", config.num_decoder_layers)]
+    src_NS = torch.full((3, min(5, config.max_positions)), config.end_id)
+    _write(EncoderGraph(network), (src_NS,), ({**axes},), ["src"], outputs, path)
+
+
+def _write_decoder(network: Any, path: Path) -> None:
+    """With a past of some length as the example: from 0 on, any length is taken by what is written."""
+    config: ModelConfig = network.config
+    layers, has_source = config.num_decoder_layers, config.family == "transformer"
+    rows, source_length, past_length = 3, 5, min(4, config.max_positions - 1)
+    by_row = {0: torch.export.Dim("N")}
+    by_source = {**by_row, 2: torch.export.Dim("S", max=config.max_positions)}
+    by_past = {**by_row, 2: torch.export.Dim("P", max=config.max_positions - 1)}
+    inputs, arguments, axes = ["token"], [torch.full((rows, 1), config.start_id)], [by_row]
+    cache: list[Tensor] = []
+    cache_axes: list[dict[int, Any]] = []
+    if has_source:
+        inputs += ["allowed", *_names("source", layers)]
+        arguments.append(torch.ones(rows, 1, 1, source_length, dtype=torch.bool))
+        axes.append({**by_row, 3: by_source[2]})
+        cache += _flat(_zeros(config, rows, source_length) for _ in range(layers))
+        cache_axes += [by_source] * (2 * layers)
+    inputs += _names("past", layers)
+    cache += _flat(_zeros(config, rows, past_length) for _ in range(layers))
+    cache_axes += [by_past] * (2 * layers)
+    outputs = ["logits", *(f"{name}_next" for name in _names("past", layers))]
+    graph = DecoderGraph(network) if has_source else LanguageGraph(network)
+    _write(graph, (*arguments, *cache), (*axes, tuple(cache_axes)), inputs, outputs, path)
+
+
+def _write(
+    graph: nn.Module,
+    arguments: tuple[Tensor, ...],
+    axes: tuple[Any, ...],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    path: Path,
+) -> None:
+    size = sum(parameter.nbytes for parameter in graph.parameters())
+    with torch.no_grad(), _quietly():
+        torch.onnx.export(
+            graph.eval(),
+            arguments,
+            path,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_shapes=axes,
+            dynamo=True,
+            external_data=size > _SINGLE_FILE,
+            verbose=False,
+        )
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what torch tells its own developers: missing packages, names of axes that it merged."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _names(what: str, layers: int) -> list[str]:
+    return [f"{what}_{part}_{layer}" for layer in range(layers) for part in "kv"]
+
+
+def _zeros(config: ModelConfig, rows: int, length: int) -> KeysValues:
+    widths = (config.head_key_dim, config.head_value_dim)
+    return KeysValues(*(torch.zeros(rows, config.num_heads, length, width) for width in widths))
+
+
+def _flat(pairs: Any) -> list[Tensor]:
+    return [tensor for pair in pairs for tensor in pair]
+
+
+def _pairs(tensors: Sequence[Tensor]) -> tuple[KeysValues, ...]:
+    return tuple(KeysValues(*pair) for pair in zip(tensors[::2], tensors[1::2], strict=True))

@@ -1,0 +1,57 @@
+"""The engines by name, each over a model that was loaded from a bundle."""
+
+from pathlib import Path
+from typing import Protocol, get_args
+
+import torch
+
+from clearhead.bundle import Manifest, cached
+from clearhead.decoding.ctranslate2 import CTranslate2Engine
+from clearhead.decoding.engine import Engine
+from clearhead.errors import DecodingError
+from clearhead.interop import ctranslate2
+from clearhead.interop.plain import need_plain
+from clearhead.tasks.task import Ready
+from clearhead.tasks.translate import translation_engine
+
+ENGINES = ("torch", "ctranslate2")
+
+
+class Saved(Ready, Protocol):
+    """A model that lies in a folder."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def manifest(self) -> Manifest: ...
+
+
+def open_engine(model: Saved, name: str, compute_type: str = "float32", token_log_probs: bool = True) -> Engine:
+    """The engine of that name, on as many cores as torch may use."""
+    types = get_args(ctranslate2.ComputeType)
+    if name not in ENGINES or compute_type not in types:
+        raise DecodingError(
+            f"expected an engine of {', '.join(ENGINES)} and a compute type of {', '.join(types)}, "
+            f"not {name} and {compute_type}"
+        )
+    if name == "torch":
+        if compute_type != "float32":
+            raise DecodingError(
+                f"the torch engine computes in float32, not in {compute_type}; use --engine ctranslate2"
+            )
+        return translation_engine(model.network)
+    need_plain(model.network)  # also where its conversion is kept already
+    vocabulary = ctranslate2.vocabulary(model.tokenizer)
+
+    def make(folder: Path) -> None:
+        ctranslate2.convert(model.network, vocabulary, folder)
+
+    folder = cached(model.folder, model.manifest, ctranslate2.kind(), make)
+    return CTranslate2Engine(
+        folder,
+        model.config.model,
+        vocabulary,
+        compute_type,  # type: ignore[arg-type]
+        threads=torch.get_num_threads(),
+        token_log_probs=token_log_probs,
+    )

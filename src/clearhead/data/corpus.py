@@ -75,14 +75,19 @@ class Corpus(Generic[R]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the text of the records in their order: equal for equal data in any format or compression."""
-        digest = blake2b(digest_size=16)
-        for record in self.records:
-            for text in record.parts:
-                encoded = text.encode()
-                digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
-                digest.update(encoded)
-        return digest.hexdigest()
+        """Equal for equal data in any format or compression."""
+        return fingerprint(self.records)
+
+
+def fingerprint(records: Iterable[Record]) -> str:
+    """A hash of the text of the records in their order."""
+    digest = blake2b(digest_size=16)
+    for record in records:
+        for text in record.parts:
+            encoded = text.encode()
+            digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
+            digest.update(encoded)
+    return digest.hexdigest()
 
 
 def gather(records: Iterable[R], skips: Skips, paths: Sequence[Path | str], minimum: int, noun: str) -> Corpus[R]:

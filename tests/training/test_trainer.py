@@ -158,6 +158,23 @@ def test_too_many_bad_updates_end_the_run() -> None:
     torch.testing.assert_close(snapshot(made.model), before, atol=0, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (MemoryError(), TrainingError, "not suffice for a single example"),
+        (RuntimeError("a bug"), RuntimeError, "a bug"),
+    ],
+)
+def test_what_cannot_be_divided_ends_the_run(error: Exception, expected: type[Exception], message: str) -> None:
+    class Hungry(Regression):
+        def batch(self, indices: Indices, epoch: int) -> tuple[Tensor, Tensor]:
+            raise error
+
+    made, _ = trainer(Hungry())
+    with pytest.raises(expected, match=message):
+        made.run()
+
+
 def test_early_stopping_counts_validations_without_gain() -> None:
     task = Regression(scores=[1, 3, 2, 3, 2.5, 9])
     made, memory = trainer(task, steps=100, validate_every=10, patience=3)

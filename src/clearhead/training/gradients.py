@@ -52,8 +52,8 @@ class Gradients:
             if not self._was_told:
                 self._was_told = True
                 self.tell(
-                    f"step {step:,}: not enough memory for a batch; it is computed in {pieces} pieces, with the same "
-                    "gradient (said once; training.batch_tokens lowers what is needed)"
+                    f"step {step:,}: not enough memory for a batch; it is computed in pieces, with the same gradient "
+                    "(said once; a lower training.batch_tokens needs less)"
                 )
 
     def _try(self, portions: Sequence[Portion], step: int, pieces: int) -> float | None:

@@ -46,6 +46,7 @@ class Kept:
 
     def check_settings(self, given: Settings, preset: str, task: str) -> None:
         """Refuses settings that contradict those that the run began with; its length may change."""
+        _length(self.config, given)
         now = configs.override(self.config, _without_length(given))
         found = [f"task was {self.config.task}, is {task}"] if task and task != self.config.task else []
         if preset and preset != self.config.preset:
@@ -90,11 +91,6 @@ class Kept:
 def asks_for_more(config: Config, given: Settings) -> bool:
     """Whether settings ask for a longer run than the one that a config planned."""
     before, now = config.training, _length(config, given)
-    if now.minutes and now.minutes != before.minutes:
-        raise ConfigError(
-            f"the number of updates was fixed when the run began, at {before.steps:,}; "
-            f"--minutes {now.minutes:g} cannot change it: give more --steps, or leave it as it was"
-        )
     return now.steps > before.steps or bool(now.epochs and now.epochs != before.epochs)
 
 
@@ -132,8 +128,13 @@ def _without_length(given: Settings) -> dict[str, Any]:
 
 
 def _length(config: Config, given: Settings) -> configs.TrainingConfig:
-    """The training section with the length that is given, and no other."""
+    """The training section with the length that is given, and no other. Minutes were made into updates once."""
     asked = {name: value for name, value in given.get("training", {}).items() if name in LENGTH}
     training = configs.override(config, {"training": {**dict.fromkeys(LENGTH, 0), **asked}}).training
     check_length(training)
+    if training.minutes and training.minutes != config.training.minutes:
+        raise ConfigError(
+            f"the number of updates was fixed when the run began, at {config.training.steps:,}; "
+            f"--minutes {training.minutes:g} cannot change it: give more --steps, or leave it as it was"
+        )
     return training

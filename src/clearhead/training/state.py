@@ -153,19 +153,25 @@ class StateFolder:
 
     @contextmanager
     def _saving(self) -> Iterator[None]:
-        """Whatever fails, the state saved before stays and no other file does."""
+        """Whatever fails, the state that counts stays and no other file does."""
         try:
             yield
         except BaseException as error:
-            with suppress(OSError):
-                self.tidy()
+            self._recover()
             if not isinstance(error, OSError | SafetensorError):
                 raise
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            left = f"the state of step {self.state.counts.step:,} is untouched" if self.state else "nothing was saved"
+            left = f"the state of step {self.state.counts.step:,} is whole" if self.state else "nothing was saved"
             raise TrainingError(
                 f"cannot save the training in {self.folder}: {reason}; {left}; mend that, then add --resume"
             ) from error
+
+    def _recover(self) -> None:
+        """After a failure, also one behind the step that counts, the disk says which state it is."""
+        with suppress(OSError, BundleError):
+            path = self.folder / STATE
+            self.state = _parse(path.read_bytes(), path) if path.exists() else None
+            self.tidy()
 
     # Reading
 

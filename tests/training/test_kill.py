@@ -99,7 +99,7 @@ def test_a_second_signal_during_the_save_leaves_the_state_before(tmp_path: Path,
             raise AssertionError("the second signal ends the process")
 
         watcher = Watching(7, number)
-        watcher.message = lambda text: setattr(state, "save_file", save_file) if "stopping" in text else None  # type: ignore[method-assign,assignment]
+        watcher.message = lambda text: setattr(state, "save_file", save_file) if "stopping" in text else None  # type: ignore[method-assign]
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         train(data, tmp_path / "parts", watcher)
 

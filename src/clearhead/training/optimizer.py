@@ -21,11 +21,10 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opt
 
 def moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
     """The tensors themselves, not copies: both moments and the number of updates of each weight that had one."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"{names[parameter]}:{key}": tensor
-        for parameter, values in optimizer.state.items()
-        for key, tensor in values.items()
+        f"{name}:{key}": tensor
+        for name, parameter in model.named_parameters()
+        for key, tensor in optimizer.state.get(parameter, {}).items()
     }
 
 

@@ -1,5 +1,6 @@
 """Tiny runs of every task, and ways to stop them."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -13,6 +14,7 @@ from clearhead.tasks.task import Validation
 from clearhead.training.events import Progress
 from clearhead.training.finish import TrainingResult
 from clearhead.training.run import Request, train
+from clearhead.training.state import StateFolder
 from tests.tasks.made_up import made_up_text, write_lines
 
 Settings = dict[str, dict[str, Any]]
@@ -24,7 +26,7 @@ SMALL: Settings = {
     "data": {"valid_share": 0.2},
     "training": {
         "batch_tokens": 120, "accumulate": 2, "learning_rate": 0.01, "warmup": 3, "validate_lines": 5,
-        "validate_every": 4, "save_every": 3, "average": 2, "cooldown": 0.5,
+        "validate_every": 4, "save_every": 3, "average": 4, "cooldown": 0.5,
     },
 }  # fmt: skip
 WRITES: Settings = {"model": {"num_decoder_layers": 1}}
@@ -108,3 +110,15 @@ def run(
 def model_of(folder: Path) -> str:
     """Equal for two bundles only if weights, config and tokenizer are equal to the last bit."""
     return read_manifest(folder).fingerprint
+
+
+def traces(folder: Path) -> tuple[object, ...]:
+    """All that a run left besides its model, without the time it took: bits of every tensor, counts, metrics."""
+    found = StateFolder.load(folder / "training")
+    assert found and found.state
+    timed = {"seconds", "cpu_seconds", "seconds_validating"}
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    metrics = [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
+               for line in lines]  # fmt: skip
+    state = found.state
+    return state.files, state.checkpoints, state.best, state.counts.model_dump(exclude=timed), metrics

@@ -1,6 +1,5 @@
 """A run that was stopped and goes on ends with the same bits as one that was not; and what a resume refuses."""
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from clearhead.training.lock import locked
 from clearhead.training.state import StateFolder
 from tests.faults import end_of, fork
 from tests.tasks.made_up import sets
-from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, write_data
+from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
 
 
 @pytest.mark.parametrize("task", MORE)
@@ -33,14 +32,7 @@ def test_every_task_goes_on_as_if_it_had_not_stopped(task: str, tmp_path: Path) 
     assert (result.outcome.reason, result.outcome.step) == ("finished", 13)
     assert watcher.steps == [9, 10, 11, 12, 13]
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
-    assert entries(tmp_path / "parts") == entries(tmp_path / "whole")
-
-
-def entries(folder: Path) -> list[dict[str, object]]:
-    """What a run noted, without the time it took."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    timed = ("seconds", "tokens_per_second")
-    return [{key: value for key, value in json.loads(line).items() if key not in timed} for line in lines]
+    assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
 
 
 def test_replicas_on_two_cores_go_on_exactly(tmp_path: Path) -> None:

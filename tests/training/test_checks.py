@@ -17,6 +17,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("image", {"model": {"image_size": 7}}, "model.image_size is taken from the data"),
     ("image", {"tokenizer": {"kind": "char"}}, "the task image has no tokenizer"),
     ("translate", {"data": {"whole_words": True}}, "data.whole_words has no meaning for the task translate"),
+    ("classify", {"data": {"deduplicate": True}}, "data.deduplicate has no meaning for the task classify"),
     ("lm", {"data": {"max_chars": 7}}, "data.max_chars has no meaning for the task lm"),
     ("tag", {"training": {"steps": 3, "epochs": 2}}, "given twice, by steps and epochs"),
     ("classify", {"labels": ["a", "b"]}, "labels are taken from the data; leave them out"),

@@ -234,14 +234,15 @@ class Translation(EndedText):
     name = "translate"
     verb = "translate"
     noun = "pairs"
-    data_fields: tuple[str, ...] = ("max_chars", "max_pieces")
+    data_fields: tuple[str, ...] = ("max_chars", "max_pieces", "max_ratio", "deduplicate")
     base: Mapping[str, Any] = {"task": "translate", "model": {"head": "text"}}
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:
         """TSV, JSONL, or two line files."""
 
         def load(paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
-            return load_pairs(paths, config.data.max_chars, minimum)
+            data = config.data
+            return load_pairs(paths, data.max_chars, minimum, max_ratio=data.max_ratio, deduplicate=data.deduplicate)
 
         return hold_out(load, files, config, tell, self.noun)
 

@@ -98,12 +98,19 @@ class Watching:
 
 
 def run(
-    task: str, data: Path, out: Path, watcher: Watching | None = None, *, more: Settings | None = None, **asked: Any
+    task: str,
+    data: Path | list[Path],
+    out: Path,
+    watcher: Watching | None = None,
+    *,
+    more: Settings | None = None,
+    **asked: Any,
 ) -> TrainingResult:
     """One training of 13 updates, or what is asked."""
     length = {"training": {"steps": asked.pop("steps", 13)}}
     settings = merge(settings_of(task, more), length)
-    return train(Request([data], out, settings=settings, task=task, threads=asked.pop("threads", 1), **asked),
+    files = data if isinstance(data, list) else [data]
+    return train(Request(files, out, settings=settings, task=task, threads=asked.pop("threads", 1), **asked),
                  watcher or Watching())  # fmt: skip
 
 

@@ -44,6 +44,23 @@ def test_replicas_on_two_cores_go_on_exactly(tmp_path: Path) -> None:
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
 
 
+def test_weighted_files_go_on_exactly(tmp_path: Path) -> None:
+    first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
+    weighted = [Path(f"{first}:0.5"), Path(f"{second}:2")]
+    watcher = Watching()
+    run("translate", weighted, tmp_path / "whole", watcher)
+    assert [text for text in watcher.messages if "each seen 2.00 times an epoch" in text]
+    run("translate", weighted, tmp_path / "parts", Watching(7))
+    with pytest.raises(ConfigError, match=r"data\.weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
+        run("translate", [Path(f"{first}:3"), second], tmp_path / "parts", resume=True)
+    run("translate", weighted, tmp_path / "parts", resume=True)
+    assert (model_of(tmp_path / "parts"), traces(tmp_path / "parts")) == (
+        model_of(tmp_path / "whole"), traces(tmp_path / "whole"),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="has 1 numbers for 2 files of pairs"):
+        run("translate", [first, second], tmp_path / "none", more={"data": {"weights": [2.0]}})
+
+
 @dataclass(frozen=True)
 class Stopped:
     """The data of a run, the run stopped at step 5 of 13, and the same run to its end."""

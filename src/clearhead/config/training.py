@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, PositiveFloat, field_validator
 
 from clearhead.config.section import Section
 
@@ -48,6 +48,12 @@ class DataConfig(Section):
         "longer are skipped and counted; 0: none"
     )  # fmt: skip
     deduplicate: bool = Field(False, description="translation: pairs that came before are skipped and counted")
+    weights: tuple[PositiveFloat, ...] = Field(
+        (), description="translation: how often the pairs of each file are seen in an epoch, as in a.tsv:2; empty: once"
+    )
+    temperature: float = Field(
+        1.0, ge=1, description="translation: above 1, files are seen as if each had its size to the power of 1/this"
+    )
     max_pieces: int = Field(
         256, ge=2, description="longer sentences are skipped and counted, in pieces; language models: the context"
     )

@@ -26,6 +26,8 @@ class Pair:
     target: str
     line: int
     """The line in the file or files, counted from 1."""
+    corpus: int = 0
+    """The number of the file, where there are several of pairs."""
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -63,18 +65,18 @@ def read_pairs(
     seen: set[str] | None = set() if deduplicate else None
     skips = Skips() if skips is None else skips
     files = [Path(path) for path in paths]
-    rows: Iterator[Row]
-    if len(files) == 1 or (files and all(suffix_of(path) in TABLE_SUFFIXES for path in files)):
-        rows = (row for path in files for row in read_table(path, COLUMNS))
+    rows: Iterator[tuple[int, Row]]
+    if are_tables(files):
+        rows = ((number, row) for number, path in enumerate(files) for row in read_table(path, COLUMNS))
     elif len(files) == 2:
-        rows = _read_side_by_side(files[0], files[1])
+        rows = ((0, row) for row in _read_side_by_side(files[0], files[1]))
     else:
         raise DataError(
             f"expected one file of pairs (.tsv, .jsonl) or two line files, got {len(files)}: "
             f"{', '.join(map(str, files)) or 'none'}; join the files of one language first"
         )
-    for row in rows:
-        pair = Pair(row.first, row.second, row.line)
+    for corpus, row in rows:
+        pair = Pair(row.first, row.second, row.line, corpus)
         reason = _fault(pair, max_chars)
         if reason:
             skips.add(reason, row.path, row.line)
@@ -84,6 +86,11 @@ def read_pairs(
             skips.leave_out(unwanted, row.path, row.line)
         else:
             yield pair
+
+
+def are_tables(files: Sequence[Path]) -> bool:
+    """Whether each file holds pairs, and not one side of them."""
+    return len(files) == 1 or (len(files) > 1 and all(suffix_of(path) in TABLE_SUFFIXES for path in files))
 
 
 def _fault(pair: Pair, max_chars: int) -> str:

@@ -17,7 +17,7 @@ from clearhead.files import sync
 from clearhead.model.weights import Weights
 from clearhead.tasks.task import Validation
 from clearhead.training.counts import Counts
-from clearhead.training.state import Origin, StateFolder
+from clearhead.training.state import STATE, Origin, StateFolder
 
 METRICS = "metrics.jsonl"
 TRAINING = "training"
@@ -41,6 +41,7 @@ def has_run(folder: Path) -> bool:
 def claim(folder: Path) -> None:
     """Makes the folder ready; the model of an earlier run stays until the new run has one of its own."""
     try:
+        (folder / TRAINING / STATE).unlink(missing_ok=True)  # first, so that a crash leaves no half of an old state
         shutil.rmtree(folder / TRAINING, ignore_errors=True)
         (folder / TRAINING).mkdir(exist_ok=True)
         (folder / METRICS).write_bytes(b"")

@@ -7,6 +7,7 @@ holds it, however that ends.
 import errno
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -51,10 +52,9 @@ def _lock(handle: int, folder: Path) -> None:
 
 
 def _probe(folder: Path) -> None:
-    """An unwritable folder is found out now and not at the first save."""
-    probe = folder / f".probe-{os.getpid()}"
+    """An unwritable folder is found out now and not at the first save. The file has no name, where that is possible."""
     try:
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise TrainingError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error

@@ -15,6 +15,7 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.corpus import fingerprint
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.data.weights import split_weights
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters, restore
@@ -67,6 +68,7 @@ class Prepared:
 
 def train(request: Request, watcher: Watcher) -> TrainingResult:
     """A whole training, or the rest of one."""
+    request = _spread_weights(request)
     if request.resume and request.overwrite:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
     with locked(request.out):
@@ -132,7 +134,7 @@ def rehearse(request: Request, watcher: Watcher) -> None:
     """Says what a training would do and take, and writes nothing."""
     if request.resume:
         raise ConfigError("--dry-run tells what a new training would take; leave out --resume")
-    prepared = prepare(request, watcher)
+    prepared = prepare(_spread_weights(request), watcher)
     announce(prepared, watcher)
     watcher.message(describe(measure(prepared.task, prepared.model, prepared.config.training, prepared.threads)))
 
@@ -185,6 +187,13 @@ def _prepared(request: Request, records: Records[Any], made: Made, reasons: list
     data = {**_data_facts(request, records), **sizes}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start)
+
+
+def _spread_weights(request: Request) -> Request:
+    """The files of a request as files, and the weights behind their names as settings."""
+    files, weights = split_weights(request.files)
+    given = {"data": {"weights": weights}} if weights else {}
+    return replace(request, files=files, settings=configs.merge(request.settings or {}, given))
 
 
 def _named(request: Request) -> tuple[dict[str, Any], str, str]:

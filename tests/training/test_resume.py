@@ -118,7 +118,10 @@ def test_overwriting_begins_anew(stopped: Stopped, parts: Path) -> None:
 
 
 def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(stopped: Stopped, tmp_path: Path) -> None:
-    for folder in (tmp_path / "none", tmp_path / "begun"):
+    for folder in (tmp_path / "none", tmp_path / "begun", tmp_path / "removed"):
+        if folder.name == "removed":  # an unfinished run of which the state was deleted
+            shutil.copytree(stopped.parts, folder)
+            shutil.rmtree(folder / "training")
         if folder.name == "begun":  # killed before its first checkpoint, beside the model of an earlier run
             shutil.copytree(stopped.whole, folder)
             (folder / "training" / "state.json").unlink()
@@ -131,6 +134,16 @@ def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(stopped: 
     (tmp_path / "other" / "letter.txt").touch()
     with pytest.raises(BundleError, match="holds no run of clearhead"):
         run("classify", stopped.data, tmp_path / "other", resume=True)
+
+
+def test_a_model_that_was_not_trained_here_is_left_alone(stopped: Stopped, whole: Path) -> None:
+    shutil.rmtree(whole / "training")
+    (whole / "metrics.jsonl").unlink()
+    with pytest.raises(BundleError, match="holds a model and no run; --from trains it further"):
+        run("classify", stopped.data, whole, resume=True)
+    with pytest.raises(BundleError, match="holds a finished run; use --from"):
+        run("classify", stopped.data, whole)
+    assert clearhead.load(whole)
 
 
 def test_a_finished_run_says_so(stopped: Stopped, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:

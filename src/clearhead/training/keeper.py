@@ -27,7 +27,9 @@ def check(folder: Path, *, overwrite: bool, resume: bool) -> None:
     """Says why a folder cannot take a run, before any work is done."""
     if not any(folder.iterdir()) or (resume and has_run(folder)):
         return
-    if not has_run(folder):
+    if resume and bundle.exists(folder):
+        raise BundleError(f"{folder} holds a model and no run; --from trains it further, in another --out")
+    if not has_run(folder) and not bundle.exists(folder):
         raise BundleError(f"{folder} is not empty and holds no run of clearhead; choose another --out")
     if not overwrite:
         raise BundleError(f"{folder} {_found(folder)}, or add --overwrite to replace it, or choose another --out")
@@ -35,7 +37,14 @@ def check(folder: Path, *, overwrite: bool, resume: bool) -> None:
 
 def has_run(folder: Path) -> bool:
     """Whether clearhead trained here."""
-    return bundle.exists(folder) or (folder / METRICS).exists() or (folder / TRAINING).is_dir()
+    return (folder / METRICS).exists() or (folder / TRAINING).is_dir()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run ended here whose state was removed since."""
+    if (folder / TRAINING).is_dir() or not bundle.exists(folder):
+        return False
+    return bundle.read_manifest(folder).training.get("state") == "finished"
 
 
 def claim(folder: Path) -> None:
@@ -51,15 +60,16 @@ def claim(folder: Path) -> None:
 
 def _found(folder: Path) -> str:
     """What lies in a folder, and how to go on with it."""
-    found = bundle.read_manifest(folder).training if bundle.exists(folder) else {}
     kept = StateFolder.load(folder / TRAINING)
     if kept and kept.state:
         counts, planned = kept.state.counts, kept.state.origin.config["training"]["steps"]
         if kept.state.is_finished:
             return f"holds a finished run of {counts.step:,} updates; add --resume and more --steps to go on with it"
         return f"holds an unfinished run, saved at update {counts.step:,} of {planned:,}; add --resume to go on with it"
-    if found.get("state", "finished") == "finished" and found and not (folder / TRAINING).is_dir():
+    if is_finished(folder):
         return "holds a finished run; use --from to train its model further in another --out"
+    if not has_run(folder):
+        return "holds a model; use --from to train it further in another --out"
     return "holds a run that was interrupted before its first checkpoint; add --resume to begin it again"
 
 

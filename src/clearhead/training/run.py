@@ -78,7 +78,7 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
         kept = Kept.load(request.out)
         if kept and not kept.state.is_finished:
             return _go_on(request, kept, watcher)
-        if kept or (bundle.exists(request.out) and not (request.out / TRAINING).is_dir()):
+        if kept or keeper.is_finished(request.out):
             config = kept.config if kept else configs.parse(bundle.load(request.out).config)
             if not asks_for_more(config, request.settings or {}):
                 return report_finished(request.out, watcher)

@@ -55,7 +55,9 @@ def check_decoding(given: Mapping[str, Any], verb: str, user: str) -> None:
         raise ConfigError(f"decoding.sampling has no meaning for {user} without decoding.method=sample; set both")
     for name in ("max_tokens", "stop"):
         if name in given.get("sampling", {}):
-            raise ConfigError(f"decoding.sampling.{name} is for clearhead generate; here decoding.max_length is the limit")
+            raise ConfigError(
+                f"decoding.sampling.{name} is for clearhead generate; here decoding.max_length is the limit"
+            )
 
 
 def check_held_out(given: Mapping[str, Any], valid: Sequence[Path]) -> None:

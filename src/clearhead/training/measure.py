@@ -3,7 +3,6 @@
 import math
 import resource
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +35,7 @@ def measure(task: Task[Any], model: nn.Module, config: TrainingConfig, threads: 
     """How long the run will take, and with `minutes` how many updates fit: fixed here, once."""
     plan = task.plan(0)
     budget = min(1.5 * SECONDS, 0.6 * config.minutes) if config.minutes else SECONDS
-    each = _seconds_per_update(task, model, config, threads, plan, budget)
+    each = seconds_per_update(task, model, config, threads, budget)
     updates_an_epoch = len(plan) / config.accumulate
     if config.steps:
         steps = config.steps
@@ -62,15 +61,13 @@ def describe(estimate: Estimate) -> str:
     )
 
 
-def _seconds_per_update(
-    task: Task[Any], model: nn.Module, config: TrainingConfig, threads: int, plan: Sequence[Indices], budget: float
-) -> float:
+def seconds_per_update(task: Task[Any], model: nn.Module, config: TrainingConfig, threads: int, budget: float) -> float:
     """Measured time of an update: gradients of real batches from all over the first epoch, weights left alone.
 
     The first third is left out, where memory and caches are still cold; of the others the median, so that a moment in
     which something else ran does not count for the whole training.
     """
-    count = replica_count(threads, config.batch_tokens)
+    plan, count = task.plan(0), replica_count(threads, config.batch_tokens)
     seconds: list[float] = []
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     began = time.monotonic()

@@ -19,6 +19,7 @@ from clearhead.errors import ConfigError
         (["model.dropout=much"], "model.dropout=much: input should be a valid number"),
         (["decoding.max_length=long"], "expected a number of pieces or input+N"),
         (["decoding.beam=0"], "decoding.beam=0: input should be greater than or equal to 1."),
+        (["data.max_ratio=0.5"], "data.max_ratio: expected 0 (none is skipped) or more than 1, got 0.5; try 9"),
         (["dropout=0.1"], "expected section.field=value, such as model.dropout=0.3"),
         (["model.dropout"], "expected section.field=value"),
         (["tokenizer.joiner=@@"], "joiner='@@' has no meaning for kind=bpe"),

@@ -18,6 +18,7 @@ from clearhead.model.loss import Loss, cross_entropy
 from clearhead.model.transformer import Transformer
 from clearhead.model.weights import count_parameters
 from clearhead.tasks.task import Validation
+from clearhead.training.counts import Counts
 from clearhead.training.events import Silent
 from clearhead.training.replicas import replica_count
 from clearhead.training.schedule import Schedule
@@ -96,7 +97,9 @@ class NoKeeper:
 
     def record(self, entry: dict[str, Any]) -> None: ...
 
-    def checkpoint(self, step: int, weights: dict[str, Tensor]) -> None: ...
+    def save(
+        self, counts: Counts, weights: dict[str, Tensor], moments: dict[str, Tensor], is_checkpoint: bool
+    ) -> None: ...
 
     def best(self, step: int, weights: dict[str, Tensor], validation: Validation) -> None: ...
 

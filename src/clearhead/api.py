@@ -358,6 +358,7 @@ def train(
     steps: int | None = None,
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     threads: int = 0,
     watcher: Watcher | None = None,
 ) -> Model:
@@ -365,7 +366,8 @@ def train(
 
     `files` is one TSV or JSONL file or two line files, or what the task reads; `task` is translate if neither it nor
     the settings say otherwise; `start` is a model to start from; `settings` are nested as in a recipe, such as
-    {"model": {"dropout": 0.2}}.
+    {"model": {"dropout": 0.2}}. With `resume` the run in `out` goes on where its last checkpoint was saved, to the
+    same weights as if it had never stopped; without a checkpoint it starts from the beginning.
     """
     length = {"minutes": minutes, "epochs": epochs, "steps": steps}
     given = {name: value for name, value in length.items() if value is not None}
@@ -379,6 +381,7 @@ def train(
         threads=threads,
         task=task,
         start=Path(start) if start else None,
+        resume=resume,
     )
     run_training(request, watcher or Silent())
     return load(out)

@@ -41,6 +41,7 @@ def test_training_leaves_a_whole_bundle(trained: Trained) -> None:
         "manifest.json",
         "README.md",
         "metrics.jsonl",
+        "training",
     }
     manifest = read_manifest(trained.folder)
     assert manifest.training["state"] == "finished" and manifest.training["steps"] == 120

@@ -269,3 +269,23 @@ def test_a_split_that_cannot_be_made_is_refused() -> None:
             split_valid(numbered(3), share)
     with pytest.raises(ConfigError, match="at least 1"):
         split_valid(numbered(3), 0.5, max_valid=0)
+
+
+def test_pairs_that_are_not_wanted_are_left_out_and_counted(tmp_path: Path) -> None:
+    lines = ["aaa\tb", "aa\tb", "c\tddd", "aa\tb", "aa\tc", "\td", "aa\tb"]
+    path = write(tmp_path, "a.tsv", "".join(f"{line}\n" for line in lines).encode())
+    assert [pair.line for pair in load_pairs([path]).records] == [1, 2, 3, 4, 5, 7]
+    corpus = load_pairs([path], max_ratio=3, deduplicate=True)
+    assert [pair.line for pair in corpus.records] == [2, 5]  # more than half is gone, as it was asked for
+    assert corpus.skips.counts == {"one side 3 times as long as the other or longer": 2, "came before": 2,
+                                   "empty source": 1}  # fmt: skip
+    assert f"came before: 2 ({path}:4, {path}:7)" in corpus.skips.lines()
+    assert corpus.total_lines == len(lines)
+    assert [pair.line for pair in load_pairs([path], deduplicate=True).records] == [1, 2, 3, 5]
+
+
+def test_equal_pairs_in_two_files_are_one(tmp_path: Path) -> None:
+    first, second = write(tmp_path, "a.tsv", b"a\tb\nc\td\n"), write(tmp_path, "b.tsv", b"c\td\na\tbb\n")
+    assert [(pair.source, pair.target) for pair in load_pairs([first, second], deduplicate=True).records] == [
+        ("a", "b"), ("c", "d"), ("a", "bb"),
+    ]  # fmt: skip

@@ -168,7 +168,7 @@ def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
         path.write_text(text.replace("Look", f"Look{number}"), encoding="utf-8")
     settings = configs.merge(SMALL, {"data": {"documents": documents, "max_pieces": PIECES}})
     prepared = prepare(Request(paths, tmp_path / "m", settings=settings, task="mlm"), Silent())
-    assert len(prepared.corpus.records) == count
+    assert prepared.data["records"] == count
     assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedTask)
     assert max(prepared.task.examples.ids.lengths) <= PIECES
 

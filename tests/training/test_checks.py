@@ -17,6 +17,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("image", {"model": {"image_size": 7}}, "model.image_size is taken from the data"),
     ("image", {"tokenizer": {"kind": "char"}}, "the task image has no tokenizer"),
     ("translate", {"data": {"whole_words": True}}, "data.whole_words has no meaning for the task translate"),
+    ("classify", {"data": {"deduplicate": True}}, "data.deduplicate has no meaning for the task classify"),
     ("lm", {"data": {"max_chars": 7}}, "data.max_chars has no meaning for the task lm"),
     ("tag", {"training": {"steps": 3, "epochs": 2}}, "given twice, by steps and epochs"),
     ("classify", {"labels": ["a", "b"]}, "labels are taken from the data; leave them out"),
@@ -99,7 +100,8 @@ IDLE: dict[str, dict[str, set[str]]] = {
     "data": {
         task: set(DataConfig.model_fields) - {"valid_share", "valid_max", *used}
         for task, used in {
-            "translate": {"max_chars", "max_pieces"}, "classify": {"max_chars", "max_pieces"},
+            "translate": {"max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature"},
+            "classify": {"max_chars", "max_pieces"},
             "tag": {"max_chars", "max_pieces"}, "mlm": {"documents", "max_pieces", "mask_share", "whole_words"},
             "lm": {"documents", "max_pieces", "cross_documents"}, "denoise": {"documents", "max_pieces", "mask_share"},
             "image": {"shift_pixels"}, "caption": {"max_chars", "max_pieces", "shift_pixels"},

@@ -11,7 +11,9 @@ from clearhead.config import Config, TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.weights import snapshot
 from clearhead.tasks.purposes import PURPOSES
-from clearhead.training.keeper import CHECKPOINTS, RunFolder
+from clearhead.training.counts import Counts
+from clearhead.training.keeper import TRAINING, RunFolder, claim
+from clearhead.training.state import Origin, StateFolder
 from tests.tasks.every import prepare_task
 from tests.training.test_trainer import Regression, trainer
 
@@ -34,7 +36,7 @@ def outcome(settings: dict[str, Any]) -> list[Any]:
     try:
         done = made.run()
     except TrainingError:
-        return [made._counts.step]
+        return [made.counts.step]
     weights = [value for tensor in snapshot(made.model).values() for value in tensor.flatten().tolist()]
     return [done.step, done.reason, memory.steps, task.validations, memory.best_step, *weights]
 
@@ -78,9 +80,12 @@ def test_so_many_texts_are_written_for_the_score(task: str, tmp_path: Path) -> N
 
 
 def test_so_many_checkpoints_are_kept_to_be_averaged(tmp_path: Path) -> None:
-    (tmp_path / CHECKPOINTS).mkdir()
-    folder = RunFolder(tmp_path, Config(training=TrainingConfig(average=3)), "", {}, {})
+    claim(tmp_path)
+    state = StateFolder(tmp_path / TRAINING)
+    state.begin("null")
+    origin = Origin(config={}, data={}, start="", threads=1, torch="", began="")
+    folder = RunFolder(tmp_path, Config(training=TrainingConfig(average=3)), "null", {}, {}, origin, state)
     for step in range(1, 6):
-        folder.checkpoint(step, {"x": torch.full((2,), float(step))})
-    assert [path.stem for path in folder.checkpoints()] == [f"step-{step:08d}" for step in (3, 4, 5)]
+        folder.save(Counts(step=step), {"x": torch.full((2,), float(step))}, {}, is_checkpoint=True)
+    assert folder.state.checkpoints == tuple(f"weights-{step:08d}.safetensors" for step in (3, 4, 5))
     assert folder.average()["x"].tolist() == [4.0, 4.0]

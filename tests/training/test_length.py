@@ -16,9 +16,10 @@ from clearhead.model.loss import Loss
 from clearhead.model.weights import snapshot
 from clearhead.tasks.purposes import PURPOSES
 from clearhead.training.events import Silent
-from clearhead.training.run import VALIDATION_SHARE, describe, measure
+from clearhead.training.measure import VALIDATION_SHARE, Estimate, describe, measure, seconds_per_update
+from clearhead.training.run import Prepared
 from clearhead.training.schedule import Schedule
-from clearhead.training.trainer import Trainer, seconds_per_update
+from clearhead.training.trainer import Trainer
 from tests.tasks.every import prepare_task, settings_for, write_files
 from tests.tasks.made_up import sets
 from tests.training.test_trainer import Memory, Regression, trainer
@@ -44,11 +45,15 @@ class Watched:
         trainer._step = watched_step  # type: ignore[method-assign,assignment]
 
 
+def estimated(prepared: Prepared) -> Estimate:
+    return measure(prepared.task, prepared.model, prepared.config.training, prepared.threads)
+
+
 def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:
     """Trains for a length; what was seen, how many batches an epoch has, and how many updates were promised."""
     prepared = prepare_task(folder, task, **training)
     prepared.task.validate = lambda model: Regression(scores=[1.0]).validate(model)  # type: ignore[method-assign]
-    steps = measure(prepared).steps
+    steps = estimated(prepared).steps
     config = prepared.config.training
     made = Trainer(prepared.task, prepared.model, config, Schedule.fit(config, 12, steps), Silent(), Memory(), 1)
     watched = Watched(made)
@@ -85,11 +90,11 @@ class Slow(Regression):
 def test_an_update_is_measured_without_touching_the_weights() -> None:
     made, _ = trainer(Slow())
     before = snapshot(made.model)
-    once = seconds_per_update(made, budget=0.1)
+    once = seconds_per_update(made.task, made.model, made.config, 1, budget=0.1)
     assert 0.03 <= once < 1.0  # the machine may be busy
     assert all((before[name] == tensor).all() for name, tensor in snapshot(made.model).items())
     twice, _ = trainer(Slow(), accumulate=7)
-    assert 0.21 <= seconds_per_update(twice, budget=0.1) < 7.0
+    assert 0.21 <= seconds_per_update(twice.task, twice.model, twice.config, 1, budget=0.1) < 7.0
 
 
 def test_a_moment_in_which_something_else_ran_does_not_count() -> None:
@@ -100,7 +105,7 @@ def test_a_moment_in_which_something_else_ran_does_not_count() -> None:
             return super().loss(model, batch)
 
     made, _ = trainer(Disturbed())
-    assert seconds_per_update(made, budget=2.0) < 1.0
+    assert seconds_per_update(made.task, made.model, made.config, 1, budget=2.0) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -132,7 +137,7 @@ def test_a_dry_run_tells_updates_epochs_and_time(
 
 
 def test_the_estimate_is_the_product_of_its_parts(tmp_path: Path) -> None:
-    estimate = measure(prepare_task(tmp_path, "classify", steps=1234, accumulate=3))
+    estimate = estimated(prepare_task(tmp_path, "classify", steps=1234, accumulate=3))
     assert estimate.steps == 1234
     assert estimate.minutes == pytest.approx(1234 * estimate.seconds_per_update / 0.9 / 60)
     assert describe(estimate).startswith("1,234 updates (")

@@ -16,7 +16,9 @@ from clearhead.errors import TrainingError
 from clearhead.model.loss import Loss
 from clearhead.model.weights import Weights, snapshot
 from clearhead.tasks.task import Validation
+from clearhead.training.counts import Counts
 from clearhead.training.events import Silent
+from clearhead.training.gradients import Gradients, Portion
 from clearhead.training.replicas import Replicas, replica_count
 from clearhead.training.schedule import Schedule
 from clearhead.training.trainer import Trainer
@@ -73,13 +75,16 @@ class Memory:
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
         self.steps: list[int] = []
+        self.saved: list[int] = []
         self.best_step = 0
 
     def record(self, entry: dict[str, Any]) -> None:
         self.records.append(entry)
 
-    def checkpoint(self, step: int, weights: Weights) -> None:
-        self.steps.append(step)
+    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+        self.saved.append(counts.step)
+        if is_checkpoint and counts.step not in self.steps:
+            self.steps.append(counts.step)
 
     def best(self, step: int, weights: Weights, validation: Validation) -> None:
         self.best_step = step
@@ -110,9 +115,9 @@ def test_replicas_give_the_gradient_of_the_whole_batch() -> None:
         indices = np.arange(7)
         x, y = made.task.batch(indices, 0)
         (expected(x[:, None])[:, 0] - y).square().mean().backward()
-        with Replicas[Any, Loss](made.model, replica_count(threads, 4096), threads) as replicas:
+        with Replicas[Indices, Loss](made.model, replica_count(threads, 4096), threads) as replicas:
             assert len(replicas.models) == threads
-            loss = made.gradients(replicas, indices, 7)
+            loss = Gradients(made.task, replicas, 1, print).add([Portion(0, indices)], 1)
             (weight, bias) = replicas.gather_gradients()
         torch.testing.assert_close(weight, expected.weight.grad)
         torch.testing.assert_close(bias, expected.bias.grad)
@@ -153,6 +158,23 @@ def test_too_many_bad_updates_end_the_run() -> None:
     torch.testing.assert_close(snapshot(made.model), before, atol=0, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (MemoryError(), TrainingError, "not suffice for a single example"),
+        (RuntimeError("a bug"), RuntimeError, "a bug"),
+    ],
+)
+def test_what_cannot_be_divided_ends_the_run(error: Exception, expected: type[Exception], message: str) -> None:
+    class Hungry(Regression):
+        def batch(self, indices: Indices, epoch: int) -> tuple[Tensor, Tensor]:
+            raise error
+
+    made, _ = trainer(Hungry())
+    with pytest.raises(expected, match=message):
+        made.run()
+
+
 def test_early_stopping_counts_validations_without_gain() -> None:
     task = Regression(scores=[1, 3, 2, 3, 2.5, 9])
     made, memory = trainer(task, steps=100, validate_every=10, patience=3)
@@ -161,12 +183,13 @@ def test_early_stopping_counts_validations_without_gain() -> None:
     assert memory.best_step == 20
 
 
-def test_a_signal_ends_after_the_update_and_leaves_a_best_model() -> None:
-    made, memory = trainer(Regression(signal_at=7), steps=1000)
+def test_a_signal_ends_after_the_update_and_saves() -> None:
+    task = Regression(signal_at=7)
+    made, memory = trainer(task, steps=1000)
     before = signal.getsignal(signal.SIGTERM)
     outcome = made.run()
     assert (outcome.reason, outcome.signal, outcome.step) == ("interrupted", signal.SIGTERM, 7)
-    assert memory.best_step == 7
+    assert memory.saved == [7] and not memory.steps and not task.validations
     assert signal.getsignal(signal.SIGTERM) is before
 
 

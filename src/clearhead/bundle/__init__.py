@@ -7,8 +7,9 @@ Knows bytes, tensors and JSON, nothing of model classes: who loads a bundle buil
 """
 
 from clearhead.bundle.cache import cached
+from clearhead.bundle.checksums import FileRecord
 from clearhead.bundle.layout import NO_TOKENIZER, exists
-from clearhead.bundle.manifest import FORMAT_VERSION, FileRecord, Manifest, WeightsKind
+from clearhead.bundle.manifest import FORMAT_VERSION, Manifest, WeightsKind
 from clearhead.bundle.reading import Bundle, load, read_manifest
 from clearhead.bundle.writing import save
 

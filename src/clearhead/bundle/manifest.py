@@ -9,21 +9,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from clearhead.bundle.checksums import FileRecord
 from clearhead.bundle.layout import CHECKED, MANIFEST
 from clearhead.errors import BundleError
 
 FORMAT_VERSION = 1
 
 WeightsKind = Literal["best", "averaged", "last"]
-
-
-class FileRecord(BaseModel):
-    """Size and SHA-256 of one file."""
-
-    model_config = ConfigDict(frozen=True)
-
-    size: int
-    sha256: str
 
 
 class Manifest(BaseModel):

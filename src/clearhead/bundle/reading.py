@@ -3,7 +3,6 @@
 Never writes: a folder may be read-only, and may hold a save that a crash interrupted.
 """
 
-import hashlib
 import json
 import os
 import time
@@ -15,8 +14,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from clearhead.bundle.checksums import FileRecord, check_content
 from clearhead.bundle.layout import CARD, CHECKED, CONFIG, MANIFEST, TOKENIZER, WEIGHTS, exists, open_file
-from clearhead.bundle.manifest import FileRecord, Manifest, parse_manifest
+from clearhead.bundle.manifest import Manifest, parse_manifest
 from clearhead.errors import BundleError
 
 _ATTEMPTS = 50
@@ -92,21 +92,7 @@ def _open_checked(folder: Path, name: str, expected: FileRecord) -> BufferedRead
     except FileNotFoundError:
         raise BundleError(f"{path} is missing; copy the whole folder again") from None
     try:
-        size = os.fstat(file.fileno()).st_size
-        if size != expected.size:
-            raise BundleError(
-                f"{path} is damaged: expected {expected.size:,} bytes, found {size:,}; copy the folder again"
-            )
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != expected.sha256:
-            raise BundleError(
-                f"{path} was changed after it was saved: expected SHA-256 {expected.sha256[:16]}…, "
-                f"found {found[:16]}…; copy the folder again"
-            )
-        file.seek(0)
-    except OSError as error:
-        file.close()
-        raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
+        check_content(file, path, expected, "copy the folder again")
     except BaseException:
         file.close()
         raise
@@ -149,7 +135,9 @@ def _why_not_a_bundle(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is a file; expected a model folder, as `clearhead train ... --out DIR` makes"
     if (folder / "training").is_dir() or (folder / "metrics.jsonl").is_file():
-        return f"{folder} holds a training that has not saved a model yet; let it run on, or train again"
+        return (
+            f"{folder} holds a training that has not saved a model yet; let it run on, or add --resume to its command"
+        )
     inside = sorted(child for child in folder.iterdir() if child.is_dir() and exists(child))
     if inside:
         return f"{folder} is not a model folder itself; did you mean {inside[0]}?"

@@ -1,7 +1,6 @@
 """Saving a bundle: written aside, synced, and put in place in one step."""
 
 import errno
-import hashlib
 import os
 import platform
 import re
@@ -19,8 +18,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clearhead.bundle.card import make_card
+from clearhead.bundle.checksums import record_of
 from clearhead.bundle.layout import CARD, CHECKED, COMMIT, CONFIG, INCOMING, MANIFEST, TOKENIZER, WEIGHTS, exists
-from clearhead.bundle.manifest import FORMAT_VERSION, FileRecord, Manifest, WeightsKind, as_json, json_bytes
+from clearhead.bundle.manifest import FORMAT_VERSION, Manifest, WeightsKind, as_json, json_bytes
 from clearhead.errors import BundleError
 from clearhead.files import sync, write_new
 
@@ -174,15 +174,9 @@ def _describe(
             },
             **summary,
             "tied": tied,
-            "files": {name: _record(incoming / name) for name in CHECKED},
+            "files": {name: record_of(incoming / name) for name in CHECKED},
         }
     )
-
-
-def _record(path: Path) -> FileRecord:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return FileRecord(size=file.tell(), sha256=digest)
 
 
 def _distinct(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:

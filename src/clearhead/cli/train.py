@@ -50,6 +50,9 @@ def train(
     settings: Settings = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, with time and memory.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out: same command, plus this.")
+    ] = False,
     threads: Threads = 0,
 ) -> int:
     """Train a model on your own text: a translator, or what --task names.
@@ -64,17 +67,15 @@ def train(
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
     check_held_out(given, valid or [])
-    request = run.Request(files, out, valid or [], preset, given, overwrite, threads, task, start)
+    request = run.Request(files, out, valid or [], preset, given, overwrite, threads, task, start, resume)
     with training_watcher() as watcher:
         if dry_run:
-            prepared = run.prepare(request, watcher)
-            run.announce(prepared, watcher)
-            watcher.message(run.describe(run.measure(prepared)))
+            run.rehearse(request, watcher)
             return 0
         result = run.train(request, watcher)
     validation = result.validation
     if result.outcome.signal:
-        print(f"interrupted; the best model so far is in {out}", file=sys.stderr)
+        print(f"interrupted; the best model so far is in {out}; --resume goes on", file=sys.stderr)
         return 128 + signal.Signals(result.outcome.signal)
     print(f"{validation.score_name} {validation.score:.2f} {validation.signature} (validation)")
     print(f"model {out}   next: clearhead {result.verb} {out}")

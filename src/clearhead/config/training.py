@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat, field_validator
 
 from clearhead.config.section import Section
 
@@ -43,6 +43,17 @@ class DataConfig(Section):
     valid_share: float = Field(0.02, gt=0, lt=0.5, description="share held out where no validation file is given")
     valid_max: int = Field(2000, ge=1, description="largest number of pairs held out")
     max_chars: int = Field(2000, ge=1, description="longer lines are skipped and counted")
+    max_ratio: float = Field(
+        0, ge=0, description="translation: pairs with one side so many times as long as the other, in characters, or "
+        "longer are skipped and counted; 0: none"
+    )  # fmt: skip
+    deduplicate: bool = Field(False, description="translation: pairs that came before are skipped and counted")
+    weights: tuple[PositiveFloat, ...] = Field(
+        (), description="translation: how often the pairs of each file are seen in an epoch, as in a.tsv:2; empty: once"
+    )
+    temperature: float = Field(
+        1.0, ge=1, description="translation: above 1, files are seen as if each had its size to the power of 1/this"
+    )
     max_pieces: int = Field(
         256, ge=2, description="longer sentences are skipped and counted, in pieces; language models: the context"
     )
@@ -51,3 +62,10 @@ class DataConfig(Section):
     mask_share: float = Field(0.15, gt=0, lt=1, description="masked language models: share of the pieces hidden")
     whole_words: bool = Field(False, description="masked language models: hide all pieces of a word together")
     cross_documents: bool = Field(False, description="language models: a token sees the documents before its own too")
+
+    @field_validator("max_ratio")
+    @classmethod
+    def _check_ratio(cls, value: float) -> float:
+        if 0 < value <= 1:
+            raise ValueError(f"expected 0 (none is skipped) or more than 1, got {value:g}; try 9")
+        return value

@@ -6,19 +6,28 @@ Knows lengths and indices, nothing of ids or text.
 import numpy as np
 from numpy.typing import NDArray
 
+from clearhead.data.weights import Repeats, draw
+
 Indices = NDArray[np.int64]
 
 
 def plan_batches(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], batch_tokens: int, seed: int, epoch: int
+    source_lengths: NDArray[np.int64],
+    target_lengths: NDArray[np.int64],
+    batch_tokens: int,
+    seed: int,
+    epoch: int,
+    repeats_N: Repeats | None = None,
 ) -> list[Indices]:
     """The batches of one epoch: every example once, padding included at most `batch_tokens` on either side.
+
+    With `repeats_N` an example comes as often as that says, and a share of one with that chance in each epoch.
 
     Examples are shuffled, sorted by length (ties stay shuffled), cut into batches, and the batches shuffled. An
     example longer than the budget makes a batch of its own.
     """
     rng = np.random.default_rng([seed, epoch])
-    order = rng.permutation(len(source_lengths))
+    order = rng.permutation(len(source_lengths) if repeats_N is None else draw(repeats_N, rng))
     # Target lengths rise and fall in turn from one source length to the next, so that neighbours stay alike.
     turn = np.where(source_lengths[order] % 2, target_lengths[order], -target_lengths[order])
     order = order[np.lexsort((turn, source_lengths[order]))]

@@ -38,6 +38,8 @@ class Skips:
 
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
+    asked_for: int = 0
+    """How many of them are sound, and left out because the user asked for it."""
 
     @property
     def total(self) -> int:
@@ -49,11 +51,17 @@ class Skips:
         if len(places) < PLACES_SHOWN:
             places.append(f"{path}:{line}")
 
+    def leave_out(self, reason: str, path: Path | str, line: int) -> None:
+        """Adds a sound line that the user does not want."""
+        self.add(reason, path, line)
+        self.asked_for += 1
+
     def absorb(self, others: "Skips") -> None:
         """Takes up another tally."""
         for reason, count in others.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
             self.places[reason] = [*self.places.get(reason, []), *others.places[reason]][:PLACES_SHOWN]
+        self.asked_for += others.asked_for
 
     def lines(self) -> list[str]:
         """One line of text a reason, most frequent first: `empty target: 12 (train.tsv:17, ...)`."""
@@ -75,14 +83,19 @@ class Corpus(Generic[R]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the text of the records in their order: equal for equal data in any format or compression."""
-        digest = blake2b(digest_size=16)
-        for record in self.records:
-            for text in record.parts:
-                encoded = text.encode()
-                digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
-                digest.update(encoded)
-        return digest.hexdigest()
+        """Equal for equal data in any format or compression."""
+        return fingerprint(self.records)
+
+
+def fingerprint(records: Iterable[Record]) -> str:
+    """A hash of the text of the records in their order."""
+    digest = blake2b(digest_size=16)
+    for record in records:
+        for text in record.parts:
+            encoded = text.encode()
+            digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
+            digest.update(encoded)
+    return digest.hexdigest()
 
 
 def gather(records: Iterable[R], skips: Skips, paths: Sequence[Path | str], minimum: int, noun: str) -> Corpus[R]:
@@ -92,7 +105,7 @@ def gather(records: Iterable[R], skips: Skips, paths: Sequence[Path | str], mini
     names = " and ".join(str(path) for path in paths)
     if len(kept) < minimum:
         raise DataError(_too_little(names, corpus, f"at least {minimum} usable {noun} are needed"))
-    if skips.total > len(kept):
+    if skips.total - skips.asked_for > len(kept):
         raise DataError(_too_little(names, corpus, "more than half of the lines had to be skipped"))
     return corpus
 

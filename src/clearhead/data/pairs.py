@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from clearhead.data.corpus import MAX_CHARS, Corpus, Skips, gather
+from clearhead.data.corpus import MAX_CHARS, Corpus, Skips, fingerprint, gather
 from clearhead.data.lines import read_lines, refuse_empty
 from clearhead.data.tables import TABLE_SUFFIXES, Columns, Row, read_table, suffix_of
 from clearhead.errors import DataError
@@ -26,6 +26,8 @@ class Pair:
     target: str
     line: int
     """The line in the file or files, counted from 1."""
+    corpus: int = 0
+    """The number of the file, where there are several of pairs."""
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -33,36 +35,62 @@ class Pair:
         return self.source, self.target
 
 
-def load_pairs(paths: Sequence[Path | str], max_chars: int = MAX_CHARS, min_pairs: int = 1) -> Corpus[Pair]:
+def load_pairs(
+    paths: Sequence[Path | str],
+    max_chars: int = MAX_CHARS,
+    min_pairs: int = 1,
+    *,
+    max_ratio: float = 0.0,
+    deduplicate: bool = False,
+) -> Corpus[Pair]:
     """Read a whole corpus, refusing one of which too little is usable."""
     skips = Skips()
-    return gather(read_pairs(paths, skips, max_chars), skips, paths, min_pairs, "pairs")
+    pairs = read_pairs(paths, skips, max_chars, max_ratio, deduplicate)
+    return gather(pairs, skips, paths, min_pairs, "pairs")
 
 
-def read_pairs(paths: Sequence[Path | str], skips: Skips | None = None, max_chars: int = MAX_CHARS) -> Iterator[Pair]:
+def read_pairs(
+    paths: Sequence[Path | str],
+    skips: Skips | None = None,
+    max_chars: int = MAX_CHARS,
+    max_ratio: float = 0.0,
+    deduplicate: bool = False,
+) -> Iterator[Pair]:
     """Stream the usable pairs of a corpus, telling `skips` of every line that is left out.
 
-    One path or several TSV and JSONL files are read one after the other; two other files are read side by side.
+    One path or several TSV and JSONL files are read one after the other; two other files are read side by side. With
+    `max_ratio` pairs go of which one side is that many times as long as the other, and with `deduplicate` those that
+    came before.
     """
+    seen: set[str] | None = set() if deduplicate else None
     skips = Skips() if skips is None else skips
     files = [Path(path) for path in paths]
-    rows: Iterator[Row]
-    if len(files) == 1 or (files and all(suffix_of(path) in TABLE_SUFFIXES for path in files)):
-        rows = (row for path in files for row in read_table(path, COLUMNS))
+    rows: Iterator[tuple[int, Row]]
+    if are_tables(files):
+        rows = ((number, row) for number, path in enumerate(files) for row in read_table(path, COLUMNS))
     elif len(files) == 2:
-        rows = _read_side_by_side(files[0], files[1])
+        rows = ((0, row) for row in _read_side_by_side(files[0], files[1]))
     else:
         raise DataError(
             f"expected one file of pairs (.tsv, .jsonl) or two line files, got {len(files)}: "
             f"{', '.join(map(str, files)) or 'none'}; join the files of one language first"
         )
-    for row in rows:
-        pair = Pair(row.first, row.second, row.line)
+    for corpus, row in rows:
+        pair = Pair(row.first, row.second, row.line, corpus)
         reason = _fault(pair, max_chars)
         if reason:
             skips.add(reason, row.path, row.line)
+            continue
+        unwanted = _unwanted(pair, max_ratio, seen)
+        if unwanted:
+            skips.leave_out(unwanted, row.path, row.line)
         else:
             yield pair
+
+
+def are_tables(files: Sequence[Path]) -> bool:
+    """Whether each file holds pairs, and not one side of them."""
+    return len(files) == 1 or (len(files) > 1 and all(suffix_of(path) in TABLE_SUFFIXES for path in files))
 
 
 def _fault(pair: Pair, max_chars: int) -> str:
@@ -73,6 +101,18 @@ def _fault(pair: Pair, max_chars: int) -> str:
         if len(text) > max_chars:
             return f"{side} longer than {max_chars} characters"
     return ""
+
+
+def _unwanted(pair: Pair, max_ratio: float, seen: set[str] | None) -> str:
+    """Why a sound pair is left out, or nothing; then it is among those seen from now on."""
+    short, long = sorted((len(pair.source), len(pair.target)))
+    if 0 < max_ratio <= long / short:
+        return f"one side {max_ratio:g} times as long as the other or longer"
+    if seen is None:
+        return ""
+    mark, before = fingerprint([pair]), len(seen)
+    seen.add(mark)
+    return "" if len(seen) > before else "came before"
 
 
 def _read_side_by_side(sources: Path, targets: Path) -> Iterator[Row]:

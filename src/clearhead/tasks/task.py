@@ -4,6 +4,7 @@ The trainer knows tasks, never families; a family knows tensors, never tasks. A 
 `--task`: it reads files, makes a task of them, and scores a trained model.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,13 @@ class Validation:
             "perplexity": self.perplexity,
             self.score_name: {"score": self.score, "signature": self.signature},
         }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> "Validation":
+        """What `to_json` gave, without the example; a manifest has null for what is not finite."""
+        loss, perplexity = (math.inf if facts[name] is None else facts[name] for name in ("loss", "perplexity"))
+        (name,) = facts.keys() - {"loss", "perplexity"}
+        return cls(loss, perplexity, facts[name]["score"], name, facts[name]["signature"], ("", "", ""))
 
 
 Batch = TypeVar("Batch")

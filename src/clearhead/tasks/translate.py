@@ -20,9 +20,10 @@ from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig, ModelConfig
 from clearhead.data.batching import Indices, plan_batches
 from clearhead.data.corpus import Corpus, Skips
-from clearhead.data.pairs import Pair, load_pairs
+from clearhead.data.pairs import Pair, are_tables, load_pairs
 from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.data.weights import Repeats, describe_repeats, repeats
 from clearhead.decoding.engine import Engine, Request, TorchEngine
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
@@ -146,9 +147,16 @@ class TranslationTask:
     unit = "tok"
 
     def __init__(
-        self, config: Config, tokenizer: Tokenizer, train: PairStore, valid: PairStore, valid_pairs: Sequence[Pair]
+        self,
+        config: Config,
+        tokenizer: Tokenizer,
+        train: PairStore,
+        valid: PairStore,
+        valid_pairs: Sequence[Pair],
+        repeats_N: Repeats | None = None,
     ) -> None:
         self.config = config
+        self.repeats_N = repeats_N
         self.tokenizer = tokenizer
         self.train = train
         self.valid = valid
@@ -164,8 +172,8 @@ class TranslationTask:
 
     def plan(self, epoch: int) -> list[Indices]:
         """The batches of one epoch."""
-        training = self.config.training
-        return plan_batches(self._source_lengths, self._target_lengths, training.batch_tokens, training.seed, epoch)
+        training, lengths = self.config.training, (self._source_lengths, self._target_lengths)
+        return plan_batches(*lengths, training.batch_tokens, training.seed, epoch, self.repeats_N)
 
     def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
         """The tensors of these pairs."""
@@ -234,14 +242,20 @@ class Translation(EndedText):
     name = "translate"
     verb = "translate"
     noun = "pairs"
-    data_fields: tuple[str, ...] = ("max_chars", "max_pieces")
+    data_fields: tuple[str, ...] = ("max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature")
     base: Mapping[str, Any] = {"task": "translate", "model": {"head": "text"}}
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:
         """TSV, JSONL, or two line files."""
+        weights, num_files = config.data.weights, len(files.train) if are_tables(files.train) else 1
+        if weights and len(weights) != num_files:
+            raise ConfigError(
+                f"data.weights has {len(weights)} numbers for {num_files} files of pairs; give one a file"
+            )
 
         def load(paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
-            return load_pairs(paths, config.data.max_chars, minimum)
+            data = config.data
+            return load_pairs(paths, data.max_chars, minimum, max_ratio=data.max_ratio, deduplicate=data.deduplicate)
 
         return hold_out(load, files, config, tell, self.noun)
 
@@ -253,10 +267,14 @@ class Translation(EndedText):
         config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
         limit = min(config.data.max_pieces, config.model.max_positions)
         skips, path = Skips(), Path("pairs")
-        train, _ = tokenise_pairs(records.train, tokenizer, limit, skips, path)
+        train, pairs = tokenise_pairs(records.train, tokenizer, limit, skips, path)
         valid, valid_pairs = tokenise_pairs(records.valid, tokenizer, limit, skips, path)
         records.account(skips, tell)
-        return Made(config, tokenizer, TranslationTask(config, tokenizer, train, valid, valid_pairs))
+        corpus_N = np.array([pair.corpus for pair in pairs], dtype=np.int64)
+        repeats_N = repeats(corpus_N, config.data.weights, config.data.temperature)
+        for line in describe_repeats(corpus_N, repeats_N) if repeats_N is not None else ():
+            tell(line)
+        return Made(config, tokenizer, TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N))
 
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
         """BLEU, chrF, exact match and perplexity."""

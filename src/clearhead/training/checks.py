@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead import config as configs
-from clearhead.config import Config, DecodingConfig, ModelConfig
+from clearhead.config import Config, DecodingConfig, ModelConfig, TrainingConfig
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Made, Purpose
 
@@ -22,7 +22,7 @@ DECODING = {
 
 def check_settings(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> None:
     """What a user set is used, or it is a mistake."""
-    _check_length(draft)
+    check_length(draft.training)
     if "labels" in given:
         raise ConfigError("labels are taken from the data; leave them out")
     _check_model(chosen, given.get("model", {}), draft.model)
@@ -102,7 +102,8 @@ def check_ids(made: Made) -> None:
         raise ConfigError(f"model.start_id={model.start_id} is no piece; there are {model.vocab_size:,}")
 
 
-def _check_length(config: Config) -> None:
-    given = [name for name in ("steps", "epochs", "minutes") if getattr(config.training, name)]
+def check_length(training: TrainingConfig) -> None:
+    """A training is so many updates, passes over the data or minutes long; two of them contradict each other."""
+    given = [name for name in ("steps", "epochs", "minutes") if getattr(training, name)]
     if len(given) > 1:
         raise ConfigError(f"the length of a training is given twice, by {' and '.join(given)}; keep one")

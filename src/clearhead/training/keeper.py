@@ -1,55 +1,85 @@
-"""What a run leaves in its folder: metrics.jsonl, checkpoints to average, and the bundle of the best weights."""
+"""What a run leaves in its folder: metrics.jsonl, its state, and the bundle of the best weights."""
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from clearhead import bundle
 from clearhead.bundle import WeightsKind
 from clearhead.config import Config
 from clearhead.errors import BundleError, TrainingError
-from clearhead.files import replacing
+from clearhead.files import sync
 from clearhead.model.weights import Weights
 from clearhead.tasks.task import Validation
+from clearhead.training.counts import Counts
+from clearhead.training.state import STATE, Origin, StateFolder
 
 METRICS = "metrics.jsonl"
-CHECKPOINTS = "training"
+TRAINING = "training"
 
 
-def check(folder: Path, overwrite: bool) -> None:
-    """Says why a folder cannot take a new run, before any work is done."""
-    if folder.exists() and not folder.is_dir():
-        raise BundleError(f"{folder} is a file; --out expects a folder")
-    if folder.exists() and any(folder.iterdir()):
-        if not overwrite:
-            raise BundleError(f"{folder} {_found(folder)}; choose another --out, or add --overwrite to replace it")
-        if not (bundle.exists(folder) or (folder / METRICS).exists()):
-            raise BundleError(f"{folder} is not empty and holds no run of clearhead; choose another --out")
+def check(folder: Path, *, overwrite: bool, resume: bool) -> None:
+    """Says why a folder cannot take a run, before any work is done."""
+    if not any(folder.iterdir()) or (resume and has_run(folder)):
+        return
+    if resume and bundle.exists(folder):
+        raise BundleError(f"{folder} holds a model and no run; --from trains it further, in another --out")
+    if not has_run(folder) and not bundle.exists(folder):
+        raise BundleError(f"{folder} is not empty and holds no run of clearhead; choose another --out")
+    if not overwrite:
+        raise BundleError(f"{folder} {_found(folder)}, or add --overwrite to replace it, or choose another --out")
+
+
+def has_run(folder: Path) -> bool:
+    """Whether clearhead trained here."""
+    return (folder / METRICS).exists() or (folder / TRAINING).is_dir()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run ended here whose state was removed since."""
+    if (folder / TRAINING).is_dir() or not bundle.exists(folder):
+        return False
+    return bundle.read_manifest(folder).training.get("state") == "finished"
 
 
 def claim(folder: Path) -> None:
     """Makes the folder ready; the model of an earlier run stays until the new run has one of its own."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TRAINING / STATE).unlink(missing_ok=True)  # first, so that a crash leaves no half of an old state
+        shutil.rmtree(folder / TRAINING, ignore_errors=True)
+        (folder / TRAINING).mkdir(exist_ok=True)
         (folder / METRICS).write_bytes(b"")
-        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-        (folder / CHECKPOINTS).mkdir(exist_ok=True)
     except OSError as error:
         raise TrainingError(f"cannot write to {folder}: {error.strerror}") from error
 
 
 def _found(folder: Path) -> str:
-    if bundle.exists(folder):
-        state = bundle.read_manifest(folder).training.get("state", "finished")
-        return "holds a finished run" if state == "finished" else f"holds a run that is {state}"
-    if (folder / METRICS).exists():
-        return "holds a run that was interrupted before its first validation"
-    return "is not empty and holds no run of clearhead"
+    """What lies in a folder, and how to go on with it."""
+    kept = StateFolder.load(folder / TRAINING)
+    if kept and kept.state:
+        counts, planned = kept.state.counts, kept.state.origin.config["training"]["steps"]
+        if kept.state.is_finished:
+            return f"holds a finished run of {counts.step:,} updates; add --resume and more --steps to go on with it"
+        return f"holds an unfinished run, saved at update {counts.step:,} of {planned:,}; add --resume to go on with it"
+    if is_finished(folder):
+        return "holds a finished run; use --from to train its model further in another --out"
+    if not has_run(folder):
+        return "holds a model; use --from to train it further in another --out"
+    return "holds a run that was interrupted before its first checkpoint; add --resume to begin it again"
+
+
+def cut_metrics(folder: Path, length: int) -> None:
+    """Takes off what was noted after the state was saved: it will be noted again."""
+    path = folder / METRICS
+    if not path.exists():
+        path.touch()
+    kept = path.read_bytes()[:length]
+    os.truncate(path, kept.rfind(b"\n") + 1)
 
 
 @dataclass
@@ -61,28 +91,41 @@ class RunFolder:
     tokenizer: str
     data: dict[str, Any]
     training: dict[str, Any]
+    origin: Origin
+    state: StateFolder
 
     def record(self, entry: dict[str, Any]) -> None:
         """Appends one line to metrics.jsonl."""
-        with (self.folder / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        try:
+            with (self.folder / METRICS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise TrainingError(
+                f"cannot write {self.folder / METRICS}: {error.strerror}; mend that, then add --resume"
+            ) from error
 
-    def checkpoint(self, step: int, weights: Weights) -> None:
-        """Keeps these weights and lets the oldest beyond `training.average` go."""
-        with replacing(self.folder / CHECKPOINTS / f"step-{step:08d}.safetensors") as aside:
-            save_file(weights, aside)
-        for path in self.checkpoints()[: -self.config.training.average]:
-            path.unlink()
-
-    def checkpoints(self) -> list[Path]:
-        """The kept checkpoints, oldest first."""
-        return sorted((self.folder / CHECKPOINTS).glob("step-*.safetensors"))
+    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+        """Saves the whole state; only the last `training.average` checkpoints are kept."""
+        sync(self.folder / METRICS)
+        self.state.save(
+            self.origin,
+            counts,
+            weights,
+            moments,
+            average=self.config.training.average if is_checkpoint else 0,
+            metrics_bytes=(self.folder / METRICS).stat().st_size,
+        )
 
     def best(self, step: int, weights: Weights, validation: Validation) -> None:
-        """Writes the bundle of the best weights so far, so that it can be used while training goes on."""
-        self.save(weights, "best", {"state": "running", "best_step": step, "scores": validation.to_json()})
+        """Keeps the best weights so far, and writes their bundle, so that it can be used while training goes on."""
+        self.state.keep_best(step, weights)
+        self.save_bundle(weights, "best", {"state": "running", "best_step": step, "scores": validation.to_json()})
 
-    def save(self, weights: Weights, kind: WeightsKind, summary: dict[str, Any]) -> None:
+    def best_weights(self) -> Weights:
+        """The best weights so far."""
+        return self.state.tensors(self.state.best)
+
+    def save_bundle(self, weights: Weights, kind: WeightsKind, summary: dict[str, Any]) -> None:
         """Writes the bundle."""
         self.training |= summary
         bundle.save(
@@ -97,13 +140,9 @@ class RunFolder:
 
     def average(self) -> Weights:
         """The mean of the kept checkpoints (section 6.1)."""
-        paths = self.checkpoints()
+        names = self.state.checkpoints
         total: Weights = {}
-        for path in paths:
-            for name, tensor in load_file(path).items():
+        for checkpoint in names:
+            for name, tensor in self.state.tensors(checkpoint).items():
                 total[name] = total[name] + tensor.double() if name in total else tensor.double()
-        return {name: (tensor / len(paths)).to(torch.float32) for name, tensor in total.items()}
-
-    def close(self) -> None:
-        """Removes what only a running training needs."""
-        shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+        return {name: (tensor / len(names)).to(torch.float32) for name, tensor in total.items()}

@@ -7,8 +7,9 @@ second of two threads inside each operation, for small operations do not divide 
 """
 
 import copy
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
@@ -24,6 +25,17 @@ MIN_TOKENS = 512
 def replica_count(threads: int, batch_tokens: int) -> int:
     """How many replicas serve best."""
     return max(1, min(threads, batch_tokens // MIN_TOKENS))
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Torch on so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Replicas(Generic[Part, Result]):
@@ -43,8 +55,17 @@ class Replicas(Generic[Part, Result]):
     def run(self, compute: Callable[[int, nn.Module, Part], Result], parts: Sequence[Part]) -> list[Result]:
         """`compute(i, replica i, part i)` for all parts side by side; it may call backward."""
         assert len(parts) <= len(self.models)
-        numbers = range(len(parts))
-        return list(self._pool.map(compute, numbers, self.models[: len(parts)], parts))
+        started = [
+            self._pool.submit(compute, number, model, part)
+            for number, (model, part) in enumerate(zip(self.models, parts, strict=False))
+        ]
+        wait(started)  # all of them, also where one has failed: whoever deals with that finds nothing running
+        return [each.result() for each in started]
+
+    def drop_gradients(self) -> None:
+        """Forgets what was computed so far."""
+        for model in self.models:
+            model.zero_grad()
 
     def gather_gradients(self) -> list[Tensor]:
         """The replicas' gradients summed into the first model's, and taken from the others."""

@@ -1,11 +1,9 @@
 """One training from files to a finished bundle: read, choose, tokenise, train, pick the best weights, save."""
 
-import math
 import platform
-import resource
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +13,27 @@ from torch import nn
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.corpus import Corpus
+from clearhead.data.corpus import fingerprint
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.errors import ConfigError
+from clearhead.data.weights import split_weights
+from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.families import build_model
-from clearhead.model.weights import Weights, count_parameters, restore, snapshot
+from clearhead.model.weights import count_parameters, restore
 from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Files, Task, Validation
+from clearhead.tasks.task import Files, Made, Records, Task
 from clearhead.training import keeper
 from clearhead.training.checks import check_ids, check_settings
 from clearhead.training.choose import choose
-from clearhead.training.events import Silent, Watcher
-from clearhead.training.keeper import RunFolder
+from clearhead.training.events import Watcher
+from clearhead.training.finish import TrainingResult, finish, report_finished
+from clearhead.training.keeper import TRAINING, RunFolder
+from clearhead.training.lock import locked
+from clearhead.training.measure import describe, measure
+from clearhead.training.resume import Kept, asks_for_more, planned_steps
 from clearhead.training.schedule import Schedule
 from clearhead.training.start import Start
-from clearhead.training.trainer import Outcome, Trainer, seconds_per_update, torch_threads
-
-VALIDATION_SHARE = 0.1  # of the time of a run with --minutes that is kept for validations
+from clearhead.training.state import Origin, StateFolder
+from clearhead.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Request:
     threads: int = 0
     task: str = ""  # if not in the settings
     start: Path | None = None  # a model whose weights and tokenizer training starts from
+    resume: bool = False  # go on with the run in `out`, if there is one
 
 
 @dataclass(frozen=True)
@@ -57,62 +60,89 @@ class Prepared:
     tokenizer: Tokenizer | None
     task: Task[Any]
     model: nn.Module
-    corpus: Corpus[Any]
+    data: dict[str, Any]
     reasons: list[str]
     threads: int
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a run will take, from measured updates."""
-
-    steps: int
-    epochs: float
-    seconds_per_update: float
-    minutes: float
-    memory_mib: float  # peak of this process while it measured
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """A finished training: where the model lies and how good it is on the validation data."""
-
-    folder: Path
-    outcome: Outcome
-    weights_kind: str
-    validation: Validation
-    verb: str  # the command that runs it
+    start: str  # the fingerprint of the model that training starts from
 
 
 def train(request: Request, watcher: Watcher) -> TrainingResult:
-    """A whole training."""
-    keeper.check(request.out, request.overwrite)
+    """A whole training, or the rest of one."""
+    request = _spread_weights(request)
+    if request.resume and request.overwrite:
+        raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
+    with locked(request.out):
+        keeper.check(request.out, overwrite=request.overwrite, resume=request.resume)
+        if not request.resume:
+            return _begin(request, watcher)
+        kept = Kept.load(request.out)
+        if kept and not kept.state.is_finished:
+            return _go_on(request, kept, watcher)
+        if kept or keeper.is_finished(request.out):
+            config = kept.config if kept else configs.parse(bundle.load(request.out).config)
+            if not asks_for_more(config, request.settings or {}):
+                return report_finished(request.out, watcher)
+            if kept is None:
+                raise TrainingError(
+                    f"{request.out} is finished and its {TRAINING}/ was removed: it cannot go on; "
+                    f"--from {request.out} with another --out trains its model further"
+                )
+            return _go_on(request, kept, watcher)
+        watcher.message(f"there is no checkpoint in {request.out} yet: starting from the beginning")
+        return _begin(request, watcher)
+
+
+def _begin(request: Request, watcher: Watcher) -> TrainingResult:
     prepared = prepare(request, watcher)
     keeper.claim(request.out)
-    estimate = measure(prepared)
-    config = configs.override(prepared.config, {"training": {"steps": estimate.steps}})
+    estimate = measure(prepared.task, prepared.model, prepared.config.training, prepared.threads)
+    prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": estimate.steps}}))
     announce(prepared, watcher)
     watcher.message(describe(estimate))
-    folder = RunFolder(
-        request.out,
-        config,
-        prepared.tokenizer.to_json() if prepared.tokenizer else bundle.NO_TOKENIZER,
-        _data_facts(request, prepared),
-        _facts(prepared),
+    state = StateFolder(request.out / TRAINING)
+    folder = _folder(request.out, prepared, state, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    state.begin(folder.tokenizer)
+    trainer = _trainer(prepared, watcher, folder)
+    return finish(trainer, folder, trainer.run(), watcher)
+
+
+def _go_on(request: Request, kept: Kept, watcher: Watcher) -> TrainingResult:
+    """The rest of a run, from where its state was saved."""
+    prepared = _prepare_again(request, kept, watcher)
+    counts, before = kept.state.counts, kept.config.training
+    steps = planned_steps(
+        kept.config,
+        request.settings or {},
+        counts.step,
+        lambda: len(prepared.task.plan(0)) / before.accumulate,
     )
-    trainer = _trainer(prepared, config, watcher, folder)
-    outcome = trainer.run()
-    return _finish(prepared, folder, outcome, watcher)
+    prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": steps}}))
+    if steps > before.steps:
+        counts = counts.model_copy(update={"without_gain": 0})  # who asks for more is patient again
+    shown = f"{steps:,} updates" + (f" instead of {before.steps:,}" if steps != before.steps else "")
+    watcher.message(f"going on after update {counts.step:,} of {shown}")
+    keeper.cut_metrics(request.out, kept.state.metrics_bytes)
+    kept.folder.tidy()
+    folder = _folder(request.out, prepared, kept.folder, kept.origin.began)
+    trainer = _trainer(prepared, watcher, folder)
+    restore(prepared.model, kept.folder.tensors(kept.state.weights))
+    trainer.go_on_from(counts, kept.folder.tensors(kept.state.moments))
+    return finish(trainer, folder, trainer.run(), watcher)
+
+
+def rehearse(request: Request, watcher: Watcher) -> None:
+    """Says what a training would do and take, and writes nothing."""
+    if request.resume:
+        raise ConfigError("--dry-run tells what a new training would take; leave out --resume")
+    prepared = prepare(_spread_weights(request), watcher)
+    announce(prepared, watcher)
+    watcher.message(describe(measure(prepared.task, prepared.model, prepared.config.training, prepared.threads)))
 
 
 def prepare(request: Request, watcher: Watcher) -> Prepared:
     """Reads the data, chooses what was left open, learns the tokenizer and builds the task and the model."""
-    given = dict(request.settings or {})
-    named = str(given.pop("preset", "")), str(given.pop("task", ""))
-    preset, task = request.preset or named[0], request.task or named[1] or "translate"
-    if named[1] and named[1] != task:
-        raise ConfigError(f"--task {task} contradicts the recipe, which is for the task {named[1]}; keep one")
-    chosen = purpose(task)
+    given, preset, task = _named(request)
+    chosen = purpose(task or "translate")
     start = Start.load(request.start) if request.start else None
     base = start.base(chosen) if start else chosen.base
     draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
@@ -125,31 +155,55 @@ def prepare(request: Request, watcher: Watcher) -> Prepared:
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
     made = chosen.make(config, records, start.tokenizer if start else None, watcher.message)
-    check_ids(made)
-    torch.manual_seed(config.training.seed)
-    model = build_model(made.config.model)
+    prepared = _prepared(request, records, made, choice.reasons)
     if start:
-        start.hand_over(model, made.config, watcher)
+        start.hand_over(prepared.model, made.config, watcher)
+    return prepared
+
+
+def _prepare_again(request: Request, kept: Kept, watcher: Watcher) -> Prepared:
+    """As `prepare` did when the run began: its settings and its tokenizer are taken, and its data must be the same."""
+    given, preset, task = _named(request)
+    kept.check_settings(given, preset, task)
+    kept.check_start(request.start)
+    chosen = purpose(kept.config.task)
+    records = chosen.read(Files(request.files, request.valid), kept.config, watcher.message)
+    kept.check_data(_data_facts(request, records))
+    text = kept.folder.tokenizer()
+    tokenizer = None if text.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(text)
+    made = chosen.make(kept.config, records, tokenizer, watcher.message)
+    assert made.config == kept.config, "the same data made another config"
+    prepared = replace(_prepared(request, records, made, []), start=kept.origin.start)
+    kept.warn(prepared.threads, watcher)
+    return prepared
+
+
+def _prepared(request: Request, records: Records[Any], made: Made, reasons: list[str]) -> Prepared:
+    check_ids(made)
+    torch.manual_seed(made.config.training.seed)
+    model = build_model(made.config.model)
     threads = request.threads or torch.get_num_threads()
-    return Prepared(made.config, made.tokenizer, made.task, model, records.corpus, choice.reasons, threads)
+    sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
+    data = {**_data_facts(request, records), **sizes}
+    start = bundle.read_manifest(request.start).fingerprint if request.start else ""
+    return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start)
 
 
-def measure(prepared: Prepared) -> Estimate:
-    """How long the run will take, and with `minutes` how many updates fit: fixed here, once."""
-    config = prepared.config.training
-    schedule = Schedule.fit(config, prepared.config.model.model_dim, 0)
-    trainer = _trainer(prepared, prepared.config, Silent(), None, schedule)
-    each = seconds_per_update(trainer, budget=min(6.0, 0.6 * config.minutes) if config.minutes else 4.0)
-    updates_an_epoch = len(prepared.task.plan(0)) / config.accumulate
-    if config.steps:
-        steps = config.steps
-    elif config.minutes:
-        steps = max(20, int(config.minutes * 60 * (1 - VALIDATION_SHARE) / each))
-    else:
-        steps = max(1, math.ceil(config.epochs * updates_an_epoch))
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    minutes = steps * each / (1 - VALIDATION_SHARE) / 60
-    return Estimate(steps, steps / updates_an_epoch, each, minutes, memory)
+def _spread_weights(request: Request) -> Request:
+    """The files of a request as files, and the weights behind their names as settings."""
+    files, weights = split_weights(request.files)
+    given = {"data": {"weights": weights}} if weights else {}
+    return replace(request, files=files, settings=configs.merge(request.settings or {}, given))
+
+
+def _named(request: Request) -> tuple[dict[str, Any], str, str]:
+    """The settings, the preset and the task that are named, in the request or in its recipe."""
+    given = dict(request.settings or {})
+    named = str(given.pop("preset", "")), str(given.pop("task", ""))
+    preset, task = request.preset or named[0], request.task or named[1]
+    if named[1] and named[1] != task:
+        raise ConfigError(f"--task {task} contradicts the recipe, which is for the task {named[1]}; keep one")
+    return given, preset, task
 
 
 def announce(prepared: Prepared, watcher: Watcher) -> None:
@@ -160,73 +214,36 @@ def announce(prepared: Prepared, watcher: Watcher) -> None:
     watcher.message(f"{shape}: {count_parameters(prepared.model):,} parameters")
 
 
-def describe(estimate: Estimate) -> str:
-    """The estimate in a sentence."""
-    return (
-        f"{estimate.steps:,} updates ({estimate.epochs:.1f} epochs) of {estimate.seconds_per_update:.3f} s (measured): "
-        f"about {estimate.minutes:.1f} minutes; memory {estimate.memory_mib:,.0f} MiB"
-    )
+def _trainer(prepared: Prepared, watcher: Watcher, folder: RunFolder) -> Trainer:
+    config = prepared.config.training
+    schedule = Schedule.fit(config, prepared.config.model.model_dim, config.steps)
+    return Trainer(prepared.task, prepared.model, config, schedule, watcher, folder, prepared.threads)
 
 
-def _finish(prepared: Prepared, folder: RunFolder, outcome: Outcome, watcher: Watcher) -> TrainingResult:
-    """Validates the best, the averaged and the last weights, and saves the best of them."""
-
-    best = bundle.load(folder.folder).weights
-    best = {name: best[name] for name in snapshot(prepared.model)}
-    candidates: dict[str, Weights] = {"best": best}
-    if outcome.reason != "interrupted" and len(folder.checkpoints()) > 1:
-        candidates |= {"averaged": folder.average(), "last": snapshot(prepared.model)}
-    scores: dict[str, Validation] = {}
-    for kind, weights in candidates.items():
-        restore(prepared.model, weights)
-        with torch_threads(prepared.threads):
-            scores[kind] = prepared.task.validate(prepared.model)
-    kind = max(scores, key=lambda name: scores[name].rank)
-    shown = ", ".join(f"{name} {score.score:.2f}" for name, score in scores.items())
-    watcher.message(f"validation {scores[kind].score_name} of the weights: {shown}; kept: {kind}")
-    summary = _summary(outcome) | {"scores": scores[kind].to_json()}
-    folder.save(candidates[kind], kind, summary)  # type: ignore[arg-type]
-    folder.close()
-    prepared.model.eval()
-    return TrainingResult(folder.folder, outcome, kind, scores[kind], purpose(prepared.config.task).verb)
-
-
-def _trainer(
-    prepared: Prepared, config: Config, watcher: Watcher, folder: Any, schedule: Schedule | None = None
-) -> Trainer:
-    training = config.training
-    schedule = schedule or Schedule.fit(training, config.model.model_dim, training.steps)
-    return Trainer(prepared.task, prepared.model, training, schedule, watcher, folder, prepared.threads)
-
-
-def _data_facts(request: Request, prepared: Prepared) -> dict[str, Any]:
-    return {
-        "files": [path.name for path in request.files],
-        "fingerprint": prepared.corpus.fingerprint,
-        "train_examples": prepared.task.sizes()[0],
-        "valid_examples": prepared.task.sizes()[1],
-        "skipped": dict(prepared.corpus.skips.counts),
-    }
-
-
-def _facts(prepared: Prepared) -> dict[str, Any]:
-    return {
+def _folder(out: Path, prepared: Prepared, state: StateFolder, began: str) -> RunFolder:
+    tokenizer = prepared.tokenizer.to_json() if prepared.tokenizer else bundle.NO_TOKENIZER
+    facts = {
         "parameters": count_parameters(prepared.model),
         "threads": prepared.threads,
         "machine": platform.machine(),
-        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "began": began,
     }
+    origin = Origin(
+        config=prepared.config.model_dump(),
+        data=prepared.data,
+        start=prepared.start,
+        threads=prepared.threads,
+        torch=str(torch.__version__),
+        began=began,
+    )
+    return RunFolder(out, prepared.config, tokenizer, prepared.data, facts, origin, state)
 
 
-def _summary(outcome: Outcome) -> dict[str, Any]:
+def _data_facts(request: Request, records: Records[Any]) -> dict[str, Any]:
     return {
-        "state": "interrupted" if outcome.reason == "interrupted" else "finished",
-        "ended": outcome.reason,
-        "steps": outcome.step,
-        "planned_steps": outcome.steps,
-        "epochs": outcome.epochs,
-        "minutes": round(outcome.seconds / 60, 2),
-        "cpu_minutes": round(outcome.cpu_seconds / 60, 2),
-        "target_tokens": outcome.tokens,
-        "bad_steps": outcome.bad_steps,
+        "files": [path.name for path in request.files],
+        "fingerprint": records.corpus.fingerprint,
+        "valid_fingerprint": fingerprint(records.valid),
+        "records": len(records.corpus.records),
+        "skipped": dict(records.corpus.skips.counts),
     }

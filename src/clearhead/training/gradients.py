@@ -1,0 +1,94 @@
+"""The gradient of one update, computed on every core; what does not fit into memory is computed in pieces.
+
+The loss of a batch is a sum over its examples divided by the tokens of the whole update, so the gradients of its pieces
+add up to its own.
+"""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from clearhead.data.batching import Indices
+from clearhead.errors import TrainingError
+from clearhead.model.dropout import dropout_seed
+from clearhead.model.loss import Loss
+from clearhead.tasks.task import Task, Tell
+from clearhead.training.replicas import Replicas
+
+
+@dataclass(frozen=True)
+class Portion:
+    """One batch of an update."""
+
+    epoch: int
+    indices: Indices
+
+
+class Gradients:
+    """Makes gradients of batches. `tell` hears, once, that a batch had to be divided."""
+
+    def __init__(self, task: Task[Any], replicas: Replicas[Indices, Loss], seed: int, tell: Tell) -> None:
+        self.task, self.replicas, self.seed, self.tell = task, replicas, seed, tell
+        self._was_told = False
+
+    def add(self, portions: Sequence[Portion], step: int) -> float:
+        """Leaves the gradient of all portions, as a mean over their tokens, in the replicas, and gives their loss."""
+        most = max(len(portion.indices) for portion in portions)
+        pieces = 1
+        while True:
+            loss = self._try(portions, step, pieces)
+            if loss is not None:
+                return loss
+            if pieces >= most:
+                raise TrainingError(
+                    f"step {step:,}: memory does not suffice for a single example; "
+                    "lower data.max_pieces or the size of the model, or free memory"
+                )
+            pieces = min(2 * pieces, most)
+            if not self._was_told:
+                self._was_told = True
+                self.tell(
+                    f"step {step:,}: not enough memory for a batch; it is computed in pieces, with the same gradient "
+                    "(said once; a lower training.batch_tokens needs less)"
+                )
+
+    def _try(self, portions: Sequence[Portion], step: int, pieces: int) -> float | None:
+        """The loss, or nothing where memory did not suffice; then no gradient is left."""
+        tokens = sum(self.task.tokens(portion.indices) for portion in portions)
+        loss = 0.0
+        try:
+            for number, portion in enumerate(portions):
+                parts = [portion.indices] if pieces == 1 else self.task.split(portion.indices, pieces)
+                for piece, indices in enumerate(parts):
+                    words = (step, number) if pieces == 1 else (step, number, piece, pieces)
+                    loss += self._add_batch(indices, portion.epoch, tokens, words)
+            return loss
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+        self.replicas.drop_gradients()
+        gc.collect()  # the error, the threads' results and what they hold refer to each other
+        return None
+
+    def _add_batch(self, indices: Indices, epoch: int, tokens: int, words: tuple[int, ...]) -> float:
+        """Adds the gradient of one batch, as a mean over `tokens`, and gives its loss."""
+
+        def compute(replica: int, model: nn.Module, part: Indices) -> Loss:
+            batch = self.task.batch(part, epoch)
+            with dropout_seed(self.seed, *words, replica):
+                loss = self.task.loss(model, batch)
+                (loss.smoothed / tokens).backward()  # type: ignore[no-untyped-call]
+            return Loss(loss.smoothed.detach(), loss.nll, loss.tokens)
+
+        losses = self.replicas.run(compute, self.task.split(indices, len(self.replicas.models)))
+        return sum(float(loss.smoothed) for loss in losses) / tokens
+
+
+def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Torch says so on a GPU by a class of its own, on a CPU only by its words."""
+    is_said = "DefaultCPUAllocator" in str(error) or "bad_alloc" in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_said

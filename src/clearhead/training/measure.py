@@ -1,0 +1,87 @@
+"""What a training will take, from updates measured before it begins."""
+
+import math
+import resource
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from clearhead.config import TrainingConfig
+from clearhead.data.batching import Indices
+from clearhead.model.loss import Loss
+from clearhead.tasks.task import Task
+from clearhead.training.gradients import Gradients, Portion
+from clearhead.training.replicas import Replicas, replica_count, torch_threads
+
+SECONDS = 4.0  # for measuring, at most; with --minutes up to half as many more
+VALIDATION_SHARE = 0.1  # of the time of a run with --minutes that is kept for validations
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take, from measured updates."""
+
+    steps: int
+    epochs: float
+    seconds_per_update: float
+    minutes: float
+    memory_mib: float  # peak of this process while it measured
+
+
+def measure(task: Task[Any], model: nn.Module, config: TrainingConfig, threads: int) -> Estimate:
+    """How long the run will take, and with `minutes` how many updates fit: fixed here, once."""
+    plan = task.plan(0)
+    budget = min(1.5 * SECONDS, 0.6 * config.minutes) if config.minutes else SECONDS
+    each = seconds_per_update(task, model, config, threads, budget)
+    updates_an_epoch = len(plan) / config.accumulate
+    if config.steps:
+        steps = config.steps
+    elif config.minutes:
+        steps = max(20, int(config.minutes * 60 * (1 - VALIDATION_SHARE) / each))
+    else:
+        steps = steps_of_epochs(config.epochs, updates_an_epoch)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    minutes = steps * each / (1 - VALIDATION_SHARE) / 60
+    return Estimate(steps, steps / updates_an_epoch, each, minutes, memory)
+
+
+def steps_of_epochs(epochs: float, updates_an_epoch: float) -> int:
+    """How many updates so many passes over the data are."""
+    return max(1, math.ceil(epochs * updates_an_epoch))
+
+
+def describe(estimate: Estimate) -> str:
+    """The estimate in a sentence."""
+    return (
+        f"{estimate.steps:,} updates ({estimate.epochs:.1f} epochs) of {estimate.seconds_per_update:.3f} s (measured): "
+        f"about {estimate.minutes:.1f} minutes; memory {estimate.memory_mib:,.0f} MiB"
+    )
+
+
+def seconds_per_update(task: Task[Any], model: nn.Module, config: TrainingConfig, threads: int, budget: float) -> float:
+    """Measured time of an update: gradients of real batches from all over the first epoch, weights left alone.
+
+    The first third is left out, where memory and caches are still cold; of the others the median, so that a moment in
+    which something else ran does not count for the whole training.
+    """
+    plan, count = task.plan(0), replica_count(threads, config.batch_tokens)
+    seconds: list[float] = []
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    began = time.monotonic()
+    with torch_threads(1), Replicas[Indices, Loss](model, count, threads) as replicas:
+        model.train()
+        gradients = Gradients(task, replicas, config.seed, lambda _: None)
+        for index in np.random.default_rng(0).integers(0, len(plan), 90):
+            start = time.monotonic()
+            gradients.add([Portion(0, plan[index])], 0)
+            replicas.gather_gradients()
+            model.zero_grad()
+            seconds.append(time.monotonic() - start)
+            if len(seconds) > 4 and time.monotonic() - began > budget:
+                break
+    for name, buffer in model.named_buffers():  # running figures of a batch norm
+        buffer.copy_(buffers[name])
+    return float(np.median(seconds[len(seconds) // 3 :])) * config.accumulate

@@ -1,0 +1,140 @@
+"""Going on with a run: what it left, what must be as it was, and how long it goes on."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearhead import bundle
+from clearhead import config as configs
+from clearhead.config import Config
+from clearhead.errors import ConfigError, TrainingError
+from clearhead.training.checks import check_length
+from clearhead.training.events import Watcher
+from clearhead.training.keeper import TRAINING
+from clearhead.training.measure import steps_of_epochs
+from clearhead.training.state import Origin, State, StateFolder
+
+LENGTH = ("steps", "epochs", "minutes")
+ANEW = "or begin anew with --overwrite"
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a run left: its state, and the config that it goes on with."""
+
+    out: Path
+    folder: StateFolder
+    state: State
+    config: Config
+
+    @classmethod
+    def load(cls, out: Path) -> "Kept | None":
+        """The state in the folder of a run, every file checked; nothing where none was saved yet."""
+        folder = StateFolder.load(out / TRAINING)
+        if folder is None or folder.state is None:
+            return None
+        return cls(out, folder, folder.state, configs.parse(folder.state.origin.config))
+
+    @property
+    def origin(self) -> Origin:
+        """What the run began with."""
+        return self.state.origin
+
+    def check_settings(self, given: Settings, preset: str, task: str) -> None:
+        """Refuses settings that contradict those that the run began with; its length may change."""
+        _length(self.config, given)
+        now = configs.override(self.config, _without_length(given))
+        found = [f"task was {self.config.task}, is {task}"] if task and task != self.config.task else []
+        if preset and preset != self.config.preset:
+            found.append(f"preset was {self.config.preset or 'none'}, is {preset}")
+        found += differences(self.config, now)
+        if found:
+            raise ConfigError(
+                f"{self.out} cannot go on with other settings: {'; '.join(found)}. Leave them as they were, {ANEW}"
+            )
+
+    def check_start(self, start: Path | None) -> None:
+        """Refuses another model to start from."""
+        if start is None:
+            return
+        if not self.origin.start:
+            raise ConfigError(f"{self.out} did not start from a model; leave out --from, {ANEW}")
+        if bundle.read_manifest(start).fingerprint != self.origin.start:
+            raise ConfigError(f"{self.out} started from another model than {start} is now; leave out --from, {ANEW}")
+
+    def check_data(self, now: Mapping[str, Any]) -> None:
+        """Refuses other data."""
+        before = self.origin.data
+        for kind, name in (("training", "fingerprint"), ("validation", "valid_fingerprint")):
+            if before[name] != now[name]:
+                raise TrainingError(
+                    f"the {kind} data of {self.out} changed: it began with "
+                    f"{', '.join(before['files'])} of {before['records']:,} records, fingerprint {before[name][:8]}; "
+                    f"now {', '.join(now['files'])} has {now['records']:,}, fingerprint {now[name][:8]}. "
+                    f"Restore the files, {ANEW}"
+                )
+
+    def warn(self, threads: int, watcher: Watcher) -> None:
+        """Says what makes the numbers come out otherwise in their last digits."""
+        if threads != self.origin.threads:
+            watcher.message(
+                f"the run began on {self.origin.threads} cores and goes on with {threads}: sums are rounded otherwise"
+            )
+        if torch.__version__ != self.origin.torch:
+            watcher.message(f"the run began with torch {self.origin.torch}: {torch.__version__} may round otherwise")
+
+
+def asks_for_more(config: Config, given: Settings) -> bool:
+    """Whether settings ask for a longer run than the one that a config planned."""
+    before, now = config.training, _length(config, given)
+    return now.steps > before.steps or bool(now.epochs and now.epochs != before.epochs)
+
+
+def planned_steps(config: Config, given: Settings, done: int, updates_an_epoch: Callable[[], float]) -> int:
+    """How many updates the run shall have in all: as planned, unless the settings name another length."""
+    before, now = config.training, _length(config, given)
+    steps = before.steps
+    if now.steps:
+        steps = now.steps
+    elif now.epochs and now.epochs != before.epochs:
+        steps = steps_of_epochs(now.epochs, updates_an_epoch())
+    if steps < done:
+        raise ConfigError(f"{steps:,} updates are asked for, {done:,} are done already; give more --steps")
+    return steps
+
+
+def differences(before: Config, now: Config) -> list[str]:
+    """The settings in which two configs differ, with both values."""
+    then, today = dict(_flat(before.model_dump())), dict(_flat(now.model_dump()))
+    return [f"{name} was {then.get(name)}, is {today.get(name)}"
+            for name in then | today if then.get(name) != today.get(name)]  # fmt: skip
+
+
+def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _without_length(given: Settings) -> dict[str, Any]:
+    training = {name: value for name, value in given.get("training", {}).items() if name not in LENGTH}
+    return {**given, "training": training}
+
+
+def _length(config: Config, given: Settings) -> configs.TrainingConfig:
+    """The training section with the length that is given, and no other. Minutes were made into updates once."""
+    asked = {name: value for name, value in given.get("training", {}).items() if name in LENGTH}
+    training = configs.override(config, {"training": {**dict.fromkeys(LENGTH, 0), **asked}}).training
+    check_length(training)
+    if training.minutes and training.minutes != config.training.minutes:
+        raise ConfigError(
+            f"the number of updates was fixed when the run began, at {config.training.steps:,}; "
+            f"--minutes {training.minutes:g} cannot change it: give more --steps, or leave it as it was"
+        )
+    return training

@@ -1,0 +1,59 @@
+"""Several files: how often each is seen, in every epoch anew and always the same."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clearhead.data.batching import plan_batches
+from clearhead.data.weights import describe_repeats, repeats, split_weights
+from clearhead.errors import ConfigError
+
+
+def test_weights_stand_behind_names(tmp_path: Path) -> None:
+    odd = tmp_path / "a.tsv:7"
+    odd.touch()
+    assert split_weights([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == (
+        [Path("a.tsv"), Path("b.jsonl.gz"), Path("c.tsv")],
+        [2.0, 0.5, 1.0],
+    )
+    assert split_weights([odd, Path("b.tsv"), Path("c:x.tsv")]) == ([odd, Path("b.tsv"), Path("c:x.tsv")], [])
+
+
+def seen(corpus_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, weights: list[float]) -> list[float]:
+    """How often each example came, a mean over epochs."""
+    length_N = 3 + corpus_N
+    count_N = np.zeros(len(corpus_N))
+    for epoch in range(epochs):
+        batches = plan_batches(length_N, length_N, 60, 5, epoch, repeats(corpus_N, weights, 1.0))
+        np.add.at(count_N, np.concatenate(batches), 1)
+    return [float(count / epochs) for count in count_N]
+
+
+def test_whole_weights_are_exact_and_shares_are_chances() -> None:
+    corpus_N = np.array([0] * 11 + [1] * 13 + [2] * 17)
+    found = seen(corpus_N, 400, [2.0, 0.25, 1.5])
+    assert found[:11] == [2.0] * 11
+    assert found[11:24] == pytest.approx([0.25] * 13, abs=0.1)  # four standard deviations
+    assert found[24:] == pytest.approx([1.5] * 17, abs=0.1)
+    assert sum(seen(corpus_N, 5, [1e-9] * 3)) == pytest.approx(1.0)  # an epoch is never empty
+
+
+def test_an_epoch_is_a_pure_function_of_seed_and_number() -> None:
+    length_N = np.full(40, 4)
+    share_N = np.full(40, 0.5)
+    first, again, other = (plan_batches(length_N, length_N, 20, 1, epoch, share_N) for epoch in (3, 3, 4))
+    assert [batch.tolist() for batch in first] == [batch.tolist() for batch in again]
+    assert sorted(np.concatenate(first)) != sorted(np.concatenate(other))
+
+
+def test_a_temperature_makes_sizes_more_alike() -> None:
+    """By hand: 64 and 4 pairs at temperature 2 count as 8 and 2: a pair of the second comes 4 times as often."""
+    corpus_N = np.array([0] * 64 + [1] * 4)
+    found = repeats(corpus_N, [], 2.0)
+    assert found is not None
+    assert found[0] == 1.0 and found[-1] == pytest.approx(4.0)
+    assert describe_repeats(corpus_N, found)[1] == "file 2: 4 pairs, each seen 4.00 times an epoch"
+    assert repeats(corpus_N, [], 1.0) is None and repeats(np.zeros(5, np.int64), [], 3.0) is None
+    with pytest.raises(ConfigError, match="keep one"):
+        repeats(corpus_N, [1.0, 2.0], 2.0)

@@ -1,0 +1,134 @@
+"""Tiny runs of every task, and ways to stop them."""
+
+import copy
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from clearhead.bundle import read_manifest
+from clearhead.config import merge
+from clearhead.tasks.task import Validation
+from clearhead.training.events import Progress
+from clearhead.training.finish import TrainingResult
+from clearhead.training.run import Request, train
+from clearhead.training.state import StateFolder
+from tests.tasks.made_up import made_up_text, write_lines
+
+Settings = dict[str, dict[str, Any]]
+
+# Updates of two batches, several a pass over the data; validations and checkpoints at different steps.
+SMALL: Settings = {
+    "model": {"num_encoder_layers": 1, "model_dim": 16, "inner_dim": 24, "num_heads": 2, "dropout": 0.2},
+    "tokenizer": {"kind": "word", "vocab_size": 60},
+    "data": {"valid_share": 0.2},
+    "training": {
+        "batch_tokens": 120, "accumulate": 2, "learning_rate": 0.01, "warmup": 3, "validate_lines": 5,
+        "validate_every": 4, "save_every": 3, "average": 4, "cooldown": 0.5,
+    },
+}  # fmt: skip
+WRITES: Settings = {"model": {"num_decoder_layers": 1}}
+MORE: dict[str, Settings] = {
+    "translate": WRITES,
+    "classify": {},
+    "tag": {},
+    "mlm": {"data": {"mask_share": 0.3}},
+    "lm": {"model": {"num_decoder_layers": 1}, "data": {"max_pieces": 16, "documents": "line"}},
+    "denoise": {"model": {"num_decoder_layers": 1, "num_encoder_layers": 1}, "data": {"mask_share": 0.3}},
+    "image": {"model": {"norm": "batch"}, "data": {"shift_pixels": 1}, "training": {"batch_tokens": 40}},
+    "caption": {**WRITES, "data": {"shift_pixels": 1}},
+}
+
+
+def settings_of(task: str, more: Settings | None = None) -> Settings:
+    """The settings of a tiny run of this task."""
+    settings = copy.deepcopy(merge(merge(SMALL, MORE[task]), more or {}))
+    if task not in ("translate", "denoise", "caption"):  # those that write
+        del settings["training"]["validate_lines"]
+    if task == "image":
+        del settings["tokenizer"]
+    if task == "lm":
+        del settings["model"]["num_encoder_layers"]
+    return settings
+
+
+def write_data(task: str, folder: Path, count: int = 60) -> Path:
+    """A file, or a folder of pictures, that this task can be trained on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = made_up_text(count)
+    labels = [next(word for word in ("eats", "cuts", "Look") if word in line) for line in lines]
+    pairs = list(zip(lines, labels, strict=True))
+    if task == "translate":
+        return write_lines(folder / "pairs.tsv", [f"{line}\t{' '.join(reversed(line.split()))}" for line in lines])
+    if task == "classify":
+        return write_lines(folder / "labels.tsv", [f"{line}\t{label}" for line, label in pairs])
+    if task == "tag":
+        tagged = ["\n".join(f"{word}\t{'B-VERB' if word == label else 'O'}" for word in line.split()) + "\n"
+                  for line, label in pairs]  # fmt: skip
+        return write_lines(folder / "tags.conll", tagged)
+    if task in ("image", "caption"):
+        names = []
+        for number, label in enumerate(labels):
+            path = folder / "pictures" / label / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shade = 40 + 60 * ["eats", "cuts", "Look"].index(label)
+            Image.frombytes("L", (8, 8), bytes((shade + 7 * number * place) % 256 for place in range(64))).save(path)
+            names.append(f"{path.relative_to(folder)}\t{label}")
+        return folder / "pictures" if task == "image" else write_lines(folder / "captions.tsv", names)
+    return write_lines(folder / "text.txt", lines)
+
+
+class Watching:
+    """Keeps what a run says, and sends the process a signal at certain updates."""
+
+    def __init__(self, stop_at: int = 0, number: int = signal.SIGTERM) -> None:
+        self.stop_at, self.number = stop_at, number
+        self.messages: list[str] = []
+        self.steps: list[int] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def progress(self, progress: Progress) -> None:
+        self.steps.append(progress.step)
+        if progress.step == self.stop_at:
+            os.kill(os.getpid(), self.number)
+
+    def validation(self, step: int, validation: Validation, is_best: bool) -> None: ...
+
+
+def run(
+    task: str,
+    data: Path | list[Path],
+    out: Path,
+    watcher: Watching | None = None,
+    *,
+    more: Settings | None = None,
+    **asked: Any,
+) -> TrainingResult:
+    """One training of 13 updates, or what is asked."""
+    length = {"training": {"steps": asked.pop("steps", 13)}}
+    settings = merge(settings_of(task, more), length)
+    files = data if isinstance(data, list) else [data]
+    return train(Request(files, out, settings=settings, task=task, threads=asked.pop("threads", 1), **asked),
+                 watcher or Watching())  # fmt: skip
+
+
+def model_of(folder: Path) -> str:
+    """Equal for two bundles only if weights, config and tokenizer are equal to the last bit."""
+    return read_manifest(folder).fingerprint
+
+
+def traces(folder: Path) -> tuple[object, ...]:
+    """All that a run left besides its model, without the time it took: bits of every tensor, counts, metrics."""
+    found = StateFolder.load(folder / "training")
+    assert found and found.state
+    timed = {"seconds", "cpu_seconds", "seconds_validating"}
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    metrics = [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
+               for line in lines]  # fmt: skip
+    state = found.state
+    return state.files, state.checkpoints, state.best, state.counts.model_dump(exclude=timed), metrics

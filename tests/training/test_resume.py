@@ -1,0 +1,305 @@
+"""A run that was stopped and goes on ends with the same bits as one that was not; and what a resume refuses."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clearhead
+from clearhead.bundle import read_manifest
+from clearhead.cli.main import main
+from clearhead.errors import BundleError, ClearheadError, ConfigError, TrainingError
+from clearhead.training.lock import locked
+from clearhead.training.state import StateFolder
+from tests.faults import end_of, fork
+from tests.tasks.made_up import sets
+from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
+
+
+@pytest.mark.parametrize("task", MORE)
+def test_every_task_goes_on_as_if_it_had_not_stopped(task: str, tmp_path: Path) -> None:
+    """Stopped twice: between checkpoints and validations, and at a step where a validation was due."""
+    data = write_data(task, tmp_path)
+    run(task, data, tmp_path / "whole")
+    for stop_at in (5, 8):
+        watcher = Watching(stop_at)
+        assert run(task, data, tmp_path / "parts", watcher, resume=True).outcome.reason == "interrupted"
+        assert watcher.steps[-1] == stop_at
+    watcher = Watching()
+    result = run(task, data, tmp_path / "parts", watcher, resume=True)
+    assert (result.outcome.reason, result.outcome.step) == ("finished", 13)
+    assert watcher.steps == [9, 10, 11, 12, 13]
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
+    assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
+
+
+def test_replicas_on_two_cores_go_on_exactly(tmp_path: Path) -> None:
+    data = write_data("translate", tmp_path, count=120)
+    more: Settings = {"training": {"batch_tokens": 1024, "accumulate": 1, "average": 3, "validate_every": 2}}
+    run("translate", data, tmp_path / "whole", more=more, threads=2, steps=4)
+    run("translate", data, tmp_path / "parts", Watching(3), more=more, threads=2, steps=4)
+    run("translate", data, tmp_path / "parts", more=more, threads=2, steps=4, resume=True)
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
+
+
+def test_weighted_files_go_on_exactly(tmp_path: Path) -> None:
+    first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
+    weighted = [Path(f"{first}:0.5"), Path(f"{second}:2")]
+    watcher = Watching()
+    run("translate", weighted, tmp_path / "whole", watcher)
+    assert [text for text in watcher.messages if "each seen 2.00 times an epoch" in text]
+    run("translate", weighted, tmp_path / "parts", Watching(7))
+    with pytest.raises(ConfigError, match=r"data\.weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
+        run("translate", [Path(f"{first}:3"), second], tmp_path / "parts", resume=True)
+    run("translate", weighted, tmp_path / "parts", resume=True)
+    assert (model_of(tmp_path / "parts"), traces(tmp_path / "parts")) == (
+        model_of(tmp_path / "whole"), traces(tmp_path / "whole"),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="has 1 numbers for 2 files of pairs"):
+        run("translate", [first, second], tmp_path / "none", more={"data": {"weights": [2.0]}})
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The data of a run, the run stopped at step 5 of 13, and the same run to its end."""
+
+    data: Path
+    parts: Path
+    whole: Path
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """Made once; no test may write into its folders."""
+    folder = tmp_path_factory.mktemp("stopped")
+    data = write_data("classify", folder)
+    run("classify", data, folder / "parts", Watching(5))
+    run("classify", data, folder / "whole")
+    return Stopped(data, folder / "parts", folder / "whole")
+
+
+@pytest.fixture
+def parts(stopped: Stopped, tmp_path: Path) -> Path:
+    """A stopped run to go on with."""
+    return shutil.copytree(stopped.parts, tmp_path / "parts")
+
+
+@pytest.fixture
+def whole(stopped: Stopped, tmp_path: Path) -> Path:
+    """A finished run to go on with."""
+    return shutil.copytree(stopped.whole, tmp_path / "whole")
+
+
+def test_an_interrupted_run_leaves_a_model_and_its_state(stopped: Stopped) -> None:
+    manifest = read_manifest(stopped.parts)
+    assert manifest.training["state"] == "interrupted" and manifest.training["steps"] == 5
+    assert manifest.training["best_step"] == 4
+    assert clearhead.load(stopped.parts).classify("The old cow eats.").label
+
+
+@pytest.mark.parametrize("kind", ["parts", "whole"])
+def test_a_run_is_named_and_refused_without_resume(kind: str, stopped: Stopped) -> None:
+    folder: Path = getattr(stopped, kind)
+    found = {"parts": "holds an unfinished run, saved at update 5 of 13", "whole": "holds a finished run of 13"}[kind]
+    with pytest.raises(BundleError, match=found) as caught:
+        run("classify", stopped.data, folder)
+    assert "--resume" in str(caught.value) and "--overwrite" in str(caught.value)
+
+
+def test_overwriting_begins_anew(stopped: Stopped, parts: Path) -> None:
+    watcher = Watching()
+    run("classify", stopped.data, parts, watcher, overwrite=True)
+    assert watcher.steps[0] == 1
+    assert model_of(parts) == model_of(stopped.whole)
+    with pytest.raises(ConfigError, match="--resume goes on with a run and --overwrite replaces it"):
+        run("classify", stopped.data, parts, overwrite=True, resume=True)
+
+
+def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(stopped: Stopped, tmp_path: Path) -> None:
+    for folder in (tmp_path / "none", tmp_path / "begun", tmp_path / "removed"):
+        if folder.name == "removed":  # an unfinished run of which the state was deleted
+            shutil.copytree(stopped.parts, folder)
+            shutil.rmtree(folder / "training")
+        if folder.name == "begun":  # killed before its first checkpoint, beside the model of an earlier run
+            shutil.copytree(stopped.whole, folder)
+            (folder / "training" / "state.json").unlink()
+        watcher = Watching()
+        run("classify", stopped.data, folder, watcher, resume=True)
+        assert f"there is no checkpoint in {folder} yet: starting from the beginning" in watcher.messages
+        assert watcher.steps[0] == 1
+        assert model_of(folder) == model_of(stopped.whole)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").touch()
+    with pytest.raises(BundleError, match="holds no run of clearhead"):
+        run("classify", stopped.data, tmp_path / "other", resume=True)
+
+
+def test_a_model_that_was_not_trained_here_is_left_alone(stopped: Stopped, whole: Path) -> None:
+    shutil.rmtree(whole / "training")
+    (whole / "metrics.jsonl").unlink()
+    with pytest.raises(BundleError, match="holds a model and no run; --from trains it further"):
+        run("classify", stopped.data, whole, resume=True)
+    with pytest.raises(BundleError, match="holds a finished run; use --from"):
+        run("classify", stopped.data, whole)
+    assert clearhead.load(whole)
+
+
+def test_a_finished_run_says_so(stopped: Stopped, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
+    arguments = ["train", str(stopped.data), "--task", "classify", "--out", str(whole), "--threads", "1", "--resume"]
+    for length in (["--steps", "13"], []):
+        assert main([*arguments, *length, *sets(settings_of("classify"))]) == 0
+        captured = capsys.readouterr()
+        assert captured.err == f"{whole} is finished after 13 updates; it goes on with more --steps\n"
+        score = read_manifest(whole).training["scores"]["accuracy"]["score"]  # type: ignore[index,call-overload]
+        assert captured.out.startswith(f"accuracy {score:.2f} ")
+        assert f"next: clearhead classify {whole}" in captured.out
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+def test_more_steps_go_on_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
+    """Where the schedule does not depend on the length, 8 and then 12 updates are 12 updates."""
+    more: Settings = {"training": {"cooldown": 0, "save_every": 4, "warmup": 2}}
+    run("classify", stopped.data, tmp_path / "whole", more=more, steps=12)
+    run("classify", stopped.data, tmp_path / "parts", more=more, steps=8)
+    watcher = Watching()
+    run("classify", stopped.data, tmp_path / "parts", watcher, more=more, steps=12, resume=True)
+    assert watcher.steps == [9, 10, 11, 12]
+    assert "going on after update 8 of 12 updates instead of 8" in watcher.messages
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
+    with pytest.raises(ConfigError, match="12 are done already"):
+        (tmp_path / "parts" / "training" / "state.json").write_bytes(unfinished(tmp_path / "parts"))
+        run("classify", stopped.data, tmp_path / "parts", more=more, steps=7, resume=True)
+
+
+def unfinished(folder: Path) -> bytes:
+    """The state of a finished run as it was just before its end."""
+    from clearhead.training.state import _to_bytes
+
+    found = StateFolder.load(folder / "training")
+    assert found and found.state
+    return _to_bytes(found.state.model_copy(update={"is_finished": False}))
+
+
+def test_an_end_that_was_cut_off_is_made_again(stopped: Stopped, whole: Path) -> None:
+    (whole / "training" / "state.json").write_bytes(unfinished(whole))
+    (whole / "model.safetensors").unlink()
+    watcher = Watching()
+    run("classify", stopped.data, whole, watcher, resume=True)
+    assert not watcher.steps
+    assert model_of(whole) == model_of(stopped.whole)
+    assert clearhead.load(whole)
+
+
+def test_a_finished_run_without_its_state_cannot_go_on(stopped: Stopped, whole: Path) -> None:
+    shutil.rmtree(whole / "training")
+    assert run("classify", stopped.data, whole, resume=True).outcome.step == 13
+    with pytest.raises(TrainingError, match=f"cannot go on; --from {whole} with another --out"):
+        run("classify", stopped.data, whole, steps=20, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "asked", "message"),
+    [
+        ({"training": {"learning_rate": 0.02}}, {}, "training.learning_rate was 0.01, is 0.02"),
+        ({"tokenizer": {"vocab_size": 50}}, {}, "tokenizer.vocab_size was 60, is 50"),
+        ({"model": {"dropout": 0.0}, "data": {"max_chars": 9}}, {}, "model.dropout was 0.2, is 0.0; data.max_chars"),
+        ({}, {"preset": "small"}, "preset was tiny, is small"),
+        ({}, {"steps": 4}, "4 updates are asked for, 5 are done already"),
+        ({"training": {"minutes": 3}}, {}, "given twice, by steps and minutes"),
+        ({"training": {"minutes": 3}}, {"steps": 0}, "was fixed when the run began, at 13"),
+    ],
+)
+def test_other_settings_are_refused_by_name(
+    more: Settings, asked: dict[str, Any], message: str, stopped: Stopped, parts: Path
+) -> None:
+    before = {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        run("classify", stopped.data, parts, more=more, resume=True, **asked)
+    assert {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()} == before
+
+
+def test_another_task_is_refused(stopped: Stopped, parts: Path) -> None:
+    with pytest.raises(ConfigError, match="task was classify, is translate"):
+        run("translate", stopped.data, parts, resume=True)
+
+
+def test_other_data_are_refused(stopped: Stopped, parts: Path, tmp_path: Path) -> None:
+    lines = stopped.data.read_text().splitlines(keepends=True)
+    other = tmp_path / "labels.tsv"
+    other.write_text("".join([lines[1], lines[0], *lines[2:]]))
+    with pytest.raises(TrainingError, match=r"the training data of .*parts changed: .* 60 records, fingerprint"):
+        run("classify", other, parts, resume=True)
+    with pytest.raises(TrainingError, match=r"the validation data of .*parts changed"):
+        run("classify", stopped.data, parts, valid=[other], resume=True)
+
+
+def test_another_model_to_start_from_is_refused(stopped: Stopped, parts: Path) -> None:
+    with pytest.raises(ConfigError, match="did not start from a model"):
+        run("classify", stopped.data, parts, start=stopped.whole, resume=True)
+
+
+def test_fine_tuning_goes_on_and_knows_its_start(stopped: Stopped, tmp_path: Path) -> None:
+    start = shutil.copytree(stopped.whole, tmp_path / "start")
+    run("classify", stopped.data, tmp_path / "whole", start=start, steps=5)
+    run("classify", stopped.data, tmp_path / "parts", Watching(3), start=start, steps=5)
+    run("classify", stopped.data, start, overwrite=True, steps=2)
+    with pytest.raises(ConfigError, match="started from another model than"):
+        run("classify", stopped.data, tmp_path / "parts", start=start, steps=5, resume=True)
+    run("classify", stopped.data, tmp_path / "parts", steps=5, resume=True)
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
+
+
+def test_damage_is_refused_by_name(stopped: Stopped, parts: Path) -> None:
+    path = parts / "training" / "moments-00000005.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(BundleError, match=r"moments-00000005\.safetensors is damaged"):
+        run("classify", stopped.data, parts, resume=True)
+
+
+def test_other_threads_are_told(stopped: Stopped, parts: Path) -> None:
+    watcher = Watching(6)
+    run("classify", stopped.data, parts, watcher, threads=2, resume=True)
+    assert "the run began on 1 cores and goes on with 2: sums are rounded otherwise" in watcher.messages
+
+
+def test_minutes_are_made_into_steps_once(stopped: Stopped, tmp_path: Path) -> None:
+    """Of a run with minutes the number of updates stays, however fast the machine is when it goes on."""
+    more: Settings = {"training": {"minutes": 0.001}}
+    first = run("classify", stopped.data, tmp_path / "m", Watching(5), more=more, steps=0).outcome
+    second = run("classify", stopped.data, tmp_path / "m", more=more, steps=0, resume=True).outcome
+    assert first.step == 5 and first.steps == second.step == second.steps == 20
+    assert second.seconds > first.seconds  # time goes on too
+
+
+def test_early_stopping_counts_on(stopped: Stopped, tmp_path: Path) -> None:
+    """Nothing is learned, so no validation brings a gain: the third stops the run, whoever saw the first two."""
+    more: Settings = {"training": {"learning_rate": 1e-30, "validate_every": 2, "save_every": 1, "patience": 2}}
+    whole = run("classify", stopped.data, tmp_path / "whole", more=more).outcome
+    run("classify", stopped.data, tmp_path / "parts", Watching(5), more=more)
+    rest = run("classify", stopped.data, tmp_path / "parts", more=more, resume=True).outcome
+    assert whole.reason == rest.reason == "stopped early" and whole.step == rest.step == 6
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
+    assert run("classify", stopped.data, tmp_path / "parts", more=more, resume=True).outcome.step == 6
+
+
+def test_a_second_training_in_a_folder_is_refused(stopped: Stopped, parts: Path, tmp_path: Path) -> None:
+    def try_to_train() -> None:
+        for resume, overwrite in ((True, False), (False, True)):
+            with pytest.raises(TrainingError, match="another training is running in"):
+                run("classify", stopped.data, parts, resume=resume, overwrite=overwrite)
+
+    with locked(parts):
+        assert end_of(fork(try_to_train)) == 0
+    run("classify", stopped.data, parts, resume=True)
+    with pytest.raises(ClearheadError), locked(tmp_path / "new" / "er"):
+        raise ClearheadError
+    assert not (tmp_path / "new" / "er").exists()
+
+
+def test_the_python_function_goes_on(stopped: Stopped, parts: Path) -> None:
+    settings = settings_of("classify")
+    model = clearhead.train(stopped.data, parts, task="classify", steps=13, settings=settings, threads=1, resume=True)
+    assert model.manifest.fingerprint == model_of(stopped.whole)

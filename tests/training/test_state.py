@@ -1,0 +1,171 @@
+"""The state on disk: whole at any moment, whatever fails, and refused where it was damaged."""
+
+import itertools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearhead.errors import BundleError, TrainingError
+from clearhead.tasks.task import Validation
+from clearhead.training import state
+from clearhead.training.counts import Counts
+from clearhead.training.state import Origin, StateFolder
+from tests.faults import Faults, disk_full, end_of, fork
+
+ORIGIN = Origin(config={"task": "translate"}, data={"records": 7}, start="", threads=1, torch="2", began="then")
+CALLS = ("fsync", "rename", "replace", "chmod", "unlink")
+
+
+def save(folder: StateFolder, step: int, average: int = 2) -> None:
+    """A state whose every tensor tells its step."""
+    best = Validation(float("inf"), 1e300, 0.1 + 0.2, "bleu", "exact", ("a", "b\n", "ü"))
+    counts = Counts(step=step, epoch=step // 3, batch=step % 3, best=best, best_step=2, loss=float("nan"))
+    folder.save(ORIGIN, counts, {"w": torch.full((5, 7), float(step))}, {"w:step": torch.tensor(float(step))},
+                average=average, metrics_bytes=step)  # fmt: skip
+
+
+def began(path: Path) -> StateFolder:
+    path.mkdir(parents=True)
+    folder = StateFolder(path)
+    folder.begin('{"a tokenizer": 1}')
+    return folder
+
+
+def step_in(path: Path) -> int:
+    """The step of the state in a folder, once everything in it was found to belong to that step."""
+    found = StateFolder.load(path)
+    assert found and found.state
+    step = found.state.counts.step
+    assert torch.equal(found.tensors(found.state.weights)["w"], torch.full((5, 7), float(step)))
+    assert found.tensors(found.state.moments)["w:step"].item() == step == found.state.metrics_bytes
+    assert found.tokenizer() == '{"a tokenizer": 1}'
+    return step
+
+
+def names_in(path: Path) -> set[str]:
+    return {file.name for file in path.iterdir()}
+
+
+def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
+    folder = began(tmp_path / "t")
+    save(folder, 5)
+    assert step_in(tmp_path / "t") == 5
+    found = StateFolder.load(tmp_path / "t")
+    assert found and found.state and folder.state
+    assert found.state.origin == ORIGIN
+    assert found.state.counts.best == folder.state.counts.best  # the infinite loss and the last digit too
+    assert StateFolder.load(tmp_path / "none") is None
+
+
+def test_a_state_before_the_first_update_has_no_moments(tmp_path: Path) -> None:
+    folder = began(tmp_path / "t")
+    folder.save(ORIGIN, Counts(), {"w": torch.ones(3)}, {})
+    found = StateFolder.load(tmp_path / "t")
+    assert found and found.state and found.tensors(found.state.moments) == {}
+
+
+def test_only_what_is_needed_is_kept(tmp_path: Path) -> None:
+    folder = began(tmp_path / "t")
+    folder.keep_best(1, {"w": torch.ones(3)})
+    for step in (1, 2, 3):
+        save(folder, step)
+    save(folder, 4, average=0)  # not a checkpoint: the weights are those to go on from, and no more
+    numbers = {"state.json", "tokenizer.json", "weights-00000001.safetensors", "moments-00000004.safetensors"}
+    assert names_in(tmp_path / "t") == numbers | {f"weights-0000000{step}.safetensors" for step in (2, 3, 4)}
+    assert folder.checkpoints == ("weights-00000002.safetensors", "weights-00000003.safetensors")
+    save(folder, 5)
+    assert folder.checkpoints == ("weights-00000003.safetensors", "weights-00000005.safetensors")
+    assert "weights-00000004.safetensors" not in names_in(tmp_path / "t")
+
+
+@pytest.mark.parametrize("is_lasting", [False, True], ids=["once", "from then on"])
+def test_an_error_at_any_step_of_a_save_leaves_a_whole_state(tmp_path: Path, is_lasting: bool) -> None:
+    found = []
+    for step in itertools.count(1):
+        folder = began(tmp_path / str(step))
+        save(folder, 2)
+        before = names_in(folder.folder)
+        with pytest.MonkeyPatch.context() as patch:
+            hits = (lambda call, step=step: call >= step) if is_lasting else (lambda call, step=step: call == step)
+            faults = Faults(patch, hits, disk_full, state, CALLS[:-1])
+            try:
+                save(folder, 3)
+            except TrainingError as error:
+                assert "No space left on device; the state of step" in str(error) and "--resume" in str(error)
+        found.append(step_in(folder.folder))
+        if found[-1] == 2:
+            assert names_in(folder.folder) == before  # no temporary file, and none of the new state
+        save(folder, 4)
+        assert step_in(folder.folder) == 4
+        assert not [name for name in names_in(folder.folder) if name.startswith(".")]
+        if faults.calls < step:
+            break
+    assert found.count(2) > 10 and found[-1] == 3
+    assert is_lasting or found == sorted(found)
+
+
+def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
+    found = []
+    for step in itertools.count(1):
+        folder = began(tmp_path / str(step))
+        save(folder, 2)
+
+        def crash(step: int = step, folder: StateFolder = folder) -> None:
+            Faults(pytest.MonkeyPatch(), lambda call: call == step, lambda: os._exit(9), state, CALLS)
+            save(folder, 3, average=1)
+
+        code = end_of(fork(crash))
+        found.append(step_in(folder.folder))
+        again = StateFolder.load(folder.folder)
+        assert again
+        save(again, 4, average=1)
+        assert step_in(folder.folder) == 4
+        left = {"state.json", "tokenizer.json", "weights-00000004.safetensors", "moments-00000004.safetensors"}
+        assert names_in(folder.folder) == left  # what the dead process left is gone
+        if code == 0:
+            break
+        assert code == 9
+    assert found == sorted(found)  # old up to one moment, new from then on
+    assert found.count(2) > 10 and found.count(3) > 2
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 3)
+
+
+@pytest.mark.parametrize(
+    "name", ["state.json", "tokenizer.json", "weights-00000002.safetensors", "moments-00000003.safetensors"]
+)
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink], ids=["flipped", "cut off", "gone"])
+def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
+    folder = began(tmp_path / "t")
+    save(folder, 2)
+    save(folder, 3)
+    damage(tmp_path / "t" / name)
+    if name == "state.json" and damage is Path.unlink:
+        assert StateFolder.load(tmp_path / "t") is None  # no checkpoint yet
+        return
+    with pytest.raises(BundleError, match=re.escape(str(tmp_path / "t" / name))) as caught:
+        StateFolder.load(tmp_path / "t")
+    assert "--overwrite" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_every_bit_of_the_state_file_counts(tmp_path: Path) -> None:
+    folder = began(tmp_path / "t")
+    save(folder, 3)
+    path = tmp_path / "t" / "state.json"
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(BundleError, match=r"state\.json is damaged"):
+            StateFolder.load(tmp_path / "t")

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.bundle import Manifest
@@ -20,6 +23,7 @@ from clearhead.model.families import build_model
 from clearhead.model.weights import restore
 from clearhead.tasks import classify, filling, tag
 from clearhead.tasks.caption import write_captions
+from clearhead.tasks.embed import embed
 from clearhead.tasks.filling import Filling
 from clearhead.tasks.holes import decode_marked, encode_marked
 from clearhead.tasks.image import classify_pictures, read_pictures
@@ -185,6 +189,17 @@ class Model:
         self.need("fill")
         return filling.fill(self, text, top, name)
 
+    def embed(self, text: str, *, unit: bool = False) -> NDArray[np.float32]:
+        """The vector of a text: the mean of the encoder's states; with `unit` of length 1."""
+        return self.embed_many([text], unit=unit)[0]
+
+    def embed_many(self, texts: Sequence[str], *, unit: bool = False, first_line: int = 1) -> NDArray[np.float32]:
+        """The vector of each text, by any model with a text encoder; an error names the text by its line."""
+        if self.config.model.family != "encoder":
+            raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
+        vectors_ND = embed(self, texts, first_line)
+        return vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True) if unit else vectors_ND
+
     def generate(self, prompt: str = "", *, sample: int = 0, **settings: Any) -> Generated:
         """Text that goes on from a prompt; settings are max_tokens, temperature, top_k, top_p, seed and stop.
 
@@ -212,9 +227,9 @@ class Model:
     def _translation(self, hypothesis: Hypothesis) -> Translation:
         decode = decode_marked if self.config.task == "denoise" else Tokenizer.decode
         return Translation(
-            text=decode(self.tokenizer, hypothesis.tokens),
+            text=decode(self.tokenizer.target, hypothesis.tokens),
             score=hypothesis.score,
-            tokens=tuple(self.tokenizer.piece(token) for token in hypothesis.tokens),
+            tokens=tuple(self.tokenizer.target.piece(token) for token in hypothesis.tokens),
             log_prob=hypothesis.log_prob,
             token_log_probs=hypothesis.token_log_probs,
             finish_reason=hypothesis.finish_reason,

@@ -7,7 +7,8 @@
     ├── BundleError           a model folder that is missing, damaged, of another version or in the way
     ├── DecodingError         a request that search or an engine cannot honour
     ├── TrainingError         a run that cannot start or go on
-    └── TaskError             a verb for which a model was not trained
+    ├── TaskError             a verb for which a model was not trained
+    └── InteropError          a foreign checkpoint, or a format, that cannot hold what is asked
 
 Each message says what was expected, what came and what to do. Bugs of our own are plain `assert`s and are never
 caught: they exit with 1 and a traceback.
@@ -51,3 +52,7 @@ class TrainingError(ClearheadError):
 
 class TaskError(ClearheadError):
     """A verb for which a model was not trained."""
+
+
+class InteropError(ClearheadError):
+    """A foreign checkpoint that cannot be read, or a model that a foreign format cannot hold."""

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from clearhead.config.section import Section
 
 Family = Literal["transformer", "rnn", "gru", "lstm", "encoder", "decoder", "patches", "convolutional", "mlp"]
-Head = Literal["text", "label", "tags", "masked"]
+Head = Literal["text", "label", "tags", "masked", "vector"]
 RECURRENT = ("rnn", "gru", "lstm")
 PICTURES = ("patches", "convolutional", "mlp")
 
@@ -17,6 +17,8 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "bidirectional": RECURRENT,
     "num_segments": ("encoder",),
     "pooler": ("encoder",),
+    "source_vocab_size": ("transformer",),
+    "output_bias": ("transformer",),
     "scale_output": ("transformer",),
     "input": ("transformer",),
     **dict.fromkeys(
@@ -31,6 +33,7 @@ _DESCRIBED_BY_HEAD: dict[str, tuple[str, ...]] = {
     "label": ("encoder", *RECURRENT, *PICTURES),
     "tags": ("encoder", *RECURRENT),
     "masked": ("encoder",),
+    "vector": ("encoder",),
 }
 
 
@@ -42,7 +45,9 @@ class ModelConfig(Section):
         description="transformer, rnn, gru or lstm (text to text); encoder (reads); decoder (writes); patches, "
         "convolutional or mlp (pictures)",
     )
-    head: Head = Field("text", description="what comes out: text, a label, tags or masked words; set by the task")
+    head: Head = Field(
+        "text", description="what comes out: text, a label, tags, masked words or a vector; set by the task"
+    )
     input: Literal["tokens", "image"] = Field("tokens", description="what a transformer reads: pieces or a picture")
     num_encoder_layers: int = Field(4, ge=1, description="layers of the encoder")
     num_decoder_layers: int = Field(4, ge=1, description="layers of the decoder")
@@ -57,7 +62,10 @@ class ModelConfig(Section):
     norm_groups: int = Field(4, ge=1, description="group norm: number of groups of channels")
     norm_epsilon: float = Field(1e-5, gt=0, description="small constant of the normalisation")
     norm_placement: Literal["pre", "post"] = Field("pre", description="norm before or after each sub-layer")
-    activation: Literal["relu", "gelu", "gelu_tanh"] = Field(
+    last_norm: bool | None = Field(
+        None, description="a norm on top of each stack; none given: where norms come before the sub-layers"
+    )
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = Field(
         "relu", description="non-linearity of the feed-forward network; gelu_tanh is GPT-2's approximation"
     )
     gated: bool = Field(False, description="feed-forward with a gate: activation(x W1) * (x W3), then W2")
@@ -65,21 +73,31 @@ class ModelConfig(Section):
     positions: Literal["sinusoidal", "learned", "relative", "rotary", "none"] = Field(
         "sinusoidal", description="how places are marked"
     )
+    sinusoids: Literal["paper", "halves", "fairseq"] = Field(
+        "paper",
+        description="order of sines and cosines: in turn (paper), sines first (halves, as in Marian), or sines first, "
+        "from place 2 and with frequencies of its own (fairseq)",
+    )
     max_positions: int = Field(1024, ge=2, description="longest sequence, in pieces")
     relative_buckets: int = Field(32, ge=2, description="relative positions: number of distances told apart")
     relative_distance: int = Field(128, ge=2, description="relative positions: from here on all are one")
-    embeddings: Literal["shared", "output", "separate"] = Field(
+    embeddings: Literal["shared", "output", "input", "separate"] = Field(
         "shared",
-        description="shared: one table for source, target and output; output: target and output; separate: three",
+        description="who has one table: source, target and output (shared), target and output (output), source and target "
+        "(input), or nobody (separate)",
     )
     scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(model_dim)")
     embedding_norm: bool = Field(False, description="a norm on the sum of embeddings, as in BERT")
     scale_output: bool = Field(False, description="multiply the last states by 1/sqrt(model_dim), as in T5")
+    output_bias: bool = Field(False, description="a bias on the logits, as in Marian")
     num_segments: int = Field(0, ge=0, description="segments told apart by an embedding, as in BERT; 0: none")
     pooling: Literal["first", "mean", "last"] = Field(
         "mean", description="what stands for a whole sequence: its first place, the mean of all, or the last"
     )
-    pooler: bool = Field(False, description="one more layer with tanh on the pooled state, as in BERT")
+    pooler: bool = Field(False, description="one more layer on the pooled state, as in BERT")
+    pooler_activation: Literal["tanh", "relu"] = Field(
+        "tanh", description="non-linearity of the pooler; DistilBERT has relu"
+    )
     attention: Literal["none", "dot", "scaled_dot", "general", "additive", "cosine"] = Field(
         "additive", description="recurrent decoders: how a state is compared with the source; none: no attention"
     )
@@ -89,6 +107,9 @@ class ModelConfig(Section):
     channels: int = Field(1, ge=1, description="colours of a picture: 1 or 3; taken from the data")
     num_labels: int = Field(0, ge=0, description="number of labels; taken from the data")
     vocab_size: int = Field(0, ge=0, description="number of pieces; taken from the tokenizer")
+    source_vocab_size: int = Field(
+        0, ge=0, description="number of pieces of the source, where it has a vocabulary of its own; 0: the same"
+    )
     pad_id: int = Field(0, ge=0, description="the piece that fills a batch up")
     start_id: int = Field(2, ge=0, description="the piece that the decoder starts from")
     end_id: int = Field(3, ge=0, description="the piece that ends a sentence")
@@ -116,6 +137,8 @@ class ModelConfig(Section):
             raise ValueError(f"model.family={self.family} does not give {self.head}; families that do: {fitting}.")
         if self.family in RECURRENT and self.positions not in ("sinusoidal", "none"):
             raise ValueError(f"model.positions={self.positions} has no meaning for model.family={self.family}.")
+        if self.source_vocab_size and self.embeddings in ("shared", "input"):
+            raise ValueError("model.source_vocab_size means two tables; set model.embeddings=output or separate.")
         for name, families in _ONLY.items():
             if self.family not in families and getattr(self, name) != default_of(name):
                 fitting = ", ".join(families)
@@ -148,6 +171,16 @@ class ModelConfig(Section):
     def has_text(self) -> bool:
         """Whether it reads or writes text, and so needs a tokenizer."""
         return self.family not in PICTURES
+
+    @property
+    def has_last_norm(self) -> bool:
+        """Whether a norm stands on top of each stack."""
+        return self.norm_placement == "pre" if self.last_norm is None else self.last_norm
+
+    @property
+    def read_vocab_size(self) -> int:
+        """Number of pieces that are read: of the source, where it has a vocabulary of its own."""
+        return self.source_vocab_size or self.vocab_size
 
     @property
     def head_key_dim(self) -> int:

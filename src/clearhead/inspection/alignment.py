@@ -37,19 +37,19 @@ def word_attention(model: Generator[Any, Any], tokenizer: Tokenizer, source: str
     The attention that belongs to a piece is that of the step which predicts it. A word of several pieces gets the
     sum over its source pieces and the mean over its target pieces.
     """
-    src, tgt = tokenizer.encode(source), tokenizer.encode(target)
+    src, tgt = tokenizer.encode(source), tokenizer.target.encode(target)
     memory = model.encode(torch.tensor([[*src.ids, tokenizer.eos_id]]))
     first, state = model.start(memory, 1)
     step = model.step(torch.cat((first, torch.tensor([tgt.ids], dtype=first.dtype)), 1), state, want_attention=True)
     if not step.attention:
         raise TaskError("this model has no attention between source and target: model.attention=none")
     weights_LHTS = torch.stack([layer.cross_RHTS[0] for layer in step.attention]).numpy()
-    source_of, target_of = tokenizer.words(src.ids), tokenizer.words(tgt.ids)
+    source_of, target_of = tokenizer.words(src.ids), tokenizer.target.words(tgt.ids)
     to_source = _membership(source_of)
     to_target = _membership(target_of)
     by_word = np.einsum("lhts,si,tj->lhji", weights_LHTS[:, :, : len(tgt.ids), : len(src.ids)], to_source, to_target)
     by_word /= to_target.sum(0)[:, None]
-    return WordAttention(_texts(tokenizer, src.ids, source_of), _texts(tokenizer, tgt.ids, target_of), by_word)
+    return WordAttention(_texts(tokenizer, src.ids, source_of), _texts(tokenizer.target, tgt.ids, target_of), by_word)
 
 
 def _membership(word_of: Sequence[int]) -> NDArray[np.float32]:

@@ -77,7 +77,7 @@ class LanguageModel(nn.Module):
         tokens = TokenEmbedding(config.vocab_size, config.model_dim)
         self.embedding = PositionedEmbedding(tokens, config)
         self.decoder = CausalStack(config)
-        separate = config.embeddings == "separate"
+        separate = config.embeddings in ("input", "separate")
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else tokens
         initialise(self, config)
 

@@ -19,7 +19,7 @@ BERT_PIECES = [
     "[SEP]",
     "[MASK]",
     *WORDS,
-    *"abcdefgh",
+    *"bcdefgh",
     *(f"##{c}" for c in "abcdefgh"),
 ]
 TEXTS = ["The small dog runs.", "a cat sleeps, eating", "cafés", "xyz big [SEP] dog"]

@@ -41,6 +41,8 @@ def import_checkpoint(
     found = import_checkpoint(source, out, overwrite)
     if found.left_out:
         typer.echo(f"not used: {', '.join(found.left_out)}", err=True)
+    for note in found.notes:
+        typer.echo(note, err=True)
     if as_json:
         facts = {"folder": str(out), "format": found.format, "parameters": found.parameters, "task": found.config.task}
         print(json.dumps({**facts, "left_out": found.left_out}))

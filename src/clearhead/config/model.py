@@ -58,7 +58,7 @@ class ModelConfig(Section):
     value_dim: int = Field(0, ge=0, description="width of a head's values, d_v; 0: model_dim / num_heads")
     scale_attention: bool = Field(True, description="divide by sqrt(d_k) before the softmax")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout on sub-layers, embeddings and positions")
-    norm: Literal["layer", "rms", "batch", "group"] = Field("layer", description="which normalisation")
+    norm: Literal["layer", "rms", "batch", "group", "sample"] = Field("layer", description="which normalisation")
     norm_groups: int = Field(4, ge=1, description="group norm: number of groups of channels")
     norm_epsilon: float = Field(1e-5, gt=0, description="small constant of the normalisation")
     norm_placement: Literal["pre", "post"] = Field("pre", description="norm before or after each sub-layer")
@@ -83,8 +83,8 @@ class ModelConfig(Section):
     relative_distance: int = Field(128, ge=2, description="relative positions: from here on all are one")
     embeddings: Literal["shared", "output", "input", "separate"] = Field(
         "shared",
-        description="who has one table: source, target and output (shared), target and output (output), source and target "
-        "(input), or nobody (separate)",
+        description="which have one table: source, target and output (shared), target and output (output), source and "
+        "target (input), or none (separate)",
     )
     scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(model_dim)")
     embedding_norm: bool = Field(False, description="a norm on the sum of embeddings, as in BERT")

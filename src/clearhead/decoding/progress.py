@@ -45,7 +45,8 @@ class Progress:
         for row, rank in np.argwhere(decision.finished_NK).tolist():
             self._take(beams, found, row, rank)
         here, was_over_N = beams.sentences_N, beams.is_over_N
-        is_settled_N, stop_margin_N = self._is_settled(here, decision.totals_NW[:, 0])
+        length = beams.tokens_NWT.shape[2] + 1
+        is_settled_N, stop_margin_N = self._is_settled(here, decision.totals_NW[:, 0], length)
         has_none_left_N = was_over_N | self.is_last(beams) | (decision.totals_NW[:, 0] == -np.inf)
         is_over_N = has_none_left_N | is_settled_N
         margin_N = np.where(has_none_left_N, np.inf, stop_margin_N)
@@ -54,17 +55,19 @@ class Progress:
         self.margin_N[here] = np.minimum(self.margin_N[here], margin_N)
         return np.asarray(is_over_N)
 
-    def _is_settled(self, here: Ints, best_total_N: Floats) -> tuple[Bools, Floats]:
+    def _is_settled(self, here: Ints, best_total_N: Floats, length: int) -> tuple[Bools, Floats]:
         """Whether the stop rule holds, and by how much.
 
         Every further token adds a log-probability of at most 0, and the divisor grows with the length: so no
-        continuation scores better than one that reached the limit for free.
+        continuation scores better than one that reached the limit for free. `seems_best` asks only whether one is
+        better at its present length.
         """
         worst_N = self.worst_score_N[here]
         has_enough_N = worst_N > -np.inf
         if self.settings.stop == "beam_finished":
             return np.asarray(has_enough_N), np.full(len(here), np.inf)
-        attainable_N = best_total_N / self.limit_divisor_N[here]
+        present = self.settings.stop == "seems_best"
+        attainable_N = best_total_N / (divisor(length, self.settings) if present else self.limit_divisor_N[here])
         with np.errstate(invalid="ignore"):  # infinities where nothing goes on or not enough is finished
             distance_N = np.abs(attainable_N - worst_N) * self.worst_divisor_N[here]
         return np.asarray(attainable_N <= worst_N), np.where(has_enough_N, distance_N, np.inf)

@@ -38,7 +38,7 @@ def export_huggingface(folder: Path, out: Path) -> Exported:
     config = configs.parse(found.config)
     form = FORMATS[_family(config)]
     settings = form.write(config)
-    tensors = invert(form.table(config, ()), found.weights)
+    tensors = {**invert(form.table(config, ()), found.weights), **form.extra(config)}
     texts: dict[str, dict[str, Any]] = {CONFIG: settings}
     notes: list[str] = []
     if found.tokenizer.strip() != bundle.NO_TOKENIZER:
@@ -78,7 +78,13 @@ def _family(config: Config) -> str:
     """Their family that can hold a network like this one."""
     model = config.model
     if model.family == "encoder":
-        return "bert"
+        return "bert" if model.num_segments else "distilbert"
+    if model.family == "decoder":
+        return "gpt2"
+    if model.family == "patches":
+        return "vit"
+    if model.family == "transformer":
+        return "t5" if model.positions == "relative" else "marian" if model.norm_placement == "post" else "pegasus"
     raise InteropError(f"model.family={model.family} has no counterpart among {', '.join(FORMATS)}")
 
 

@@ -4,13 +4,30 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from clearhead.config import Config, ModelConfig
+from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Table
 from clearhead.interop.tensors import Tensors
+from clearhead.model.weights import Weights
 
 Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A checkpoint of another toolkit in our terms."""
+
+    config: Config
+    weights: Weights
+    tokenizer: Tokenizer | None
+    left_out: list[str]
+    format: str
+    notes: list[str]
+    """Settings that could not come along."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +42,8 @@ class Format:
     """The names; those that the file has tell with which prefix they come."""
     write: Callable[[Config], Settings]
     """Their config.json; what they lack is refused by name."""
+    extra: Callable[[Config], Mapping[str, Tensor]] = lambda config: {}
+    """What they keep as tensors and we compute."""
 
 
 def architecture(options: Options, known: Mapping[str, str]) -> str:

@@ -1,7 +1,6 @@
 """Hugging Face folders: config.json says which family, each of which has a table of names. Local paths only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +8,18 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, InteropError
-from clearhead.interop import bert
-from clearhead.interop.formats import Format
+from clearhead.interop import bert, distilbert, gpt2, marian, t5, vit
+from clearhead.interop.formats import Foreign, Format
+from clearhead.interop.generation import read_generation
 from clearhead.interop.options import Options
 from clearhead.interop.tables import apply, check_size
 from clearhead.interop.tensors import SafetensorsFiles
 from clearhead.interop.vocabularies import read_json, read_tokenizer
-from clearhead.model.weights import Weights
 
-FORMATS: dict[str, Format] = {each.name: each for each in (bert.FORMAT,)}
+_ALL = bert.FORMAT, distilbert.FORMAT, gpt2.FORMAT, t5.FORMAT, marian.MARIAN, marian.PEGASUS, vit.FORMAT
+FORMATS: dict[str, Format] = {each.name: each for each in _ALL}
 CONFIG = "config.json"
 POOLING = Path("1_Pooling") / "config.json"  # of sentence-transformers
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """A checkpoint of another toolkit in our terms."""
-
-    config: Config
-    weights: Weights
-    tokenizer: Tokenizer | None
-    left_out: list[str]
-    format: str
 
 
 def is_folder(path: Path) -> bool:
@@ -44,14 +33,19 @@ def read_folder(folder: Path, settings: Mapping[str, Any]) -> Foreign:
     form = _format(options)
     tensors = SafetensorsFiles.open(folder)
     found = configs.merge(form.read(options, tensors), _sentence_pooling(folder))
+    notes: list[str] = []
+    if found["task"] in ("translate", "lm"):
+        found = configs.merge(found, {"decoding": read_generation(folder, found["task"], notes)})
+    _check_pictures(folder)
     config = _parse(configs.merge(found, settings), options.name)
     check_size(config.model, tensors)
     tokenizer = None
     if config.model.has_text:
-        tokenizer = read_tokenizer(folder, config.model.family, config.model.vocab_size)
+        model = config.model
+        tokenizer = read_tokenizer(folder, model.family, model.vocab_size, model.source_vocab_size)
         config = _with_ids(config, tokenizer)
     applied = apply(form.table(config, tensors.shapes.keys()), tensors, config.model)
-    return Foreign(config, applied.weights, tokenizer, applied.left_out, f"Hugging Face {form.name}")
+    return Foreign(config, applied.weights, tokenizer, applied.left_out, f"Hugging Face {form.name}", notes)
 
 
 def _format(options: Options) -> Format:
@@ -72,11 +66,26 @@ def _parse(settings: Mapping[str, Any], name: str) -> Config:
 
 def _with_ids(config: Config, tokenizer: Tokenizer) -> Config:
     """The ids that the tokenizer knows, where the network follows it."""
-    ids = {"pad_id": tokenizer.pad_id, "end_id": tokenizer.eos_id}
-    if config.model.family != "transformer":
+    model, ids = config.model, {"pad_id": tokenizer.pad_id, "end_id": tokenizer.eos_id}
+    if model.family != "transformer":
         ids["start_id"] = tokenizer.bos_id
+    elif (model.pad_id, model.end_id) != (tokenizer.pad_id, tokenizer.eos_id):
+        raise InteropError(
+            f"the tokenizer pads with {tokenizer.pad_id} and ends with {tokenizer.eos_id}, the config says "
+            f"{model.pad_id} and {model.end_id}; they do not belong together"
+        )
     size = {"kind": "imported", "vocab_size": tokenizer.vocab_size, "specials": tokenizer.config.specials}
     return configs.override(config, {"model": ids, "tokenizer": size})
+
+
+def _check_pictures(folder: Path) -> None:
+    """Pixels are read from -1 to 1 here; another scale is refused."""
+    path = folder / "preprocessor_config.json"
+    if path.is_file():
+        options = Options(read_json(path), str(path))
+        for name in ("image_mean", "image_std"):
+            if any(abs(value - 0.5) > 1e-6 for value in options.get(name, [0.5])):
+                raise InteropError(f"{name} {options.get(name)} is not supported, only 0.5; {path} asks for it")
 
 
 def _sentence_pooling(folder: Path) -> dict[str, Any]:

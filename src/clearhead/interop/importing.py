@@ -5,11 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from clearhead import bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, InteropError
-from clearhead.interop import huggingface
-from clearhead.interop.huggingface import Foreign
+from clearhead.interop import fairseq, huggingface, torch_layouts
+from clearhead.interop.formats import Foreign
+from clearhead.interop.pickles import load_pickle
+from clearhead.interop.tensors import Loaded, SafetensorsFiles
+
+INNER = ("model_state_dict", "state_dict", "model")  # where training scripts put the state dict
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Imported:
     format: str
     parameters: int
     left_out: list[str]
+    notes: list[str]
 
 
 def import_checkpoint(source: Source, out: Path, overwrite: bool = False) -> Imported:
@@ -48,14 +55,52 @@ def import_checkpoint(source: Source, out: Path, overwrite: bool = False) -> Imp
         data={},
         training={"imported_from": source.path.name, "format": foreign.format, "parameters": parameters},
     )
-    return Imported(out, foreign.config, foreign.format, parameters, foreign.left_out)
+    return Imported(out, foreign.config, foreign.format, parameters, foreign.left_out, foreign.notes)
 
 
 def read(source: Source) -> Foreign:
     """The checkpoint, whatever format it has."""
-    path = source.path
+    path, settings = source.path, dict(source.settings or {})
     if not path.exists():
         raise InteropError(f"there is no {path}; expected a folder or file on this machine, not a name on a hub")
     if huggingface.is_folder(path):
-        return huggingface.read_folder(path, source.settings or {})
-    raise InteropError(f"{path} is no checkpoint of a known format; expected a Hugging Face folder with config.json")
+        if source.dictionaries or source.codes:
+            raise InteropError(f"--dict and --codes have no meaning for {path}, which has a tokenizer of its own")
+        return huggingface.read_folder(path, settings)
+    if path.is_dir():
+        raise InteropError(
+            f"{path} has no config.json, so it is no Hugging Face folder; name the checkpoint file itself, such as "
+            "checkpoint_best.pt"
+        )
+    if path.suffix == ".safetensors":
+        return _read_state_dict(SafetensorsFiles.open_file(path), source, settings)
+    found = load_pickle(path)
+    if fairseq.is_checkpoint(found):
+        return fairseq.read(found, path, source.dictionaries, source.codes, settings)
+    return _read_state_dict(Loaded(_state_dict(found, path)), source, settings)
+
+
+def _read_state_dict(tensors: Loaded | SafetensorsFiles, source: Source, settings: dict[str, Any]) -> Foreign:
+    if not torch_layouts.is_state_dict(list(tensors.shapes)):
+        raise InteropError(
+            f"{source.path} has names of no known layout (fairseq, nn.Transformer, Annotated Transformer): "
+            f"{', '.join(list(tensors.shapes)[:4]) or 'no tensor at all'}"
+        )
+    if source.codes:
+        raise InteropError("--codes has no meaning for a state dict, whose vocabulary is words; leave it out")
+    return torch_layouts.read(tensors, source.path, source.dictionaries, settings)
+
+
+def _state_dict(found: object, path: Path) -> dict[str, Tensor]:
+    """The tensors by name, also where a training script put them beside its other state."""
+    for name in INNER:
+        if isinstance(found, dict) and isinstance(found.get(name), dict):
+            found = found[name]
+    tensors = (
+        {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
+        if isinstance(found, dict)
+        else {}
+    )
+    if not tensors:
+        raise InteropError(f"{path} holds no tensors by name; save the model's state_dict()")
+    return tensors

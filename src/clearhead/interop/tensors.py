@@ -4,7 +4,7 @@ Knows names, shapes and numbers, nothing of what they mean.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -56,9 +56,18 @@ class SafetensorsFiles:
     @classmethod
     def open(cls, folder: Path) -> "SafetensorsFiles":
         """The files of a folder: model.safetensors, or those that the index names."""
+        return cls._open(_weight_files(folder))
+
+    @classmethod
+    def open_file(cls, path: Path) -> "SafetensorsFiles":
+        """One file."""
+        return cls._open([path])
+
+    @classmethod
+    def _open(cls, paths: Sequence[Path]) -> "SafetensorsFiles":
         files: dict[str, Path] = {}
         shapes: dict[str, Shape] = {}
-        for path in _weight_files(folder):
+        for path in paths:
             try:
                 with safe_open(path, "pt") as file:
                     for name in file.keys():  # noqa: SIM118  no mapping

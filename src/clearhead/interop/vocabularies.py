@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Pipeline
 
 from clearhead.data.tokenizer.imported import ImportedTokenizer, Spelling, Vocabulary
 from clearhead.errors import InteropError
+from clearhead.interop.piece_files import sentencepiece_alone, sentencepiece_side
 
 ROLES = {  # the kind of network -> our role -> their names for it, the first that is there
     "encoder": {"bos": ("cls_token", "bos_token"), "eos": ("sep_token", "eos_token")},
@@ -41,8 +42,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def read_tokenizer(folder: Path, family: str, vocab_size: int) -> ImportedTokenizer:
+def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int = 0) -> ImportedTokenizer:
     """The tokenizer of a folder, for a network of that family that has rows for so many pieces."""
+    if (folder / "source.spm").is_file() and not (folder / "tokenizer.json").is_file():
+        return _marian(folder, vocab_size, source_size)
+    if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
+        count = _options(folder).get("extra_ids", 100)
+        extra = [f"<extra_id_{number}>" for number in range(count - 1, -1, -1)]
+        roles = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
+        return sentencepiece_alone(folder / "spiece.model", vocab_size, extra, roles)
     pipeline = _pipeline(folder)
     spelling = _spelling(pipeline, folder)
     ids = pipeline.get_vocab(with_added_tokens=True)
@@ -66,6 +74,25 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int) -> ImportedTokeni
     if max(ids.values()) >= vocab_size:
         raise InteropError(f"{folder}: the tokenizer has {max(ids.values()) + 1:,} pieces, the model {vocab_size:,}")
     return ImportedTokenizer(pipeline, vocabulary)
+
+
+def _marian(folder: Path, size: int, source_size: int) -> ImportedTokenizer:
+    """Two SentencePiece models, and one vocabulary for both or one for each."""
+    names = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
+    is_separate = bool(_options(folder).get("separate_vocabs", False))
+    sides = []
+    for model, file, rows in (
+        ("target.spm", "target_vocab.json", size),
+        ("source.spm", "vocab.json", source_size or size),
+    ):
+        ids = read_json(folder / (file if is_separate else "vocab.json"))
+        if not all(isinstance(index, int) for index in ids.values()) or names["unk"] not in ids:
+            raise InteropError(f"{folder}: the vocabulary must number its pieces, {names['unk']} among them")
+        roles = {role: ids[name] for role, name in names.items() if name in ids}
+        if len(roles) < len(names):
+            raise InteropError(f"{folder}: the vocabulary has no {' or '.join(sorted({*names.values()} - ids.keys()))}")
+        sides.append(sentencepiece_side(folder / model, ids, roles, rows))
+    return ImportedTokenizer(sides[1].pipeline, sides[1].vocabulary, target=sides[0])
 
 
 def _first(known: Mapping[str, int], theirs: tuple[str, ...], role: str, folder: Path) -> int:

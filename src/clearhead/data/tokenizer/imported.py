@@ -80,6 +80,11 @@ class ImportedTokenizer(Tokenizer):
         return self.vocabulary.mask
 
     @property
+    def pipeline(self) -> Pipeline:
+        """What cuts the text."""
+        return self._pipeline
+
+    @property
     def target(self) -> Tokenizer:
         return self._target or self
 

@@ -203,7 +203,7 @@ def _find_dictionaries(path: Path, given: Sequence[Path], sizes: Sequence[int], 
     if any(len(files) != 1 for files in fitting):
         there = ", ".join(map(str, found)) or "none"
         raise InteropError(
-            f"cannot tell the dictionaries of source and target, of {sizes[0]:,} and {sizes[1]:,} pieces; found {there}. "
+            f"cannot tell the dictionaries of source ({sizes[0]:,} pieces) and target ({sizes[1]:,}); found {there}. "
             "Give --dict SOURCE --dict TARGET"
         )
     return [files[0] for files in fitting]

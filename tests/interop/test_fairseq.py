@@ -1,6 +1,7 @@
 """fairseq checkpoints: M2M100 of `transformers` is its pre-norm Transformer, and gives the truth for random weights."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ from tests.interop.folders import close, hf, shaken
 SOURCE = ["the", "do@@", "g", "s", "a", "b@@", "b", "g@@", "t@@"]
 TARGET = ["hun@@", "d", "der", "a", "x"]
 CODES = "#version: 0.2\nt h\nth e</w>\nd o\n"
-RAN: list[str] = []
 
 
 class Trap:
-    """What a malicious file would have unpickled."""
+    """Unpickled by an open reader, it makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def __reduce__(self) -> Any:
-        return RAN.append, ("it ran",)
+        return os.mkdir, (str(self.folder),)
 
 
 def write_checkpoint(folder: Path, shared: bool, **changes: Any) -> Any:
@@ -42,9 +45,9 @@ def write_checkpoint(folder: Path, shared: bool, **changes: Any) -> Any:
     tensors |= {"decoder.embed_tokens.weight": table_VD[:rows].clone(), "encoder.version": torch.tensor([3.0])}
     tensors |= {"decoder.output_projection.weight": table_VD[:rows].clone(), "decoder.version": torch.tensor([3.0])}
     settings: dict[str, Any] = {
-        "arch": "transformer", "encoder_layers": 2, "decoder_layers": 3, "encoder_embed_dim": 22, "decoder_embed_dim": 22,
-        "encoder_ffn_embed_dim": 17, "decoder_ffn_embed_dim": 17, "encoder_attention_heads": 11,
-        "decoder_attention_heads": 11, "encoder_normalize_before": True, "decoder_normalize_before": True,
+        "arch": "transformer", "encoder_layers": 2, "decoder_layers": 3, "encoder_embed_dim": 22,
+        "decoder_embed_dim": 22, "encoder_ffn_embed_dim": 17, "decoder_ffn_embed_dim": 17,
+        "encoder_attention_heads": 11, "decoder_attention_heads": 11, "encoder_normalize_before": True, "decoder_normalize_before": True,
         "share_all_embeddings": shared, "share_decoder_input_output_embed": True, "max_source_positions": 24,
         "max_target_positions": 24, "source_lang": None, "target_lang": None, **changes,
     }  # fmt: skip
@@ -135,16 +138,16 @@ def test_what_does_not_fit_is_named(
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_malicious_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], zipped: bool) -> None:
-    path = tmp_path / "evil.pt"
-    content = {"args": argparse.Namespace(arch="transformer"), "model": {"x": torch.ones(2)}, "extra_state": Trap()}
+    path, mark = tmp_path / "evil.pt", tmp_path / "mark"
+    content = {"args": argparse.Namespace(arch="transformer"), "model": {"x": torch.ones(2)}, "extra_state": Trap(mark)}
     torch.save(content, path, _use_new_zipfile_serialization=zipped)
     assert main(["import", str(path), "--out", str(tmp_path / "ours")]) == 2
     message = capsys.readouterr().err
-    assert "getattr" in message or "append" in message
+    assert "posix.mkdir" in message
     assert "Nothing was run" in message
-    assert not RAN
+    assert not mark.exists()
     torch.load(path, weights_only=False)  # the file is what it should be: an open reader is caught
-    assert RAN.pop() == "it ran"
+    assert mark.is_dir()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 nothing", b"\x80\x04."])
@@ -155,7 +158,7 @@ def test_no_checkpoint_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_objects_hide_in_no_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = {"args": argparse.Namespace(), "model": {}, "extra": np.array([Trap()], dtype=object)}
+    content = {"args": argparse.Namespace(), "model": {}, "extra": np.array([Trap(tmp_path / "mark")], dtype=object)}
     torch.save(content, tmp_path / "x.pt")
     assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "ours")]) == 2
-    assert not RAN
+    assert not (tmp_path / "mark").exists()

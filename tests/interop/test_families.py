@@ -124,8 +124,8 @@ def test_t5(tmp_path: Path, version: str) -> None:
 
 MARIAN: dict[str, Any] = {
     "d_model": 22, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 11,
-    "decoder_attention_heads": 11, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "max_position_embeddings": 29, "eos_token_id": 0,
-    "forced_eos_token_id": None, "activation_function": "swish", "scale_embedding": True,
+    "decoder_attention_heads": 11, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "max_position_embeddings": 29,
+    "eos_token_id": 0, "forced_eos_token_id": None, "activation_function": "swish", "scale_embedding": True,
 }  # fmt: skip
 
 

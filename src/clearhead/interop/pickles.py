@@ -6,6 +6,7 @@ through by name, `argparse.Namespace` and the reconstruction of NumPy arrays of 
 
 import argparse
 import re
+import warnings
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -29,7 +30,8 @@ ALLOWED: list[Any] = [
 
 def load_pickle(path: Path) -> Any:
     """What a checkpoint file holds. Nothing in it is run; a name that is not on the list is refused."""
-    with safe_globals(ALLOWED):
+    with safe_globals(ALLOWED), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected pickle protocol")  # whether it can be read is seen when it is read
         try:
             refused = sorted(get_unsafe_globals_in_checkpoint(path))
         except (ValueError, RuntimeError, UnpicklingError, EOFError, IndexError, KeyError):

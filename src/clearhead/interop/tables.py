@@ -20,6 +20,7 @@ from clearhead.model.weights import Weights, named_weights
 
 Arrangement = Literal["same", "transposed", "reshaped"]
 _SHOWN = 8  # names in a message
+_FAR = 4
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,10 @@ def our_shapes(config: ModelConfig) -> dict[str, Shape]:
 
 
 def check_size(config: ModelConfig, tensors: Tensors) -> None:
-    """Refuses a config that asks for more numbers than the file holds, before a network of that size is thought of."""
+    """Refuses a config that asks for far more numbers than the file holds, before a network is thought of.
+
+    Of smaller differences the names of missing tensors tell more.
+    """
     width, keys = config.model_dim, config.num_heads * (config.head_key_dim + config.head_value_dim)
     layer = 2 * width * (keys + config.inner_dim)
     layers = {
@@ -137,7 +141,7 @@ def check_size(config: ModelConfig, tensors: Tensors) -> None:
     asked = layers.get(config.family, config.num_encoder_layers) * layer
     asked += width * config.read_vocab_size if config.has_text else 0
     held = count_numbers(tensors)
-    if asked > held:
+    if asked > _FAR * held:
         raise InteropError(
             f"the settings ask for {asked:,} parameters or more, the file holds {held:,} numbers; "
             "they do not belong together"

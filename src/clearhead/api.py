@@ -198,7 +198,9 @@ class Model:
         if self.config.model.family != "encoder":
             raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
         vectors_ND = embed(self, texts, first_line)
-        return vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True) if unit else vectors_ND
+        if unit:
+            vectors_ND /= np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+        return vectors_ND
 
     def generate(self, prompt: str = "", *, sample: int = 0, **settings: Any) -> Generated:
         """Text that goes on from a prompt; settings are max_tokens, temperature, top_k, top_p, seed and stop.

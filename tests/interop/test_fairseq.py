@@ -47,8 +47,9 @@ def write_checkpoint(folder: Path, shared: bool, **changes: Any) -> Any:
     settings: dict[str, Any] = {
         "arch": "transformer", "encoder_layers": 2, "decoder_layers": 3, "encoder_embed_dim": 22,
         "decoder_embed_dim": 22, "encoder_ffn_embed_dim": 17, "decoder_ffn_embed_dim": 17,
-        "encoder_attention_heads": 11, "decoder_attention_heads": 11, "encoder_normalize_before": True, "decoder_normalize_before": True,
-        "share_all_embeddings": shared, "share_decoder_input_output_embed": True, "max_source_positions": 24,
+        "encoder_attention_heads": 11, "decoder_attention_heads": 11, "encoder_normalize_before": True,
+        "decoder_normalize_before": True, "share_all_embeddings": shared, "share_decoder_input_output_embed": True,
+        "max_source_positions": 24,
         "max_target_positions": 24, "source_lang": None, "target_lang": None, **changes,
     }  # fmt: skip
     (folder / "checkpoints").mkdir(parents=True)

@@ -25,7 +25,8 @@ SENTENCES = [
 ]  # fmt: skip
 PARAPHRASES = [
     ("A man eats something.", "A man is eating food."), ("I forgot my login secret.", "How do I reset my password?"),
-    ("Share prices went down a lot.", "Stocks fell sharply on Monday."), ("The sun is shining.", "It's so sunny outside!"),
+    ("Share prices went down a lot.", "Stocks fell sharply on Monday."),
+    ("The sun is shining.", "It's so sunny outside!"),
     ("A big cat chases an animal.", "A cheetah is running behind its prey."),
 ]  # fmt: skip
 

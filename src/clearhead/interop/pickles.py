@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy._core.multiarray import _reconstruct  # type: ignore[attr-defined]
+from numpy._core.multiarray import _reconstruct
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from clearhead.errors import InteropError

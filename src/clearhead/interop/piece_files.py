@@ -94,7 +94,7 @@ def _read_codes(path: Path) -> list[tuple[str, str]]:
     pairs = [line.split(" ") for line in lines if line.strip()]
     if not pairs or not all(len(pair) in (2, 3) for pair in pairs):
         raise InteropError(f"{path} holds no BPE codes; expected two symbols a line, as subword-nmt and fastBPE write")
-    if any(END in side for pair in pairs for side in pair[:2] if side == END):
+    if any(END in pair[:2] for pair in pairs):
         raise InteropError(f"BPE codes of version 0.1, in which {END} stands alone, are not supported; found in {path}")
     return list(dict.fromkeys((pair[0], pair[1]) for pair in pairs))
 

@@ -188,7 +188,7 @@ def _tokenizer(path: Path, dictionaries: Sequence[Path], model: ModelConfig) -> 
     """Words between spaces, from lists of one token a line. Sources begin with the start token in both layouts."""
     if not dictionaries:
         raise InteropError(f"{path} has no vocabulary; give --dict SOURCE --dict TARGET, one token a line in order")
-    sides = []
+    sides: list[ImportedTokenizer] = []
     for file, size in ((dictionaries[0], model.read_vocab_size), (dictionaries[-1], model.vocab_size)):
         lines = read_lines(file)
         pieces = lines[:-1] if lines and not lines[-1] else lines

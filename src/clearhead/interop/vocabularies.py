@@ -21,7 +21,7 @@ ROLES = {  # the kind of network -> our role -> their names for it, the first th
     "decoder": {"bos": ("bos_token", "eos_token"), "eos": ("eos_token",)},
     "transformer": {"bos": ("pad_token",), "eos": ("eos_token",)},
 }
-USUAL = {
+USUAL: dict[str, dict[str, str]] = {
     "wordpiece": {
         "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]",
     },
@@ -49,8 +49,8 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int 
     if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
         count = _options(folder).get("extra_ids", 100)
         extra = [f"<extra_id_{number}>" for number in range(count - 1, -1, -1)]
-        roles = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
-        return sentencepiece_alone(folder / "spiece.model", vocab_size, extra, roles)
+        pieces = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
+        return sentencepiece_alone(folder / "spiece.model", vocab_size, extra, pieces)
     pipeline = _pipeline(folder)
     spelling = _spelling(pipeline, folder)
     ids = pipeline.get_vocab(with_added_tokens=True)

@@ -147,10 +147,6 @@ class ImportedTokenizer(Tokenizer):
             raise damaged(f"its pipeline cannot be read ({error})") from error
         return cls(pipeline, vocabulary, config, target)
 
-    def words(self, ids: Sequence[int]) -> list[int]:
-        known = [index if index in range(len(self._surfaces)) else self.pad_id for index in ids]
-        return super().words(known)
-
     def _own(self, ids: Sequence[int]) -> list[int]:
         """The model's ids of the pipeline's."""
         return [self.vocabulary.ids[index] for index in ids] if self.vocabulary.ids else list(ids)

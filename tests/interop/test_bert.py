@@ -121,12 +121,8 @@ def test_an_imported_model_fills_gaps_and_starts_a_training(tmp_path: Path) -> N
     assert [filling.probability for filling in best] == pytest.approx(
         [float(expected[index]) for index in ids], abs=1e-5
     )
-    assert (
-        ids
-        == [index for index in expected.argsort(descending=True).tolist() if index not in ours.tokenizer.special_ids][
-            :3
-        ]
-    )
+    ranked = expected.argsort(descending=True).tolist()
+    assert ids == [index for index in ranked if index not in ours.tokenizer.special_ids][:3]
     examples = "".join(f"{'the big dog' if n % 2 else 'a small cat'} {'runs' * (n % 3)}\t{n % 2}\n" for n in range(40))
     (tmp_path / "data.tsv").write_text(examples)
     arguments = ["train", str(tmp_path / "data.tsv"), "--task", "classify", "--from", str(tmp_path / "ours")]

@@ -58,7 +58,7 @@ def test_the_bias_on_logits_counts_in_the_loss() -> None:
 def test_tables(embeddings: str, rows: set[int]) -> None:
     source = 19 if 19 in rows else 0
     settings = {**SIZES, "embeddings": embeddings, "vocab_size": 23, "source_vocab_size": source, "output_bias": True}
-    network = Transformer(ModelConfig.model_validate(settings))
+    network = Transformer(ModelConfig.model_validate(settings)).eval()
     tables = {network.source_embedding.tokens, network.target_embedding.tokens, network.output}
     assert len(tables) == {"shared": 1, "input": 2, "output": 2, "separate": 3}[embeddings]
     assert {len(table.weight) for table in tables} == rows

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
 from clearhead.data.tokenizer.imported import ImportedTokenizer
@@ -26,16 +28,19 @@ OUTPUTS = ("decoder.output_projection.weight", "decoder.embed_out")  # today's n
 
 def is_checkpoint(found: Any) -> bool:
     """Whether this was written by fairseq."""
-    return isinstance(found, dict) and "model" in found and bool(found.get("args") or found.get("cfg"))
+    return (
+        isinstance(found, dict) and isinstance(found.get("model"), dict) and bool(found.get("args") or found.get("cfg"))
+    )
 
 
 def read(
     found: Mapping[str, Any], path: Path, dictionaries: Sequence[Path], codes: Path | None, settings: Settings
 ) -> Foreign:
     """The model of a loaded checkpoint."""
-    tensors = Loaded(found["model"])
-    options = Options(_plain(found.get("args") or found["cfg"]["model"]), str(path))
-    generation = Options(_plain((found.get("cfg") or {}).get("generation") or {}), str(path))
+    tensors = Loaded({name: tensor for name, tensor in found["model"].items() if isinstance(tensor, Tensor)})
+    cfg = _plain(found.get("cfg"))
+    options = Options(_plain(found.get("args") or cfg.get("model")), str(path))
+    generation = Options(_plain(cfg.get("generation")), str(path))
     notes: list[str] = []
     own = {**_model_settings(options, tensors), "decoding": _decoding(generation, notes)}
     config = configs.parse(configs.merge(own, settings))
@@ -48,7 +53,10 @@ def read(
 
 
 def _plain(settings: Any) -> dict[str, Any]:
-    return dict(vars(settings)) if isinstance(settings, Namespace) else dict(settings)
+    """Settings as a dictionary; none where there are none."""
+    if isinstance(settings, Namespace):
+        return dict(vars(settings))
+    return dict(settings) if isinstance(settings, Mapping) else {}
 
 
 def _model_settings(options: Options, tensors: Tensors) -> Settings:
@@ -101,8 +109,8 @@ def _model_settings(options: Options, tensors: Tensors) -> Settings:
 
 
 def _rows(tensors: Tensors, name: str) -> int:
-    if name not in tensors.shapes:
-        raise InteropError(f"the checkpoint has no {name}; expected an encoder-decoder Transformer of fairseq")
+    if len(tensors.shapes.get(name, ())) != 2:
+        raise InteropError(f"the checkpoint has no matrix {name}; expected an encoder-decoder Transformer of fairseq")
     return tensors.shapes[name][0]
 
 

@@ -40,7 +40,8 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     }
     if settings["alpha"] < 0:
         raise InteropError(f"length_penalty {settings['alpha']} is not supported, only 0 and more; {path} asks for it")
-    longest = options.get("max_new_tokens") or (options.number("max_length", 1) - 1)  # the start counts there
+    is_new = options.get("max_new_tokens") is not None
+    longest = options.number("max_new_tokens") if is_new else options.number("max_length", 1) - 1  # with the start
     return settings | ({"max_length": str(longest)} if longest > 0 else {})
 
 
@@ -50,7 +51,7 @@ def _sampling(options: Options) -> dict[str, Any]:
     if options.get("do_sample", False):
         settings = {
             "temperature": options.small("temperature", 1.0),
-            "top_k": int(options.get("top_k", 50)),
+            "top_k": options.identifier("top_k", 50),
             "top_p": options.small("top_p", 1.0),
         }
     if options.get("max_new_tokens"):

@@ -73,11 +73,12 @@ class SentencePieceModel:
     def pipeline(self) -> tuple[Pipeline, tuple[str, ...]]:
         """What cuts text like SentencePiece, and the pieces that it knows, by its own ids; the unknown one is first."""
         found = [piece for piece in self.pieces if piece.kind in (NORMAL, USER_DEFINED)]
-        unknown = next((piece for piece in self.pieces if piece.kind == UNKNOWN), Piece("<unk>", 0.0, UNKNOWN))
+        unknown = next((piece.name for piece in self.pieces if piece.kind == UNKNOWN), "<unk>")
         best = max((piece.score for piece in found), default=0.0)
         # A symbol of the user's is always kept whole: no other way of cutting it can score as well.
         scores = [(each.name, best * len(each.name) if each.kind == USER_DEFINED else each.score) for each in found]
-        pipeline = Pipeline(models.Unigram([(unknown.name, 0.0), *scores], unk_id=0))
+        # The unknown piece has a name that text hardly holds, and if it does it is unknown indeed.
+        pipeline = Pipeline(models.Unigram([("\0", 0.0), *scores], unk_id=0))
         steps: list[normalizers.Normalizer] = [normalizers.Precompiled(self.characters)] if self.characters else []
         if self.removes_spaces:
             steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -85,7 +86,7 @@ class SentencePieceModel:
         scheme = "always" if self.adds_prefix else "never"
         pipeline.pre_tokenizer = pre_tokenizers.Metaspace("▁", scheme, split=False)
         pipeline.decoder = decoders.Metaspace("▁", scheme)
-        return pipeline, (unknown.name, *(piece.name for piece in found))
+        return pipeline, (unknown, *(piece.name for piece in found))
 
 
 def _piece(data: object) -> Piece:

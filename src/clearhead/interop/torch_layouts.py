@@ -49,8 +49,7 @@ def read(tensors: Tensors, path: Path, dictionaries: Sequence[Path], settings: S
     prefix = "" if annotated else next(name for name in names if name.endswith(TORCH_MARK)).removesuffix(TORCH_MARK)
     around = ANNOTATED if annotated else _around(names, prefix, path)
     own = _settings(tensors, prefix, around, annotated)
-    given = {**settings, "model": dict(settings["model"])}
-    config = configs.parse(configs.merge(own, given))
+    config = configs.parse(configs.merge(own, settings))
     check_size(config.model, tensors)
     _check_places(tensors, config.model)
     tokenizer = _tokenizer(path, dictionaries, config.model)
@@ -86,8 +85,9 @@ def _settings(tensors: Tensors, prefix: str, around: Mapping[str, str], annotate
         for stack in ("encoder", "decoder")
     ]
     inner = "encoder.layers.0.feed_forward.w_1.weight" if annotated else f"{prefix}encoder.layers.0.linear1.weight"
-    if inner not in shapes or any(name not in shapes for name in around.values()):
-        raise InteropError(f"the state dict lacks {inner} or one of {', '.join(around.values())}")
+    needed = [inner, *around.values()]
+    if any(len(shapes.get(name, ())) != 2 for name in needed):
+        raise InteropError(f"the state dict must have the matrices {', '.join(needed)}")
     sizes = [shapes[around[role]][0] for role in ("source", "target")]
     bias = around["output"].replace(".weight", ".bias")
     last_norm = f"{prefix}encoder.norm.{'a_2' if annotated else 'weight'}" in shapes
@@ -118,7 +118,7 @@ def _behind(shapes: Mapping[str, Any], start: str) -> list[str]:
 
 def _places(tensors: Tensors) -> int:
     """How many places the saved table has, if it is saved."""
-    found = [max(shape[:-1]) for name, shape in tensors.shapes.items() if re.fullmatch(PLACES, name)]
+    found = [max(shape[:-1], default=0) for name, shape in tensors.shapes.items() if re.fullmatch(PLACES, name)]
     return min(found, default=0)
 
 
@@ -126,9 +126,9 @@ def _check_places(tensors: Tensors, model: ModelConfig) -> None:
     """Saved positions must be the paper's sines and cosines."""
     for name, shape in tensors.shapes.items():
         if re.fullmatch(PLACES, name):
-            table_LD = tensors.get(name).float().reshape(-1, shape[-1])
-            expected = sinusoids(len(table_LD), shape[-1])
-            if shape[-1] != model.model_dim or not torch.allclose(table_LD, expected, atol=1e-3):
+            fits = bool(shape) and shape[-1] == model.model_dim
+            table_LD = tensors.get(name).float().reshape(-1, model.model_dim) if fits else torch.zeros(1, 1)
+            if not fits or not torch.allclose(table_LD, sinusoids(*table_LD.shape), atol=1e-3):
                 raise InteropError(
                     f"positions in {name} are not the paper's sines and cosines; others are not supported"
                 )

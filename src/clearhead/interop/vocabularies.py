@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Pipeline
 
 from clearhead.data.tokenizer.imported import ImportedTokenizer, Spelling, Vocabulary
 from clearhead.errors import InteropError
+from clearhead.interop.options import Options
 from clearhead.interop.piece_files import sentencepiece_alone, sentencepiece_side
 
 ROLES = {  # the kind of network -> our role -> their names for it, the first that is there
@@ -47,7 +48,7 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int 
     if (folder / "source.spm").is_file() and not (folder / "tokenizer.json").is_file():
         return _marian(folder, vocab_size, source_size)
     if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
-        count = _options(folder).get("extra_ids", 100)
+        count = Options(_options(folder), str(folder)).identifier("extra_ids", 100)
         extra = [f"<extra_id_{number}>" for number in range(count - 1, -1, -1)]
         pieces = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
         return sentencepiece_alone(folder / "spiece.model", vocab_size, extra, pieces)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import unicodedata
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SENTENCES = [
 ]  # fmt: skip
 PARAPHRASES = [
     ("A man eats something.", "A man is eating food."), ("I forgot my login secret.", "How do I reset my password?"),
-    ("Share prices went down a lot.", "Stocks fell sharply on Monday."),
+    ("A female musician", "A woman is playing violin."),
     ("The sun is shining.", "It's so sunny outside!"),
     ("A big cat chases an animal.", "A cheetah is running behind its prey."),
 ]  # fmt: skip
@@ -108,16 +109,19 @@ def test_fairseq_gives_the_example_of_its_documentation(nko: tuple[Path, Any]) -
     assert model.translate("musa dunbuya").text == "ߡߎߛߊ߫ ߘߎ߲ߓߎߦߊ"
 
 
+def letters(text: str) -> str:
+    """A line without what its numbering and punctuation differ in: the references number verses with Latin digits."""
+    return "".join(char for char in text if unicodedata.category(char)[0] in "LM")
+
+
 def test_fairseq_on_the_parallel_text_of_the_package(nko: tuple[Path, Any]) -> None:
-    """The first lines of the text that comes with it; a line is right when every character is."""
+    """The first lines of the text that comes with it, lower-cased as the package does."""
     texts = nko[0] / "test_data"
     sides = [(texts / f"diane_parallel_002.{side}").read_text(encoding="utf-8") for side in ("bam-g-tonal", "nqo")]
-    pairs = [
-        [line.strip().strip('"').strip() for line in pair]
-        for pair in zip(*(side.split("\n") for side in sides), strict=True)
-    ]
-    pairs = [pair for pair in pairs if all(pair)][:100]
-    found = nko[1].translate_many([source.lower() for source, _ in pairs])
-    right = sum(one.text == target.strip("\u200f") for one, (_, target) in zip(found, pairs, strict=True))
-    print(f"exact match {right} of {len(pairs)}")
-    assert right > 0
+    lines = zip(*(side.split("\n") for side in sides), strict=True)
+    pairs = [(source.strip().strip('"').strip().lower(), target) for source, target in lines if source and target][:100]
+    found = [one.text for one in nko[1].translate_many([source for source, _ in pairs])]
+    whole = sum(text == target.strip() for text, (_, target) in zip(found, pairs, strict=True))
+    right = sum(letters(text) == letters(target) for text, (_, target) in zip(found, pairs, strict=True))
+    print(f"exact match {whole} of {len(pairs)}, {right} in all letters")
+    assert right >= 70

@@ -107,7 +107,7 @@ def write(config: Config) -> Settings:
     need(
         model, "T5", family="transformer", input="tokens", norm="rms", norm_placement="pre", last_norm=(None, True),
         bias=False, positions="relative", scale_embeddings=False, embedding_norm=False, scale_attention=False,
-        embeddings=("shared", "input"), value_dim=model.head_key_dim, output_bias=False,
+        embeddings=("shared", "input"), head_value_dim=model.head_key_dim, output_bias=False,
         activation=("relu", "gelu_tanh") if model.gated else ("relu", "gelu", "silu"),
     )  # fmt: skip
     gated = {"relu": "gated-relu", "gelu_tanh": "gated-gelu"}

@@ -197,10 +197,7 @@ class Model:
         """The vector of each text, by any model with a text encoder; an error names the text by its line."""
         if self.config.model.family != "encoder":
             raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
-        vectors_ND = embed(self, texts, first_line)
-        if unit:
-            vectors_ND /= np.linalg.norm(vectors_ND, axis=1, keepdims=True)
-        return vectors_ND
+        return embed(self, texts, first_line, unit)
 
     def generate(self, prompt: str = "", *, sample: int = 0, **settings: Any) -> Generated:
         """Text that goes on from a prompt; settings are max_tokens, temperature, top_k, top_p, seed and stop.

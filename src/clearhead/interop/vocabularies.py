@@ -17,7 +17,9 @@ from clearhead.errors import InteropError
 from clearhead.interop.options import Options
 from clearhead.interop.piece_files import sentencepiece_alone, sentencepiece_side
 
-ROLES = {  # the kind of network -> our role -> their names for it, the first that is there
+ROLES: dict[
+    str, dict[str, tuple[str, ...]]
+] = {  # the kind of network -> our role -> their names for it, the first that is there
     "encoder": {"bos": ("cls_token", "bos_token"), "eos": ("sep_token", "eos_token")},
     "decoder": {"bos": ("bos_token", "eos_token"), "eos": ("eos_token",)},
     "transformer": {"bos": ("pad_token",), "eos": ("eos_token",)},

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
@@ -22,8 +23,8 @@ BATCH_TOKENS = 4096
 
 
 @torch.inference_mode()
-def embed(model: Ready, texts: Sequence[str], first_line: int = 1) -> NDArray[np.float32]:
-    """vectors_ND. Errors name a text by its line, counted from `first_line`."""
+def embed(model: Ready, texts: Sequence[str], first_line: int = 1, unit: bool = False) -> NDArray[np.float32]:
+    """vectors_ND, with `unit` of length 1. Errors name a text by its line, counted from `first_line`."""
     encoded = model.tokenizer.encode_batch(texts)
     for line, ids in enumerate(encoded, first_line):
         if not ids:
@@ -34,7 +35,8 @@ def embed(model: Ready, texts: Sequence[str], first_line: int = 1) -> NDArray[np
     for batch in in_batches([len(row) for row in rows], BATCH_TOKENS):
         ids_BS = torch.from_numpy(pad([rows[index] for index in batch], model.tokenizer.pad_id))
         states_BSD = model.network.reader(ids_BS).states_BSD
-        vectors_ND[batch] = pool(states_BSD, ids_BS != model.tokenizer.pad_id, "mean").numpy()
+        mean_BD = pool(states_BSD, ids_BS != model.tokenizer.pad_id, "mean")
+        vectors_ND[batch] = (F.normalize(mean_BD) if unit else mean_BD).numpy()
     return vectors_ND
 
 

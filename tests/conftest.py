@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.tasks.every import Models
 from tests.whole import Trained, train_small
 
 
@@ -22,3 +23,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A model trained once for all tests; no test may write into its folder."""
     torch.set_num_threads(1)
     return train_small(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """A model of each task, hardly trained; no test may write into their folders."""
+    torch.set_num_threads(1)
+    return Models(tmp_path_factory.mktemp("models"))

@@ -11,7 +11,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.config import build
 from clearhead.training.run import Request, prepare
-from tests.whole import SETTINGS, Trained
+from tests.whole import SETTINGS, Trained, fitting
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,10 +46,10 @@ def test_commands_run_in_order(trained: Trained, tmp_path: Path, monkeypatch: py
         words, _, given = command.partition("<")
         arguments = shlex.split(words.replace("20000", "600").replace("--minutes 10", "--steps 3"))[1:]
         if arguments[0] == "train":
-            is_text = "image" not in arguments and "--from" not in arguments
-            settings = [setting for setting in SETTINGS if is_text or not setting.startswith("tokenizer")]
-            if "--from" in arguments:  # the shape is that of the model it starts from
-                settings = [setting for setting in settings if not setting.startswith("model")]
+            task = arguments[arguments.index("--task") + 1] if "--task" in arguments else "translate"
+            settings = fitting(task, SETTINGS, "lstm" if "model.family=lstm" in arguments else "")
+            if "--from" in arguments:  # the shape and the tokenizer are those of the model it starts from
+                settings = [setting for setting in settings if setting.startswith("training")]
             arguments += ["--threads", "1", *(word for setting in settings for word in ("--set", setting))]
         with Path(given.strip() or "in.txt").open("rb") as stream:
             monkeypatch.setattr("sys.stdin", type("Stream", (), {"buffer": stream, "isatty": lambda self: False})())

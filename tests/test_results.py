@@ -1,28 +1,30 @@
 """The entries of docs/results.md: their recipes load with every variant, and their data sets are read right."""
 
 import gzip
-import tomllib
 from pathlib import Path
 
 import pytest
 from benchmarks.results import prepare
-from benchmarks.results.__main__ import pick
+from benchmarks.results.__main__ import pick, settings_of
 from benchmarks.results.entries import ENTRIES
 from benchmarks.results.page import render
 
-from clearhead.config import build, merge
+from clearhead.config import build
 from clearhead.tasks.purposes import purpose
+from clearhead.training.checks import check_settings
 
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_every_variant_is_a_sound_config(name: str) -> None:
+def test_every_variant_is_a_sound_config(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = ENTRIES[name]
-    recipe = tomllib.loads((ROOT / entry.recipe_file).read_text(encoding="utf-8"))
-    for settings in entry.variants.values():
-        given = merge(recipe, settings)
-        config = build(given, preset=str(given["preset"]), base=purpose(str(given.get("task", "translate"))).base)
+    monkeypatch.chdir(ROOT)
+    for variant in entry.variants:
+        given = settings_of(entry, variant, seed=1)
+        task = purpose(str(given.pop("task", "translate")))
+        config = build(given, preset=str(given.pop("preset")), base=task.base)
+        check_settings(task, given, config)
         lengths = [getattr(config.training, field) > 0 for field in ("steps", "epochs", "minutes")]
         assert sum(lengths) == 1
 

@@ -1,10 +1,15 @@
 """A small model trained once on the built-in grammar, which the tests of the whole path share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.cli.data import write_grammar
 from clearhead.cli.main import main
+from clearhead.config import build, merge, parse_assignments
+from clearhead.errors import ConfigError
+from clearhead.tasks.purposes import purpose
+from clearhead.training.checks import check_settings
 
 # Big enough to learn something in seconds, small enough for every test run.
 SETTINGS = [
@@ -12,6 +17,22 @@ SETTINGS = [
     "model.num_heads=2", "model.dropout=0.1", "tokenizer.vocab_size=700", "training.batch_tokens=1500",
     "training.learning_rate=0.01", "training.warmup=20", "training.validate_lines=40", "training.validate_every=40",
 ]  # fmt: skip
+
+
+def fitting(task: str, settings: Sequence[str], family: str = "") -> list[str]:
+    """Those of the settings that a task uses, by the network that it has or one of that family."""
+    chosen, base = purpose(task), purpose(task).base
+    named = {"model": {"family": family}} if family else {}
+
+    def is_used(setting: str) -> bool:
+        given = merge(named, parse_assignments([setting]))
+        try:
+            check_settings(chosen, given, build(given, base=base))
+        except ConfigError:
+            return False
+        return True
+
+    return [setting for setting in settings if is_used(setting)]
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,7 @@ def run(entry: Entry, variant: str, seed: int, data: Path, folder: Path) -> None
         return
     (folder / "data").mkdir(parents=True, exist_ok=True)
     files = entry.prepare(data, folder / "data")
-    settings = merge(tomllib.loads(entry.recipe_file.read_text(encoding="utf-8")), entry.variants[variant])
-    settings = merge(settings, {"training": {"seed": seed}})
+    settings = settings_of(entry, variant, seed)
     with training_watcher() as watcher:
         watcher.message(f"{entry.name} {variant} seed {seed}")
         model = clearhead.train(
@@ -76,6 +75,14 @@ def run(entry: Entry, variant: str, seed: int, data: Path, folder: Path) -> None
         "tests": test(entry, model, files),
     }
     write_atomically(result, (json.dumps(facts, indent=1) + "\n").encode())
+
+
+def settings_of(entry: Entry, variant: str, seed: int) -> dict[str, Any]:
+    """The recipe, and on top of it what the variant sets or takes away."""
+    recipe = tomllib.loads(entry.recipe_file.read_text(encoding="utf-8"))
+    settings = merge(merge(recipe, entry.variants[variant]), {"training": {"seed": seed}})
+    return {name: {field: value for field, value in section.items() if value is not None}
+            if isinstance(section, dict) else section for name, section in settings.items()}  # fmt: skip
 
 
 def test(entry: Entry, model: Any, files: Files) -> dict[str, Any]:

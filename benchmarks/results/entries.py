@@ -22,7 +22,7 @@ class Entry:
     """Paths into the report of `clearhead evaluate --json`; the first one is the score."""
     seeds: tuple[int, ...] = (1, 2, 3)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"": {}})
-    """Settings on top of the recipe, by name."""
+    """Settings on top of the recipe, by name; None takes a setting of the recipe away."""
     by_length: bool = False
     """Also BLEU by source length."""
     recipe: str = ""
@@ -68,8 +68,10 @@ ENTRIES = {
         Entry("shakespeare", "Tiny Shakespeare by characters", "below 1.65 nats a character on the last tenth",
               prepare.shakespeare, ("nats.score", "perplexity.score"), seeds=(1,)),
         Entry("digits", "Digits of 8x8 pixels", "at least 97 %", prepare.digits, LABELS,
-              variants={"patches": {}, "convolutional": {"model": {"family": "convolutional", "pooling": "mean"}},
-                        "mlp": {"model": {"family": "mlp", "pooling": "mean"}}}),
+              variants={"patches": {},
+                        "convolutional": {"model": {"family": "convolutional", "num_encoder_layers": None,
+                                                    "inner_dim": None}},
+                        "mlp": {"model": {"family": "mlp", "model_dim": None}}}),
         Entry("scan-simple", "SCAN, simple split", "at least 99 % exact", partial(prepare.scan, "simple"),
               ("exact_match", "bleu.score"), recipe="scan"),
         Entry("scan-length", "SCAN, length split", "reported as it is", partial(prepare.scan, "length"),

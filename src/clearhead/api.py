@@ -1,7 +1,7 @@
 """What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,27 @@ from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.config.decoding import SamplingConfig
+from clearhead.data.aligned import read_aligned
 from clearhead.data.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import DecodingError, TaskError
 from clearhead.evaluation.metrics import Report
+from clearhead.inspection import aligning, tracing
+from clearhead.inspection.ablation import By, mean_outputs, parts_of, switch_off
 from clearhead.inspection.alignment import WordAttention, word_attention
+from clearhead.inspection.sublayers import Part
+from clearhead.inspection.trace import Trace
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
-from clearhead.tasks import classify, filling, tag
+from clearhead.tasks import classify, filling, outputs, tag
 from clearhead.tasks.caption import write_captions
+from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.embed import embed
 from clearhead.tasks.filling import Filling
-from clearhead.tasks.holes import decode_marked, encode_marked
 from clearhead.tasks.image import classify_pictures, read_pictures
 from clearhead.tasks.labels import Classified
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.outputs import Translation, translations
+from clearhead.tasks.purposes import purpose, writer
 from clearhead.tasks.scoring import Scored, score_pairs
 from clearhead.tasks.tagged_text import TaggedText
 from clearhead.tasks.task import Report as AnyReport
@@ -38,30 +43,9 @@ from clearhead.training.events import Silent, Watcher
 from clearhead.training.run import Request as TrainingRequest
 from clearhead.training.run import train as run_training
 
+__all__ = ["Model", "Translation", "evaluate", "load", "train"]
+
 StrPath = str | Path
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translation. `score` is what translations of a sentence are ranked by: normalised log-probability."""
-
-    text: str
-    score: float
-    tokens: tuple[str, ...]
-    log_prob: float
-    token_log_probs: tuple[float, ...]
-    finish_reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "text": self.text,
-            "score": self.score,
-            "log_prob": self.log_prob,
-            "tokens": list(self.tokens),
-            "token_log_probs": list(self.token_log_probs),
-            "finish_reason": self.finish_reason,
-        }
 
 
 @dataclass(frozen=True)
@@ -82,6 +66,11 @@ class Model:
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
                 f"Use clearhead {fitting} {self.folder}"
             )
+        self._need_input(pictures=pictures)
+
+    def _need_input(self, *, pictures: bool) -> None:
+        """Refuses text where pictures are read, and the other way round."""
+        verb = purpose(self.config.task).verb
         if pictures and not self.config.model.reads_pictures:
             raise TaskError(
                 f"{self.folder} reads text, not files: give it lines on standard input, as in "
@@ -97,34 +86,132 @@ class Model:
         given = {name: value for name, value in overrides.items() if value is not None}
         return configs.override(self.config, {"decoding": given}).decoding
 
-    def translate(self, text: str, *, beam: int | None = None, settings: DecodingConfig | None = None) -> Translation:
-        """The best translation of a sentence."""
-        return self.translate_many([text], beam=beam, settings=settings)[0]
+    def translate(
+        self, text: str, *, beam: int | None = None, settings: DecodingConfig | None = None, **decoding: Any
+    ) -> Translation:
+        """The best translation of a sentence. More settings by name, such as include=["Hund"] or prefix="Der"."""
+        return self.translate_many([text], beam=beam, settings=settings, **decoding)[0]
 
     def translate_many(
-        self, texts: Sequence[str], *, beam: int | None = None, settings: DecodingConfig | None = None
+        self, texts: Sequence[str], *, beam: int | None = None, settings: DecodingConfig | None = None, **decoding: Any
     ) -> list[Translation]:
         """The best translation of each sentence, batched; each is the same as if it were alone."""
-        return [best[0] for best in self.translate_n_best(texts, 1, settings or self.decoding(beam=beam))]
+        chosen = settings or self.decoding(beam=beam, **decoding)
+        return [best[0] for best in self.translate_n_best(texts, 1, chosen)]
 
     def translate_n_best(
         self, texts: Sequence[str], n_best: int, settings: DecodingConfig, first_line: int = 1
     ) -> list[list[Translation]]:
         """The `n_best` translations of each text, best first. An empty text gives one empty translation.
 
-        An error names the text by its line, counted from `first_line`.
+        Samples come in the order in which they were drawn. An error names the text by its line, counted from
+        `first_line`.
         """
         self.need("translate")
-        if n_best > settings.beam:
-            raise DecodingError(f"{n_best} best translations need a beam of at least {n_best}, not {settings.beam}")
+        self.check_n_best(n_best, settings)
         found = search_texts(self, self._encode(texts), n_best, settings, first_line)
-        empty = Translation("", 0.0, (), 0.0, (), "end")
-        return [[self._translation(one) for one in hypotheses] or [empty] for hypotheses in found]
+        return [translations(self, hypotheses, settings) for hypotheses in found]
+
+    def check_n_best(self, n_best: int, settings: DecodingConfig) -> None:
+        """Refuses more translations than search keeps, and constraints that cannot be met."""
+        if n_best > settings.beam and settings.method == "search":
+            raise DecodingError(f"{n_best} best translations need a beam of at least {n_best}, not {settings.beam}")
+        constraints_of(settings, self.tokenizer.target)
+
+    def stream_translation(
+        self, text: str, *, settings: DecodingConfig | None = None, line: int = 1, **decoding: Any
+    ) -> Generator[str, None, Translation]:
+        """The best translation in parts, as soon as each is certain: with beam=1 and in sampling piece by piece."""
+        self.need("translate")
+        chosen = settings or self.decoding(**decoding)
+        [encoded] = self._encode([text])
+        if not encoded:
+            return translations(self, [], chosen)[0]
+        best = yield from outputs.stream(self, encoded, chosen, line)
+        return translations(self, [best], chosen)[0]
+
+    def alternatives(
+        self,
+        text: str,
+        position: int,
+        count: int = 5,
+        *,
+        settings: DecodingConfig | None = None,
+        line: int = 1,
+        **decoding: Any,
+    ) -> list[Translation]:
+        """What else could stand at a position of the best translation, counted in pieces from 0.
+
+        The `count` likeliest pieces there, likeliest first, each with the best translation that goes on from it.
+        """
+        self.need("translate")
+        chosen = settings or self.decoding(**decoding)
+        [encoded] = self._encode([text])
+        found = outputs.alternatives(self, encoded, position, count, chosen, line) if encoded else []
+        return translations(self, found, chosen)
 
     def attention(self, source: str, target: str) -> WordAttention:
         """Encoder-decoder attention between words while the model is made to write `target`."""
         self.need("translate")
-        return word_attention(self.network, self.tokenizer, source, target)
+        return word_attention(self.trace(source, target))
+
+    def trace(
+        self,
+        text: str,
+        target: str | None = None,
+        beam: int | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        hypothesis: int = 0,
+        arithmetic: bool = False,
+        settings: DecodingConfig | None = None,
+    ) -> Trace:
+        """Everything that happens inside while the model reads a text and writes `target`, or the best it finds.
+
+        Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
+        node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
+        """
+        self._need_input(pictures=False)
+        given, settings = tracing.given_text(self, text), settings or self.decoding(beam=beam)
+        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    def trace_picture(
+        self,
+        path: StrPath,
+        target: str | None = None,
+        beam: int | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        hypothesis: int = 0,
+        arithmetic: bool = False,
+        settings: DecodingConfig | None = None,
+    ) -> Trace:
+        """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
+        self._need_input(pictures=True)
+        given, settings = tracing.given_picture(self, Path(path)), settings or self.decoding(beam=beam)
+        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    def with_heads_off(self, parts: Iterable[Part | str], by: By = "zero", over: Sequence[str] = ()) -> "Model":
+        """This model with parts of its network switched off; all its verbs work, and the weights are the same.
+
+        A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
+        `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
+        """
+        chosen = parts_of(self.network, parts)
+        means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
+        return replace(self, network=switch_off(self.network, chosen, means))
+
+    def align(
+        self, pairs: Sequence[Pair], head: aligning.Head | None = None, path: StrPath = "pairs"
+    ) -> Iterator[aligning.Alignment]:
+        """The word alignment of each pair by a head's attention; an error names the line in `path`."""
+        self.need("translate")
+        return aligning.align(self, pairs, head or aligning.usual_head(self), path)
+
+    def choose_head(self, gold: StrPath) -> aligning.ChosenHead:
+        """The head that aligns best, measured against the gold alignments of a JSONL file."""
+        self.need("translate")
+        return aligning.choose_head(self, [*read_aligned(gold)], gold)
 
     def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> Report:
         """Scores of the model's translations of these pairs, and the perplexity of their references."""
@@ -171,9 +258,11 @@ class Model:
     ) -> list[list[Translation]]:
         """The `n_best` texts about each PNG, best first."""
         self.need("translate", pictures=True)
+        chosen = settings or self.config.decoding
+        self.check_n_best(n_best, chosen)
         pixels_NCYX = read_pictures(self.config.model, _paths(paths))
-        found = write_captions(self.network, pixels_NCYX, settings or self.config.decoding, n_best)
-        return [[self._translation(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+        found = write_captions(self.network, pixels_NCYX, chosen, n_best, constraints_of(chosen, self.tokenizer))
+        return [translations(self, hypotheses, chosen) for hypotheses in found]
 
     def tag(self, text: str) -> TaggedText:
         """The spans of a text, such as names, and the tag of each word."""
@@ -218,21 +307,7 @@ class Model:
         return self.decoding(sampling=given).sampling
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """A model that fills holes is given texts with sentinels in them."""
-        if self.config.task == "denoise":
-            return [encode_marked(self.tokenizer, text) for text in texts]
-        return self.tokenizer.encode_batch(texts)
-
-    def _translation(self, hypothesis: Hypothesis) -> Translation:
-        decode = decode_marked if self.config.task == "denoise" else Tokenizer.decode
-        return Translation(
-            text=decode(self.tokenizer.target, hypothesis.tokens),
-            score=hypothesis.score,
-            tokens=tuple(self.tokenizer.target.piece(token) for token in hypothesis.tokens),
-            log_prob=hypothesis.log_prob,
-            token_log_probs=hypothesis.token_log_probs,
-            finish_reason=hypothesis.finish_reason,
-        )
+        return writer(self.config.task).encode(self.tokenizer, texts)
 
 
 def load(folder: StrPath) -> Model:

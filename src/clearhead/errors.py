@@ -8,6 +8,7 @@
     ├── DecodingError         a request that search or an engine cannot honour
     ├── TrainingError         a run that cannot start or go on
     ├── TaskError             a verb for which a model was not trained
+    ├── InspectionError       a part of a network, or a step of its work, that is not there to be looked at
     └── InteropError          a foreign checkpoint, or a format, that cannot hold what is asked
 
 Each message says what was expected, what came and what to do. Bugs of our own are plain `assert`s and are never
@@ -52,6 +53,10 @@ class TrainingError(ClearheadError):
 
 class TaskError(ClearheadError):
     """A verb for which a model was not trained."""
+
+
+class InspectionError(ClearheadError):
+    """A part of a network, or a step of its work, that is not there to be looked at."""
 
 
 class InteropError(ClearheadError):

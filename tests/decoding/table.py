@@ -27,7 +27,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class TableStep:
-    """The logits of the one token asked for."""
+    """The logits after each token."""
 
     logits_RTV: Tensor
     state: TableState
@@ -60,12 +60,14 @@ class TableGenerator:
         return torch.full((rows, 1), START), TableState(memory, width, ((),) * rows)
 
     def step(self, tokens_RT: Tensor, state: TableState, /, want_attention: bool = False) -> TableStep:
-        assert tokens_RT.shape == (len(state.key_N) * state.width, 1)
+        assert len(tokens_RT) == len(state.key_N) * state.width
         self.rows_seen.append(len(tokens_RT))
-        history = tuple((*past, int(token)) for past, token in zip(state.history, tokens_RT[:, 0], strict=True))
         keys = state.key_N.repeat_interleave(state.width).tolist()
-        logits_RV = torch.stack([self.logits(key, past) for key, past in zip(keys, history, strict=True)])
-        return TableStep(logits_RV[:, None], TableState(state.key_N, state.width, history))
+        histories, logits = list(state.history), []
+        for token_R in tokens_RT.T:
+            histories = [(*past, int(token)) for past, token in zip(histories, token_R, strict=True)]
+            logits.append(torch.stack([self.logits(key, past) for key, past in zip(keys, histories, strict=True)]))
+        return TableStep(torch.stack(logits, 1), TableState(state.key_N, state.width, tuple(histories)))
 
     def select(self, state: TableState, rows_R: Tensor, /) -> TableState:
         sentences = rows_R[:: state.width] // state.width

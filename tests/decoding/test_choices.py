@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.beams import decide
-from clearhead.decoding.candidates import Candidates, best_candidates
+from clearhead.decoding.candidates import Candidates, allowed_log_probs, best_candidates
 from clearhead.decoding.search import find, search
 from tests.decoding.table import END, PAD, TableGenerator
 
@@ -26,7 +26,7 @@ def test_candidates_are_the_first_of_a_full_sort(vocab_size: int, width: int, di
     before_RV = logits_RV.clone()
     totals_NW = np.where(np.arange(width) == 2, -INF, -np.arange(width) / 2) * np.ones((5, 1))
     banned, num_best = [0, 4], 2 * width + 1
-    found = best_candidates(logits_RV, totals_NW, banned, num_best)
+    found = best_candidates(allowed_log_probs(logits_RV, banned), totals_NW, num_best)
     assert torch.equal(logits_RV, before_RV), "the generator's logits are its own"
 
     log_probs = logits_RV.log_softmax(-1).numpy().astype(np.float64).reshape(5, width, vocab_size)

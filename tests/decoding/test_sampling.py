@@ -5,11 +5,18 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from torch import Tensor
+from transformers.generation.logits_process import (
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from clearhead.config import ModelConfig
 from clearhead.config.decoding import SamplingConfig
-from clearhead.decoding.sampling import draw, keep_top_k, keep_top_p, sample, soften
+from clearhead.decoding.chance import Filtered, draw, gumbel, min_p, rank_by_chance, soften, top_k, top_p
+from clearhead.decoding.sampling import sample
 from clearhead.errors import DecodingError
 from clearhead.model.language import LanguageModel
 
@@ -35,11 +42,42 @@ def test_filters_are_those_of_transformers(seed: int) -> None:
     for temperature in (0.3, 1.0, 2.5):
         expected = TemperatureLogitsWarper(temperature)(IDS, logits_V[None])[0]
         assert torch.equal(soften(logits_V, temperature), expected)
-    for top_k in (1, 2, 17, 100, 101, 500):
-        assert torch.equal(keep_top_k(logits_V, top_k), TopKLogitsWarper(top_k)(IDS, logits_V[None])[0])
-    for top_p in (0.001, 0.1, 0.5, 0.9, 0.999):
-        assert torch.equal(keep_top_p(logits_V, top_p), TopPLogitsWarper(top_p)(IDS, logits_V[None])[0])
-    assert torch.equal(keep_top_k(logits_V, 0), logits_V) and torch.equal(keep_top_p(logits_V, 1.0), logits_V)
+    for count in (1, 2, 17, 100, 101, 500):
+        assert torch.equal(kept(logits_V, top_k(logits_V, count)), TopKLogitsWarper(count)(IDS, logits_V[None])[0])
+    for share in (0.001, 0.1, 0.5, 0.9, 0.999):
+        assert torch.equal(kept(logits_V, top_p(logits_V, share)), TopPLogitsWarper(share)(IDS, logits_V[None])[0])
+        assert torch.equal(kept(logits_V, min_p(logits_V, share)), MinPLogitsWarper(share)(IDS, logits_V[None])[0])
+
+
+def kept(logits_V: Tensor, filtered: Filtered) -> Tensor:
+    """As transformers gives it back."""
+    return logits_V.masked_fill(~filtered.kept_RV, float("-inf"))
+
+
+FILTERS = [
+    {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.2}, {"top_k": 5, "top_p": 0.8},
+    {"top_p": 0.9, "min_p": 0.1, "temperature": 0.6}, {"temperature": 1.7},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", FILTERS)
+def test_a_draw_stays_when_nothing_moves_more_than_its_margin(settings: dict[str, float]) -> None:
+    """Every logit is nudged by a quarter of the margin, which changes no draw; by 4 times it changes many."""
+    config, draws, close = SamplingConfig.model_validate(settings), 0, 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        logits_V = 2 * torch.from_numpy(rng.standard_normal(11)).log_softmax(-1)
+        noise_V = torch.from_numpy(gumbel(rng, 11))
+        ranks_V, margin = rank_by_chance(logits_V, config, noise_V)
+        best, second = ranks_V.topk(2).values.tolist()
+        allowed = min(best - second, float("inf") if margin is None else float(margin))
+        for size, must_hold in ((0.24, True), (4.0, False)):
+            nudge_V = torch.from_numpy(rng.choice([-1.0, 1.0], 11)) * min(allowed, 9.0) * size
+            nudged_V, _ = rank_by_chance(logits_V + nudge_V, config, noise_V)
+            is_same = int(nudged_V.argmax()) == int(ranks_V.argmax())
+            assert is_same or not must_hold, (seed, settings)
+            draws, close = draws + (not must_hold), close + (not must_hold and not is_same)
+    assert close > draws / 10, "margins are far too careful"
 
 
 def test_tokens_come_as_often_as_they_are_probable() -> None:

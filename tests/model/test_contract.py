@@ -12,6 +12,8 @@ from torch import Tensor
 
 from clearhead import bundle
 from clearhead.config import ModelConfig
+from clearhead.inspection.recording import Recorder
+from clearhead.inspection.sublayers import heads, stacks, sub_layers
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore, snapshot
 
@@ -204,6 +206,67 @@ def test_a_transformer_that_sees_keeps_the_contract() -> None:
         stepped_RTV = write(model, pictures_NCYX, tokens_RT)
         whole_RTV = model.logits(model(pictures_NCYX, torch.cat((torch.full((3, 1), START), tokens_RT), 1)))
     torch.testing.assert_close(stepped_RTV, whole_RTV, atol=1e-5, rtol=1e-5)
+
+
+def check_probabilities(recorder: Recorder, settings: dict[str, Any]) -> None:
+    """Rows sum to 1 over the places that are allowed, and nothing lies elsewhere."""
+    assert bool(recorder.looked) is bool(heads(recorder.network))
+    has_none = settings.get("attention") == "none" or settings.get("family") in ("convolutional", "mlp")
+    is_reader = "head" in settings and settings["family"] in ("rnn", "gru", "lstm")
+    assert bool(recorder.looked) is not (has_none or is_reader)
+    for one in recorder.looked:
+        assert ((one.weights_BHTS > 0) == one.allowed_BHTS).all()
+        torch.testing.assert_close(one.weights_BHTS.sum(-1), torch.ones(one.weights_BHTS.shape[:-1]), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_writer_can_be_traced(name: str) -> None:
+    """By hooks, in a batch with padding: as probable as by the fast kernel, and as attentive as when asked."""
+    model, src = build(WRITERS[name]), given(name)
+    recorder = Recorder(model)
+    tokens_RT = torch.randint(4, V, (3, 5))
+    with torch.inference_mode():
+        steps = []
+        hooked: Any = recorder.network
+        for network, want in ((hooked, False), (model, False), (model, True)):
+            first_RT, state = network.start(network.encode(src), 1)
+            steps.append(network.step(torch.cat((first_RT, tokens_RT), 1), state, want_attention=want))
+    check_probabilities(recorder, WRITERS[name])
+    atol = 5e-5 if "group norm" in name else 1e-5  # of two channels each, whose difference may be tiny
+    torch.testing.assert_close(steps[0].logits_RTV, steps[1].logits_RTV, atol=atol, rtol=1e-5)
+    for kind, field in (("decoder", "self_RHTT"), ("cross", "cross_RHTS")):
+        asked = [getattr(one, field) for one in steps[2].attention if hasattr(one, field)]
+        seen = [one.weights_BHTS for one in recorder.looked if one.name == kind]
+        assert len(seen) == len(asked)
+        for one, other in zip(seen, asked, strict=True):
+            torch.testing.assert_close(one, other, atol=atol, rtol=0)
+    num_streams = len([one for one in sub_layers(model) if one.residual is not None]) + len(stacks(model))
+    assert len(recorder.streamed) == num_streams
+
+
+def test_a_transformer_that_sees_can_be_traced() -> None:
+    settings = {"input": "image", "image_size": 6, "patch_size": 3}
+    recorder = Recorder(build(settings))
+    with torch.inference_mode():
+        first_RT, state = recorder.network.start(recorder.network.encode(torch.randn(3, 1, 6, 6)), 1)  # type: ignore[operator]
+        recorder.network.step(first_RT, state)  # type: ignore[operator]
+    check_probabilities(recorder, settings)
+    assert [one.name for one in recorder.looked] == ["encoder"] * 2 + ["decoder", "cross"] * 2
+    assert [one.weights_BHTS.shape[2:] for one in recorder.looked[2:4]] == [(1, 1), (1, 4)]
+
+
+@pytest.mark.parametrize("name", READERS | PICTURES)
+def test_every_reader_can_be_traced(name: str) -> None:
+    settings = {**(READERS | PICTURES)[name], "head": "label", "num_labels": 7}
+    model, inputs = build(settings), torch.randn(3, 1, 6, 6) if name in PICTURES else source()
+    recorder = Recorder(model)
+    with torch.inference_mode():
+        torch.testing.assert_close(recorder.network(inputs), model(inputs), atol=1e-5, rtol=0)
+        asked = model.reader(inputs, want_attention=True).attention
+    check_probabilities(recorder, settings)
+    assert len(asked) == len(recorder.looked)
+    for one, weights_BHSS in zip(recorder.looked, asked, strict=True):
+        torch.testing.assert_close(one.weights_BHTS, weights_BHSS, atol=1e-5, rtol=0)
 
 
 EMPTY: dict[str, Any] = {"config": {}, "tokenizer": "null", "weights_kind": "last", "data": {}, "training": {}}

@@ -19,6 +19,7 @@ from clearhead.cli.main import main
 from clearhead.errors import DataError, TaskError
 from clearhead.evaluation.labels import score_labels
 from clearhead.tasks.labels import label_loss
+from tests.whole import fitting
 
 WORDS = {
     "good": ["great", "lovely", "fine", "superb"],
@@ -29,9 +30,10 @@ FILLERS = ["the", "film", "was", "a", "bit", "long", "and", "we", "saw", "it", "
 SETTINGS = [
     "model.num_encoder_layers=1", "model.model_dim=32", "model.inner_dim=48", "model.num_heads=2", "model.dropout=0.0",
     "tokenizer.vocab_size=400", "training.batch_tokens=700", "training.learning_rate=0.01", "training.warmup=10",
-    "data.valid_share=0.1", "training.validate_every=60", "model.max_positions=61",
+    "training.validate_every=60", "model.max_positions=61",
 ]  # fmt: skip
 SETS = [word for setting in SETTINGS for word in ("--set", setting)]
+HELD_OUT = ["--set", "data.valid_share=0.1"]
 TEXTS = ["the film was lovely", "we saw it and it was dull", "a bit half-baked"]
 
 
@@ -54,9 +56,11 @@ class Classifier:
     test: Path
 
 
-def train_classifier(folder: Path, *more: str, steps: int = 60) -> Classifier:
+def train_classifier(folder: Path, *more: str, family: str = "encoder", steps: int = 60) -> Classifier:
     train, test = write(folder / "train.tsv", 400, 1), write(folder / "test.tsv", 59, 2)
-    arguments = ["train", str(train), "--task", "classify", "--out", str(folder / "m"), "--threads", "1", *SETS, *more]
+    sets = [word for setting in fitting("classify", SETTINGS, family) for word in ("--set", setting)]
+    arguments = ["train", str(train), "--task", "classify", "--out", str(folder / "m"), "--threads", "1", *sets, *more]
+    arguments += ["--set", f"model.family={family}"]
     assert main([*arguments, "--steps", str(steps)]) == 0
     return Classifier(folder / "m", train, test)
 
@@ -64,7 +68,7 @@ def train_classifier(folder: Path, *more: str, steps: int = 60) -> Classifier:
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
     torch.set_num_threads(1)
-    return train_classifier(tmp_path_factory.mktemp("classifier"))
+    return train_classifier(tmp_path_factory.mktemp("classifier"), *HELD_OUT)
 
 
 def test_a_trained_classifier_is_scored_as_by_scikit_learn(
@@ -117,7 +121,7 @@ def test_many_are_as_each_alone(classifier: Classifier) -> None:
 
 def test_a_recurrent_classifier_learns_too(tmp_path: Path) -> None:
     valid = write(tmp_path / "valid.tsv", 31, 5)
-    lstm = train_classifier(tmp_path, "--set", "model.family=lstm", "--valid", str(valid))
+    lstm = train_classifier(tmp_path, "--valid", str(valid), family="lstm")
     model = clearhead.load(lstm.folder)
     assert model.config.model.family == "lstm" and model.manifest.data["valid_examples"] == 31
     assert model.evaluate_files([lstm.test]).to_json()["accuracy"]["score"] > 0.9

@@ -15,7 +15,7 @@ from clearhead.cli.main import main
 from clearhead.config import build
 from clearhead.data.pictures import load_pictures
 from clearhead.tasks.image import Image, ImageTask, load_labelled_pictures, pictures_a_batch, scaled, shifted
-from tests.whole import Trained
+from tests.whole import Trained, fitting
 
 SETTINGS = [
     "model.num_encoder_layers=1", "model.model_dim=32", "model.inner_dim=64", "model.num_heads=2", "model.dropout=0.1",
@@ -26,9 +26,10 @@ SETTINGS = [
 KNOWN = {"model": {"image_size": 8, "patch_size": 2, "num_labels": 10}, "labels": [*"0123456789"]}
 
 
-def train(folder: Path, out: Path, *more: str, steps: int = 120) -> int:
+def train(folder: Path, out: Path, *more: str, family: str = "patches", steps: int = 120) -> int:
     """By the command line, as a user would."""
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    settings = [*fitting("image", SETTINGS, family), f"model.family={family}"]
+    sets = [word for setting in settings for word in ("--set", setting)]
     command = ["train", "--task", "image", str(folder), "--out", str(out), "--steps", str(steps), "--threads", "1"]
     return main([*command, *sets, *more])
 
@@ -114,7 +115,7 @@ def test_digits_are_told_apart(reader: Path, digits: tuple[Path, Path], capsys: 
 
 @pytest.mark.parametrize("family", ["convolutional", "mlp"])
 def test_other_bodies_learn_too(family: str, digits: tuple[Path, Path], tmp_path: Path) -> None:
-    assert train(digits[0], tmp_path / "m", "--valid", str(digits[1]), "--set", f"model.family={family}") == 0
+    assert train(digits[0], tmp_path / "m", "--valid", str(digits[1]), family=family) == 0
     model = clearhead.load(tmp_path / "m")
     assert model.manifest.data["valid_examples"] == 80 and model.manifest.data["train_examples"] == 360
     assert model.evaluate_files([digits[1]]).to_json()["accuracy"]["score"] > 0.6

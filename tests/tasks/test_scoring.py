@@ -49,3 +49,18 @@ def test_the_verb_prints_a_line_a_pair(trained: Trained, capsys: pytest.CaptureF
     assert means == pytest.approx([r["log_prob"] / len(r["token_log_probs"]) for r in records], abs=1e-4)
     (tmp_path / "long.tsv").write_text("a\t" + "b " * 1500 + "\n", encoding="utf-8")
     assert main(["score", str(trained.folder), str(tmp_path / "long.tsv")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--per-token", "--json"], "--per-token changes the plain lines, and --json has every token"),
+        (["--set", "decoding.alpha=1"], "which only --json prints; add --json"),
+        (["--json", "--set", "decoding.beam=2"], "decoding.beam has no meaning for clearhead score, which uses alpha"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    options: list[str], message: str, trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", str(trained.folder), str(trained.test), *options]) == 2
+    assert message in capsys.readouterr().err

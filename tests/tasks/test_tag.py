@@ -23,6 +23,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.tasks.tag import IGNORED, tag_loss
 from clearhead.tasks.tagged_text import find_words, mark
 from clearhead.tasks.windows import Window, best_windows, cut_words, windows
+from tests.whole import fitting
 
 FIRST = ["Anna", "Ben", "Clara", "David", "Emma", "Felix", "Zoë"]
 LAST = ["Lee", "Moreau", "Nakamura", "Okafor", "Petrov"]
@@ -32,7 +33,7 @@ FRAMES = ["{p} lives in {l} .", "In {l} , {p} met {q} .", "The train to {l} was 
 SETTINGS = [
     "model.num_encoder_layers=1", "model.model_dim=32", "model.inner_dim=48", "model.num_heads=2", "model.dropout=0.0",
     "tokenizer.vocab_size=400", "training.batch_tokens=700", "training.learning_rate=0.01", "training.warmup=10",
-    "data.valid_share=0.1", "training.validate_every=60", "data.max_pieces=43",
+    "training.validate_every=60", "data.max_pieces=43",
 ]  # fmt: skip
 
 
@@ -67,9 +68,10 @@ class Tagger:
     test: Path
 
 
-def train_tagger(folder: Path, *more: str, steps: int = 60) -> Tagger:
+def train_tagger(folder: Path, *more: str, family: str = "encoder", steps: int = 60) -> Tagger:
     train, test = write(folder / "train.conll", 300, 1), write(folder / "test.conll", 29, 2)
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    settings = [*fitting("tag", SETTINGS, family), f"model.family={family}"]
+    sets = [word for setting in settings for word in ("--set", setting)]
     arguments = ["train", str(train), "--task", "tag", "--out", str(folder / "m"), "--threads", "1", *sets, *more]
     assert main([*arguments, "--steps", str(steps)]) == 0
     return Tagger(folder / "m", train, test)
@@ -78,7 +80,7 @@ def train_tagger(folder: Path, *more: str, steps: int = 60) -> Tagger:
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Tagger:
     torch.set_num_threads(1)
-    return train_tagger(tmp_path_factory.mktemp("tagger"))
+    return train_tagger(tmp_path_factory.mktemp("tagger"), "--set", "data.valid_share=0.1")
 
 
 def tag_lines(folder: Path, text: str, *more: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -149,9 +151,7 @@ def test_many_are_as_each_alone(tagger: Tagger) -> None:
 
 def test_a_recurrent_tagger_and_a_validation_file(tmp_path: Path) -> None:
     valid = write(tmp_path / "valid.conll", 23, 5)
-    lstm = ["model.family=lstm", "model.bidirectional=true"]
-    more = [word for setting in lstm for word in ("--set", setting)]
-    tagger = train_tagger(tmp_path, "--valid", str(valid), *more)
+    tagger = train_tagger(tmp_path, "--valid", str(valid), "--set", "model.bidirectional=true", family="lstm")
     model = clearhead.load(tagger.folder)
     assert model.manifest.data["valid_examples"] == 23
     assert model.evaluate_files([tagger.test]).to_json()["f1"]["score"] > 0.9

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.config import build
+from clearhead.config import DataConfig, DecodingConfig, ModelConfig, Section, TokenizerConfig, TrainingConfig, build
 from clearhead.errors import ConfigError
 from clearhead.tasks.purposes import PURPOSES, purpose
-from clearhead.training.checks import check_settings
+from clearhead.training.checks import FROM_THE_DATA, check_held_out, check_settings
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"model": {"vocab_size": 7}}, "model.vocab_size is taken from the data"),
@@ -19,6 +19,29 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"data": {"whole_words": True}}, "data.whole_words has no meaning for the task translate"),
     ("lm", {"data": {"max_chars": 7}}, "data.max_chars has no meaning for the task lm"),
     ("tag", {"training": {"steps": 3, "epochs": 2}}, "given twice, by steps and epochs"),
+    ("classify", {"labels": ["a", "b"]}, "labels are taken from the data; leave them out"),
+    ("classify", {"model": {"family": "patches"}}, "model.family=patches reads pictures, the task classify text"),
+    (
+        "translate",
+        {"model": {"family": "lstm", "num_heads": 4}},
+        "model.num_heads has no meaning for model.family=lstm",
+    ),
+    ("classify", {"model": {"num_decoder_layers": 4}}, "model.num_decoder_layers has no meaning for model.family=enc"),
+    ("classify", {"model": {"family": "gru", "attention": "dot"}}, "gives label, only for one that gives text; leave"),
+    ("mlm", {"model": {"pooling": "first"}}, "model.pooling has no meaning for a network that gives masked, only for"),
+    ("translate", {"model": {"norm_groups": 8}}, "with model.norm=layer, only with model.norm=group; leave it out"),
+    ("image", {"model": {"family": "convolutional", "pooling": "mean"}}, "model.pooling has no meaning"),
+    ("image", {"model": {"pad_id": 3}}, "model.pad_id has no meaning for model.family=patches"),
+    ("lm", {"data": {"max_pieces": 2000}}, "data.max_pieces=2000 is more than the network has places for"),
+    ("tag", {"training": {"validate_lines": 7}}, "training.validate_lines has no meaning for the task tag"),
+    (
+        "classify",
+        {"decoding": {"beam": 4}},
+        "decoding.beam has no meaning for the task classify, which does not search",
+    ),
+    ("lm", {"decoding": {"beam": 4}}, "decoding.beam has no meaning for the task lm, which uses sampling"),
+    ("translate", {"decoding": {"sampling": {"seed": 1}}}, "decoding.sampling has no meaning for the task translate"),
+    ("translate", {"decoding": {"length_norm": "none", "alpha": 1}}, "decoding.alpha has no meaning with decoding.len"),
 ]
 
 
@@ -44,6 +67,69 @@ def test_what_would_be_ignored_is_refused(task: str, given: dict[str, Any], mess
 def test_families_refuse_what_they_do_not_use(task: str, model: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         build({"model": model}, base=purpose(task).base)
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "model": ModelConfig, "tokenizer": TokenizerConfig, "data": DataConfig, "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}  # fmt: skip
+
+
+def takes(task: str, section: str, field: str) -> bool:
+    """Whether a task takes a field that is set to the value that it has anyway."""
+    value = build(base=purpose(task).base).model_dump()[section][field]
+    given = {section: {field: value}}
+    try:
+        check_settings(purpose(task), given, build(given, base=purpose(task).base))
+    except ConfigError as error:
+        assert f"{section}.{field}" in str(error) or section == "tokenizer", f"{task}: {error}"
+        return False
+    return True
+
+
+# What a section's fields are refused for, task by task; all others are taken.
+IDLE: dict[str, dict[str, set[str]]] = {
+    "tokenizer": {"image": set(TokenizerConfig.model_fields)},
+    "training": {task: {"validate_lines"} for task in ("classify", "tag", "mlm", "lm", "image")},
+    "decoding": {
+        **{task: {"sampling", "diversity"} for task in ("translate", "denoise", "caption")},
+        **{task: set(DecodingConfig.model_fields) for task in ("classify", "tag", "mlm", "image")},
+        "lm": set(DecodingConfig.model_fields) - {"sampling"},
+    },
+    "data": {
+        task: set(DataConfig.model_fields) - {"valid_share", "valid_max", *used}
+        for task, used in {
+            "translate": {"max_chars", "max_pieces"}, "classify": {"max_chars", "max_pieces"},
+            "tag": {"max_chars", "max_pieces"}, "mlm": {"documents", "max_pieces", "mask_share", "whole_words"},
+            "lm": {"documents", "max_pieces", "cross_documents"}, "denoise": {"documents", "max_pieces", "mask_share"},
+            "image": {"shift_pixels"}, "caption": {"max_chars", "max_pieces", "shift_pixels"},
+        }.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("section", IDLE)
+@pytest.mark.parametrize("task", PURPOSES)
+def test_each_field_of_each_section_is_taken_or_refused(task: str, section: str) -> None:
+    fields = SECTIONS[section].model_fields
+    refused = {field for field in fields if not takes(task, section, field)}
+    assert refused == IDLE[section].get(task, set())
+
+
+@pytest.mark.parametrize("task", PURPOSES)
+def test_a_task_refuses_the_fields_that_its_network_does_not_use(task: str) -> None:
+    model = build(base=purpose(task).base).model
+    for field in ModelConfig.model_fields:
+        is_idle = bool(model.why_idle(field)) or field in FROM_THE_DATA
+        assert takes(task, "model", field) != is_idle, field
+
+
+def test_a_part_is_not_held_out_beside_a_validation_file() -> None:
+    given = {"data": {"valid_share": 0.1}}
+    check_held_out(given, [])
+    check_held_out({}, [Path("valid.tsv")])
+    with pytest.raises(ConfigError, match=r"data\.valid_share has no meaning with --valid"):
+        check_held_out(given, [Path("valid.tsv")])
 
 
 def test_recurrent_networks_need_no_heads() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Beam, Files, Folder, Json, Settings, Threads, decoding_settings, use_threads
+from clearhead.cli.options import Beam, Folder, Json, Settings, TestFiles, Threads, decoding_settings, use_threads
 
 if TYPE_CHECKING:
     from clearhead.api import Model
@@ -18,7 +18,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def evaluate(
     folder: Folder,
-    files: Files,
+    files: TestFiles,
     against: Annotated[Path | None, typer.Option("--against", help="Another model: paired bootstrap.")] = None,
     beam: Beam = None,
     as_json: Json = False,

@@ -1,5 +1,6 @@
 """Options that several verbs share, so that they look and behave the same everywhere."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,18 @@ Folder = Annotated[
 Files = Annotated[
     list[Path],
     typer.Argument(metavar="FILES...", help="What the task reads; plain or .gz. See --task.", show_default=False),
+]
+TestFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILES...",
+        help="To test on, of the kind that the model was trained on; plain or .gz.",
+        show_default=False,
+    ),
+]
+PairFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILES...", help="Pairs: .tsv, .jsonl or two line files; plain or .gz.", show_default=False),
 ]
 Pictures = Annotated[
     list[Path] | None,
@@ -35,13 +48,18 @@ def use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def decoding_settings(assignments: list[str], beam: int | None) -> dict[str, Any]:
-    """The decoding section of `--set` and `--beam`; other sections cannot be changed after training."""
-    from clearhead.config import parse_assignments
+def decoding_settings(
+    assignments: list[str], beam: int | None, options: Mapping[str, Any] | None = None, verb: str = "translate"
+) -> dict[str, Any]:
+    """The decoding section of `--set`, `--beam` and other options; other sections cannot be changed after training."""
+    from clearhead.config import merge, parse_assignments
+    from clearhead.training.checks import check_decoding
 
     settings = parse_assignments(assignments)
     for section in settings:
         if section != "decoding":
             raise ConfigError(f"--set {section}.… cannot change a trained model; here only decoding.… can be set")
-    decoding = dict(settings.get("decoding", {}))
-    return decoding if beam is None else {**decoding, "beam": beam}
+    given = {name: value for name, value in {"beam": beam, **(options or {})}.items() if value is not None}
+    decoding = merge(settings.get("decoding", {}), given)
+    check_decoding(decoding, verb, f"clearhead {verb}")
+    return decoding

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Files, Folder, Json, Settings, Threads, decoding_settings, use_threads
+from clearhead.cli.options import Folder, Json, PairFiles, Settings, Threads, decoding_settings, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -13,7 +13,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def score(
     folder: Folder,
-    files: Files,
+    files: PairFiles,
     per_token: Annotated[bool, typer.Option("--per-token", help="The mean of a token instead of the sum.")] = False,
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
@@ -27,10 +27,20 @@ def score(
     """
     from clearhead.api import load
     from clearhead.data.pairs import load_pairs
+    from clearhead.errors import ConfigError, TaskError
+    from clearhead.tasks.purposes import purpose
 
+    if per_token and as_json:
+        raise ConfigError("--per-token changes the plain lines, and --json has every token; leave one of them out")
+    if settings and not as_json:
+        raise ConfigError("--set changes what search would rank by, which only --json prints; add --json")
     use_threads(threads)
     model = load(folder)
-    decoding = model.decoding(**decoding_settings(settings, None))
+    if model.config.task != "translate":
+        fitting = purpose(model.config.task).verb
+        problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"
+        raise TaskError(f"{problem}. Use clearhead {fitting} {folder}")
+    decoding = model.decoding(**decoding_settings(settings, None, verb="score"))
     corpus = load_pairs(files)
     for line in corpus.skips.lines():
         typer.echo(f"skipped {line}", err=True)

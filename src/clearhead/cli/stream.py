@@ -1,6 +1,9 @@
 """Lines of standard input in groups: large where many wait, small where they come one by one."""
 
+import io
+import os
 import queue
+import stat
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -41,14 +44,44 @@ def chunks(lines: Iterable[str], most: int = MOST, pause: float = PAUSE) -> Iter
             return
 
 
-def given_lines() -> Iterator[list[str]]:
+def given_lines(most: int | None = None) -> Iterator[list[str]]:
     """Lines of standard input, as many as are there at a time, so that large files stream and a pipe is answered."""
     if sys.stdin.isatty():
         yield from _typed()
         return
     from clearhead.data.lines import read_lines
 
-    yield from chunks(read_lines(sys.stdin.buffer, "standard input"))
+    yield from chunks(read_lines(sys.stdin.buffer, "standard input"), most or MOST)
+
+
+def counted(groups: Iterable[list[str]]) -> Iterator[list[str]]:
+    """The groups, with a bar on stderr that counts lines: where stderr is a terminal and nothing else is written to it.
+
+    Where standard input is a plain file, the bar knows how much of it is left.
+    """
+    if not sys.stderr.isatty() or sys.stdout.isatty() or sys.stdin.isatty():
+        yield from groups
+        return
+    from clearhead.cli.terminal import line_bar
+
+    with line_bar(_size_of_input()) as advance:
+        for group in groups:
+            yield group
+            advance(len(group), sum(len(line.encode()) + 1 for line in group))
+
+
+def _size_of_input() -> int | None:
+    """Bytes of standard input, if it is a plain file that is not compressed."""
+    from clearhead.data.lines import GZIP_MAGIC
+
+    try:
+        status = os.fstat(sys.stdin.fileno())
+    except (OSError, ValueError):
+        return None
+    buffer = sys.stdin.buffer
+    if not stat.S_ISREG(status.st_mode) or not isinstance(buffer, io.BufferedReader):
+        return None
+    return None if buffer.peek(2).startswith(GZIP_MAGIC) else status.st_size
 
 
 def _typed() -> Iterator[list[str]]:

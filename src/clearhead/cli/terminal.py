@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -18,6 +20,22 @@ def progress_bar() -> Progress:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"))
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
+
+
+@contextmanager
+def line_bar(size: int | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar for lines that stream by: told lines and bytes, it shows lines, lines a second and the time left."""
+    columns = (BarColumn(24), TextColumn("{task.fields[lines]:,} lines  {task.fields[rate]:,.0f} lines/s"))
+    began, lines, read = time.monotonic(), 0, 0
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=size, lines=0, rate=0.0)
+
+        def advance(more_lines: int, more_bytes: int) -> None:
+            nonlocal lines, read
+            lines, read = lines + more_lines, read + more_bytes
+            bar.update(task, completed=read, lines=lines, rate=lines / max(1e-9, time.monotonic() - began))
+
+        yield advance
 
 
 def training_watcher() -> "LiveWatcher | PlainWatcher":

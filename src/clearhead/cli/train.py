@@ -27,11 +27,22 @@ def train(
         typer.Option(
             "--task",
             help="translate (pairs: .tsv, .jsonl or two line files), classify (text TAB label), tag (CoNLL), mlm, lm, "
-            "denoise (plain text), image (folder of PNGs by class), caption. [default: translate]",
+            "denoise (plain text), image (folder of PNGs by class), caption (path of a PNG TAB text). "
+            "[default: translate]",
         ),
     ] = "",
-    start: Annotated[Path | None, typer.Option("--from", help="Model to start from.", show_default=False)] = None,
-    preset: Annotated[str, typer.Option("--preset", help="tiny, small, paper-base, ... [default: chosen]")] = "",
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", help="Model whose shape, tokenizer and weights to start from.", show_default=False),
+    ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            "--preset",
+            help="tiny, small, paper-base, paper-big, bert-base, bert-large (mlm), gpt2 (lm), t5-small (denoise), "
+            "vit-tiny (image). [default: chosen]",
+        ),
+    ] = "",
     recipe: Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file.")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Time to train.")] = None,
     epochs: Annotated[float | None, typer.Option("--epochs", min=0.01, help="Passes over the data.")] = None,
@@ -49,8 +60,10 @@ def train(
     """
     from clearhead.cli.terminal import training_watcher
     from clearhead.training import run
+    from clearhead.training.checks import check_held_out
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
+    check_held_out(given, valid or [])
     request = run.Request(files, out, valid or [], preset, given, overwrite, threads, task, start)
     with training_watcher() as watcher:
         if dry_run:

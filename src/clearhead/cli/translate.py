@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli.options import Beam, Folder, Json, Pictures, Settings, Threads, decoding_settings, use_threads
-from clearhead.cli.stream import given_lines
+from clearhead.cli.stream import counted, given_lines
 
 if TYPE_CHECKING:
-    from clearhead.api import Translation
+    from clearhead.api import Model, Translation
+    from clearhead.config import DecodingConfig
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+Words = list[str] | None
 
 
 @app.command()
@@ -21,6 +24,16 @@ def translate(
     pictures: Pictures = None,
     beam: Beam = None,
     n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")] = 1,
+    prefix: Annotated[str | None, typer.Option("--prefix", help="What every translation begins with.")] = None,
+    include: Annotated[Words, typer.Option("--include", metavar="WORD", help="Must be in it; repeatable.")] = None,
+    exclude: Annotated[Words, typer.Option("--exclude", metavar="WORD", help="Must not be in it; repeatable.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw instead of searching; see decoding.sampling.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of --sample: the same seed, the same text.")] = None,
+    alternatives: Annotated[
+        int | None,
+        typer.Option("--alternatives-at", metavar="PLACE", min=0, help="Other pieces there, --n-best of them."),
+    ] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print a line while it is written.")] = False,
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
@@ -28,7 +41,7 @@ def translate(
     """Translate lines from standard input, in order; at a terminal, a prompt to type into.
 
     A model for captions is given pictures as files instead. With --n-best N each line or picture gives N lines. With
-    --json each gives one object.
+    --json each gives one object, in which `unmet` names the words of --include and --exclude that it does not meet.
 
     Example: clearhead translate runs/de < in.txt > out.txt
     """
@@ -38,17 +51,30 @@ def translate(
     use_threads(threads)
     model = load(folder)
     model.need("translate", pictures=bool(pictures))
-    decoding = model.decoding(**decoding_settings(settings, beam))
-    if n_best > decoding.beam:
-        raise DecodingError(f"--n-best {n_best} needs a beam of at least {n_best}, not {decoding.beam}")
+    if (stream or alternatives is not None) and (pictures or (stream and n_best > 1)):
+        raise DecodingError("--stream and --alternatives-at are for lines of text, and --stream for one translation")
+    given = {"prefix": prefix, "include": include or None, "exclude": exclude or None}
+    sampling = {"method": "sample"} if sample else {}
+    if seed is not None:
+        sampling["sampling"] = {"seed": seed}  # type: ignore[assignment]
+    decoding = model.decoding(**decoding_settings(settings, beam, {**given, **sampling}))
+    if alternatives is None:
+        model.check_n_best(n_best, decoding)
     if pictures:
         for path, found in zip(pictures, model.caption_pictures(pictures, n_best, decoding), strict=True):
             _show(str(path), found, as_json)
         return
     first = 1
-    for lines in given_lines():
-        for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first), strict=True):
-            _show(line, found, as_json)
+    for lines in counted(given_lines(1 if stream else None)):
+        if stream:
+            _stream(model, lines[0], decoding, first, as_json)
+        elif alternatives is not None:
+            for number, line in enumerate(lines, first):
+                found = model.alternatives(line, alternatives, n_best, settings=decoding, line=number)
+                _show(line, found, as_json)
+        else:
+            for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first), strict=True):
+                _show(line, found, as_json)
         sys.stdout.flush()
         first += len(lines)
 
@@ -63,3 +89,19 @@ def _show(line: str, found: "list[Translation]", as_json: bool) -> None:
     else:
         for one in found:
             print(one.text)
+
+
+def _stream(model: "Model", line: str, decoding: "DecodingConfig", number: int, as_json: bool) -> None:
+    """One line, part by part; with JSON an object for each part, and at last the whole."""
+    parts = model.stream_translation(line, settings=decoding, line=number)
+    while True:
+        try:
+            part = next(parts)
+        except StopIteration as done:
+            if as_json:
+                _show(line, [done.value], as_json)
+            else:
+                print()
+            return
+        print(json.dumps({"part": part}, ensure_ascii=False) if as_json else part, end="\n" if as_json else "")
+        sys.stdout.flush()

@@ -11,23 +11,54 @@ Head = Literal["text", "label", "tags", "masked", "vector"]
 RECURRENT = ("rnn", "gru", "lstm")
 PICTURES = ("patches", "convolutional", "mlp")
 
-# Fields that only some families use: set for another one, they would be ignored without a word.
+_STACKS = ("transformer", "encoder", "decoder", "patches")
+_TEXT = ("transformer", *RECURRENT, "encoder", "decoder")
+_LOOKING_BACK = ("transformer", *RECURRENT, "decoder")
+
+# Fields that only some families, heads or settings use: set for another one, they would be ignored without a word.
 _ONLY: dict[str, tuple[str, ...]] = {
-    "attention": RECURRENT,
-    "bidirectional": RECURRENT,
-    "num_segments": ("encoder",),
-    "pooler": ("encoder",),
-    "source_vocab_size": ("transformer",),
-    "output_bias": ("transformer",),
-    "scale_output": ("transformer",),
+    **dict.fromkeys(("source_vocab_size", "output_bias"), ("transformer",)),
+    **dict.fromkeys(("last_norm", "sinusoids"), _STACKS),
+    "pooler_activation": ("encoder",),
     "input": ("transformer",),
-    **dict.fromkeys(
-        ("key_dim", "value_dim", "scale_attention", "gated", "embedding_norm"),
-        ("transformer", "encoder", "decoder", "patches"),
-    ),
-    "norm": ("transformer", "encoder", "decoder", "patches"),
-    "norm_epsilon": ("transformer", "encoder", "decoder", "patches", "convolutional"),
+    "num_encoder_layers": ("transformer", *RECURRENT, "encoder", "patches", "mlp"),
+    "num_decoder_layers": _LOOKING_BACK,
+    "model_dim": (*_TEXT, "patches", "convolutional"),
+    "inner_dim": (*_STACKS, "mlp"),
+    "activation": (*_STACKS, "convolutional", "mlp"),
+    "bias": (*_TEXT, "patches", "mlp"),
+    **dict.fromkeys(("num_heads", "key_dim", "value_dim", "scale_attention", "norm", "norm_placement"), _STACKS),
+    **dict.fromkeys(("gated", "positions", "relative_buckets", "relative_distance"), _STACKS),
+    "scale_embeddings": ("transformer", "encoder", "decoder"),  # of a picture only the patches are embedded
+    "embedding_norm": _STACKS,
+    **dict.fromkeys(("norm_groups", "norm_epsilon"), (*_STACKS, "convolutional")),
+    "max_positions": (*_TEXT, "patches"),
+    "embeddings": _LOOKING_BACK,
+    "scale_output": ("transformer",),
+    "num_segments": ("encoder",),
+    "pooling": ("encoder", *RECURRENT, "patches"),
+    "pooler": ("encoder",),
+    **dict.fromkeys(("attention", "bidirectional"), RECURRENT),
+    "patch_size": ("transformer", *PICTURES),  # without patches it sets how many pictures go together
+    "start_id": ("transformer", *RECURRENT),
+    **dict.fromkeys(("pad_id", "end_id"), _TEXT),
 }
+_ONLY_FOR_HEAD: dict[str, str] = {
+    **dict.fromkeys(("num_decoder_layers", "embeddings", "attention", "start_id"), "text"),
+    **dict.fromkeys(("pooling", "pooler"), "label"),
+}
+_ONLY_WITH: dict[str, tuple[str, str, tuple[str, ...]]] = {  # another field, the value that it needs, in which families
+    "norm_groups": ("norm", "group", _STACKS),
+    "relative_buckets": ("positions", "relative", _STACKS),
+    "relative_distance": ("positions", "relative", _STACKS),
+    "max_positions": ("positions", "rotary", ("patches",)),  # a picture has as many places as patches
+    "patch_size": ("input", "image", ("transformer",)),
+}
+# No preset sets these for a family that has no use for them, so wherever they come from they are a mistake.
+_NEVER_IDLE = (
+    "attention", "bidirectional", "num_segments", "pooler", "scale_output", "input", "key_dim", "value_dim",
+    "scale_attention", "gated", "embedding_norm", "norm", "norm_epsilon", "source_vocab_size", "output_bias",
+)  # fmt: skip
 _DESCRIBED_BY_HEAD: dict[str, tuple[str, ...]] = {
     "text": ("transformer", *RECURRENT, "decoder"),
     "label": ("encoder", *RECURRENT, *PICTURES),
@@ -139,11 +170,24 @@ class ModelConfig(Section):
             raise ValueError(f"model.positions={self.positions} has no meaning for model.family={self.family}.")
         if self.source_vocab_size and self.embeddings in ("shared", "input"):
             raise ValueError("model.source_vocab_size means two tables; set model.embeddings=output or separate.")
-        for name, families in _ONLY.items():
-            if self.family not in families and getattr(self, name) != default_of(name):
-                fitting = ", ".join(families)
-                raise ValueError(f"model.{name} has no meaning for model.family={self.family}, only for {fitting}.")
+        for name in _NEVER_IDLE:
+            if self.family not in _ONLY[name] and getattr(self, name) != default_of(name):
+                raise ValueError(f"model.{name} {self.why_idle(name)}.")
         return self
+
+    def why_idle(self, name: str) -> str:
+        """Why a field changes nothing in this network, to go on from its name; empty if it does change something."""
+        families = _ONLY.get(name, (self.family,))
+        if self.family not in families:
+            return f"has no meaning for model.family={self.family}, only for {', '.join(families)}"
+        if self.head != _ONLY_FOR_HEAD.get(name, self.head):
+            return (
+                f"has no meaning for a network that gives {self.head}, only for one that gives {_ONLY_FOR_HEAD[name]}"
+            )
+        other, value, concerned = _ONLY_WITH.get(name, ("", "", ()))
+        if self.family in concerned and getattr(self, other) != value:
+            return f"has no meaning with model.{other}={getattr(self, other)}, only with model.{other}={value}"
+        return ""
 
     def describe(self) -> str:
         """The network's family and shape in a few words."""

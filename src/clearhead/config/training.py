@@ -19,7 +19,9 @@ class TrainingConfig(Section):
     )
     accumulate: int = Field(1, ge=1, description="batches an update")
     learning_rate: float = Field(0.0, ge=0, description="highest learning rate; 0: the paper's, by width and warmup")
-    warmup: int = Field(4000, ge=0, description="updates until the learning rate is highest")
+    warmup: int = Field(
+        4000, ge=0, description="updates until the learning rate is highest; at most a quarter of the run"
+    )
     cooldown: float = Field(0.0, ge=0, le=1, description="last share of the updates, in which the rate falls to zero")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability given to all pieces alike")
     beta1: float = Field(0.9, ge=0, lt=1, description="Adam's first decay")
@@ -29,7 +31,7 @@ class TrainingConfig(Section):
     clip_norm: float = Field(1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
     validate_every: int = Field(0, ge=0, description="updates between validations; 0: chosen from the run's length")
     save_every: int = Field(0, ge=0, description="updates between checkpoints; 0: at every validation")
-    validate_lines: int = Field(500, ge=1, description="validation sentences that are translated for the score")
+    validate_lines: int = Field(500, ge=1, description="tasks that write text: so many are written for the score")
     patience: int = Field(0, ge=0, description="validations without gain before stopping early; 0: never")
     average: int = Field(5, ge=1, description="last checkpoints that are averaged at the end")
     max_bad_steps: int = Field(20, ge=1, description="updates in a row with infinite loss or gradient before giving up")

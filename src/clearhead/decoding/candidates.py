@@ -1,6 +1,6 @@
-"""The best next tokens of every sentence, found in the logits of its hypotheses.
+"""The best next tokens of every search, found in the log-probabilities of its hypotheses.
 
-N sentences, W hypotheses of each, R = N*W rows, V vocabulary, K candidates of each sentence, C columns and B members of
+N searches, W hypotheses of each, R = N*W rows, V vocabulary, K candidates of each search, C columns and B members of
 each: column c holds the tokens c, c + C, c + 2C, ...
 """
 
@@ -15,43 +15,57 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+NEVER = float("-inf")
 _NUM_COLUMNS = 128
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best continuations of each sentence, best first; equal ones by parent, then by token."""
+    """The best continuations of each search, best first; equal ones by parent, then by token."""
 
     totals_NK: Floats  # log-probability of the whole hypothesis; minus infinity where there is none
     log_probs_NK: Floats  # of the token alone
-    parents_NK: Ints  # which of the W hypotheses it continues
+    parents_NK: Ints  # which row it continues, counted from the first of the search
     tokens_NK: Ints
+    bent_NK: Floats | None = None  # what they are ordered by, where that is not the totals
+    margin_N: Floats | None = None  # how close what came before the ordering was, where something did
+
+    @property
+    def ranks_NK(self) -> Floats:
+        """What they are ordered by."""
+        return self.totals_NK if self.bent_NK is None else self.bent_NK
 
 
-def best_candidates(logits_RV: Tensor, totals_NW: Floats, banned: list[int], count: int) -> Candidates:
-    """The `count` continuations of each sentence with the highest totals; at equal totals all but the last are right.
-
-    Probabilities are over the whole vocabulary: banned tokens are no candidates but keep their share. Totals are in
-    double precision, so that long outputs round no more than short ones.
-    """
-    num_sentences, width = totals_NW.shape
-    vocab_size = logits_RV.shape[1]
+def allowed_log_probs(logits_RV: Tensor, banned: list[int]) -> Tensor:
+    """log_probs_RV over the whole vocabulary: banned tokens are no candidates but keep their share."""
     log_probs_RV = logits_RV.log_softmax(-1)
-    log_probs_RV[:, banned] = float("-inf")
-    totals_R = torch.from_numpy(totals_NW.reshape(-1)).to(log_probs_RV.device)
-    flat_NK, totals_NK = _best_by_columns(log_probs_RV, totals_R, num_sentences, min(count, width * vocab_size))
-    rows_NK = torch.arange(num_sentences, device=flat_NK.device)[:, None] * width + flat_NK // vocab_size
-    log_probs_NK = log_probs_RV[rows_NK, flat_NK % vocab_size].double()
-    totals, log_probs, flat = torch.stack((totals_NK, log_probs_NK, flat_NK.double())).cpu().numpy()
-    found = _sorted(totals, log_probs, flat.astype(np.int64), vocab_size)
-    if count > found.totals_NK.shape[1]:
-        return _fill(found, count)
-    if _is_tied_at_the_edge(found.totals_NK):
-        return _best_by_sorting(log_probs_RV, totals_R, num_sentences, count)
-    return found
+    log_probs_RV[:, banned] = NEVER
+    return log_probs_RV
 
 
-def _best_by_columns(log_probs_RV: Tensor, totals_R: Tensor, num_sentences: int, count: int) -> tuple[Tensor, Tensor]:
+def best_candidates(
+    log_probs_RV: Tensor, totals_NW: Floats, count: int, bent_RV: Tensor | None = None, base_NW: Floats | None = None
+) -> Candidates:
+    """The `count` continuations of each search with the highest totals; at equal totals all but the last are right.
+
+    Totals are in double precision, so that long outputs round no more than short ones. With `bent_RV` the order is
+    that of `bent_RV` behind `base_NW` (the totals, if not given); totals and log-probabilities stay what they are.
+    """
+    num_searches, width = totals_NW.shape
+    vocab_size = log_probs_RV.shape[1]
+    ranked_RV = log_probs_RV if bent_RV is None else bent_RV
+    base_R = torch.from_numpy((totals_NW if base_NW is None else base_NW).reshape(-1)).to(ranked_RV.device)
+    most = min(count, width * vocab_size)
+    flat_NK, ranks_NK = _best_by_columns(ranked_RV, base_R, num_searches, most)
+    found = _from_device(log_probs_RV, ranks_NK, flat_NK)
+    if _is_tied_at_the_edge(found.totals_NK) and count == most:
+        found = _from_device(log_probs_RV, *_best_by_sorting(ranked_RV, base_R, num_searches, count))
+    if count > most:
+        found = _fill(found, count)
+    return found if bent_RV is None else _unbent(found, totals_NW)
+
+
+def _best_by_columns(log_probs_RV: Tensor, totals_R: Tensor, num_searches: int, count: int) -> tuple[Tensor, Tensor]:
     """flat_NK (parent * V + token) and totals_NK of the best, in about a third of the time of one topk over all.
 
     The best `count` of all stand in the `count` columns with the highest maxima.
@@ -62,15 +76,15 @@ def _best_by_columns(log_probs_RV: Tensor, totals_R: Tensor, num_sentences: int,
     maxima_RC = log_probs_RV[:, : members * num_columns].view(-1, members, num_columns).amax(1)
     if rest:
         maxima_RC[:, :rest] = torch.maximum(maxima_RC[:, :rest], log_probs_RV[:, -rest:])
-    best_NC = (maxima_RC + totals_R[:, None]).view(num_sentences, -1)
+    best_NC = (maxima_RC + totals_R[:, None]).view(num_searches, -1)
     columns_NC = best_NC.topk(min(count, best_NC.shape[1])).indices
     row_NC = columns_NC // num_columns
     token_NCB = (columns_NC % num_columns)[:, :, None] + torch.arange(0, vocab_size, num_columns, device=device)
     is_real_NCB = token_NCB < vocab_size
     flat_NCB = row_NC[:, :, None] * vocab_size + token_NCB.clamp(max=vocab_size - 1)
-    totals_NW = totals_R.view(num_sentences, -1)
-    log_probs_NCB = log_probs_RV.view(num_sentences, -1).gather(1, flat_NCB.flatten(1)).view_as(flat_NCB)
-    totals_NCB = (log_probs_NCB + totals_NW.gather(1, row_NC)[:, :, None]).masked_fill(~is_real_NCB, float("-inf"))
+    totals_NW = totals_R.view(num_searches, -1)
+    log_probs_NCB = log_probs_RV.view(num_searches, -1).gather(1, flat_NCB.flatten(1)).view_as(flat_NCB)
+    totals_NCB = (log_probs_NCB + totals_NW.gather(1, row_NC)[:, :, None]).masked_fill(~is_real_NCB, NEVER)
     totals_NK, where_NK = totals_NCB.flatten(1).topk(count)
     return flat_NCB.flatten(1).gather(1, where_NK), totals_NK
 
@@ -81,18 +95,19 @@ def _is_tied_at_the_edge(totals_NK: Floats) -> bool:
     return bool(((last_N == before_N) & (last_N > -np.inf)).any())
 
 
-def _best_by_sorting(log_probs_RV: Tensor, totals_R: Tensor, num_sentences: int, count: int) -> Candidates:
-    """The slow way, in which equal candidates keep their order."""
-    all_NF = (log_probs_RV + totals_R[:, None]).view(num_sentences, -1)
-    totals, flat = all_NF.sort(dim=1, descending=True, stable=True)
-    flat = flat[:, :count]
-    log_probs = log_probs_RV.view(num_sentences, -1).gather(1, flat).double()
-    host = (totals[:, :count].cpu().numpy(), log_probs.cpu().numpy(), flat.cpu().numpy())
-    return _sorted(*host, log_probs_RV.shape[1])
+def _best_by_sorting(log_probs_RV: Tensor, totals_R: Tensor, num_searches: int, count: int) -> tuple[Tensor, Tensor]:
+    """The slow way, in which equal candidates keep their order: totals_NK and flat_NK."""
+    all_NF = (log_probs_RV + totals_R[:, None]).view(num_searches, -1)
+    totals_NF, flat_NF = all_NF.sort(dim=1, descending=True, stable=True)
+    return totals_NF[:, :count], flat_NF[:, :count]
 
 
-def _sorted(totals: Floats, log_probs: Floats, flat: Ints, vocab_size: int) -> Candidates:
-    """Best first; equal ones by parent, then by token."""
+def _from_device(log_probs_RV: Tensor, totals_NK: Tensor, flat_NK: Tensor) -> Candidates:
+    """Candidates on the host, best first; equal ones by parent, then by token."""
+    vocab_size = log_probs_RV.shape[1]
+    log_probs_NK = log_probs_RV.view(len(flat_NK), -1).gather(1, flat_NK).double()
+    totals, log_probs, flat_ = torch.stack((totals_NK, log_probs_NK, flat_NK.double())).cpu().numpy()
+    flat = flat_.astype(np.int64)
     order = np.lexsort((flat, -totals))
     flat = np.take_along_axis(flat, order, 1)
     return Candidates(
@@ -112,3 +127,11 @@ def _fill(found: Candidates, count: int) -> Candidates:
         np.pad(found.parents_NK, behind),
         np.pad(found.tokens_NK, behind),
     )
+
+
+def _unbent(found: Candidates, totals_NW: Floats) -> Candidates:
+    """What was ordered by is no total: the totals beside it."""
+    ranks_NK = found.totals_NK
+    behind_NK = np.take_along_axis(totals_NW, found.parents_NK, 1)
+    totals_NK = np.where(ranks_NK > -np.inf, behind_NK + found.log_probs_NK, -np.inf)
+    return Candidates(totals_NK, found.log_probs_NK, found.parents_NK, found.tokens_NK, ranks_NK)

@@ -9,21 +9,24 @@ none with a beam of 1.
 """
 
 import threading
+from collections.abc import Generator as WhileWriting
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator
+from clearhead.decoding.layout import Layout
 from clearhead.decoding.progress import Found
+from clearhead.decoding.requests import Picture, Request, check_request
 from clearhead.decoding.scoring import Hypothesis
-from clearhead.decoding.search import find
-from clearhead.errors import DecodingError
+from clearhead.decoding.search import Walk, find
+
+__all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
 
 CLOSE = 5e-5
 """Decisions closer than this, in log-probability, may fall differently in different company."""
@@ -32,16 +35,6 @@ CLOSE = 5e-5
 # making them smaller than so many rows.
 _BATCHES_EACH = 4
 _FEWEST_ROWS = 64
-
-
-@dataclass(frozen=True)
-class Request:
-    """One source to be decoded."""
-
-    source: tuple[int, ...]
-    """Ids as the encoder wants them, with the closing end token."""
-    n_best: int = 1
-    """How many hypotheses are wanted; at most the beam."""
 
 
 class Engine(Protocol):
@@ -90,7 +83,7 @@ class TorchEngine:
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """For each request its hypotheses, best first."""
         for number, request in enumerate(requests, 1):
-            self._check(number, request, settings)
+            check_request(number, request, settings, self.max_positions, self.vocab_size)
         batches = self._batches(requests, settings)
         with _evaluating(self.generator):
             results = self._run_batches(requests, batches, settings)
@@ -100,36 +93,19 @@ class TorchEngine:
                 answers[index] = each.hypotheses[: requests[index].n_best]
         return answers
 
-    def _check(self, number: int, request: Request, settings: DecodingConfig) -> None:
-        """Refuse what cannot be decoded."""
-        length = len(request.source)
-        if not 1 <= length <= self.max_positions:
-            raise DecodingError(
-                f"sentence {number} has {length} pieces, with its end; expected 1 to {self.max_positions}, which is "
-                "what the model takes. Split it into shorter ones."
-            )
-        if not 0 <= min(request.source) <= max(request.source) < self.vocab_size:
-            raise DecodingError(
-                f"sentence {number} has pieces {min(request.source)} to {max(request.source)}; expected 0 to "
-                f"{self.vocab_size - 1}. It was not made by the tokenizer of this model."
-            )
-        if not 1 <= request.n_best <= settings.beam:
-            raise DecodingError(
-                f"sentence {number} asks for {request.n_best} hypotheses; expected 1 to decoding.beam={settings.beam}. "
-                "Raise the beam."
-            )
-
     def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
-        """Indices of the requests, those of like length together."""
+        """Indices of the requests, those of like shape and length together."""
         batches: list[list[int]] = []
         workers = self._workers()
-        share = max(
-            _FEWEST_ROWS // settings.beam, len(requests) // (_BATCHES_EACH * workers) if workers > 1 else len(requests)
-        )
-        for index in sorted(range(len(requests)), key=lambda index: len(requests[index].source)):
-            tokens = len(requests[index].source) * settings.beam  # of a row; the longest so far
-            size = min(share, self.batch_tokens // tokens)
-            if not batches or len(batches[-1]) >= size:
+        each = len(requests) // (_BATCHES_EACH * workers) if workers > 1 else len(requests)
+        keys = [(_shape(request), request.places) for request in requests]
+        shape = None
+        for index in sorted(range(len(requests)), key=keys.__getitem__):
+            rows = Layout.of(settings, requests[index].n_best, requests[index].asked.phrases.size).rows
+            tokens = requests[index].places * rows  # of a sentence; the longest so far
+            size = min(max(_FEWEST_ROWS // rows, each), self.batch_tokens // tokens)
+            if shape != keys[index][0] or len(batches[-1]) >= size:
+                shape = keys[index][0]
                 batches.append([])
             batches[-1].append(index)
         return batches
@@ -162,12 +138,57 @@ class TorchEngine:
 
     def _find(self, requests: list[Request], settings: DecodingConfig) -> list[Found]:
         """These requests as one batch."""
+        limits = [request.longest(settings, self.max_positions) for request in requests]
+        n_best = max(request.n_best for request in requests)
+        asked = [request.asked for request in requests]
+        src = self._sources(requests)
+        return find(self.generator, src, settings, limits, self.end_id, self.pad_id, n_best, None, asked)
+
+    def stream(self, request: Request, settings: DecodingConfig) -> WhileWriting[tuple[int, ...], None, Hypothesis]:
+        """The best hypothesis of one request; before that, as soon as any are, the tokens that it will begin with.
+
+        A token is certain when all hypotheses that are finished or go on agree on it: in greedy search and in sampling
+        at once, with a wide beam perhaps only at the end.
+        """
+        check_request(1, request, settings, self.max_positions, self.vocab_size)
+        limit = request.longest(settings, self.max_positions)
+        with _evaluating(self.generator), _one_thread():
+            walk = Walk(
+                self.generator, self._sources([request]), settings, [limit], self.end_id, self.pad_id,
+                constraints=[request.asked],
+            )  # fmt: skip
+            shown: tuple[int, ...] = ()
+            for beams in walk.steps():
+                tokens_RT = beams.tokens_RT
+                going = [tuple(tokens_RT[row].tolist()) for row in beams.live_rows().tolist()]
+                ended = [one.tokens for each in walk.progress.finished for one in each]
+                certain = _common([*going, *ended])
+                if len(certain) > len(shown):
+                    shown = certain
+                    yield shown
+        return walk.progress.results(1)[0].hypotheses[0]
+
+    def _sources(self, requests: Sequence[Request]) -> Tensor:
+        """src_NS padded behind, or pictures_NCYX."""
+        pictures = [request.picture.pixels_CYX for request in requests if request.picture is not None]
+        if pictures:
+            return torch.stack(pictures).to(self.device)
         longest = max(len(request.source) for request in requests)
         rows = [[*request.source, *[self.pad_id] * (longest - len(request.source))] for request in requests]
-        limits = [min(settings.longest(len(request.source) - 1), self.max_positions) for request in requests]
-        n_best = max(request.n_best for request in requests)
-        src_NS = torch.tensor(rows, device=self.device)
-        return find(self.generator, src_NS, settings, limits, self.end_id, self.pad_id, n_best)
+        return torch.tensor(rows, device=self.device)
+
+
+def _shape(request: Request) -> tuple[int, int, bool]:
+    """What the requests of a batch must have in common."""
+    asked = request.constraints
+    sizes = (0, 0) if asked is None else (len(asked.prefix), asked.phrases.size)
+    return (*sizes, request.picture is not None)
+
+
+def _common(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """What all of them begin with."""
+    same = (len({*column}) == 1 for column in zip(*rows, strict=False))
+    return rows[0][: next((place for place, is_same in enumerate(same) if not is_same), min(map(len, rows)))]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import numpy as np
 from clearhead.config import DecodingConfig
 from clearhead.decoding.beams import Beams, Decision
 from clearhead.decoding.candidates import Bools, Candidates
+from clearhead.decoding.layout import Layout
 from clearhead.decoding.scoring import divisor
 
 Fate = Literal["kept", "finished", "length", "outside_beam", "end_outside_beam", "stopped"]
@@ -45,42 +46,45 @@ class Observer(Protocol):
     """Someone who watches."""
 
     def see(self, candidate: Candidate, /) -> None:
-        """Told the best 2 * beam + 1 candidates of every step of every sentence, best first."""
+        """Told the best 2 * beam + 1 candidates of every step of every search of every sentence, best first."""
 
 
 class Narrator:
     """Tells an observer what search decides, and numbers the nodes of each sentence's tree."""
 
-    def __init__(self, observer: Observer, settings: DecodingConfig, num_sentences: int) -> None:
+    def __init__(self, observer: Observer, settings: DecodingConfig, num_sentences: int, layout: Layout) -> None:
         self.observer = observer
         self.settings = settings
+        self.groups = layout.groups
         self.num_nodes = [0] * num_sentences
-        self.nodes_NW = np.full((num_sentences, settings.beam), ROOT)  # of each sentence of the batch, searched or not
+        self.nodes_NW = np.full((num_sentences * layout.groups, layout.width), ROOT)  # of every search, going on or not
 
     def tell(self, beams: Beams, found: Candidates, decision: Decision, is_over_N: Bools) -> None:
         """One step."""
-        place = beams.tokens_NWT.shape[2]
-        for row, sentence in enumerate(beams.sentences_N.tolist()):
-            if beams.is_over_N[row]:
-                continue
+        here = beams.searches_N
+        before_R = self.nodes_NW[here].reshape(-1)
+        width = self.nodes_NW.shape[1]
+        for row, search in enumerate(here.tolist()):
+            sentence = search // self.groups
             nodes = self.num_nodes[sentence] + np.arange(len(found.totals_NK[row]))
-            for rank, total in enumerate(found.totals_NK[row].tolist()):
-                if total == -np.inf:
-                    break
+            is_possible_K = found.totals_NK[row] > -np.inf
+            for rank in np.flatnonzero(is_possible_K).tolist():
+                total = float(found.totals_NK[row, rank])
                 candidate = Candidate(
                     sentence=sentence,
                     node=int(nodes[rank]),
-                    parent=int(self.nodes_NW[sentence, found.parents_NK[row, rank]]),
-                    place=place,
+                    parent=int(before_R[row * width + found.parents_NK[row, rank]]),
+                    place=beams.length,
                     token=int(found.tokens_NK[row, rank]),
                     log_prob=float(found.log_probs_NK[row, rank]),
                     total=total,
-                    score=total / divisor(place + 1, self.settings),
+                    score=total / divisor(beams.length + 1, self.settings),
                     fate=_fate(decision, row, rank, bool(is_over_N[row])),
                 )
                 self.observer.see(candidate)
-            self.nodes_NW[sentence] = nodes[decision.kept_NW[row]]
-            self.num_nodes[sentence] += len(nodes)
+            if is_possible_K.any():
+                self.nodes_NW[search] = nodes[decision.kept_NW[row]]
+                self.num_nodes[sentence] += len(nodes)
 
 
 def _fate(decision: Decision, row: int, rank: int, is_over: bool) -> Fate:

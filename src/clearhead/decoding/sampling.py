@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from clearhead.config.decoding import SamplingConfig
+from clearhead.decoding.candidates import NEVER
+from clearhead.decoding.chance import draw
 from clearhead.decoding.generator import Generator
 from clearhead.errors import DecodingError
-
-NEVER = float("-inf")
 
 
 @dataclass(frozen=True)
@@ -24,41 +24,6 @@ class Drawn:
 
     token: int
     log_prob: float
-
-
-def soften(logits_V: Tensor, temperature: float) -> Tensor:
-    """Below 1 the likely tokens gain, above 1 the unlikely ones."""
-    return logits_V / temperature
-
-
-def keep_top_k(logits_V: Tensor, top_k: int) -> Tensor:
-    """Only the `top_k` likeliest tokens, and those equal to the last of them; 0 keeps all."""
-    if not top_k:
-        return logits_V
-    least = logits_V.topk(min(top_k, len(logits_V))).values[-1]
-    return logits_V.masked_fill(logits_V < least, NEVER)
-
-
-def keep_top_p(logits_V: Tensor, top_p: float) -> Tensor:
-    """The fewest likeliest tokens that have the probability `top_p` together; always one, 1 keeps all."""
-    if top_p >= 1:
-        return logits_V
-    p_V, order_V = logits_V.softmax(-1).sort(descending=True, stable=True)
-    before_V = p_V.cumsum(-1) - p_V
-    is_left_out_V = before_V >= top_p
-    is_left_out_V[0] = False
-    return logits_V.masked_fill(torch.zeros_like(is_left_out_V).scatter(0, order_V, is_left_out_V), NEVER)
-
-
-def draw(logits_V: Tensor, settings: SamplingConfig, rng: np.random.Generator) -> int:
-    """A token from the filtered distribution, by its inverse cumulative function; temperature 0 takes the likeliest."""
-    if settings.temperature == 0:
-        return int(logits_V.argmax())
-    logits_V = soften(logits_V.double(), settings.temperature)
-    p_V = keep_top_p(keep_top_k(logits_V, settings.top_k), settings.top_p).softmax(-1).numpy()
-    cumulative_V = p_V.cumsum()
-    found = int(np.searchsorted(cumulative_V, rng.random() * cumulative_V[-1], side="right"))
-    return min(found, int(np.flatnonzero(p_V)[-1]))  # rounding must not lead to a token that was left out
 
 
 @torch.inference_mode()

@@ -5,7 +5,7 @@ from typing import Literal
 
 from clearhead.config import DecodingConfig
 
-FinishReason = Literal["end", "length"]
+FinishReason = Literal["end", "length", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,13 @@ class Hypothesis:
     tokens: tuple[int, ...]
     """What was written, without the start and the end token."""
     score: float
-    """`log_prob`, normalised by length: what hypotheses are ranked by."""
+    """`log_prob`, normalised by length, and the penalty for coverage: what hypotheses are ranked by."""
     log_prob: float
     """Sum of `token_log_probs`."""
     token_log_probs: tuple[float, ...]
     """Of every token, and of the end token where it was written."""
     finish_reason: FinishReason
-    """`end`: the end token was written; `length`: the limit was reached."""
+    """`end`: the end token was written; `length`: the limit was reached; `blocked`: rules allowed no token more."""
 
 
 def divisor(length: int, settings: DecodingConfig) -> float:

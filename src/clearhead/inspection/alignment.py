@@ -1,68 +1,93 @@
-"""Which source word each target word looked at: encoder-decoder attention, from pieces to words.
+"""Attention between words, and which heads align them as the gold does.
 
-L decoder layers, H heads, T target pieces, S source pieces, I source words, J target words
+H heads, T queries, S keys, L layers, I words looked at, J words that look
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.generator import Generator
-from clearhead.errors import TaskError
+from clearhead.errors import InspectionError
+from clearhead.evaluation.alignment import alignment_error_rate
+from clearhead.inspection.sublayers import Kind, Part
+from clearhead.inspection.trace import Place, Trace
+
+Links = Collection[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class WordAttention:
-    """Attention between words; `weights_LHJI` sums to the share of attention that went to words, not to the end."""
+    """Attention between words; `weights_LHJI` sums to the share of attention that went to words, not to the frame."""
 
     source_words: list[str]
     target_words: list[str]
     weights_LHJI: NDArray[np.float32]
 
-    def links(self, layer: int) -> frozenset[tuple[int, int]]:
-        """For each target word the source word that the heads of a layer look at most, as (source, target)."""
-        best_J = self.weights_LHJI[layer].mean(0).argmax(1)
-        return frozenset((int(i), j) for j, i in enumerate(best_J))
+    def links(self, layer: int, head: int | None = None) -> frozenset[tuple[int, int]]:
+        """For each target word the source word that a head, or those of a layer, look at most, as (source, target)."""
+        weights_HJI = self.weights_LHJI[layer]
+        weights_JI = weights_HJI.mean(0) if head is None else weights_HJI[head]
+        return frozenset((int(i), j) for j, i in enumerate(weights_JI.argmax(1))) if weights_JI.size else frozenset()
 
 
-@torch.inference_mode()
-def word_attention(model: Generator[Any, Any], tokenizer: Tokenizer, source: str, target: str) -> WordAttention:
-    """Attention while the model is made to write `target`.
+def word_attention(trace: Trace, kind: Kind = "cross") -> WordAttention:
+    """The attention of a trace, from pieces to words.
 
-    The attention that belongs to a piece is that of the step which predicts it. A word of several pieces gets the
-    sum over its source pieces and the mean over its target pieces.
+    The attention that belongs to a written piece is that of the step which predicts it. A word of several pieces gets
+    the sum over the pieces looked at and the mean over those that look.
     """
-    src, tgt = tokenizer.encode(source), tokenizer.target.encode(target)
-    memory = model.encode(torch.tensor([[*src.ids, tokenizer.eos_id]]))
-    first, state = model.start(memory, 1)
-    step = model.step(torch.cat((first, torch.tensor([tgt.ids], dtype=first.dtype)), 1), state, want_attention=True)
-    if not step.attention:
-        raise TaskError("this model has no attention between source and target: model.attention=none")
-    weights_LHTS = torch.stack([layer.cross_RHTS[0] for layer in step.attention]).numpy()
-    source_of, target_of = tokenizer.words(src.ids), tokenizer.target.words(tgt.ids)
-    to_source = _membership(source_of)
-    to_target = _membership(target_of)
-    by_word = np.einsum("lhts,si,tj->lhji", weights_LHTS[:, :, : len(tgt.ids), : len(src.ids)], to_source, to_target)
-    by_word /= to_target.sum(0)[:, None]
-    return WordAttention(_texts(tokenizer, src.ids, source_of), _texts(tokenizer.target, tgt.ids, target_of), by_word)
+    layers = trace.layers(kind)
+    if not layers:
+        what = "between source and target" if kind == "cross" else f"of kind {kind}"
+        raise InspectionError(f"this model has no attention {what}; it has {', '.join(trace.kinds) or 'none'}")
+    row_places = trace.source if kind == "encoder" else trace.outputs
+    to_rows, to_columns = _membership(row_places), _membership(trace.columns(kind))
+    weights_LHTS = np.stack([one.weights_HTS for one in layers])
+    by_word = np.einsum("lhts,si,tj->lhji", weights_LHTS, to_columns, to_rows) / to_rows.sum(0)[:, None]
+    row_text = trace.source_text if kind == "encoder" else trace.target_text
+    column_text = trace.target_text if kind == "decoder" else trace.source_text
+    return WordAttention(_texts(trace.columns(kind), column_text), _texts(row_places, row_text), by_word)
 
 
-def _membership(word_of: Sequence[int]) -> NDArray[np.float32]:
+@dataclass(frozen=True)
+class HeadAlignment:
+    """How far the links of one head are from the gold: 0 at best, 1 at worst."""
+
+    part: Part
+    error_rate: float
+
+
+def align_heads(traces: Sequence[Trace], gold: Sequence[Links]) -> list[HeadAlignment]:
+    """The alignment error rate of every head between source and target, over a whole corpus; the best first."""
+    if not traces:
+        raise InspectionError("expected traces of sentence pairs to measure alignment on, got none")
+    found = [word_attention(one) for one in traces]
+    truth = {(number, *link) for number, links in enumerate(gold) for link in links}
+    rates = []
+    num_layers, num_heads = found[0].weights_LHJI.shape[:2]
+    for layer in range(num_layers):
+        for head in range(num_heads):
+            links = {(number, *link) for number, one in enumerate(found) for link in one.links(layer, head)}
+            rates.append(HeadAlignment(Part("cross", layer, head), alignment_error_rate(links, truth)))
+    return sorted(rates, key=lambda one: one.error_rate)
+
+
+def _membership(places: Sequence[Place]) -> NDArray[np.float32]:
     """A 1 where a piece belongs to a word."""
-    member = np.zeros((len(word_of), max(word_of, default=-1) + 1), dtype=np.float32)
-    for piece, word in enumerate(word_of):
-        if word >= 0:
-            member[piece, word] = 1
+    member = np.zeros((len(places), max((place.word for place in places), default=-1) + 1), dtype=np.float32)
+    for number, place in enumerate(places):
+        if place.word >= 0:
+            member[number, place.word] = 1
     return member
 
 
-def _texts(tokenizer: Tokenizer, ids: Sequence[int], word_of: Sequence[int]) -> list[str]:
-    groups: dict[int, list[int]] = {}
-    for index, word in zip(ids, word_of, strict=True):
-        groups.setdefault(word, []).append(index)
-    return [tokenizer.decode(groups[word]).strip() for word in sorted(groups) if word >= 0]
+def _texts(places: Sequence[Place], text: str) -> list[str]:
+    """The words as they stand in the text."""
+    bounds: dict[int, tuple[int, int]] = {}
+    for place in places:
+        if place.word >= 0 and place.start is not None and place.end is not None:
+            start, end = bounds.get(place.word, (place.start, place.end))
+            bounds[place.word] = min(start, place.start), max(end, place.end)
+    return [text[start:end] for _, (start, end) in sorted(bounds.items())]

@@ -50,7 +50,7 @@ class DecoderLayer(SelfLayer):
         """The stream after this layer, the past with these tokens added, and the weights if asked for."""
         x_RTD, past, self_weights = self.attend_to_self(x_RTD, scope, memory.past, want_weights)
         y_RTD, cross_weights = self._look_up(self.cross_residual.enter(x_RTD), memory, want_weights)
-        x_RTD = self.cross_residual.leave(x_RTD, y_RTD)
+        x_RTD = self.cross_residual(x_RTD, y_RTD)
         weights = None if self_weights is None or cross_weights is None else LayerWeights(self_weights, cross_weights)
         return self.think(x_RTD), past, weights
 

@@ -40,12 +40,13 @@ class SelfLayer(nn.Module):
         q, now = self.attention.project(self.attention_residual.enter(x_BTD), scope.turn)
         past = now if past is None else past.extended(now)
         y_BTD, weights = self.attention(q, past, scope.mask, scope.is_causal, want_weights)
-        return self.attention_residual.leave(x_BTD, y_BTD), past, weights
+        return self.attention_residual(x_BTD, y_BTD), past, weights
 
     def think(self, x_BTD: Tensor) -> Tensor:
         """The stream after the feed-forward network."""
         y_BTD = self.feed_forward(self.feed_forward_residual.enter(x_BTD))
-        return self.feed_forward_residual.leave(x_BTD, y_BTD)
+        stream_BTD: Tensor = self.feed_forward_residual(x_BTD, y_BTD)
+        return stream_BTD
 
 
 class EncoderLayer(SelfLayer):

@@ -14,8 +14,8 @@ from clearhead.model.normalisation import build_norm
 from clearhead.model.reading import Read
 
 
-class LabelNetwork(nn.Module):
-    """Sequence to vector to label: a linear layer on the pooled state."""
+class LinearHead(nn.Module):
+    """A body with a linear layer on it: what networks that give labels and tags have in common."""
 
     def __init__(self, config: ModelConfig, reader: Any) -> None:
         super().__init__()
@@ -24,11 +24,15 @@ class LabelNetwork(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.output = nn.Linear(reader.width, config.num_labels)
 
+
+class LabelNetwork(LinearHead):
+    """Sequence to vector to label: a linear layer on the pooled state."""
+
     def forward(self, inputs: Tensor) -> Tensor:
         """logits_BL."""
-        return self.labels(self.reader(inputs))
+        return self.predict(self.reader(inputs))
 
-    def labels(self, read: Read) -> Tensor:
+    def predict(self, read: Read) -> Tensor:
         """logits_BL from what the body read."""
         logits_BL: Tensor = self.output(self.dropout(read.pooled_BD))
         return logits_BL
@@ -48,19 +52,16 @@ class VectorNetwork(nn.Module):
         return read.pooled_BD
 
 
-class TagNetwork(nn.Module):
+class TagNetwork(LinearHead):
     """Sequence to sequence of tags: a linear layer on the state of each place."""
-
-    def __init__(self, config: ModelConfig, reader: Any) -> None:
-        super().__init__()
-        self.config = config
-        self.reader = reader
-        self.dropout = Dropout(config.dropout)
-        self.output = nn.Linear(reader.width, config.num_labels)
 
     def forward(self, inputs_BS: Tensor) -> Tensor:
         """logits_BSL."""
-        logits_BSL: Tensor = self.output(self.dropout(self.reader(inputs_BS).states_BSD))
+        return self.predict(self.reader(inputs_BS))
+
+    def predict(self, read: Read) -> Tensor:
+        """logits_BSL from what the body read."""
+        logits_BSL: Tensor = self.output(self.dropout(read.states_BSD))
         return logits_BSL
 
 
@@ -89,6 +90,10 @@ class MaskedNetwork(nn.Module):
         """What the table is compared with."""
         hidden_MD: Tensor = self.norm(F.gelu(self.transform(states_MD)))
         return hidden_MD
+
+    def predict(self, read: Read) -> Tensor:
+        """logits_BSV of all places, masked or not."""
+        return self.logits(self.hidden(read.states_BSD))
 
     def logits(self, hidden_MD: Tensor) -> Tensor:
         """logits_MV."""

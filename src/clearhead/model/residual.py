@@ -12,7 +12,7 @@ from clearhead.model.normalisation import build_norm
 
 
 class Residual(nn.Module):
-    """What stands before and after one sub-layer: `x = residual.leave(x, sublayer(residual.enter(x)))`."""
+    """What stands before and after one sub-layer: `x = residual(x, sublayer(residual.enter(x)))`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -24,7 +24,8 @@ class Residual(nn.Module):
         """What the sub-layer sees."""
         return self.norm(x_BTD) if self.is_pre_norm else x_BTD
 
-    def leave(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
-        """The stream after the sub-layer gave y."""
+    def forward(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
+        """The stream after the sub-layer gave y; a hook here sees the whole stream."""
         sum_BTD = self.dropout.add(x_BTD, y_BTD)
-        return sum_BTD if self.is_pre_norm else self.norm(sum_BTD)
+        stream_BTD: Tensor = sum_BTD if self.is_pre_norm else self.norm(sum_BTD)
+        return stream_BTD

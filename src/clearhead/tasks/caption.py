@@ -19,28 +19,30 @@ from clearhead.data.pictures import Pixels, read_picture
 from clearhead.data.store import IdStore
 from clearhead.data.tables import Columns, read_table
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.engine import CLOSE
-from clearhead.decoding.progress import Found
+from clearhead.decoding.engine import Picture, Request
+from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
-from clearhead.decoding.search import find
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
+from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import check_length, drop_long, split_indices
 from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.texts import EndedText
 from clearhead.tasks.translate import (
     SPARE,
     TranslationBatch,
     mean_nll,
     reference_text,
     scoring_tokenizer,
+    translation_engine,
     with_targets,
     writing_loss,
 )
 
 COLUMNS = Columns("picture", "text")
-DECODING_ROWS = 256  # pictures decoded together, times the beam
+SCORED_TOGETHER = 256  # pictures
 
 
 def load_captions(paths: Sequence[Path], max_chars: int, minimum: int = 1) -> Corpus[Described]:
@@ -138,39 +140,26 @@ class CaptionTask:
 
 def caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:
     """Mean negative log-likelihood of a token of these captions (the end included)."""
-    parts = (slice(start, start + DECODING_ROWS) for start in range(0, len(rows), DECODING_ROWS))
+    parts = (slice(start, start + SCORED_TOGETHER) for start in range(0, len(rows), SCORED_TOGETHER))
     batches = (with_targets(scaled(pixels_NCYX[part]), rows[part], network.config) for part in parts)
     return mean_nll(network, batches, network.config.pad_id)
 
 
 def write_captions(
-    network: Any, pixels_NCYX: Pixels, settings: DecodingConfig, n_best: int = 1
+    network: Any,
+    pixels_NCYX: Pixels,
+    settings: DecodingConfig,
+    n_best: int = 1,
+    constraints: Constraints | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best texts about each picture. In `decoding.max_length` the input is the number of patches.
-
-    As with sentences, a picture in which a decision was close is decoded once more, alone.
-    """
-    was_training = network.training
-    network.eval()
-    size = max(1, DECODING_ROWS // settings.beam)
-    found: list[Found] = []
-    for start in range(0, len(pixels_NCYX), size):
-        found += _find(network, pixels_NCYX[start : start + size], settings, n_best)
-    for index, each in enumerate(found):
-        if each.margin < CLOSE and len(found) > 1:
-            found[index] = _find(network, pixels_NCYX[index : index + 1], settings, n_best)[0]
-    network.train(was_training)
-    return [each.hypotheses for each in found]
+    """The best texts about each picture. In `decoding.max_length` the input is the number of patches."""
+    places = num_patches(network.config)
+    pictures = (Picture(pixels_CYX, places) for pixels_CYX in scaled(pixels_NCYX))
+    requests = [Request((), n_best, constraints, picture) for picture in pictures]
+    return translation_engine(network).run(requests, settings)
 
 
-def _find(network: Any, pixels_NCYX: Pixels, settings: DecodingConfig, n_best: int) -> list[Found]:
-    config = network.config
-    limit = max(1, min(settings.longest(num_patches(config)), config.max_positions))
-    limits = [limit] * len(pixels_NCYX)
-    return find(network, scaled(pixels_NCYX), settings, limits, config.end_id, config.pad_id, n_best)
-
-
-class Caption:
+class Caption(EndedText):
     """What `--task caption` does."""
 
     name = "caption"
@@ -218,8 +207,17 @@ class Caption:
         rows = model.tokenizer.encode_batch([record.text for record in records])
         for record, row in zip(records, rows, strict=True):
             check_length(record.line, len(row), model.config.model.max_positions - 1)
-        written = write_captions(model.network, pixels_NCYX, decoding)
+        asked = constraints_of(decoding, model.tokenizer)
+        written = write_captions(model.network, pixels_NCYX, decoding, constraints=asked)
         texts = model.tokenizer.decode_batch(best[0].tokens for best in written)
         perplexity = math.exp(caption_nll(model.network, pixels_NCYX, rows))
         references = [reference_text(model.tokenizer, record.text) for record in records]
         return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)
+
+    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """Never: what is read are pictures, which `Model.need` makes sure of."""
+        raise TypeError("pictures are no text")
+
+    def decode(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+        """Plain text."""
+        return tokenizer.decode(ids)

@@ -36,6 +36,7 @@ from clearhead.tasks.examples import (
 )
 from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.texts import FramedText
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def classify(model: Ready, texts: Sequence[str], first_line: int = 1) -> list[Cl
     return answers(label_log_probs(model.network, rows, model.config), model.config.labels)
 
 
-class Classification:
+class Classification(FramedText):
     """What `--task classify` does."""
 
     name = "classify"

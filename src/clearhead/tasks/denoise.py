@@ -22,10 +22,12 @@ from clearhead.data.store import PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
+from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import Examples, split_indices
-from clearhead.tasks.holes import Corruption, decode_marked, sentinels_of, spans_of
+from clearhead.tasks.holes import Corruption, decode_marked, encode_marked, sentinels_of, spans_of
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.texts import EndedText
 from clearhead.tasks.translate import (
     TranslationBatch,
     collate,
@@ -126,7 +128,7 @@ def score_holes(network: Any, store: PairStore, count: int, tokenizer: Tokenizer
     """The first `count` texts, filled by search. A hole is right when every piece of it is."""
     sources = [store.source[index].tolist() for index in range(count)]
     targets = [store.target[index].tolist() for index in range(count)]
-    written = write(network, sources, tokenizer.eos_id, decoding)
+    written = write(network, sources, tokenizer.eos_id, decoding, constraints_of(decoding, tokenizer))
     sentinels = sentinels_of(tokenizer)
     right = spans = 0
     for given, target in zip(written, targets, strict=True):
@@ -181,7 +183,7 @@ def longest_text(config: Config) -> int:
     return max(2, min(config.data.max_pieces, config.model.max_positions) - 2)
 
 
-class Denoising:
+class Denoising(EndedText):
     """What `--task denoise` does."""
 
     name = "denoise"
@@ -197,6 +199,14 @@ class Denoising:
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
         """Plain text."""
         return hold_out_text(files, config, tell)
+
+    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
+        """Sentinels are marks and not text."""
+        return encode_marked(tokenizer, text)
+
+    def spell(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+        """With the sentinels in it."""
+        return decode_marked(tokenizer, ids)
 
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns a tokenizer with sentinels."""
@@ -223,3 +233,11 @@ class Denoising:
         store = corruption.fixed(texts, [int(line) for line in examples.lines])
         nll = mean_nll(model.network, pair_batches(store, config.model, 4096), tokenizer.pad_id)
         return DenoisingReport(score_holes(model.network, store, len(store), tokenizer, decoding), math.exp(nll))
+
+    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """Texts with sentinels in them."""
+        return [encode_marked(tokenizer, text) for text in texts]
+
+    def decode(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+        """Text with sentinels in it."""
+        return decode_marked(tokenizer, ids)

@@ -31,6 +31,7 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.examples import split_indices
 from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.texts import FramedText
 
 # Rules of thumb, not fitted to measurements: an epoch of a small folder has about so many updates, if its batches
 # do not become smaller than so many pictures.
@@ -197,7 +198,7 @@ def load_labelled_pictures(folders: Sequence[Path], minimum: int = 1) -> Corpus[
     return gather(records, Skips(), folders, minimum, "pictures")
 
 
-class Image:
+class Image(FramedText):
     """What `--task image` does."""
 
     name = "image"

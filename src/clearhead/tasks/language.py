@@ -26,6 +26,7 @@ from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import in_batches, pad, split_indices
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.texts import EndedText
 from clearhead.tasks.writing import context_of, no_text
 
 SHOWN_PROMPT, SHOWN_TOKENS = 12, 24  # pieces of the example that a validation shows
@@ -178,7 +179,7 @@ def total_nll(network: LanguageModel, rows: Sequence[Predictions], config: Confi
     return total
 
 
-class LanguageModelling:
+class LanguageModelling(EndedText):
     """What `--task lm` does."""
 
     name = "lm"
@@ -198,6 +199,10 @@ class LanguageModelling:
         if config.model.family != "decoder":
             raise ConfigError(f"the task lm needs model.family=decoder, not {config.model.family}; leave it out")
         return hold_out_text(files, config, tell)
+
+    def frame(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+        """A prompt begins as documents do, and has no end."""
+        return [tokenizer.bos_id, *ids]
 
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer and packs the documents."""

@@ -32,6 +32,7 @@ from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_in
 from clearhead.tasks.labels import label_loss
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.texts import FramedText
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def score_masks(network: MaskedNetwork, texts: Maskable, tokenizer: Tokenizer, c
     return MaskedReport(total / pieces, right, pieces, len(texts.ids), data.mask_share, data.whole_words)
 
 
-class MaskedLanguage:
+class MaskedLanguage(FramedText):
     """What `--task mlm` does."""
 
     name = "mlm"
@@ -223,6 +224,12 @@ class MaskedLanguage:
         """Plain text, or JSONL with "text"."""
         require_mask(config.tokenizer.specials)
         return hold_out_text(files, config, tell)
+
+    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
+        """Gaps are marked by [MASK]."""
+        from clearhead.tasks.filling import encode_gaps  # which needs what stands above
+
+        return encode_gaps(tokenizer, text)
 
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer, and cuts what is too long for the network."""

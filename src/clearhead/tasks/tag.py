@@ -32,6 +32,7 @@ from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_in
 from clearhead.tasks.labels import label_loss
 from clearhead.tasks.tagged_text import TaggedText, find_words, mark, mark_words
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.texts import FramedText
 from clearhead.tasks.windows import Pieces, best_windows, check_words, cut_words, windows
 
 IGNORED = -100  # the target of pieces that carry no tag
@@ -191,7 +192,7 @@ def check_types(records: Sequence[Tagged], labels: Sequence[str], path: Path | s
                 raise DataError.at(path, line, problem)
 
 
-class Tagging:
+class Tagging(FramedText):
     """What `--task tag` does."""
 
     name = "tag"
@@ -211,6 +212,11 @@ class Tagging:
             return load_tagged(paths, config.data.max_chars, minimum)
 
         return hold_out(load, files, config, tell, self.noun)
+
+    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
+        """The words of a text, joined by single spaces."""
+        places = find_words(text, tokenizer.config.kind == "pretokenised")
+        return cut_words(tokenizer, [text[start:end] for start, end in places]).ids
 
     def make(self, config: Config, records: Records[Tagged], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer and the list of tags, which come from the whole training file, held-out part and all."""

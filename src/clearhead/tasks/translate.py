@@ -24,12 +24,15 @@ from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import ConfigError, DataError, DecodingError
 from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_texts
 from clearhead.model.loss import Loss, cross_entropy
+from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import most_pieces, pad, split_indices
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.texts import EndedText
 
 SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
 
@@ -119,10 +122,14 @@ def mean_nll(model: Any, batches: Iterable[TranslationBatch], pad_id: int) -> fl
 
 
 def write(
-    network: Any, sources: Sequence[Sequence[int]], end_id: int, decoding: DecodingConfig
+    network: Any,
+    sources: Sequence[Sequence[int]],
+    end_id: int,
+    decoding: DecodingConfig,
+    constraints: Constraints | None = None,
 ) -> list[tuple[int, ...]]:
     """The best output for each source, both as ids without start and end."""
-    requests = [Request((*source, end_id)) for source in sources]
+    requests = [Request((*source, end_id), constraints=constraints) for source in sources]
     return [hypotheses[0].tokens for hypotheses in translation_engine(network).run(requests, decoding)]
 
 
@@ -228,7 +235,7 @@ def scoring_tokenizer(config: Config) -> str:
     return "none" if config.tokenizer.kind == "pretokenised" else "13a"
 
 
-class Translation:
+class Translation(EndedText):
     """What `--task translate` does: text to text, for every family that writes."""
 
     name = "translate"
@@ -263,6 +270,14 @@ class Translation:
         pairs = tested(load_pairs(paths, max_chars=sys.maxsize), tell)
         return score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
 
+    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """Plain text."""
+        return tokenizer.encode_batch(texts)
+
+    def decode(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+        """Plain text."""
+        return tokenizer.decode(ids)
+
 
 def translate_texts(model: Ready, texts: Sequence[str], decoding: DecodingConfig) -> list[str]:
     """The best translation of each text; an empty one stays empty."""
@@ -274,16 +289,22 @@ def search_texts(
     model: Ready, encoded: Sequence[Sequence[int]], n_best: int, decoding: DecodingConfig, first_line: int = 1
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line."""
-    limit = most_pieces(model.config) - 1  # the end takes a place too
-    for line, ids in enumerate(encoded, first_line):
-        if len(ids) > limit:
-            raise DecodingError(f"line {line} has {len(ids):,} pieces, the model takes {limit:,}; split the line")
+    check_lines(model, encoded, first_line)
     filled = [index for index, ids in enumerate(encoded) if ids]
-    requests = [Request((*encoded[index], model.tokenizer.eos_id), n_best) for index in filled]
+    asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
+    requests = [Request((*encoded[index], end), n_best, asked) for index in filled]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
     for index, hypotheses in zip(filled, translation_engine(model.network).run(requests, decoding), strict=True):
         results[index] = hypotheses
     return results
+
+
+def check_lines(model: Ready, encoded: Sequence[Sequence[int]], first_line: int) -> None:
+    """Refuses a source that the network cannot take whole."""
+    limit = most_pieces(model.config) - 1  # the end takes a place too
+    for line, ids in enumerate(encoded, first_line):
+        if len(ids) > limit:
+            raise DecodingError(f"line {line} has {len(ids):,} pieces, the model takes {limit:,}; split the line")
 
 
 def score_translations(model: Ready, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:

@@ -51,6 +51,8 @@ class Start:
         misfit = f"{self.folder} was trained for the task {self.config.task} and cannot start --task {chosen.name}"
         if configs.build(base=chosen.base).model.reads_pictures != self.config.model.reads_pictures:
             raise ConfigError(f"{misfit}: one reads text, the other pictures; leave out --from")
+        if "decoder" in (families := {self.config.model.family, _family(chosen)}) and len(families) > 1:
+            raise ConfigError(f"{misfit}: only one of them goes on from a prompt; leave out --from")
         try:
             configs.build(base=merged)
         except ConfigError as error:
@@ -58,7 +60,13 @@ class Start:
         return merged
 
     def check(self, draft: Config) -> None:
-        """Refuses another tokenizer than the model's: its weights know no other pieces."""
+        """Refuses another family, whose weights are others, and another tokenizer: the weights know no other pieces."""
+        here, there = draft.model.family, self.config.model.family
+        if here != there:
+            raise ConfigError(
+                f"model.family={here} does not fit {self.folder}, whose family is {there}; "
+                f"leave it out, or leave out --from"
+            )
         before, now = self.config.tokenizer.model_dump(), draft.tokenizer.model_dump()
         for name, value in before.items():
             if now[name] != value:
@@ -74,8 +82,8 @@ class Start:
             here, there = tuple(own[name].shape), tuple(self.weights[name].shape)
             if here != there and not name.startswith(HEAD):
                 raise ConfigError(
-                    f"the shape does not fit {self.folder}: {name} is {there} there and {here} here; "
-                    f"leave the model settings as they are, or leave out --from"
+                    f"the shape does not fit {self.folder}: {name} is {there} there and {here} here"
+                    f"{self._why(config)}; leave the preset and the model settings as they are, or leave out --from"
                 )
         known = self.weights
         if config.labels != self.config.labels or config.task != self.config.task:  # the same size, another meaning
@@ -85,5 +93,18 @@ class Start:
             raise ConfigError(
                 f"{self.folder} has no weight in common with this model; see clearhead info {self.folder}"
             )
-        trained = len(own) - len(fresh)
-        watcher.message(f"starting from {trained} trained tensors; fresh: {', '.join(fresh) or 'none'}")
+        trained, unused = len(own) - len(fresh), sorted(self.weights.keys() - own.keys())
+        left = f"; left behind: {', '.join(unused)}" if unused else ""
+        watcher.message(
+            f"starting from {trained} trained tensors of {self.folder}; fresh: {', '.join(fresh) or 'none'}{left}"
+        )
+
+    def _why(self, config: Config) -> str:
+        """What the data has to do with a shape that does not fit."""
+        sizes = [f"{each.image_size}x{each.image_size}" for each in (self.config.model, config.model)]
+        return f" (pictures of {sizes[0]} there, of {sizes[1]} here)" if sizes[0] != sizes[1] else ""
+
+
+def _family(chosen: Purpose) -> str:
+    """The family that a task has if nobody asks for another."""
+    return configs.build(base=chosen.base).model.family

@@ -86,6 +86,10 @@ class Tokenizer:
         """A piece as people see it; no two are shown alike."""
         return self._shown[index]
 
+    def surface(self, index: int) -> bytes:
+        """The bytes that a piece adds to the text; none for a special token."""
+        return self._surfaces[index]
+
     def piece_id(self, piece: str) -> int | None:
         """The id of a piece in the form that `piece` gives it, or none."""
         return self._ids_of_shown.get(piece)

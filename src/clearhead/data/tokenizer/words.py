@@ -32,9 +32,9 @@ def _words_of_characters(text: str) -> list[int]:
     word, previous = NO_WORD, " "
     for index, char in enumerate(text):
         following = text[index + 1] if index + 1 < len(text) else " "
-        if char in APOSTROPHES and _is_wordlike(previous) and _is_wordlike(following):
+        if char in APOSTROPHES and is_wordlike(previous) and is_wordlike(following):
             char = previous
-        joins = char == previous or (_is_wordlike(char) and _is_wordlike(previous))
+        joins = char == previous or (is_wordlike(char) and is_wordlike(previous))
         if not char.isspace() and not joins:
             word += 1
         words.append(word + 1 if char.isspace() else word)
@@ -44,5 +44,6 @@ def _words_of_characters(text: str) -> list[int]:
 
 
 @lru_cache(maxsize=4096)
-def _is_wordlike(char: str) -> bool:
+def is_wordlike(char: str) -> bool:
+    """Whether words are made of it: a letter, a mark, a digit or an underscore."""
     return unicodedata.category(char)[0] in "LMN" or char == "_"

@@ -1,0 +1,67 @@
+"""`clearhead align`: which words of given pairs belong together."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearhead.cli.options import Files, Folder, Json, Threads, use_threads
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def align(
+    folder: Folder,
+    files: Files,
+    gold: Annotated[
+        Path | None,
+        typer.Option("--gold", metavar="FILE.jsonl", help="Choose layer and head by these gold alignments."),
+    ] = None,
+    layer: Annotated[int | None, typer.Option("--layer", min=1, help="Decoder layer, from 1.")] = None,
+    head: Annotated[int | None, typer.Option("--head", min=1, help="Head of --layer, from 1; else their mean.")] = None,
+    as_json: Json = False,
+    threads: Threads = 0,
+) -> None:
+    """Print the word alignment of each given pair, read off the attention of a model, one line a pair.
+
+    Lines are in Pharaoh format: 0-0 1-2 links the first words, and the second source word to the third target word.
+    Words are runs of letters and digits, and punctuation marks; with --json they are named. --gold chooses the layer
+    and the head with the lowest alignment error rate on validation pairs whose alignment is known, such as those of
+    `clearhead data grammar --split valid --out gold.jsonl`.
+
+    Example: clearhead align runs/de test.tsv --gold gold.jsonl
+    """
+    from clearhead.api import load
+    from clearhead.data.pairs import load_pairs
+    from clearhead.errors import ConfigError
+    from clearhead.inspection.aligning import Head, usual_head
+
+    use_threads(threads)
+    if gold is not None and (layer or head):
+        raise ConfigError("--gold chooses the layer and the head; leave out --layer and --head, or --gold")
+    if head and not layer:
+        raise ConfigError("--head counts the heads of a layer; give --layer too")
+    model = load(folder)
+    model.need("translate")
+    if gold is not None:
+        found = model.choose_head(gold)
+        chosen = found.head
+        typer.echo(
+            f"{chosen}: alignment error rate {found.error_rate:.4f} on {found.sentences:,} pairs of {gold}", err=True
+        )
+    elif layer:
+        chosen = Head(layer - 1, head - 1 if head else None)
+    else:
+        chosen = usual_head(model)
+        typer.echo(f"{chosen}; choose a better one with --gold", err=True)
+    corpus = load_pairs(files)
+    for line in corpus.skips.lines():
+        typer.echo(f"skipped {line}", err=True)
+    for pair, one in zip(corpus.records, model.align(corpus.records, chosen, files[0]), strict=True):
+        if as_json:
+            record = {"line": pair.line, "source": pair.source, "target": pair.target, **one.to_json()}
+            print(json.dumps(record, ensure_ascii=False))
+        else:
+            print(one.pharaoh)

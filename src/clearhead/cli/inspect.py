@@ -1,0 +1,134 @@
+"""`clearhead inspect`: what a model does inside with one sentence: in the terminal, as HTML, JSON or a picture."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli.options import Beam, Folder, Json, Threads, use_threads
+from clearhead.errors import InspectionError
+
+if TYPE_CHECKING:
+    from clearhead.api import Model
+    from clearhead.inspection.ablation import Effect
+    from clearhead.inspection.heatmap import HeatMap
+    from clearhead.inspection.trace import Trace
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def inspect(
+    folder: Folder,
+    text: Annotated[
+        str, typer.Argument(metavar="SENTENCE", help="What to read; a PNG for a model of pictures.", show_default=False)
+    ],
+    target: Annotated[
+        str | None, typer.Option("--target", help="Output to force; for a classifier, a label.", show_default=False)
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="encoder, decoder or cross. [default: the last that there is]")
+    ] = None,
+    layer: Annotated[int | None, typer.Option("--layer", help="Only this layer, counted from 0.")] = None,
+    head: Annotated[int | None, typer.Option("--head", help="Only this head, counted from 0.")] = None,
+    off: Annotated[
+        list[str], typer.Option("--off", metavar="PART", help="Switch off a head (cross.1.0) or sub-layer (cross.1).")
+    ] = [],  # noqa: B006
+    beam: Beam = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write one self-contained page with every head.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Write the heat maps as SVG.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", help="Write the heat maps as PNG.")] = None,
+    as_json: Json = False,
+    threads: Threads = 0,
+) -> None:
+    """Look inside a model while it reads a sentence: every head of every layer.
+
+    Without --layer and --head the terminal shows the head that points most clearly at words, under a table of all of
+    its kind; a picture shows all of them. Rows look, columns are looked at; where something is written, a row is the
+    step that writes the piece beside it.
+
+    Example: clearhead inspect runs/de "The small dog sees the cat." --layer 1 --head 0
+    """
+    from clearhead.api import load
+
+    use_threads(threads)
+    model = load(folder)
+    looked_at = model.with_heads_off(off) if off else model
+    trace = _trace(looked_at, text, target, beam)
+    if html is not None:
+        from clearhead.inspection.html_file import page
+
+        _write(html, page(trace, str(folder)).encode())
+    for path, form in ((svg, "svg"), (png, "png")):
+        if path is not None:
+            from clearhead.inspection.picture import draw
+
+            title = f"{trace.source_text} → {trace.target_text}"
+            _write(path, draw(_maps(trace, kind, layer, head), title, form))  # type: ignore[arg-type]
+    effect = _effect(model, looked_at, text, target, beam) if off else None
+    if as_json:
+        _print_json(trace, effect, kind, layer, head)
+    elif html is None and svg is None and png is None:
+        _show(trace, _maps(trace, kind, layer, head), effect)
+
+
+def _trace(model: "Model", text: str, target: str | None, beam: int | None) -> "Trace":
+    return (model.trace_picture if model.config.model.reads_pictures else model.trace)(text, target, beam)
+
+
+def _effect(model: "Model", off: "Model", text: str, target: str | None, beam: int | None) -> "Effect":
+    from clearhead.inspection.ablation import effect
+
+    return effect(model, off, _trace(model, text, target, beam), model.decoding(beam=beam))
+
+
+def _maps(trace: "Trace", kind: str | None, layer: int | None, head: int | None) -> "list[HeatMap]":
+    from clearhead.inspection.heatmap import default_kind, heat_maps
+
+    return heat_maps(trace, default_kind(trace, kind), layer, head)
+
+
+def _write(path: Path, data: bytes) -> None:
+    from clearhead.files import write_atomically
+
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise InspectionError(f"cannot write {path}: {error.strerror}; choose another file") from error
+
+
+def _print_json(trace: "Trace", effect: "Effect | None", kind: str | None, layer: int | None, head: int | None) -> None:
+    from dataclasses import asdict
+
+    from clearhead.inspection.head_statistics import head_statistics
+
+    record = trace.to_json(
+        None if kind is None else [kind], None if layer is None else [layer], None if head is None else [head]
+    )
+    record["heads"] = [{**asdict(one), "part": str(one.part)} for one in head_statistics(trace)]
+    record["ablation"] = None if effect is None else effect.to_json()
+    print(json.dumps(record, ensure_ascii=False))
+
+
+def _show(trace: "Trace", maps: "list[HeatMap]", effect: "Effect | None") -> None:
+    from rich.console import Console
+
+    from clearhead.cli.heatmap import draw, legend, statistics_table
+    from clearhead.inspection.heatmap import clearest
+
+    console = Console(highlight=False, markup=False)
+    print(f"{trace.source_text}\n→ {trace.target_text}\nlog-probability {trace.log_prob:.3f}")
+    if effect is not None:
+        print(
+            f"with nothing switched off: {effect.before.target_text}\n"
+            f"its log-probability changes by {effect.change:+.3f} with the parts off"
+        )
+    if len(maps) > 1:
+        console.print(statistics_table(trace, maps))
+    one = clearest(trace, maps)
+    print(f"\n{one.part}: layer {one.part.layer}, head {one.part.head} of {one.part.name}, counted from 0\n")
+    for line in draw(one, console):
+        console.print(line, soft_wrap=True)
+    print()
+    console.print(legend(console))

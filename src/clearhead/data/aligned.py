@@ -1,0 +1,49 @@
+"""Sentence pairs with gold word alignments: JSON lines with "source", "target" and "alignment", pairs of word indices.
+
+`clearhead data grammar --out pairs.jsonl` writes them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clearhead.data.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.pairs import Pair
+from clearhead.data.tables import object_of, string_of
+from clearhead.errors import DataError
+
+Links = frozenset[tuple[int, int]]
+"""(source word, target word), both counted from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedPair:
+    """A pair, and which words of it belong together."""
+
+    pair: Pair
+    links: Links
+
+
+def read_aligned(path: Path | str) -> Iterator[AlignedPair]:
+    """Stream the pairs of a file; an error names the line."""
+    file, number = Path(path), 0
+    for number, line in enumerate(read_lines(file), start=1):
+        if line.strip():
+            record = object_of(file, number, line, '"source", "target" and "alignment"')
+            pair = Pair(string_of(file, number, record, "source"), string_of(file, number, record, "target"), number)
+            yield AlignedPair(pair, _links(file, number, record))
+    refuse_empty(file, number)
+
+
+def _links(path: Path, number: int, record: dict[str, object]) -> Links:
+    found = record.get("alignment")
+    is_whole = isinstance(found, list) and all(
+        isinstance(link, list)
+        and len(link) == 2
+        and all(isinstance(index, int) and not isinstance(index, bool) and index >= 0 for index in link)
+        for link in found
+    )
+    if not is_whole:
+        problem = f'expected as "alignment" a list of pairs such as [[0, 0], [1, 2]], got {excerpt(str(found))}; '
+        raise DataError.at(path, number, problem + "make gold with: clearhead data grammar --out gold.jsonl")
+    return frozenset((link[0], link[1]) for link in found)  # type: ignore[union-attr]

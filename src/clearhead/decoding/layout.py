@@ -1,0 +1,40 @@
+"""What is asked of the output of a sentence, and how many searches that takes."""
+
+from dataclasses import dataclass, field
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.banks import Phrases
+from clearhead.decoding.progress import Together
+from clearhead.decoding.rules import Spelling
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What the output of one sentence must be like, in tokens."""
+
+    prefix: tuple[int, ...] = ()
+    phrases: Phrases = field(default_factory=Phrases)
+    exclude: tuple[Spelling, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many searches a sentence has, how many hypotheses each keeps, and how they belong together."""
+
+    groups: int
+    width: int
+    together: Together
+
+    @classmethod
+    def of(cls, settings: DecodingConfig, n_best: int, wanted: int) -> "Layout":
+        """For settings, and `wanted` tokens that must be written."""
+        if settings.method == "sample":
+            return cls(n_best, 1, "apart")
+        if wanted:
+            return cls(wanted + 1, settings.beam, "banks")
+        return cls(settings.groups, settings.beam // settings.groups, "one" if settings.groups == 1 else "ranked")
+
+    @property
+    def rows(self) -> int:
+        """Of each sentence."""
+        return self.groups * self.width

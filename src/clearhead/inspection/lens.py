@@ -1,0 +1,57 @@
+"""The logit lens: what a model would answer if it stopped after a layer.
+
+The stream after a layer goes through the model's own last norm, output projection and whatever else it does there: it
+is put in where the last layer's comes out.
+
+T places, D model width
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.errors import InspectionError
+from clearhead.inspection import tracing
+from clearhead.inspection.recording import share
+from clearhead.inspection.sublayers import FEED_FORWARD, stacks
+from clearhead.inspection.trace import Option, Stream, Trace
+from clearhead.tasks.task import Ready
+
+
+@dataclass(frozen=True)
+class Lens:
+    """What stands at the top after one layer; after the embedding, `layer` is -1."""
+
+    layer: int
+    candidates: tuple[tuple[Option, ...], ...]
+    """The best for each of the outputs, best first."""
+    token_log_probs: tuple[float, ...]
+    """Of what came out at last."""
+
+
+def logit_lens(model: Ready, seen: Trace) -> list[Lens]:
+    """After the embedding and after each layer of the stack that answers; the last is what the model did."""
+    network = share(model.network)
+    all_stacks = stacks(network)
+    if not all_stacks:
+        raise InspectionError("the logit lens needs a stack of layers with a residual stream; this network has none")
+    stack = next((one for one in all_stacks if one.is_causal), all_stacks[-1])
+    instead: list[Tensor] = []
+    stack.norm.register_forward_pre_hook(lambda _, args: (instead[-1],))
+    given, side = tracing.given_input(model, seen.source_text), "decoder" if stack.is_causal else "encoder"
+    chosen = [place.token for place in seen.outputs if place.token is not None]
+    found = []
+    for stream in seen.streams:
+        if _ends_a_layer(stream, side):
+            instead.append(torch.from_numpy(stream.states_TD)[None])
+            with torch.inference_mode():
+                logits_TV = tracing.run(network, given.src, seen.output_ids).logits_TV
+            candidates, log_probs = tracing.best(logits_TV, chosen, tracing.names(model))
+            found.append(Lens(stream.layer, candidates, log_probs))
+    return found
+
+
+def _ends_a_layer(stream: Stream, side: str) -> bool:
+    """The stream before the first layer, or after the last sub-layer of one."""
+    return stream.name == (side if stream.layer < 0 else f"{side}_{FEED_FORWARD}")

@@ -1,0 +1,122 @@
+"""Hooks on the real modules: what every attention and every residual connection computed in one run.
+
+A run is watched on a second network that shares the weights of the first: so hooks never touch a model that others
+use at the same time, and none is left behind.
+
+B rows, H heads, T queries, S keys, K head width, E head width of values, D model width
+"""
+
+import copy
+import inspect
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.inspection.sublayers import SubLayer, stacks, sub_layers
+from clearhead.model.attention import Attended, MultiHeadAttention
+from clearhead.model.masks import both, causal_mask
+from clearhead.model.recurrent_attention import Source, SourceAttention
+
+Network = TypeVar("Network", bound=nn.Module)
+_ATTENTION = inspect.signature(MultiHeadAttention.forward)
+
+
+def share(network: Network) -> Network:
+    """A network of its own modules with the same weights, not copies of them, and without dropout."""
+    tensors = chain(network.parameters(), network.buffers())
+    return copy.deepcopy(network, {id(tensor): tensor for tensor in tensors}).eval()
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One call of one attention."""
+
+    name: str
+    layer: int
+    weights_BHTS: Tensor
+    allowed_BHTS: Tensor
+    q_BHTK: Tensor
+    k_BHSK: Tensor
+    v_BHSE: Tensor
+    scale: float | None
+    """What products of queries and keys are multiplied by; None where the similarity is no scaled product."""
+    bias_BHTS: Tensor | None
+    """What is added to the scores, where positions are a bias."""
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """The residual stream after one sub-layer, or before the first (`name` is then `encoder` or `decoder`, -1)."""
+
+    name: str
+    layer: int
+    states_BTD: Tensor
+
+
+class Recorder:
+    """Watches one run of a network: `network` is to be run, once, and the lists are read afterwards."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = share(network)
+        self.looked: list[Looked] = []
+        self.streamed: list[Streamed] = []
+        for stack in stacks(self.network):
+            side = "decoder" if stack.is_causal else "encoder"
+            stack.register_forward_pre_hook(lambda _, args, side=side: self._stream(side, -1, args[0]))
+        for one in sub_layers(self.network):
+            self._watch(one)
+
+    def _watch(self, one: SubLayer) -> None:
+        if isinstance(one.module, MultiHeadAttention):
+            one.module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True)
+            one.module.register_forward_hook(lambda module, args, y: self._look(one, module, args, y))
+        elif isinstance(one.module, SourceAttention):
+            one.module.register_forward_hook(lambda module, args, y: self._look_up(one, module, args, y))
+        if one.residual is not None:
+            one.residual.register_forward_hook(lambda _, args, stream: self._stream(one.name, one.layer, stream))
+
+    def _stream(self, name: str, layer: int, states_BTD: Tensor) -> None:
+        self.streamed.append(Streamed(name, layer, states_BTD))
+
+    def _look(self, one: SubLayer, module: MultiHeadAttention, args: tuple[Any, ...], attended: Attended) -> None:
+        """What multi-head attention was given and gave; `_ask_for_weights` has put its arguments in order."""
+        q_BHTK, (k_BHSK, v_BHSE), mask, is_causal, _ = args
+        weights_BHTS = attended.weights_BHTS
+        assert weights_BHTS is not None
+        num_queries, num_keys = weights_BHTS.shape[2:]
+        has_bias = mask is not None and mask.dtype != torch.bool
+        allowed = mask > float("-inf") if has_bias else mask
+        if is_causal and num_queries > 1:
+            allowed = both(allowed, causal_mask(num_queries, num_keys, q_BHTK.device))
+        if allowed is None:
+            allowed = torch.ones(num_queries, num_keys, dtype=torch.bool)
+        scale = module.key_dim**-0.5 if module.scale is None else module.scale
+        allowed_BHTS = allowed.expand_as(weights_BHTS)
+        bias = mask.expand_as(weights_BHTS) if has_bias else None
+        self.looked.append(Looked(one.name, one.layer, weights_BHTS, allowed_BHTS, q_BHTK, k_BHSK, v_BHSE, scale, bias))
+
+    def _look_up(
+        self, one: SubLayer, module: SourceAttention, args: tuple[Any, ...], found: tuple[Tensor, Tensor]
+    ) -> None:
+        """What a recurrent decoder's attention was given and gave, as one head."""
+        source: Source
+        q_RTD, source = args
+        weights_R1TS = found[1][:, None]
+        allowed = source.allowed_N1S
+        allowed_R1TS = (torch.ones(1) if allowed is None else allowed[:, None]).bool().expand_as(weights_R1TS)
+        keys, values = source.keys_NSD[:, None], source.states_NSD[:, None]
+        scale = getattr(module.similarity, "scale", None)
+        looked = Looked(one.name, one.layer, weights_R1TS, allowed_R1TS, q_RTD[:, None], keys, values, scale, None)
+        self.looked.append(looked)
+
+
+def _ask_for_weights(
+    module: MultiHeadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same call with the weights asked for, all arguments in their places."""
+    given = _ATTENTION.bind(module, *args, **kwargs)
+    given.apply_defaults()
+    return (*given.args[1:-1], True), {}

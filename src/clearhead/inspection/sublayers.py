@@ -1,0 +1,110 @@
+"""Where to look: the sub-layers of any network, found by what they are, whatever family they belong to.
+
+Layers and heads are counted from 0, in Python, in JSON and on the command line.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from torch import nn
+
+from clearhead.errors import InspectionError
+from clearhead.model.attention import MultiHeadAttention
+from clearhead.model.encoder import Stack
+from clearhead.model.feed_forward import FeedForward
+from clearhead.model.recurrent_attention import SourceAttention
+from clearhead.model.residual import Residual
+
+Kind = Literal["encoder", "decoder", "cross"]
+"""encoder: self-attention that sees everything; decoder: self-attention that sees what came before; cross: from what is
+written to the source."""
+KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+FEED_FORWARD = "feed_forward"
+
+
+@dataclass(frozen=True)
+class SubLayer:
+    """One attention or one feed-forward network. `name` is a kind of attention, or `encoder_feed_forward` and so on."""
+
+    name: str
+    layer: int
+    module: nn.Module
+    residual: Residual | None  # what adds its output to the stream; recurrent networks have none
+
+    @property
+    def num_heads(self) -> int:
+        """0 where there is no attention."""
+        if isinstance(self.module, MultiHeadAttention):
+            return self.module.num_heads
+        return 1 if isinstance(self.module, SourceAttention) else 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A head of an attention, or a whole sub-layer where no head is named; written `cross.1.0` or `cross.1`."""
+
+    name: str
+    layer: int
+    head: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The part that is written so."""
+        name, *numbers = text.split(".")
+        if not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):
+            raise InspectionError(
+                f"expected a part such as cross.1.0 (kind, layer, head, counted from 0) or cross.1 (the whole "
+                f"sub-layer), got {text!r}"
+            )
+        return cls(name, *map(int, numbers))
+
+    def __str__(self) -> str:
+        return f"{self.name}.{self.layer}" + ("" if self.head is None else f".{self.head}")
+
+
+def stacks(network: nn.Module) -> list[Stack]:
+    """The Transformer stacks in the order in which they run: what reads before what writes."""
+    return [module for module in network.modules() if isinstance(module, Stack)]
+
+
+def sub_layers(network: nn.Module) -> list[SubLayer]:
+    """All sub-layers in the order in which they run."""
+    found = []
+    for stack in stacks(network):
+        side = "decoder" if stack.is_causal else "encoder"
+        for number, layer in enumerate(stack.layers):
+            parts = dict(layer.named_children())
+            for part, module in parts.items():
+                residual = parts.get(f"{part}_residual")
+                if isinstance(module, MultiHeadAttention):
+                    name = "cross" if part == "cross" else side
+                elif isinstance(module, FeedForward):
+                    name = f"{side}_{FEED_FORWARD}"
+                else:
+                    continue
+                assert isinstance(residual, Residual)
+                found.append(SubLayer(name, number, module, residual))
+    looked_up = (module for module in network.modules() if isinstance(module, SourceAttention))
+    return found + [SubLayer("cross", number, module, None) for number, module in enumerate(looked_up)]
+
+
+def heads(network: nn.Module) -> list[Part]:
+    """Every head of every attention."""
+    return [Part(one.name, one.layer, head) for one in sub_layers(network) for head in range(one.num_heads)]
+
+
+def find(network: nn.Module, part: Part) -> SubLayer:
+    """The sub-layer that a part belongs to; refuses what the network has not."""
+    all_found = sub_layers(network)
+    names = {one.name: 0 for one in all_found}
+    if part.name not in names:
+        there = ", ".join(names) or "no attention at all"
+        raise InspectionError(f"expected a part of this network, which has {there}; got {part.name!r}")
+    same = {one.layer: one for one in all_found if one.name == part.name}
+    if part.layer not in same:
+        raise InspectionError(f"{part.name} has {len(same)} layers, counted from 0; there is no layer {part.layer}")
+    found = same[part.layer]
+    if part.head is not None and not 0 <= part.head < found.num_heads:
+        held = f"{found.num_heads} heads, counted from 0" if found.num_heads else "no heads"
+        raise InspectionError(f"{part.name} layer {part.layer} has {held}; there is no head {part.head}")
+    return found

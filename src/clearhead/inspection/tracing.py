@@ -1,0 +1,284 @@
+"""Making a trace: search with someone who watches, then one forced pass over what was found, with hooks.
+
+Knows networks by two seams only: one that writes is a Generator, one that reads has a Reader and a head on it. The
+purpose of a model says how its text becomes ids.
+
+R rows (one here), S source places, T target places, V vocabulary or labels
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.observer import Candidate
+from clearhead.decoding.scoring import Hypothesis
+from clearhead.decoding.search import find
+from clearhead.errors import DataError, InspectionError
+from clearhead.inspection.places import patch_places, text_places, written_places
+from clearhead.inspection.recording import Looked, Recorder
+from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
+from clearhead.tasks.examples import most_pieces
+from clearhead.tasks.image import read_pictures, scaled
+from clearhead.tasks.purposes import purpose
+from clearhead.tasks.task import Ready
+
+NUM_CANDIDATES = 10
+
+
+@dataclass(frozen=True)
+class Given:
+    """An input as a network takes it."""
+
+    text: str
+    src: Tensor  # src_1S or pictures_1CYX
+    places: tuple[Place, ...]
+    grid: Grid | None = None
+
+    @property
+    def length(self) -> int:
+        """How long it is for `decoding.max_length`: its pieces without the frame, or its patches."""
+        return sum(not place.is_special for place in self.places)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What search found for one input, and all that it looked at."""
+
+    hypotheses: tuple[Hypothesis, ...] = ()
+    tree: tuple[Candidate, ...] = ()
+    chosen: int | None = None
+
+
+def given_text(model: Ready, text: str) -> Given:
+    """A text as the model's own verb would read it; refuses one that is empty or too long."""
+    task = purpose(model.config.task)
+    pieces = task.pieces(model.tokenizer, text)
+    if not pieces:
+        raise DataError("expected a text to look at, got an empty one; give it a sentence")
+    ids = task.frame(model.tokenizer, pieces)
+    limit = most_pieces(model.config)
+    if len(ids) > limit:
+        frame = len(ids) - len(pieces)
+        raise DataError(f"the text has {len(pieces):,} pieces, the model takes {limit - frame:,}; shorten it")
+    return Given(text, torch.tensor([ids]), text_places(model.tokenizer, text, ids))
+
+
+def given_picture(model: Ready, path: Path) -> Given:
+    """A picture as the model's own verb would read it."""
+    places, grid = patch_places(model.network)
+    return Given(str(path), scaled(read_pictures(model.config.model, [path])), places, grid)
+
+
+def given_input(model: Ready, text: str) -> Given:
+    """A text, or the picture of that path, whatever the model reads."""
+    return given_picture(model, Path(text)) if model.config.model.reads_pictures else given_text(model, text)
+
+
+def trace(
+    model: Ready,
+    given: Given,
+    target: str | None,
+    settings: DecodingConfig,
+    *,
+    tokens: Sequence[int] | None = None,
+    hypothesis: int = 0,
+    arithmetic: bool = False,
+) -> Trace:
+    """What happens inside while the model reads an input and writes the target, or the best that search finds.
+
+    `tokens` are written exactly as they are, without an end behind them; `hypothesis` is which of the found ones is
+    looked at; `arithmetic` keeps queries, keys and values too.
+    """
+    if target is not None and tokens is not None:
+        raise InspectionError("expected a target or tokens, got both; leave one out")
+    if tokens is not None:
+        _check_known(model, tokens)
+    if hasattr(model.network, "reader"):
+        return _trace_reader(model, given, _answers(model, target, tokens), arithmetic)
+    searched = Searched()
+    if target is not None:
+        outputs = target_ids(model, target)
+    elif tokens is not None:
+        outputs = list(tokens)
+    else:
+        searched = search(model, given, settings, hypothesis)
+        found = searched.hypotheses[hypothesis]
+        outputs = [*found.tokens, *[model.config.model.end_id] * (found.finish_reason == "end")]
+    return _trace_writer(model, given, outputs, searched, arithmetic)
+
+
+def target_ids(model: Ready, target: str) -> list[int]:
+    """The ids of a text that is to be written, with its end; refuses what the tokenizer cannot spell."""
+    task = purpose(model.config.task)
+    ids = task.pieces(model.tokenizer.target, target)
+    if model.tokenizer.target.unk_id in ids:
+        raise DataError(
+            f"the target {target!r} has characters or words that the tokenizer does not know; leave them out"
+        )
+    return [*ids, model.config.model.end_id]
+
+
+def _check_known(model: Ready, tokens: Sequence[int]) -> None:
+    count = model.config.model.num_labels or model.config.model.vocab_size
+    if not tokens or not all(0 <= token < count for token in tokens):
+        raise InspectionError(f"expected one or more tokens from 0 to {count - 1}, got {list(tokens)}")
+
+
+def _answers(model: Ready, target: str | None, tokens: Sequence[int] | None) -> Sequence[int] | None:
+    """What a reader is taken to have answered: the label that was named, or numbers of labels or pieces."""
+    if target is None:
+        return tokens
+    labels = list(model.config.labels)
+    if model.config.model.head != "label":
+        raise InspectionError(f"a model for the task {model.config.task} writes no target; leave it out")
+    if target not in labels:
+        raise InspectionError(f"expected one of the labels {', '.join(labels)} as target, got {target!r}")
+    return [labels.index(target)]
+
+
+class _Tree:
+    """An observer that keeps everything."""
+
+    def __init__(self) -> None:
+        self.candidates: list[Candidate] = []
+
+    def see(self, candidate: Candidate) -> None:
+        """One more."""
+        self.candidates.append(candidate)
+
+
+def search(model: Ready, given: Given, settings: DecodingConfig, hypothesis: int = 0) -> Searched:
+    """The hypotheses of one input, and the tree that search walked."""
+    network, config, tree = model.network, model.config.model, _Tree()
+    with torch.inference_mode():
+        first_RT, _ = network.start(network.encode(given.src), 1)
+    room = config.max_positions - first_RT.shape[1] + 1
+    limit = max(1, min(settings.longest(given.length), room))
+    found = find(network, given.src, settings, [limit], config.end_id, config.pad_id, settings.beam, tree)[0]
+    if not 0 <= hypothesis < len(found.hypotheses):
+        raise InspectionError(
+            f"search found {len(found.hypotheses)} hypotheses, counted from 0; there is no hypothesis {hypothesis}"
+        )
+    return Searched(tuple(found.hypotheses), tuple(tree.candidates), hypothesis)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A pass of a network over an input and what it wrote."""
+
+    inputs: list[int]  # what the decoder was given; nothing for one that only reads
+    logits_TV: Tensor
+    is_prompt: bool  # whether the source is what the decoder was given
+
+
+def run(network: Any, src: Tensor, outputs: Sequence[int]) -> Ran:
+    """One pass, in which a network that writes is made to write the outputs; of a reader they are not asked."""
+    if hasattr(network, "reader"):
+        logits = network.predict(network.reader(src))
+        return Ran([], logits[0].view(-1, logits.shape[-1]), is_prompt=False)
+    first_RT, state = network.start(network.encode(src), 1)
+    behind_RT = torch.tensor([list(outputs[:-1])], dtype=first_RT.dtype)
+    tokens_RT = torch.cat((first_RT, behind_RT), 1)
+    limit = network.config.max_positions
+    if tokens_RT.shape[1] > limit:
+        raise DataError(f"the target makes {tokens_RT.shape[1]:,} pieces, the model takes {limit:,}; shorten it")
+    step = network.step(tokens_RT, state)  # through the seam that search uses, over all tokens at once
+    is_prompt = first_RT.shape == src.shape and bool((first_RT == src).all())
+    return Ran(tokens_RT[0].tolist(), step.logits_RTV[0], is_prompt)
+
+
+def log_probs_of(network: Any, src: Tensor, outputs: Sequence[int]) -> Tensor:
+    """log_probs_T of these outputs, whatever stands before them in a prompt."""
+    log_probs_TV = run(network, src, outputs).logits_TV.double().log_softmax(-1)[-len(outputs) :]
+    return log_probs_TV[range(len(outputs)), list(outputs)]
+
+
+def _trace_writer(model: Ready, given: Given, outputs: Sequence[int], searched: Searched, arithmetic: bool) -> Trace:
+    recorder = Recorder(model.network)
+    with torch.inference_mode():
+        forced = run(recorder.network, given.src, outputs)
+    task, tokenizer = purpose(model.config.task), model.tokenizer.target
+    following = [*forced.inputs[1:], outputs[-1]]
+    places = written_places(tokenizer, task.spell, [forced.inputs[0], *following])
+    return Trace(
+        source_text=given.text,
+        target_text=task.spell(tokenizer, [forced.inputs[0], *following]),
+        source=() if forced.is_prompt else given.places,
+        inputs=places[:-1],
+        outputs=places[1:],
+        num_given=len(following) - len(outputs),
+        grid=given.grid,
+        **_seen(recorder, forced.logits_TV, following, names(model), arithmetic),
+        hypotheses=searched.hypotheses,
+        tree=tuple(Node(one, tokenizer.piece(one.token)) for one in searched.tree),
+        chosen=searched.chosen,
+    )
+
+
+def _trace_reader(model: Ready, given: Given, answers: Sequence[int] | None, arithmetic: bool) -> Trace:
+    recorder = Recorder(model.network)
+    with torch.inference_mode():
+        logits_TV = run(recorder.network, given.src, ()).logits_TV
+    chosen = logits_TV.argmax(-1).tolist() if answers is None else list(answers)
+    if len(chosen) != len(logits_TV):
+        raise InspectionError(f"expected {len(logits_TV)} answers, one a place, got {len(chosen)}")
+    called = names(model)
+    return Trace(
+        source_text=given.text,
+        target_text=" ".join(called[index] for index in chosen),
+        source=given.places,
+        inputs=(),
+        outputs=tuple(Place(called[index], index) for index in chosen),
+        num_given=0,
+        grid=given.grid,
+        **_seen(recorder, logits_TV, chosen, called, arithmetic),
+    )
+
+
+def names(model: Ready) -> list[str]:
+    """What the columns of the logits stand for."""
+    if model.config.model.num_labels:
+        return list(model.config.labels)
+    return [model.tokenizer.target.piece(index) for index in range(model.tokenizer.target.vocab_size)]
+
+
+def _seen(
+    recorder: Recorder, logits_TV: Tensor, chosen: Sequence[int], called: Sequence[str], arithmetic: bool
+) -> dict[str, Any]:
+    """The fields of a trace that are tensors of the run."""
+    candidates, token_log_probs = best(logits_TV, chosen, called)
+    return {
+        "attention": tuple(_attention(one, arithmetic) for one in recorder.looked),
+        "streams": tuple(Stream(one.name, one.layer, one.states_BTD[0].numpy()) for one in recorder.streamed),
+        "logits_TV": logits_TV.numpy(),
+        "candidates": candidates,
+        "token_log_probs": token_log_probs,
+    }
+
+
+def best(
+    logits_TV: Tensor, chosen: Sequence[int], called: Sequence[str]
+) -> tuple[tuple[tuple[Option, ...], ...], tuple[float, ...]]:
+    """The best candidates for each output, best first, and the log-probabilities of those that were chosen."""
+    log_probs_TV = logits_TV.double().log_softmax(-1)
+    top = log_probs_TV.topk(min(NUM_CANDIDATES, log_probs_TV.shape[1]))
+    candidates = tuple(
+        tuple(Option(index, called[index], value) for index, value in zip(indices, values, strict=True))
+        for indices, values in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    )
+    return candidates, tuple(log_probs_TV[range(len(chosen)), list(chosen)].tolist())
+
+
+def _attention(one: Looked, arithmetic: bool) -> Attention:
+    made = None
+    if arithmetic:
+        q_HTK, k_HSK, v_HSE = (each[0].numpy() for each in (one.q_BHTK, one.k_BHSK, one.v_BHSE))
+        bias_HTS = None if one.bias_BHTS is None else one.bias_BHTS[0].numpy()
+        made = Arithmetic(q_HTK, k_HSK, v_HSE, one.scale, bias_HTS)
+    allowed_TS = one.allowed_BHTS[0, 0].numpy()
+    return Attention(one.name, one.layer, one.weights_BHTS[0].numpy(), allowed_TS, made)  # type: ignore[arg-type]

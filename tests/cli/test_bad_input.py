@@ -1,0 +1,215 @@
+"""Bad input to every verb and reader, as a user gives it: one line that says what to do; nothing is cut off."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as PillowImage
+
+from clearhead.cli.main import main
+from clearhead.tasks.purposes import PURPOSES
+from tests.tasks.every import Models, write_files
+
+Run = pytest.CaptureFixture[str]
+VERBS = ("translate", "classify", "tag", "fill", "generate", "score")
+LONG = "The old dog eats the grass . " * 300  # longer than any of the models takes at once
+
+
+def give(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:
+    """What comes on standard input."""
+    given = text.encode() if isinstance(text, str) else text
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+
+
+def refused(capsys: Run) -> str:
+    """The one line of an error; nothing came out before it."""
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.rstrip("\n").splitlines()[-1].startswith("clearhead"), captured.err
+    return captured.err.rstrip("\n").splitlines()[-1]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("task", PURPOSES)
+def test_the_wrong_verb_names_the_right_one(
+    task: str, verb: str, models: Models, tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, fitting = models[task], PURPOSES[task].verb
+    capsys.readouterr()
+    pairs = tmp_path / "p.tsv"
+    pairs.write_text("The dog eats.\tThe dog eats.\n", encoding="utf-8")
+    give(monkeypatch, "The dog eats.\n")
+    more = {"score": [str(pairs)], "fill": ["The [MASK] eats."]}.get(verb, [])
+    code = main([verb, str(folder), *more])
+    if (verb == fitting and task not in ("image", "caption")) or (verb, task) == ("score", "translate"):
+        assert code == 0, capsys.readouterr().err
+        return
+    assert code == 2
+    error = refused(capsys)
+    if verb == fitting:
+        assert f"reads pictures, not text: name them, as in clearhead {verb} {folder} picture.png" in error
+    else:
+        assert f"was trained for the task {task}: it cannot {verb}" in error
+        assert error.endswith(f"Use clearhead {fitting} {folder}")
+
+
+EMPTY = [
+    ("translate", "translate", "\n  \n", "\n\n"),
+    ("translate", "translate", "", ""),
+    ("denoise", "translate", "\n", "\n"),
+    ("tag", "tag", "\n  \n", "\n  \n"),
+    ("tag", "tag", "", ""),
+    ("classify", "classify", "", ""),
+    ("classify", "classify", "\n", "line 1 is empty; there is nothing to classify"),
+    ("classify", "classify", "The dog.\n  \n", "line 2 is empty; there is nothing to classify"),
+    ("mlm", "fill", "", ""),
+    ("mlm", "fill", "\n", "line 1 has no gap; write [MASK] where a word is missing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "verb", "text", "expected"), EMPTY)
+def test_an_empty_text_stays_empty_or_is_named(
+    task: str, verb: str, text: str, expected: str, models: Models, capsys: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = models[task]
+    capsys.readouterr()
+    give(monkeypatch, text)
+    code = main([verb, str(folder)])
+    if "line" in expected:
+        assert code == 2 and expected in refused(capsys)
+    else:
+        assert code == 0 and capsys.readouterr().out == expected
+
+
+def test_an_empty_text_as_an_argument(models: Models, capsys: Run) -> None:
+    masked, writer = str(models["mlm"]), str(models["lm"])
+    capsys.readouterr()
+    assert main(["fill", masked, ""]) == 2
+    assert "the text has no gap" in refused(capsys)
+    assert main(["generate", writer, "", "--max-tokens", "3"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "verb", "message"),
+    [
+        ("translate", "translate", r"line 2 has [\d,]+ pieces, the model takes 1,023; split the line"),
+        ("denoise", "translate", r"line 2 has [\d,]+ pieces, the model takes 1,023; split the line"),
+        ("classify", "classify", r"line 2 has [\d,]+ pieces, the model takes 1,022; split it"),
+        ("mlm", "fill", r"line 2 has [\d,]+ pieces, the model takes 254; split it"),
+    ],
+)
+def test_a_line_that_is_too_long_is_named(
+    task: str, verb: str, message: str, models: Models, capsys: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = models[task]
+    capsys.readouterr()
+    give(monkeypatch, f"The [MASK] dog eats.\n{LONG} [MASK]\n")
+    assert main([verb, str(folder)]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_long_line_is_tagged_whole(models: Models, capsys: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(models["tag"])
+    capsys.readouterr()
+    give(monkeypatch, LONG)
+    assert main(["tag", folder, "--json"]) == 0
+    assert [word["word"] for word in json.loads(capsys.readouterr().out)["words"]] == LONG.split()
+
+
+def test_a_prompt_that_is_too_long_is_refused(models: Models, capsys: Run) -> None:
+    folder = str(models["lm"])
+    capsys.readouterr()
+    assert main(["generate", folder, LONG]) == 2
+    assert re.search(r"the prompt has [\d,]+ pieces, the model takes 15; shorten it", refused(capsys))
+
+
+TESTS = [
+    # task, file, what is in it, what is said
+    ("translate", "t.tsv", f"The dog\tThe dog\n{LONG}\tThe dog\n", r"line 2 has [\d,]+ pieces, the model takes 1,023"),
+    ("translate", "t.tsv", "The dog\n", r"t\.tsv:1: expected source TAB target, found no TAB in 'The dog'"),
+    ("translate", "t.jsonl", '{"source": "a"}\n', r't\.jsonl:1: expected the key "target", found the keys source'),
+    ("classify", "t.tsv", f"{LONG}\tgood\n", r"t\.tsv: line 1 has [\d,]+ pieces, the model takes 1,024; split it"),
+    ("classify", "t.tsv", "The dog\tgood\nThe cat\tugly\n", r"t\.tsv:2: the label 'ugly' is none of the labels"),
+    ("classify", "t.jsonl", '{"text": "a", "label": 3}\n', r't\.jsonl:1: expected a string as "label", got \'?3'),
+    ("tag", "t.conll", "The O\ndog E-X\n", r"t\.conll:2: expected the tag O, or B- or I- and a type .* BIO tags"),
+    ("tag", "t.conll", "The O\ndog B-\n", r"t\.conll:2: expected the tag O, or B- or I- and a type"),
+    ("tag", "t.conll", "The O\ndog B-Y\n", r"t\.conll:2: the type 'Y' is none of the types trained on; these are X"),
+    ("tag", "t.conll", "The\n", r"t\.conll:1: expected a word and its tag"),
+    ("mlm", "t.txt", "\n \n", r"t\.txt: expected text, found only blank lines"),
+    ("lm", "t.txt", "", r"t\.txt: expected text, the file is empty"),
+    ("denoise", "t.jsonl", "[]\n", r't\.jsonl:1: expected an object with "text", got'),
+    ("image", "t.png", "no picture", r"t\.png"),
+    ("caption", "t.tsv", "gone.png\ta dog\n", r"t\.tsv:1: .*gone\.png: no such file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "name", "text", "message"), TESTS, ids=[f"{t[0]} {t[3][:30]}" for t in TESTS])
+def test_a_bad_test_file_is_named_by_its_line(
+    task: str, name: str, text: str, message: str, models: Models, tmp_path: Path, capsys: Run
+) -> None:
+    folder = models[task]
+    capsys.readouterr()
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert main(["evaluate", str(folder), str(tmp_path / name)]) == 2
+    assert re.search(message, refused(capsys))
+
+
+@pytest.mark.parametrize("task", ["mlm", "lm"])
+def test_long_test_texts_are_scored_whole(task: str, models: Models, tmp_path: Path, capsys: Run) -> None:
+    """Twice as much text, twice as many figures: windows slide over it, nothing is cut off."""
+    folder, counts = str(models[task]), []
+    for times in (1, 2):
+        path = tmp_path / f"{times}.txt"
+        path.write_text(LONG * times, encoding="utf-8")
+        capsys.readouterr()
+        assert main(["evaluate", folder, str(path), "--json"]) == 0
+        key = {"mlm": "hidden", "lm": "tokens"}[task]
+        counts.append(int(re.findall(rf"{key}:(\d+)", capsys.readouterr().out)[0]))
+    assert counts[1] == pytest.approx(2 * counts[0], rel=0.02) and counts[0] > 100
+
+
+BAD_FILES = [
+    ("{folder}/none.tsv", "no such file|no such folder"),
+    ("{folder}", "this is a folder|found the file"),
+    ("{folder}/latin.tsv", "expected UTF-8, found the byte 0xE4|is a file|no folder"),
+    ("{folder}/wide.tsv", "got UTF-16|is a file|no folder"),
+    ("{folder}/empty.tsv", "the file is empty|is a file|no folder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "message"), BAD_FILES, ids=[name for name, _ in BAD_FILES])
+@pytest.mark.parametrize("task", PURPOSES)
+def test_a_file_that_cannot_be_read_is_named(task: str, name: str, message: str, tmp_path: Path, capsys: Run) -> None:
+    (tmp_path / "latin.tsv").write_bytes(b"The b\xe4r\tB\n" * 20)
+    (tmp_path / "wide.tsv").write_bytes("The bear\tB\n".encode("utf-16"))
+    (tmp_path / "empty.tsv").write_bytes(b"")
+    path = name.format(folder=tmp_path)
+    assert main(["train", "--task", task, path, "--out", str(tmp_path / "out"), "--steps", "1"]) == 2
+    error = refused(capsys)
+    assert re.search(message, error) and str(tmp_path) in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_pictures_that_are_none(models: Models, tmp_path: Path, capsys: Run) -> None:
+    folder, wide, torn = str(models["image"]), tmp_path / "wide.png", tmp_path / "torn.png"
+    PillowImage.fromarray(np.zeros((4, 6), dtype=np.uint8)).save(wide)
+    whole = next((write_files(tmp_path, "image") / "0").iterdir())
+    torn.write_bytes(whole.read_bytes()[:-20])
+    (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
+    for name in ("wide.png", "torn.png", "text.png"):
+        capsys.readouterr()
+        assert main(["classify", folder, str(tmp_path / name)]) == 2
+        assert name in refused(capsys)
+
+
+def test_a_label_that_only_the_validation_file_has(tmp_path: Path, capsys: Run) -> None:
+    for task, bad in (("classify", "The dog\tugly\n"), ("tag", "The O\ndog B-NEW\n")):
+        (tmp_path / task).mkdir()
+        valid = tmp_path / task / "valid"
+        valid.write_text(bad, encoding="utf-8")
+        train = write_files(tmp_path / task, task)
+        options = ["--task", task, "--valid", str(valid), "--out", str(tmp_path / "out"), "--steps", "1"]
+        assert main(["train", str(train), *options]) == 2
+        assert re.search("'(ugly|NEW)' is none of the (labels|types) trained on", refused(capsys))

@@ -1,0 +1,43 @@
+"""Every field of the tokenizer section, for every kind: it changes the tokenizer, or it is refused by name."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from clearhead.config import TokenizerConfig
+from clearhead.data.tokenizer import Tokenizer
+
+KINDS = ("bpe", "unigram", "wordpiece", "word", "char", "pretokenised")
+# Rare words and letters, capitals, double spaces and a ligature: something for every field to change.
+TEXTS = ["The  cat sat on the mat .", "the dog \ufb01nds THE cat", "a dog and a cat", "Xylo@@ phone , once"] * 2 + [
+    "Zoë"
+]
+OTHERS: dict[str, Any] = {
+    "vocab_size": 300, "normalisation": "none", "lowercase": True, "joiner": "@@", "min_frequency": 3,
+    "specials": ("<mask>",),
+}  # fmt: skip
+
+
+def trained(kind: str, **settings: Any) -> str:
+    tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, **settings))
+    texts = [*TEXTS, "Xylo@@ cat"]
+    return repr([(tokenizer.encode(text).pieces, tokenizer.decode(tokenizer.encode(text).ids)) for text in texts])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_changes_something_or_is_refused(kind: str) -> None:
+    usual, size = trained(kind), Tokenizer.train(TEXTS, TokenizerConfig(kind=kind)).vocab_size
+    for field, value in OTHERS.items():
+        if field == "joiner" and kind != "pretokenised":
+            with pytest.raises(ValidationError, match=f"joiner='@@' has no meaning for kind={kind}"):
+                trained(kind, joiner=value)
+        elif field == "specials":
+            assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, specials=value)).special_ids[-1] == 4
+        else:
+            value = size - 1 if field == "vocab_size" else value
+            assert trained(kind, **{field: value}) != usual, field
+
+
+def test_no_field_is_left_out() -> None:
+    assert {*OTHERS, "kind"} == set(TokenizerConfig.model_fields)

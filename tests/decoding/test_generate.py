@@ -1,0 +1,103 @@
+"""Search against `transformers`' `generate` on the same weights and with the same settings."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.layout import Constraints
+from clearhead.decoding.rules import Spelling
+from clearhead.decoding.search import Hypothesis, search
+from clearhead.model.transformer import Transformer
+from tests.model.test_against_transformers import V, copy, ids, t5_links, t5_pair
+
+PAD, START, END = 0, 2, 3
+NEW = 13
+NUM = 5
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Transformer, Any]:
+    """Ours and theirs."""
+    torch.manual_seed(3)
+    ours, theirs = t5_pair("1.1")
+    copy(ours, theirs, [*t5_links(ours, theirs)])
+    with torch.no_grad():
+        for weight in (ours.output.weight, theirs.lm_head.weight):
+            weight.mul_(0.3)
+            weight[END] *= 0.3
+    return ours, theirs
+
+
+def sources() -> Tensor:
+    """Of unlike lengths, each with its end."""
+    src_NS = ids(NUM, 7)
+    src_NS[2:, 5:] = PAD
+    src_NS[:2, -1] = src_NS[2:, 4] = END
+    return src_NS
+
+
+def theirs_of(model: Any, src_NS: Tensor, beam: int, prefix: tuple[int, ...] = (), **more: Any) -> list[list[int]]:
+    """What `generate` writes, without start, end and padding."""
+    start_NP = torch.tensor([[START, *prefix]] * NUM)
+    found_NT = model.generate(
+        input_ids=src_NS, attention_mask=(src_NS != PAD).long(), decoder_input_ids=start_NP, num_beams=beam,
+        do_sample=False, max_new_tokens=NEW - len(prefix), length_penalty=0.0, early_stopping=beam > 1,
+        suppress_tokens=[PAD, START], eos_token_id=END, pad_token_id=PAD, use_cache=False, **more,
+    )  # fmt: skip
+    rows = [row.tolist()[1:] for row in found_NT]
+    return [row[: row.index(END)] if END in row else [token for token in row if token != PAD] for row in rows]
+
+
+def ours_of(
+    model: Transformer, src_NS: Tensor, beam: int, asked: Constraints | None = None, **more: Any
+) -> list[Hypothesis]:
+    decoding = DecodingConfig.model_validate({"beam": beam, "length_norm": "none", **more})
+    constraints = [asked] * NUM if asked else []
+    return [each[0] for each in search(model, src_NS, decoding, [NEW] * NUM, END, PAD, 1, None, constraints)]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize(
+    ("more", "their_more"),
+    [
+        ({}, {}),
+        ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),
+        ({"no_repeat_ngram": 1}, {"no_repeat_ngram_size": 1}),
+        ({"min_length": 9}, {"min_new_tokens": 9}),
+        ({"min_length": 6, "no_repeat_ngram": 3}, {"min_new_tokens": 6, "no_repeat_ngram_size": 3}),
+    ],
+)
+def test_the_same_is_written(
+    pair: tuple[Transformer, Any], beam: int, more: dict[str, Any], their_more: dict[str, Any]
+) -> None:
+    src_NS = sources()
+    expected = theirs_of(pair[1], src_NS, beam, **their_more)
+    assert [list(each.tokens) for each in ours_of(pair[0], src_NS, beam, **more)] == expected
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_same_follows_a_prefix(pair: tuple[Transformer, Any], beam: int) -> None:
+    src_NS, prefix = sources(), (7, 11, 5)
+    found = ours_of(pair[0], src_NS, beam, Constraints(prefix))
+    assert [list(each.tokens) for each in found] == theirs_of(pair[1], src_NS, beam, prefix)
+    assert all(len(each.token_log_probs) == len(each.tokens) + (each.finish_reason == "end") for each in found)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_same_is_written_without_bad_words(pair: tuple[Transformer, Any], beam: int) -> None:
+    """Tokens stand for letters here: every word is one way, and it may begin anywhere."""
+    src_NS = sources()
+    plain = ours_of(pair[0], src_NS, beam)
+    banned = [[plain[0].tokens[0]], list(plain[1].tokens[1:3]), list(plain[2].tokens[:3])]
+    asked = Constraints(exclude=tuple(_only(word) for word in banned))
+    found = ours_of(pair[0], src_NS, beam, asked)
+    assert [list(each.tokens) for each in found] == theirs_of(pair[1], src_NS, beam, bad_words_ids=banned)
+    assert found != plain
+
+
+def _only(word: list[int]) -> Spelling:
+    go_on = tuple({word[place]: place + 1} for place in range(len(word)))
+    return Spelling(len(word), go_on, {}, {word[0]: (1,)}, frozenset(range(V)))

@@ -1,0 +1,216 @@
+"""Rules, prefixes and wanted words against every output there is, tried one by one."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.banks import Phrases
+from clearhead.decoding.layout import Constraints
+from clearhead.decoding.rules import Spelling, repeating
+from clearhead.decoding.search import Hypothesis, search
+from clearhead.errors import DecodingError
+from tests.decoding.small import engine, random_model
+from tests.decoding.small import requests as some_requests
+from tests.decoding.table import END, PAD, TableGenerator
+
+LIMIT, SENTENCES = 4, 5
+Tokens = tuple[int, ...]
+
+
+def found_by(
+    decoding: DecodingConfig, asked: Constraints | None = None, n_best: int = 4, limit: int = LIMIT
+) -> list[list[Hypothesis]]:
+    """Search with a beam that holds every prefix."""
+    src_NS = torch.arange(SENTENCES)[:, None]
+    constraints = [asked] * SENTENCES if asked else []
+    return search(TableGenerator(6), src_NS, decoding, [limit] * SENTENCES, END, PAD, n_best, None, constraints)
+
+
+def check(
+    decoding: DecodingConfig, allowed: Callable[[Tokens], bool], asked: Constraints | None = None, limit: int = LIMIT
+) -> None:
+    """The same best outputs, with the same scores, as among all that are allowed."""
+    table = TableGenerator(6)
+    for key, found in enumerate(found_by(decoding, asked, limit=limit)):
+        expected = [(score, each) for score, each in table.all_outputs(key, limit, decoding) if allowed(each)][:4]
+        assert [each.tokens for each in found] == [tokens for _, tokens in expected]
+        assert [each.score for each in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("least", [1, 3, LIMIT])
+def test_minimum_length(least: int) -> None:
+    check(DecodingConfig(beam=130, min_length=least), lambda tokens: len(tokens) >= least)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_ngram_twice(size: int) -> None:
+    def is_allowed(tokens: Tokens) -> bool:
+        grams = [tokens[place : place + size] for place in range(len(tokens) - size + 1)]
+        return len(set(grams)) == len(grams)
+
+    limit = 3 if size == 1 else LIMIT  # with three words there is no longer output without a repetition
+    check(DecodingConfig(beam=130, no_repeat_ngram=size), is_allowed, limit=limit)
+
+
+@pytest.mark.parametrize("prefix", [(3,), (5, 4), (4, 4, 3)])
+def test_prefix(prefix: Tokens) -> None:
+    check(DecodingConfig(beam=130), lambda tokens: tokens[: len(prefix)] == prefix, Constraints(prefix))
+
+
+@pytest.mark.parametrize(
+    "wanted", [((3,),), ((4, 5),), ((3,), (5, 5)), ((3, 4, 3),), ((4,), (5,), (3,)), ((5, 5), (4,))]
+)
+def test_wanted_phrases(wanted: tuple[Tokens, ...]) -> None:
+    def has_all(tokens: Tokens) -> bool:
+        starts = [{tokens[place:][: len(phrase)] for place in range(len(tokens))} for phrase in wanted]
+        return all(phrase in found for phrase, found in zip(wanted, starts, strict=True))
+
+    check(DecodingConfig(beam=130), has_all, Constraints(phrases=Phrases(wanted)))
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("limit", [4, 5, 9])
+def test_wanted_phrases_are_written_by_narrow_beams_too(beam: int, limit: int) -> None:
+    """Up to the point where just they fit; also behind a prefix, and where something else would be likelier."""
+    for wanted in (((3, 4), (5, 3)), ((5, 5, 5),), ((4,), (3, 3, 5))):
+        asked = Constraints((4,) if limit > 4 else (), Phrases(wanted))
+        for found in found_by(DecodingConfig(beam=beam), asked, n_best=1, limit=limit):
+            text = " ".join(map(str, found[0].tokens))
+            assert all(" ".join(map(str, phrase)) in text for phrase in wanted)
+
+
+def test_a_phrase_is_not_made_another_word_by_what_follows() -> None:
+    """Token 5 would go on with the word before it."""
+    asked = Constraints(phrases=Phrases(((3,),), frozenset({5})))
+
+    def has_word(tokens: Tokens) -> bool:
+        ends = [place + 1 for place, token in enumerate(tokens) if token == 3]
+        first = ends[0] if ends else None
+        return first is not None and tokens[first : first + 1] != (5,)
+
+    check(DecodingConfig(beam=130), has_word, asked)
+
+
+def test_no_rule_is_dropped_when_nothing_is_left() -> None:
+    """Three words, none twice, and no end before four: what was written until then is taken as it is."""
+    decoding = DecodingConfig(beam=2, no_repeat_ngram=1, min_length=4)
+    for found in found_by(decoding, n_best=2):
+        assert {each.finish_reason for each in found} == {"blocked"}
+        assert all(sorted(each.tokens) == [3, 4, 5] for each in found)
+        assert all(each.log_prob == pytest.approx(sum(each.token_log_probs)) for each in found)
+
+
+def test_repeating_by_hand() -> None:
+    assert repeating([7, 8, 7], 2) == [8]
+    assert repeating([7, 8, 9, 7, 8], 3) == [9]
+    assert repeating([7, 8], 3) == [] and repeating([], 1) == []
+    assert repeating([7, 8], 1) == [7, 8]
+
+
+# Tokens 3 to 8 spell these; a word is letters without a space.
+SURFACES = {3: " a", 4: "a", 5: "b", 6: " ab", 7: " ", 8: ".a"}
+LETTERS = "ab"
+
+
+def spell(word: str) -> Spelling:
+    """Every way of a word by brute force over the surfaces, in the form that search takes."""
+    go_on: tuple[dict[int, int], ...] = tuple({} for _ in word)
+    begin: dict[int, tuple[int, ...]] = {}
+    begin_open: dict[int, tuple[int, ...]] = {}
+    for token, surface in SURFACES.items():
+        for place in range(len(word)):
+            if word[place:].startswith(surface):
+                (begin_open if place == 0 else go_on[place])[token] = (
+                    (len(surface),) if place == 0 else place + len(surface)  # type: ignore[assignment]
+                )
+        inside = [
+            len(surface) - offset
+            for offset in range(1, len(surface))
+            if surface[offset - 1] not in LETTERS and word.startswith(surface[offset:])
+        ]
+        if inside:
+            begin[token] = tuple(inside)
+    opening = frozenset(token for token, surface in SURFACES.items() if surface[-1] not in LETTERS)
+    return Spelling(len(word), go_on, begin, begin_open, opening)
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    return "".join(SURFACES[token] for token in tokens)
+
+
+def ends_with_word(text: str, word: str) -> bool:
+    start = len(text) - len(word)
+    return text.endswith(word) and (start == 0 or text[start - 1] not in LETTERS)
+
+
+@given(st.text(LETTERS, min_size=1, max_size=4), st.lists(st.sampled_from(sorted(SURFACES)), max_size=7))
+@settings(max_examples=300, deadline=None)
+def test_a_spelling_knows_every_token_that_completes_the_word(word: str, tokens: list[int]) -> None:
+    expected = [token for token in SURFACES if ends_with_word(text_of([*tokens, token]), word)]
+    assert spell(word).ends(tokens) == expected
+
+
+@pytest.mark.parametrize("word", ["a", "ab", "aa"])
+def test_excluded_words_are_written_in_no_way(word: str) -> None:
+    """Of all outputs that never stand at the end of the word, search finds the best."""
+    table, decoding = TableGenerator(9), DecodingConfig(beam=260)
+    asked = [Constraints(exclude=(spell(word),))] * SENTENCES
+    results = search(table, torch.arange(SENTENCES)[:, None], decoding, [3] * SENTENCES, END, PAD, 4, None, asked)
+    for key, found in enumerate(results):
+        expected = [
+            tokens
+            for _, tokens in table.all_outputs(key, 3, decoding)
+            if not any(ends_with_word(text_of(tokens[:size]), word) for size in range(1, len(tokens) + 1))
+        ][:4]
+        assert [each.tokens for each in found] == expected
+
+
+def test_every_rule_at_once() -> None:
+    """Each output keeps to all of them; with a beam that holds everything, the best that does is found."""
+    asked = Constraints((4,), Phrases(((5, 3),)))
+    check(
+        DecodingConfig(beam=130, min_length=4, no_repeat_ngram=2),
+        lambda tokens: tokens[:1] == (4,) and len(tokens) >= 4 and (5, 3) in itertools.pairwise(tokens)
+        and len({*itertools.pairwise(tokens)}) == len(tokens) - 1,
+        asked,
+        limit=5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "message"),
+    [
+        ({"min_length": 40}, None, r"sentence 1 may have an output of \d+ pieces .*min_length=40 cannot be met"),
+        ({"max_length": "3"}, Constraints((7, 7, 7)), "its prefix and the words to include take 4"),
+        ({"max_length": "3"}, Constraints(phrases=Phrases(((7, 8), (9, 9)))), "take 4. Raise decoding.max_length"),
+    ],
+)
+def test_lengths_that_cannot_be_met_are_refused(
+    change: dict[str, object], asked: Constraints | None, message: str
+) -> None:
+    [request] = some_requests(1)
+    decoding = DecodingConfig.model_validate({"max_length": "input+10", **change})
+    with pytest.raises(DecodingError, match=message):
+        engine(random_model()).run([type(request)(request.source, 1, asked)], decoding)
+
+
+def test_plain_search_does_no_new_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a rule, a group, a sample or coverage nothing of them is touched, and no attention is asked for."""
+    import clearhead.decoding.search as module
+
+    for name in ("forbid", "Banks", "Diverse", "Drawn", "Coverage"):
+        monkeypatch.setattr(module, name, None)
+    asked: list[bool] = []
+
+    class Watched(TableGenerator):
+        def step(self, *arguments: object, want_attention: bool = False) -> object:  # type: ignore[override]
+            asked.append(want_attention)
+            return super().step(*arguments)  # type: ignore[arg-type]
+
+    search(Watched(6), torch.arange(3)[:, None], DecodingConfig(beam=2), [4] * 3, END, PAD)  # type: ignore[arg-type]
+    assert asked and not any(asked)

@@ -1,0 +1,80 @@
+"""Models of every family with fresh weights and a real tokenizer: what a trace must be able to open."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from clearhead.api import Model
+from clearhead.config import build
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.model.families import build_model
+from clearhead.tasks.purposes import purpose
+from tests.tasks.made_up import made_up_text
+
+TEXT = "The old dog eats the grass in the house."
+SHAPE: dict[str, Any] = {"model_dim": 22, "inner_dim": 29, "num_heads": 2, "num_encoder_layers": 3,
+                         "num_decoder_layers": 2, "max_positions": 64, "dropout": 0.1}  # fmt: skip
+T5 = {"positions": "relative", "norm": "rms", "bias": False, "scale_attention": False, "scale_embeddings": False,
+      "scale_output": True}  # fmt: skip
+PICTURE = {"image_size": 6, "patch_size": 2, "channels": 1}
+# name -> task and model settings
+TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "transformer": ("translate", {}),
+    "post-norm, rotary": ("translate", {"norm_placement": "post", "positions": "rotary", "num_heads": 1}),
+    "d_k and d_v": ("translate", {"key_dim": 7, "value_dim": 5, "embeddings": "separate"}),
+    "T5": ("denoise", T5),
+    "decoder": ("lm", {"positions": "learned"}),
+    "encoder for labels": ("classify", {}),
+    "encoder for tags": ("tag", {"norm_placement": "post"}),
+    "encoder for masks": ("mlm", {"embedding_norm": True}),
+    **{f"lstm, {kind}": ("translate", {"family": "lstm", "attention": kind, "bidirectional": kind == "dot"})
+       for kind in ("dot", "scaled_dot", "general", "additive", "cosine")},
+    "gru without attention": ("translate", {"family": "gru", "attention": "none"}),
+    "recurrent reader": ("classify", {"family": "lstm", "pooling": "last"}),
+}  # fmt: skip
+PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "patches": ("image", PICTURE),
+    "captions": ("caption", PICTURE),
+    "convolutional": ("image", {"family": "convolutional", "pooling": "mean", "norm_groups": 11, **PICTURE}),
+}
+WRITERS = [name for name, (task, _) in (TEXTS | PICTURES).items() if task in ("translate", "denoise", "lm", "caption")]
+WITHOUT = ("gru without attention", "recurrent reader", "convolutional")
+LABELS = {"classify": ["animal", "thing", "other"], "image": ["one", "two", "three"], "tag": ["O", "B-X", "I-X"]}
+
+
+@cache
+def tokenizer(task: str) -> Tokenizer:
+    settings = build(purpose(task).base, {"tokenizer": {"vocab_size": 360}}).tokenizer
+    return Tokenizer.train(made_up_text(60), settings)
+
+
+@cache
+def small(name: str) -> Model:
+    """A model of that family."""
+    task, shape = (TEXTS | PICTURES)[name]
+    known: dict[str, Any] = {"num_labels": len(LABELS.get(task, []))}
+    words = None if task == "image" else tokenizer(task)
+    if words is not None:
+        known["vocab_size"] = words.vocab_size
+    config = build({"model": {**SHAPE, **shape, **known}, "labels": LABELS.get(task, []),
+                    "decoding": {"max_length": "input+3"}}, base=purpose(task).base)  # fmt: skip
+    torch.manual_seed(5)
+    network = build_model(config.model).eval()
+    return Model(Path("small"), config, words, network, None)  # type: ignore[arg-type]
+
+
+def picture(folder: Path) -> Path:
+    """A PNG of 6x6 grey pixels."""
+    pixels = np.random.default_rng(3).integers(0, 256, (6, 6), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "picture.png")
+    return folder / "picture.png"
+
+
+def text_for(name: str) -> str:
+    """A text that the family's task reads."""
+    return {"T5": "The old <x0> eats the <x1> in the house.",
+            "encoder for masks": "The old [MASK] eats the grass."}.get(name, TEXT)  # fmt: skip

@@ -1,0 +1,234 @@
+"""A trace is the model: the same numbers as the fast kernel's, for every family and every hypothesis."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clearhead.api import Model
+from clearhead.data.pairs import Pair
+from clearhead.errors import ClearheadError
+from clearhead.inspection.recording import share
+from clearhead.inspection.trace import Trace
+from clearhead.inspection.tracing import given_picture, given_text
+from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, WRITERS, picture, small, text_for
+
+
+def traced(name: str, folder: Path, **more: Any) -> Trace:
+    model = small(name)
+    if model.config.model.reads_pictures:
+        return model.trace_picture(picture(folder), **more)
+    return model.trace(text_for(name), **more)
+
+
+@pytest.mark.parametrize("name", TEXTS | PICTURES)
+def test_rows_are_probabilities_over_allowed_places(name: str, tmp_path: Path) -> None:
+    trace = traced(name, tmp_path)
+    assert bool(trace.attention) is (name not in WITHOUT)
+    for one in trace.attention:
+        assert one.weights_HTS.shape[1:] == (len(trace.rows(one.kind)), len(trace.columns(one.kind)))
+        np.testing.assert_allclose(one.weights_HTS.sum(-1), 1, atol=1e-5)
+        assert (one.weights_HTS[:, ~one.allowed_TS] == 0).all() and (one.weights_HTS[:, one.allowed_TS] > 0).all()
+        places = np.arange(len(one.allowed_TS))
+        is_seen = places[:, None] >= places if one.kind == "decoder" else np.ones_like(one.allowed_TS)
+        np.testing.assert_array_equal(one.allowed_TS, is_seen)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_hypothesis_is_what_the_fast_kernel_gave(name: str, tmp_path: Path) -> None:
+    """Log-probabilities as search saw them step by step, through the cache, with all hypotheses in one batch."""
+    model = small(name)
+    first = traced(name, tmp_path, beam=3)
+    assert len(first.hypotheses) >= 3 and first.chosen == 0
+    for number, hypothesis in enumerate(first.hypotheses):
+        trace = traced(name, tmp_path, beam=3, hypothesis=number)
+        assert trace.hypotheses == first.hypotheses and trace.chosen == number
+        np.testing.assert_allclose(
+            trace.token_log_probs[trace.num_given :], hypothesis.token_log_probs, atol=1e-5, rtol=0
+        )
+        assert trace.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-4)
+        with torch.inference_mode():
+            check_against_kernels(model, trace, tmp_path)
+
+
+def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
+    """One forced step by the fast kernel, and one that asks the family itself for its weights."""
+    is_picture = model.config.model.reads_pictures
+    given = given_picture(model, picture(folder)) if is_picture else given_text(model, trace.source_text)
+    network = model.network
+    tokens_RT = torch.tensor([[place.token for place in trace.inputs]])
+    first_RT, state = network.start(network.encode(given.src), 1)
+    assert tokens_RT[:, : first_RT.shape[1]].equal(first_RT)
+    fast, asked = network.step(tokens_RT, state), network.step(tokens_RT, state, want_attention=True)
+    np.testing.assert_allclose(trace.logits_TV, fast.logits_RTV[0].numpy(), atol=1e-5, rtol=0)
+    for kind, field in (("decoder", "self_RHTT"), ("cross", "cross_RHTS")):
+        theirs = [getattr(layer, field)[0].numpy() for layer in asked.attention if hasattr(layer, field)]
+        ours = [one.weights_HTS for one in trace.attention if one.kind == kind]
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS | PICTURES if name not in WRITERS])
+def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
+    model, trace = small(name), traced(name, tmp_path)
+    given = given_picture(model, picture(tmp_path)) if name in PICTURES else given_text(model, trace.source_text)
+    with torch.inference_mode():
+        fast = model.network.reader(given.src)
+        attention = model.network.reader(given.src, want_attention=True).attention
+        expected = model.network.predict(fast)[0].view(trace.logits_TV.shape)
+    np.testing.assert_allclose(trace.logits_TV, expected.numpy(), atol=1e-5, rtol=0)
+    assert len(trace.attention) == len(attention)
+    for one, weights_BHSS in zip(trace.attention, attention, strict=True):
+        assert one.kind == "encoder"
+        np.testing.assert_allclose(one.weights_HTS, weights_BHSS[0].numpy(), atol=1e-5, rtol=0)
+    for options, log_prob in zip(trace.candidates, trace.token_log_probs, strict=True):
+        assert options[0].log_prob == pytest.approx(log_prob) and len(options) > 1
+
+
+def test_the_encoder_of_a_translator_is_its_own() -> None:
+    model, trace = small("transformer"), small("transformer").trace(TEXT)
+    src_NS = torch.tensor([[place.token for place in trace.source]])
+    with torch.inference_mode():
+        _, weights = model.network.encoder(model.network.source_embedding(src_NS), None, want_weights=True)
+    assert len(weights) == 3
+    for one, weights_BHSS in zip(trace.layers("encoder"), weights, strict=True):
+        np.testing.assert_allclose(one.weights_HTS, weights_BHSS[0].numpy(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", [*TEXTS, *PICTURES])
+def test_weights_follow_from_queries_and_keys(name: str, tmp_path: Path) -> None:
+    trace = traced(name, tmp_path, arithmetic=True)
+    for one in trace.attention:
+        made = one.arithmetic
+        assert made is not None
+        if made.scale is None:
+            continue
+        scores_HTS = np.einsum("htk,hsk->hts", made.q_HTK, made.k_HSK) * made.scale
+        scores_HTS += 0 if made.bias_HTS is None else made.bias_HTS
+        powers_HTS = np.exp(np.where(one.allowed_TS, scores_HTS, -np.inf))
+        np.testing.assert_allclose(one.weights_HTS, powers_HTS / powers_HTS.sum(-1, keepdims=True), atol=1e-5)
+
+
+def test_streams_are_sums_and_end_in_the_logits() -> None:
+    """Pre-norm: what the last sub-layer leaves gives the logits, by the last norm and the output projection."""
+    model, trace = small("transformer"), small("transformer").trace(TEXT)
+    names = [(one.name, one.layer) for one in trace.streams if one.name.startswith("decoder") or one.name == "cross"]
+    assert names == [("decoder", -1)] + [(name, layer) for layer in (0, 1) for name in
+                                         ("decoder", "cross", "decoder_feed_forward")]  # fmt: skip
+    assert sum(one.name.startswith("encoder") for one in trace.streams) == 1 + 2 * 3
+    last_TD = torch.from_numpy(trace.streams[-1].states_TD)
+    with torch.inference_mode():
+        logits_TV = model.network.logits(model.network.decoder.norm(last_TD))
+    np.testing.assert_allclose(trace.logits_TV, logits_TV.numpy(), atol=1e-5, rtol=0)
+
+
+def test_tracing_leaves_no_hook_and_copies_no_weight() -> None:
+    network = small("transformer").network
+    small("transformer").trace(TEXT)
+    for module in network.modules():
+        assert not module._forward_hooks and not module._forward_pre_hooks
+    for one, other in zip(network.parameters(), share(network).parameters(), strict=True):
+        assert one is other
+
+
+def test_the_tree_holds_every_hypothesis() -> None:
+    model = small("transformer")
+    trace = model.trace(TEXT, beam=3)
+    fates = {node.candidate.fate for node in trace.tree}
+    assert fates & {"finished", "length"} and "outside_beam" in fates and "kept" in fates
+    paths = {trace.path(node.candidate.node): node for node in trace.tree
+             if node.candidate.fate in ("finished", "length")}  # fmt: skip
+    for hypothesis in trace.hypotheses:
+        end = (model.tokenizer.eos_id,) * (hypothesis.finish_reason == "end")
+        assert paths[hypothesis.tokens + end].candidate.total == pytest.approx(hypothesis.log_prob)
+    pruned = next(node for node in trace.tree if node.candidate.fate == "outside_beam" and node.candidate.place == 2)
+    opened = model.trace(TEXT, tokens=trace.path(pruned.candidate.node))
+    assert opened.log_prob == pytest.approx(pruned.candidate.total, abs=1e-5)
+    assert opened.outputs[-1].text == pruned.text and not opened.tree
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_offsets_point_into_the_texts(name: str) -> None:
+    trace = small(name).trace(text_for(name))
+    for places, text in ((trace.source, trace.source_text), (trace.inputs, trace.target_text)):
+        shown = [(place, text[place.start : place.end]) for place in places if place.start is not None]
+        assert shown or not places or name not in ("decoder",)
+        for place, there in shown:
+            if place.text in ("<mask>",):
+                assert there == "[MASK]"
+            elif "<0x" not in place.text:
+                assert there == place.text.replace("▁", "").strip(), place
+
+
+def test_a_given_target_is_written_to_its_end() -> None:
+    model = small("transformer")
+    trace = model.trace(TEXT, target="The dog eats.")
+    assert trace.target_text == "The dog eats." and trace.outputs[-1].text == "</s>"
+    assert [place.text for place in trace.inputs] == ["<s>", *(place.text for place in trace.outputs[:-1])]
+    expected = model.score([Pair(TEXT, "The dog eats.", 1)])[0]
+    np.testing.assert_allclose(trace.token_log_probs, expected.token_log_probs, atol=1e-5)
+
+
+def test_a_prompt_is_part_of_what_is_written() -> None:
+    trace = small("decoder").trace("The old dog", target=" eats")
+    assert trace.source == () and trace.target_text.startswith("The old dog")
+    assert trace.num_given == len(trace.inputs) - len(trace.outputs[trace.num_given :])
+    assert trace.kinds == ("decoder",)
+
+
+def test_pictures_have_a_grid(tmp_path: Path) -> None:
+    patches = traced("patches", tmp_path)
+    assert patches.grid is not None and (patches.grid.rows, patches.grid.has_class_token) == (3, True)
+    assert [place.text for place in patches.source[:5]] == ["class", "0,0", "0,1", "0,2", "1,0"]
+    captions = traced("captions", tmp_path)
+    assert captions.grid is not None and not captions.grid.has_class_token and len(captions.source) == 9
+    assert traced("convolutional", tmp_path).grid is None
+
+
+@pytest.mark.parametrize("name", TEXTS | PICTURES)
+def test_json_is_json_and_holds_what_was_chosen(name: str, tmp_path: Path) -> None:
+    trace = traced(name, tmp_path, arithmetic=True)
+    record = json.loads(json.dumps(trace.to_json(streams=True, logits=True), allow_nan=False))
+    assert len(record["attention"]) == len(trace.attention) and len(record["streams"]) == len(trace.streams)
+    if name == "transformer":
+        some = trace.to_json(["cross"], layers=[1], heads=[1])["attention"]
+        assert [(one["kind"], one["layer"], one["heads"]) for one in some] == [("cross", 1, [1])]
+        np.testing.assert_allclose(some[0]["weights"][0], trace.weights("cross", 1, 1), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "part"),
+    [
+        ("transformer", {"text": " "}, "expected a text"),
+        ("transformer", {"text": "dog " * 10_000}, "pieces, the model takes 63"),
+        ("transformer", {"text": TEXT, "target": "dog " * 100}, "the model takes 64"),
+        ("transformer", {"text": TEXT, "hypothesis": 9}, "no hypothesis 9"),
+        ("transformer", {"text": TEXT, "tokens": [10**6]}, "expected one or more tokens"),
+        ("encoder for labels", {"text": TEXT, "target": "no label"}, "one of the labels animal"),
+        ("encoder for tags", {"text": TEXT, "target": "O"}, "writes no target"),
+        ("patches", {"text": TEXT}, "reads pictures"),
+    ],
+)
+def test_refusals(name: str, arguments: dict[str, Any], part: str) -> None:
+    with pytest.raises(ClearheadError, match=part):
+        small(name).trace(**arguments)
+
+
+@pytest.mark.parametrize("kind_layer_head", [("encode", 0, 0), ("cross", 2, 0), ("cross", 0, 2), ("cross", -1, 0)])
+def test_what_is_not_there_is_refused(kind_layer_head: tuple[Any, int, int]) -> None:
+    trace = small("transformer").trace(TEXT, target="dog")
+    with pytest.raises(ClearheadError, match=r"no layer|no head|expected a kind"):
+        trace.weights(*kind_layer_head)
+    with pytest.raises(ClearheadError, match="there is no head 7"):
+        trace.to_json(heads=[7])
+
+
+@pytest.mark.parametrize("text", ["🙂 dog", "שלום עולם", "<script>alert(1)</script>", "e\u0301 dog"])
+def test_strange_texts_are_traced(text: str) -> None:
+    trace = small("transformer").trace(text)
+    covered = {at for place in trace.source if place.start is not None for at in range(place.start, place.end or 0)}
+    assert {at for at, char in enumerate(text) if not char.isspace()} <= covered

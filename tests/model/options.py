@@ -1,0 +1,106 @@
+"""Small networks with every option of the Transformer, for the tests of what each option does.
+
+Combinations are in doubles, because a group norm of two channels makes a rounding error as large as its channels are
+close to each other.
+"""
+
+import itertools
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.model.language import LanguageModel
+from clearhead.model.text_reader import TextReader
+from clearhead.model.transformer import Transformer
+
+# N sentences, S source length, T target length, V vocabulary, D model width, H heads, K and E head widths, F inner
+# width: no two alike
+N, S, T, V, D, H, K, E, F = 2, 7, 5, 23, 22, 3, 4, 13, 17
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+SIZES = {
+    "num_encoder_layers": 2, "num_decoder_layers": 2, "model_dim": D, "inner_dim": F, "num_heads": H, "key_dim": K,
+    "value_dim": E, "norm_groups": 11, "vocab_size": V, "max_positions": 19, "relative_buckets": 6,
+    "relative_distance": 5,
+}  # fmt: skip
+
+
+POSITIONS = ("sinusoidal", "learned", "relative", "rotary", "none")
+
+
+COMBINATIONS: list[dict[str, Any]] = [
+    {"positions": positions, "norm": norm, "norm_placement": placement}
+    for positions, norm, placement in itertools.product(POSITIONS, ("layer", "rms", "batch", "group"), ("pre", "post"))
+] + [
+    {"activation": "gelu_tanh", "gated": True, "bias": False},
+    {"activation": "gelu", "scale_embeddings": False, "embedding_norm": True, "embeddings": "separate"},
+    {"positions": "relative", "scale_attention": False, "scale_embeddings": False},
+    # With values as wide as keys torch takes another kernel.
+    *({"positions": positions, "num_heads": 11, "key_dim": 0, "value_dim": 0} for positions in POSITIONS),
+]
+
+
+each_combination = pytest.mark.parametrize("options", COMBINATIONS, ids=lambda each: "-".join(map(str, each.values())))
+
+
+def config(**options: Any) -> ModelConfig:
+    """Small sizes with some options."""
+    return ModelConfig.model_validate({**SIZES, **options})
+
+
+def shaken(module: Module) -> Module:
+    """The module at run time with weights among which none is 0 or 1, running figures included."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+        for name, buffer in module.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.normal_()
+            elif name.endswith("running_var"):
+                buffer.uniform_(0.5, 2.0)
+    return module.eval()
+
+
+def ids(rows: int, length: int) -> Tensor:
+    """Random tokens that are not special."""
+    return torch.randint(4, V, (rows, length))
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    tolerance = 1e-10 if expected.dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+
+
+def transformer(options: dict[str, Any]) -> Transformer:
+    return shaken(Transformer(config(**options, scale_output="scale_attention" in options))).double()
+
+
+def language_model(options: dict[str, Any]) -> LanguageModel:
+    return shaken(LanguageModel(config(**options, family="decoder"))).double()
+
+
+def text_reader(options: dict[str, Any]) -> TextReader:
+    return shaken(TextReader(config(**options, family="encoder", head="label"))).double()
+
+
+def sources() -> Tensor:
+    """With padding in one row."""
+    src_NS = ids(N, S)
+    src_NS[1, 4:] = 0
+    return src_NS
+
+
+def steps(model: Any, first: Tensor, state: Any, tgt_NT: Tensor) -> Tensor:
+    """Logits in steps of one token and of several."""
+    found = []
+    for tokens in (first, tgt_NT[:, :1], tgt_NT[:, 1:3], tgt_NT[:, 3:]):
+        step = model.step(tokens, state)
+        found.append(step.logits_RTV)
+        state = step.state
+    return torch.cat(found, 1)

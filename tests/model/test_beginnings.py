@@ -1,0 +1,71 @@
+"""Fresh weights, and how many there are in the models of the papers."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import build
+from clearhead.model.language import LanguageModel
+from clearhead.model.text_reader import TextReader
+from clearhead.model.transformer import Transformer
+from clearhead.model.weights import count_parameters
+from tests.model.options import N, S, T, config, ids
+
+
+def deviation(weights: Tensor) -> float:
+    return float(weights.detach().std())
+
+
+def test_initial_weights_have_the_spread_of_their_scheme() -> None:
+    sizes = {"model_dim": 128, "inner_dim": 256, "num_heads": 4, "key_dim": 32, "value_dim": 64, "vocab_size": 401}
+    narrow = LanguageModel(config(**sizes, family="decoder", positions="learned", scale_embeddings=False))
+    layer: Any = narrow.decoder.layers[0]
+    assert narrow.embedding.positions is not None
+    for weights in (
+        narrow.output.weight, narrow.embedding.positions.table_LD, layer.attention.in_weight,
+        layer.attention.out.weight, layer.feed_forward.outer.weight,
+    ):  # fmt: skip
+        assert deviation(weights) == pytest.approx(0.02, rel=0.1)
+    assert layer.feed_forward.inner.bias.abs().max() == 0
+
+    t5 = {"positions": "relative", "scale_attention": False, "scale_embeddings": False, "scale_output": True}
+    layer = Transformer(config(**sizes, **t5)).encoder.layers[0]
+    q, k, v = layer.attention.in_parts()
+    for weights, expected in (
+        (q, (128 * 32) ** -0.5), (k, 128**-0.5), (v, 128**-0.5), (layer.attention.out.weight, (4 * 64) ** -0.5),
+        (layer.feed_forward.inner.weight, 128**-0.5), (layer.feed_forward.outer.weight, 256**-0.5),
+    ):  # fmt: skip
+        assert deviation(weights) == pytest.approx(expected, rel=0.1)
+
+    layer = Transformer(config(**sizes)).encoder.layers[0]
+    for part, rows in zip(layer.attention.in_parts(), (128, 128, 256), strict=True):
+        assert float(part.detach().abs().max()) == pytest.approx(math.sqrt(6 / (128 + rows)), rel=0.01)
+
+
+@pytest.mark.parametrize("scaled", [True, False], ids=["tied and scaled", "separate"])
+def test_t5_starts_with_logits_of_variance_one(scaled: bool) -> None:
+    options = {"positions": "relative", "scale_attention": False, "scale_embeddings": False, "norm": "rms"}
+    embeddings = "shared" if scaled else "separate"
+    model = Transformer(config(**options, scale_output=scaled, embeddings=embeddings, model_dim=128, vocab_size=401))
+    logits = model.eval().logits(model(ids(N, S), ids(N, T)))
+    assert 0.5 < deviation(logits) < 2
+
+
+@pytest.mark.parametrize(
+    ("preset", "network", "vocab_size", "millions"),
+    [
+        ("bert-base", TextReader, 30522, (109, 111)),
+        ("bert-large", TextReader, 30522, (334, 341)),
+        ("gpt2", LanguageModel, 50257, (124, 125)),
+        ("t5-small", Transformer, 32128, (60, 61)),
+    ],
+)
+def test_parameter_counts_of_the_papers(
+    preset: str, network: type[nn.Module], vocab_size: int, millions: tuple[int, int]
+) -> None:
+    with torch.device("meta"):
+        model = network(build({"model": {"vocab_size": vocab_size}}, preset=preset).model)
+    assert millions[0] * 1e6 <= count_parameters(model) <= millions[1] * 1e6

@@ -1,0 +1,113 @@
+"""Every field of the model section, in every kind of network: it changes something, or it is refused by name."""
+
+import zlib
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from clearhead.config import Config, ModelConfig
+from clearhead.config.model import PICTURES, RECURRENT
+from clearhead.errors import ConfigError
+from clearhead.model.dropout import dropout_seed
+from clearhead.model.families import build_model
+from clearhead.model.weights import named_weights
+from clearhead.tasks.examples import most_pieces
+from clearhead.tasks.image import num_patches
+from clearhead.training.checks import FROM_THE_DATA
+
+# One that differs from all of these networks' own, for every field that a user can set.
+OTHERS: dict[str, Any] = {
+    "num_encoder_layers": 3, "num_decoder_layers": 3, "model_dim": 24, "inner_dim": 19, "num_heads": 2, "key_dim": 6,
+    "value_dim": 5, "scale_attention": False, "dropout": 0.5, "norm": "rms", "norm_groups": 4, "norm_epsilon": 0.1,
+    "norm_placement": "post", "activation": "gelu", "gated": True, "bias": False, "positions": "none",
+    "max_positions": 11, "relative_buckets": 8, "relative_distance": 3, "embeddings": "separate",
+    "scale_embeddings": False, "embedding_norm": True, "scale_output": True, "num_segments": 2, "pooling": "first",
+    "pooler": True, "attention": "dot", "bidirectional": True, "input": "image", "patch_size": 4, "start_id": 5,
+}  # fmt: skip
+NAMES = {"family", "head"}  # of the network itself
+TOKENIZERS = {"pad_id", "end_id"}  # a run refuses all but the tokenizer's
+SIZES: dict[str, Any] = {
+    "num_encoder_layers": 2, "num_decoder_layers": 2, "model_dim": 12, "inner_dim": 17, "num_heads": 3,
+    "vocab_size": 23, "num_labels": 5, "image_size": 8, "patch_size": 2, "channels": 1, "max_positions": 19,
+    "norm_groups": 3, "relative_buckets": 6, "relative_distance": 5, "dropout": 0.1, "pooling": "mean",
+}  # fmt: skip
+NETWORKS: dict[str, dict[str, Any]] = {
+    "transformer": {},
+    "transformer, relative and group norm": {"positions": "relative", "norm": "group"},
+    "transformer, pictures": {"input": "image"},
+    "decoder": {"family": "decoder"},
+    "decoder, relative": {"family": "decoder", "positions": "relative"},
+    **{f"encoder, {head}": {"family": "encoder", "head": head} for head in ("label", "tags", "masked")},
+    **{f"{family}, {head}": {"family": family, "head": head} for family in RECURRENT
+       for head in ("text", "label", "tags")},
+    **{family: {"family": family, "head": "label"} for family in PICTURES},
+    "patches, rotary": {"family": "patches", "head": "label", "positions": "rotary"},
+}  # fmt: skip
+
+
+def config_of(network: str, **more: Any) -> ModelConfig:
+    return ModelConfig(**{**SIZES, **NETWORKS[network], **more})
+
+
+def fill(model: torch.nn.Module) -> None:
+    """Every weight from its name and shape alone, so that networks can be compared."""
+    with torch.no_grad():
+        for name, weight in named_weights(model).items():
+            generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(weight.shape)}".encode()))
+            weight.copy_(torch.rand(weight.shape, generator=generator) - 0.4)
+
+
+def inputs(config: ModelConfig) -> tuple[Tensor, ...]:
+    """What the network is called with."""
+    ids_NT = torch.tensor([[4, 9, 7, 22, 6, 11, 3], [8, 5, 13, 3, 0, 0, 0]])
+    source = torch.linspace(-1, 1, 128).view(2, 1, 8, 8) if config.reads_pictures else ids_NT
+    if config.head == "masked":
+        return source, ids_NT == 7
+    return (source, ids_NT) if config.head == "text" and config.family != "decoder" else (source,)
+
+
+def behaviour(config: ModelConfig) -> list[Any]:
+    """All that can be seen of a network: what it computes, what it starts from, how much it takes."""
+    try:
+        model = build_model(config)
+    except ConfigError as error:
+        return [str(error)]
+    fill(model)
+    seen: list[Any] = []
+    for is_training in (True, False):
+        with torch.no_grad(), dropout_seed(1):
+            result = model.train(is_training)(*inputs(config))
+            seen += (model.logits(result) if hasattr(model, "logits") else result).flatten().tolist()
+    if hasattr(model, "start"):
+        prompt = torch.tensor([[4, 9, 7]]) if not config.reads_pictures else inputs(config)[0]
+        with torch.no_grad():
+            seen += model.start(model.encode(prompt), 1)[0].flatten().tolist()
+    seen.append(most_pieces(Config(model=config)) if config.has_text else None)
+    seen.append(num_patches(config) if config.reads_pictures else None)
+    return seen
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_field_changes_something_or_is_refused(network: str) -> None:
+    before = config_of(network)
+    usual = behaviour(before)
+    for field, value in OTHERS.items():
+        assert getattr(before, field) != value or field == "input"
+        if field == "input" and before.input == "image":
+            continue
+        try:
+            changed = config_of(network, **{field: value})
+        except ValidationError as error:
+            assert f"model.{field} " in str(error) and before.why_idle(field), f"{field}: {error}"
+            continue
+        found = behaviour(changed)
+        is_used = found != usual and f"model.{field}={value} has no meaning" not in str(found[0])
+        assert is_used == (not changed.why_idle(field)), f"{field}: {'used' if is_used else 'of no effect'}"
+
+
+def test_no_field_is_left_out() -> None:
+    fields = set(ModelConfig.model_fields)
+    assert fields == set(OTHERS) | NAMES | TOKENIZERS | set(FROM_THE_DATA)

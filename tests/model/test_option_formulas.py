@@ -1,0 +1,211 @@
+"""Every option of the Transformer, part by part against its formula."""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import DataError
+from clearhead.model.attention import MultiHeadAttention
+from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
+from clearhead.model.feed_forward import FeedForward
+from clearhead.model.language import LanguageModel
+from clearhead.model.normalisation import build_norm
+from clearhead.model.positions import RelativeBias, RotaryPositions, relative_buckets
+from clearhead.model.residual import Residual
+from clearhead.model.transformer import Transformer
+from tests.model.options import (
+    D,
+    E,
+    H,
+    K,
+    N,
+    S,
+    T,
+    V,
+    close,
+    config,
+    ids,
+    shaken,
+)
+
+
+def centred(x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:
+    variance = x.var(axes, unbiased=False, keepdim=True)
+    return (x - x.mean(axes, keepdim=True)) / (variance + epsilon).sqrt()
+
+
+NORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "layer": lambda x: centred(x, (2,), 0.01),
+    "rms": lambda x: x / (x.square().mean(2, keepdim=True) + 0.01).sqrt(),
+    "group": lambda x: centred(x.reshape(N, T, 11, 2), (3,), 0.01).flatten(2),
+    "batch": lambda x: centred(x, (0, 1), 0.01),
+}
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_norms_follow_their_formulas(kind: str) -> None:
+    norm: Any = shaken(build_norm(config(norm=kind, norm_epsilon=0.01)))
+    norm.train()  # batch norm: by the figures of the batch
+    x_NTD = torch.randn(N, T, D) * 3 + 1
+    shift = 0.0 if kind == "rms" else norm.bias
+    close(norm(x_NTD), NORMS[kind](x_NTD) * norm.weight + shift)
+
+
+def test_batch_norm_runs_on_figures_of_training() -> None:
+    norm: Any = shaken(build_norm(config(norm="batch", norm_epsilon=0.01)))
+    x_NTD = torch.randn(N, T, D)
+    close(norm(x_NTD), (x_NTD - norm.running_mean) / (norm.running_var + 0.01).sqrt() * norm.weight + norm.bias)
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_residuals_and_stacks_have_the_norm_where_it_is_wanted(kind: str) -> None:
+    x_NTD, y_NTD = torch.randn(N, T, D), torch.randn(N, T, D)
+    for placement in ("pre", "post"):
+        settings = config(norm=kind, norm_placement=placement, norm_epsilon=0.01)
+        residual, norm = Residual(settings), NORMS[kind]
+        residual.dropout.eval()
+        close(residual.enter(x_NTD), norm(x_NTD) if placement == "pre" else x_NTD)
+        total_NTD = x_NTD + y_NTD
+        close(residual(x_NTD, y_NTD), total_NTD if placement == "pre" else norm(total_NTD))
+        model = Transformer(settings)
+        for stack in (model.encoder, model.decoder):
+            close(stack.norm(x_NTD), norm(x_NTD) if placement == "pre" else x_NTD)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda x: x * (x > 0),
+    "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+}
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("gated", [True, False], ids=["gated", "plain"])
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_feed_forward_follows_its_formula(kind: str, gated: bool, bias: bool) -> None:
+    network, x_ND = shaken(FeedForward(config(activation=kind, gated=gated, bias=bias))), torch.randn(N, D)
+
+    def apply(linear: nn.Linear, x: Tensor) -> Tensor:
+        return x @ linear.weight.T + (linear.bias if bias else 0)
+
+    inner_NF = ACTIVATIONS[kind](apply(network.inner, x_ND))
+    if gated:
+        assert network.gate is not None
+        inner_NF = inner_NF * apply(network.gate, x_ND)
+    close(network(x_ND[:, None])[:, 0], apply(network.outer, inner_NF))
+    assert bias == any("bias" in name for name, _ in network.named_parameters())
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "unscaled"])
+def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
+    attention = MultiHeadAttention.build(config(scale_attention=scaled, bias=bias))
+    nn.init.normal_(attention.in_weight, std=0.3)
+    shaken(attention)
+    assert attention.in_weight.shape == (2 * H * K + H * E, D) and attention.out.weight.shape == (D, H * E)
+    x_NTD, source_NSD = torch.randn(N, T, D), torch.randn(N, S, D)
+    w = attention.in_weight
+    b = attention.in_bias if bias else torch.zeros(len(w))
+    expected_NTD = torch.zeros(N, T, D)
+    for n, t in itertools.product(range(N), range(T)):
+        mixed = []
+        for h in range(H):
+            q_rows, k_rows = slice(h * K, (h + 1) * K), slice(H * K + h * K, H * K + (h + 1) * K)
+            v_rows = slice(2 * H * K + h * E, 2 * H * K + (h + 1) * E)
+            q = w[q_rows] @ x_NTD[n, t] + b[q_rows]
+            scores = torch.stack([q @ (w[k_rows] @ source_NSD[n, s] + b[k_rows]) for s in range(S)])
+            share = torch.softmax(scores / math.sqrt(K) if scaled else scores, 0)
+            mixed.append(sum(share[s] * (w[v_rows] @ source_NSD[n, s] + b[v_rows]) for s in range(S)))
+        expected_NTD[n, t] = attention.out(torch.cat(mixed))  # type: ignore[arg-type]
+    for want_weights in (False, True):
+        q, memory = attention.queries(x_NTD), attention.keys_values(source_NSD)
+        close(attention(q, memory, want_weights=want_weights).y_BTD, expected_NTD)
+    q_itself, itself = attention.project(x_NTD)
+    close(q_itself, q)
+    close(itself.v_BHSE, attention.keys_values(x_NTD).v_BHSE)
+
+
+def test_rotary_is_a_rotation_of_complex_numbers() -> None:
+    rotary, x_NHTK = RotaryPositions(19, K), torch.randn(N, H, T, K)
+    pairs = torch.complex(x_NHTK[..., : K // 2], x_NHTK[..., K // 2 :])
+    angles = torch.tensor([[(3 + t) / 10000 ** (2 * c / K) for c in range(K // 2)] for t in range(T)])
+    turned = pairs * torch.exp(1j * angles)
+    close(rotary(3, T)(x_NHTK), torch.cat((turned.real, turned.imag), -1))
+    assert not rotary.state_dict()
+    attention, x_NTD = MultiHeadAttention.build(config()), torch.randn(N, T, D)
+    nn.init.normal_(attention.in_weight)
+    (q, memory), (turned_q, turned_memory) = attention.project(x_NTD), attention.project(x_NTD, rotary(3, T))
+    close(turned_q, rotary(3, T)(q))
+    close(turned_memory.k_BHSK, rotary(3, T)(memory.k_BHSK))
+    close(turned_memory.v_BHSE, memory.v_BHSE)
+
+
+def test_rotary_scores_depend_on_the_difference_of_places_only() -> None:
+    rotary, q_K, k_K = RotaryPositions(19, K), torch.randn(K), torch.randn(K)
+
+    def score(place_of_q: int, place_of_k: int) -> float:
+        return float(rotary(place_of_q, 1)(q_K[None]) @ rotary(place_of_k, 1)(k_K[None]).T)
+
+    for shift in (1, 7):
+        assert score(9, 4) == pytest.approx(score(9 + shift, 4 + shift), abs=1e-5)
+    assert score(9, 4) != pytest.approx(score(9, 5), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("offset", "bidirectional", "bucket"),
+    [
+        # 32 buckets up to 128. One direction: 16 exact ones, then 16 + floor(log(d / 16) / log(128 / 16) * 16).
+        (0, False, 0), (3, False, 0), (-1, False, 1), (-15, False, 15), (-16, False, 16), (-20, False, 17),
+        (-64, False, 26), (-128, False, 31), (-5000, False, 31),
+        # Two directions: 16 each, 8 of them exact, then 8 + floor(log(d / 8) / log(128 / 8) * 8).
+        (0, True, 0), (-1, True, 1), (1, True, 17), (-8, True, 8), (20, True, 26), (-127, True, 15), (5000, True, 31),
+    ],
+)  # fmt: skip
+def test_buckets_of_relative_positions(offset: int, bidirectional: bool, bucket: int) -> None:
+    assert relative_buckets(torch.tensor(offset), 32, 128, bidirectional) == bucket
+
+
+@pytest.mark.parametrize(("buckets", "distance"), [(2, 2), (3, 128), (6, 2), (32, 4)])
+def test_buckets_of_odd_sizes_are_in_the_table(buckets: int, distance: int) -> None:
+    offsets = torch.arange(-50, 51)
+    for bidirectional in (False, True):
+        found = relative_buckets(offsets, buckets, distance, bidirectional)
+        assert int(found.min()) >= 0 and int(found.max()) < buckets
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
+def test_relative_bias_is_looked_up_by_difference(bidirectional: bool) -> None:
+    bias = RelativeBias(config(), bidirectional)
+    found_1HTS = bias(2, T)
+    assert found_1HTS.shape == (1, H, T, 2 + T)
+    for h, t, s in itertools.product(range(H), range(T), range(2 + T)):
+        bucket = int(relative_buckets(torch.tensor(s - (2 + t)), 6, 5, bidirectional))
+        assert found_1HTS[0, h, t, s] == bias.table_UH[bucket, h]
+
+
+def test_embedding_sums_tokens_positions_and_segments_under_a_norm() -> None:
+    options = {"family": "encoder", "head": "masked", "positions": "learned", "num_segments": 3}
+    settings = config(**options, embedding_norm=True, scale_embeddings=False)
+    embedding: Any = shaken(PositionedEmbedding(TokenEmbedding(V, D), settings))
+    tokens_NT, segments_NT = ids(N, T), torch.randint(3, (N, T))
+    table_LD, norm = embedding.positions.table_LD, embedding.norm
+    for given in (segments_NT, None):
+        kind = torch.zeros(N, T, dtype=torch.long) if given is None else given
+        total = embedding.tokens.weight[tokens_NT] + table_LD[:T] + embedding.segments.weight[kind]
+        close(embedding(tokens_NT, segments_BT=given), centred(total, (2,), 1e-5) * norm.weight + norm.bias)
+    plain = PositionedEmbedding(TokenEmbedding(V, D), config(positions="none")).eval()
+    close(plain(tokens_NT, 4), plain.tokens.weight[tokens_NT] * math.sqrt(D))
+    with pytest.raises(ValueError, match="num_segments"):
+        plain(tokens_NT, segments_BT=segments_NT)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+def test_too_many_tokens_are_refused(positions: str) -> None:
+    model = LanguageModel(config(family="decoder", positions=positions))
+    with pytest.raises(DataError, match="max_positions=19 tokens in a row, got 20"):
+        model(ids(N, 20))

@@ -1,0 +1,198 @@
+"""Recurrent networks: equal to `torch.nn.RNN`, `GRU` and `LSTM`, and how they begin and learn."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from clearhead.model.dropout import dropout_seed
+from clearhead.model.heads import LabelNetwork, TagNetwork
+from clearhead.model.loss import cross_entropy
+from clearhead.model.recurrent import RecurrentReader, RecurrentTranslator
+from clearhead.model.recurrent_layers import RecurrentLayer, RecurrentStack
+from tests.model.recurrent import (
+    END,
+    FAMILIES,
+    KERNELS,
+    LENGTHS,
+    PAD,
+    START,
+    D,
+    N,
+    S,
+    T,
+    V,
+    config,
+    ids,
+    loud,
+    padded,
+)
+
+
+def copy_stack(ours: RecurrentStack, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """Their weights into ours; the pairs, to compare gradients."""
+    pairs = []
+    for suffix, layers in (("", ours.onward), ("_reverse", ours.reverse)):
+        for number, layer in enumerate(layers or ()):
+            for name, parameter in layer.kernel.named_parameters():  # type: ignore[union-attr]
+                pairs.append((parameter, getattr(theirs, name.replace("_l0", f"_l{number}{suffix}"))))
+    with torch.no_grad():
+        for parameter, truth in pairs:
+            parameter.copy_(truth)
+    assert len(pairs) == len(list(theirs.parameters()))
+    return pairs
+
+
+def run_torch(theirs: nn.Module, x_NSD: Tensor, lengths: list[int]) -> tuple[Tensor, list[Tensor]]:
+    """States, zero at padding, and each kind of last state as (layers * directions, N, D)."""
+    packed = pack_padded_sequence(x_NSD, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    output, last = theirs(packed)
+    states, _ = pad_packed_sequence(output, batch_first=True, total_length=x_NSD.shape[1])
+    return states, list(last) if isinstance(last, tuple) else [last]
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("lengths", [[S] * N, LENGTHS], ids=["full", "padded"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one", "both"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_stack_equals_torch(family: str, bidirectional: bool, lengths: list[int], training: bool) -> None:
+    ours = RecurrentStack(config(family, dropout=0.0), 2, bidirectional).train(training)
+    theirs = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional)).train(training)
+    pairs = copy_stack(ours, theirs)
+    x = torch.randn(N, S, D, requires_grad=True)
+    their_x = x.detach().clone().requires_grad_()
+    real = torch.arange(S) < torch.tensor(lengths)[:, None]
+    states, lasts = ours(x, real_BS=None if bool(real.all()) else real)
+    their_states, their_lasts = run_torch(theirs, their_x, lengths)
+    torch.testing.assert_close(states * real[:, :, None], their_states, atol=2e-6, rtol=1e-5)
+    for kind, their_last in enumerate(their_lasts):
+        directions = their_last.view(2, -1, N, D).transpose(1, 2).flatten(2)  # layer, N, directions * D
+        torch.testing.assert_close(torch.stack([last[kind] for last in lasts]), directions, atol=2e-6, rtol=1e-5)
+
+    weights = torch.randn_like(their_states) * real[:, :, None]
+    ours_sum = (states * weights).sum() + sum((last[-1] * last[-1]).sum() for last in lasts)
+    ours_sum.backward()
+    theirs_sum = (their_states * weights).sum() + (their_lasts[-1] * their_lasts[-1]).sum()
+    theirs_sum.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(x.grad, their_x.grad, atol=1e-5, rtol=1e-4)
+    for parameter, truth in pairs:
+        torch.testing.assert_close(parameter.grad, truth.grad, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_translator_without_attention_equals_torch(family: str) -> None:
+    """The last encoder state starts the decoder, whose states go through one layer with tanh."""
+    ours: RecurrentTranslator = RecurrentTranslator(config(family, num_decoder_layers=2, dropout=0.0))
+    encoder, decoder = (loud(KERNELS[family](D, D, 2, batch_first=True)) for _ in range(2))
+    pairs = copy_stack(ours.encoder.stack, encoder) + copy_stack(ours.decoder, decoder)
+    src, tgt = padded(), ids(N, T)
+    _, last = run_torch(encoder, F.embedding(src, ours.output.weight.detach()), LENGTHS)
+    states, _ = decoder(F.embedding(tgt, ours.output.weight.detach()), tuple(last) if family == "lstm" else last[0])
+    expected = torch.tanh(ours.feed_forward(states))
+    hidden = ours(src, tgt)
+    torch.testing.assert_close(hidden, expected, atol=2e-6, rtol=1e-5)
+    gradient = torch.randn_like(expected)
+    torch.autograd.backward((expected, hidden), (gradient, gradient))
+    for parameter, truth in pairs:
+        torch.testing.assert_close(parameter.grad, truth.grad, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "expected"), [(2, 2, [0, 1]), (3, 1, [2]), (1, 3, [0, 0, 0]), (2, 3, [0, 0, 1])]
+)
+def test_each_decoder_layer_starts_from_an_encoder_layer(encoder: int, decoder: int, expected: list[int]) -> None:
+    model = RecurrentTranslator(config("lstm", num_encoder_layers=encoder, num_decoder_layers=decoder)).eval()
+    src = padded()
+    lasts, starts = model.encoder(src).lasts, model.encode(src).starts
+    assert len(starts) == decoder
+    for start, layer in zip(starts, expected, strict=True):
+        for kind in range(2):
+            torch.testing.assert_close(start[kind], lasts[layer][kind])
+
+
+@pytest.mark.parametrize("embeddings", ["shared", "output", "separate"])
+def test_tied_tables_are_one_tensor(embeddings: str) -> None:
+    model = RecurrentTranslator(config("gru", embeddings=embeddings))
+    tables = [model.encoder.tokens.weight, model.target_tokens.weight, model.output.weight]
+    assert len({table.data_ptr() for table in tables}) == {"shared": 1, "output": 2, "separate": 3}[embeddings]
+    assert model.logits(model(ids(N, S), ids(N, T))).shape == (N, T, V)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bias_is_a_choice(family: str) -> None:
+    model = RecurrentTranslator(config(family, "additive", True, bias=False))
+    assert not [name for name, _ in model.named_parameters() if "bias" in name]
+    assert model(padded(), ids(N, T)).shape == (N, T, D)
+    assert [name for name, _ in RecurrentTranslator(config(family)).named_parameters() if "bias" in name]
+
+
+def test_forget_gate_starts_open_and_states_keep_their_length() -> None:
+    _, state_weight, *biases = RecurrentLayer("lstm", 7, D, bias=True).kernel.all_weights[0]
+    assert (biases[0] + biases[1]).view(4, D).tolist() == [[0.0] * D, [1.0] * D, [0.0] * D, [0.0] * D]
+    for gate in state_weight.view(4, D, D):
+        torch.testing.assert_close(gate @ gate.T, torch.eye(D), atol=1e-5, rtol=0)
+
+
+def test_dropout_follows_its_seed() -> None:
+    model = RecurrentTranslator(config("lstm", "dot", dropout=0.5))
+    src, tgt = padded(), ids(N, T)
+
+    def draw(seed: int) -> Tensor:
+        with dropout_seed(seed):
+            hidden: Tensor = model(src, tgt)
+            return hidden
+
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+    model.eval()
+    assert torch.equal(draw(1), draw(2))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one", "both"])
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("pooling", ["first", "mean", "last"])
+def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> None:
+    reader = RecurrentReader(config(family, "additive", bidirectional, head="label", pooling=pooling)).eval()
+    theirs = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional))
+    copy_stack(reader.encoder.stack, theirs)
+    src = padded()
+    states, last = run_torch(theirs, reader.encoder.tokens(src), LENGTHS)
+    ends = torch.cat(tuple(last[0][-2:]), 1) if bidirectional else last[0][-1]
+    states, ends = reader.merge(states), reader.merge(ends)
+    read = reader(src, want_attention=True)
+    assert read.attention == () and reader.width == D
+    for row, length in enumerate(LENGTHS):
+        torch.testing.assert_close(read.states_BSD[row, :length], states[row, :length], atol=2e-6, rtol=1e-5)
+        real = states[row, :length]
+        expected = {"first": real[0], "mean": real.mean(0), "last": ends[row]}[pooling]
+        torch.testing.assert_close(read.pooled_BD[row], expected, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("head", "network"), [("label", LabelNetwork), ("tags", TagNetwork)])
+def test_heads_stand_on_the_reader(head: str, network: type[LabelNetwork | TagNetwork]) -> None:
+    sizes = config("gru", "additive", True, head=head, num_labels=13)
+    model = network(sizes, RecurrentReader(sizes))
+    assert model(padded()).shape == ((N, 13) if head == "label" else (N, S, 13))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_copying_is_learnt(family: str) -> None:
+    model = RecurrentTranslator(
+        config(family, "general", True, model_dim=32, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
+    )
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for step in range(120):
+        src = ids(32, 2 + step % 3)
+        end, start = torch.full((32, 1), END), torch.full((32, 1), START)
+        hidden = model(torch.cat((src, end), 1), torch.cat((start, src), 1))
+        loss = cross_entropy(hidden, model.output.weight, torch.cat((src, end), 1), PAD, 0.0)
+        optimiser.zero_grad()
+        (loss.smoothed / loss.tokens).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        losses.append(float(loss.nll) / loss.tokens)
+    assert losses[0] == pytest.approx(math.log(V), abs=0.6)
+    assert sum(losses[-10:]) / 10 < 0.5 * losses[0]

@@ -1,0 +1,82 @@
+"""Small files and settings for every task, for tests of what all tasks have in common."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image as PillowImage
+
+from clearhead.cli.main import main
+from clearhead.config import merge
+from clearhead.training.events import Silent
+from clearhead.training.run import Prepared, Request, prepare
+from tests.tasks.made_up import made_up_text, sets, write_lines
+
+COUNT = 47
+_READER = {"num_encoder_layers": 1, "model_dim": 12, "inner_dim": 17, "num_heads": 3, "dropout": 0.0}
+_WRITER = {"num_decoder_layers": 1, "model_dim": 12, "inner_dim": 17, "num_heads": 3, "dropout": 0.0}
+_SHARED: dict[str, Any] = {
+    "training": {"batch_tokens": 90, "learning_rate": 0.001, "warmup": 2},
+    "data": {"valid_share": 0.1},
+}
+_WORDS = {"tokenizer": {"kind": "word", "vocab_size": 90}}
+_BYTES = {"tokenizer": {"vocab_size": 400}}
+EVERY: dict[str, dict[str, Any]] = {
+    "translate": {"model": {**_READER, **_WRITER}, **_BYTES, "training": {"validate_lines": 3}},
+    "classify": {"model": _READER, **_WORDS},
+    "tag": {"model": _READER, **_WORDS},
+    "mlm": {"model": _READER, **_WORDS},
+    "lm": {"model": _WRITER, **_BYTES, "data": {"max_pieces": 16}},
+    "denoise": {"model": {**_READER, **_WRITER}, **_WORDS, "training": {"validate_lines": 3}},
+    "image": {"model": {**_READER, "patch_size": 2}},
+    "caption": {"model": {**_READER, **_WRITER, "patch_size": 2}, **_WORDS, "training": {"validate_lines": 3}},
+}
+
+
+def settings_for(task: str) -> dict[str, Any]:
+    """What makes a network of this task tiny."""
+    return merge(_SHARED, EVERY[task])
+
+
+def write_files(folder: Path, task: str) -> Path:
+    """Examples of a task, all different and of several lengths; what to train on."""
+    rng, texts = random.Random(3), [f"{text} {number}" for number, text in enumerate(made_up_text(COUNT))]
+    if task in ("mlm", "lm", "denoise"):
+        return write_lines(folder / "text.txt", [line for text in texts for line in (text, "")])
+    if task == "tag":
+        tagged = ("\n".join(f"{word} {rng.choice(['O', 'B-X'])}" for word in text.split()) + "\n" for text in texts)
+        return write_lines(folder / "tagged.conll", list(tagged))
+    if task in ("image", "caption"):
+        for number in range(COUNT):
+            path = folder / "pictures" / str(number % 3) / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            PillowImage.fromarray(np.full((4, 4), 5 * number, dtype=np.uint8)).save(path)
+        names = [f"pictures/{number % 3}/{number}.png\t{text}" for number, text in enumerate(texts)]
+        return write_lines(folder / "captions.tsv", names) if task == "caption" else folder / "pictures"
+    seconds = texts[::-1] if task == "translate" else ["good" if number % 2 else "bad" for number in range(COUNT)]
+    return write_lines(
+        folder / "table.tsv", [f"{first}\t{second}" for first, second in zip(texts, seconds, strict=True)]
+    )
+
+
+class Models:
+    """A model of each task, hardly trained, made when it is first asked for; no test may write into them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, task: str) -> Path:
+        out = self.folder / task / "model"
+        if not out.exists():
+            out.parent.mkdir()
+            options = ["--task", task, "--out", str(out), "--steps", "1", "--threads", "1"]
+            assert main(["train", str(write_files(out.parent, task)), *options, *sets(settings_for(task))]) == 0
+        return out
+
+
+def prepare_task(folder: Path, task: str, **training: Any) -> Prepared:
+    """All that is known before the first update."""
+    settings = merge(settings_for(task), {"training": training})
+    request = Request([write_files(folder, task)], folder / "out", settings=settings, task=task, threads=1)
+    return prepare(request, Silent())

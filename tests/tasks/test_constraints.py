@@ -1,0 +1,128 @@
+"""Constraints from text to tokens: every way to write a word, what is refused, and what is reported unmet."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearhead.config import DecodingConfig, TokenizerConfig
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import ClearheadError, ConfigError
+from clearhead.tasks.constraints import constraints_of, contains, spelling, unmet
+
+TEXTS = ["Der Hund sieht die Hunde.", "Die Hündin, der Hund und das Hundehaus.", "Der alte Mann schläft."] * 9
+
+
+def tokenizer_of(kind: str) -> Tokenizer:
+    """Learned on a few sentences; with bytes, a word can be written in very many ways."""
+    config = TokenizerConfig.model_validate({"kind": kind, "vocab_size": 400 if kind in ("bpe", "unigram") else 60})
+    return Tokenizer.train(TEXTS, config)
+
+
+BPE, CHAR, WORD = (tokenizer_of(kind) for kind in ("bpe", "char", "word"))
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "expected"),
+    [
+        ("Der Hund.", "Hund", True), ("Die Hunde.", "Hund", False), ("Hund", "Hund", True), ("„Hund“", "Hund", True),
+        ("Schäferhund", "hund", False), ("der alte Mann", "alte Mann", True), ("Hunde Hund", "Hund", True),
+        ("nein!", "!", True), ("so-so", "so", True), ("hund", "Hund", False),
+    ],
+)  # fmt: skip
+def test_a_word_stands_on_its_own(text: str, word: str, expected: bool) -> None:
+    assert contains(text, word) is expected
+
+
+pieces = st.integers(4, BPE.vocab_size - 1)
+written = st.sampled_from(["Der Hund", "die Hunde.", "„Hund", "Hündin", "Hu", " H", "Hundehaus und", ""])
+
+
+@given(written, st.lists(pieces, max_size=3), st.sampled_from(["Hund", "Hündin", "alte Mann", "."]), pieces)
+@settings(max_examples=300, deadline=None)
+def test_exactly_what_completes_a_word_is_banned(start: str, more: list[int], word: str, token: int) -> None:
+    """By what the pieces spell; also bytes, of which a letter may need two."""
+    tokens = [*BPE.encode(start).ids, *more]
+    surfaces = b"".join(BPE.surface(each) for each in tokens)
+    after = surfaces + BPE.surface(token)
+    try:
+        before_text, text = surfaces.decode(), after.decode()
+    except UnicodeDecodeError:
+        return  # half a character is neither a letter nor none
+    new = text[len(before_text) :]
+    ends = [end for end in range(1, len(text) + 1) if text[:end].endswith(word) and end > len(text) - len(new)]
+    completes = any(
+        contains(text[:end], word) and _is_last(text[:end], word) for end in ends if _closes(text, end, word)
+    )
+    assert (token in spelling(BPE, word).ends(tokens)) == completes
+
+
+def _is_last(text: str, word: str) -> bool:
+    """Whether the word at the very end stands on its own to the left."""
+    before = text[: -len(word)]
+    return not before or not word[0].isalnum() or not before[-1].isalnum()
+
+
+def _closes(text: str, end: int, word: str) -> bool:
+    """Whether it ends with the text, or before something that is no letter."""
+    return end == len(text) or not word[-1].isalnum() or not text[end].isalnum()
+
+
+def test_every_way_to_cut_an_excluded_word_is_banned() -> None:
+    """As one piece, as bytes, and letter by letter behind a piece that holds its beginning."""
+    asked = constraints_of(DecodingConfig(exclude=("Hund",)), BPE)
+    assert asked is not None
+    [word] = asked.exclude
+    byte = {value: BPE.piece_id(f"<0x{value:02X}>") for value in b"Hund "}
+    assert byte[ord("d")] in word.ends([byte[ord(" ")], byte[ord("H")], byte[ord("u")], byte[ord("n")]])  # type: ignore[list-item]
+    whole = BPE.encode("Hund").ids
+    assert whole[-1] in word.ends(whole[:-1])
+    assert byte[ord("d")] not in word.ends(BPE.encode("un").ids)
+
+
+def test_phrases_are_the_pieces_of_their_words() -> None:
+    asked = constraints_of(DecodingConfig(prefix="Der", include=("alte Mann", "Mann", "Hund")), BPE)
+    assert asked is not None
+    assert asked.prefix == tuple(BPE.encode("Der").ids)
+    expected = {tuple(BPE.encode(word).ids) for word in ("alte Mann", "Hund")}
+    assert {*asked.phrases.wanted} == expected, "what is inside another comes with it"
+    joining = asked.phrases.joining
+    assert BPE.encode("Hund").ids[0] not in joining
+    assert BPE.piece_id("e") in joining and BPE.piece_id(".") not in joining
+    assert constraints_of(DecodingConfig(), BPE) is None
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "change", "message"),
+    [
+        (WORD, {"prefix": "Der Igel"}, "decoding.prefix='Der Igel' cannot be written with the pieces"),
+        (WORD, {"include": "Igel"}, "decoding.include='Igel' cannot be written"),
+        (CHAR, {"exclude": "x@"}, "decoding.exclude='x@' cannot be written"),
+        (BPE, {"include": "der Hund", "exclude": "Hund"}, "decoding.exclude='Hund' contradicts decoding.include"),
+        (BPE, {"prefix": "Der Hund sieht", "exclude": "Hund"}, "contradicts decoding.prefix='Der Hund sieht'"),
+        (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram": 1}, "has the same 1 pieces in a row twice"),
+        (BPE, {"include": " "}, "expected words, got an empty one"),
+        (BPE, {"groups": 3}, "groups=3 does not divide beam=4; try 2 or 4"),
+        (BPE, {"beam": 0}, "decoding.beam=0"),
+        (BPE, {"groups": 2, "include": "Hund"}, "include needs one beam"),
+        (BPE, {"method": "sample", "include": "Hund"}, "unset method=sample"),
+        (BPE, {"min_length": 9, "max_length": "8"}, "min_length=9 is more than max_length=8"),
+        (BPE, {"method": "sample", "groups": 2}, "groups are for search"),
+    ],
+)
+def test_what_cannot_be_met_is_refused(tokenizer: Tokenizer, change: dict[str, Any], message: str) -> None:
+    from clearhead.config import parse
+
+    with pytest.raises(ClearheadError) as caught:
+        constraints_of(parse({"decoding": change}).decoding, tokenizer)
+    assert message in str(caught.value)
+    assert isinstance(caught.value, ConfigError) or "decoding." in str(caught.value)
+
+
+def test_what_is_unmet_is_named() -> None:
+    decoding = DecodingConfig(prefix="Der", include=("Hund", "Mann"), exclude=("die", "Katze"))
+    assert unmet(decoding, BPE, "Der Hund und der Mann.") == ()
+    assert unmet(decoding, BPE, "Der Hund und die Hunde.") == ("Mann", "die")
+    assert unmet(decoding, BPE, "Ein Hundehaus.") == ("Der", "Hund", "Mann")
+    assert unmet(DecodingConfig(), BPE, "") == ()

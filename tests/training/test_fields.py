@@ -1,0 +1,86 @@
+"""Every field of the training section changes what a training does: on a toy where the loop decides, else by task."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clearhead.config import Config, TrainingConfig
+from clearhead.errors import TrainingError
+from clearhead.model.weights import snapshot
+from clearhead.tasks.purposes import PURPOSES
+from clearhead.training.keeper import CHECKPOINTS, RunFolder
+from tests.tasks.every import prepare_task
+from tests.training.test_trainer import Regression, trainer
+
+# With settings under which it matters.
+OF_THE_LOOP: dict[str, tuple[Any, dict[str, Any]]] = {
+    "accumulate": (2, {}), "learning_rate": (0.05, {}), "warmup": (3, {}), "cooldown": (0.5, {}), "beta1": (0.5, {}),
+    "beta2": (0.5, {}), "epsilon": (0.1, {}), "weight_decay": (0.5, {}), "clip_norm": (0.01, {}),
+    "validate_every": (7, {}), "save_every": (7, {}), "patience": (2, {}), "max_bad_steps": (2, {"poison": True}),
+}  # fmt: skip
+BY_TASK = {"seed": 9, "batch_tokens": 30, "label_smoothing": 0.3, "validate_lines": 2}
+ELSEWHERE = {"steps", "epochs", "minutes", "average"}  # the length of a run has tests of its own
+
+
+def outcome(settings: dict[str, Any]) -> list[Any]:
+    """All that a run of the loop leaves behind."""
+    given = dict(settings)
+    task = Regression(float("nan") if given.pop("poison", False) else 0.0, scores=[3, 2, 1, 2, 1, 2])
+    task.plan = lambda epoch: [np.array([5])] if task.y.isnan().any() else Regression.plan(task, epoch)  # type: ignore[method-assign]
+    made, memory = trainer(task, steps=24, **given)
+    try:
+        done = made.run()
+    except TrainingError:
+        return [made._counts.step]
+    weights = [value for tensor in snapshot(made.model).values() for value in tensor.flatten().tolist()]
+    return [done.step, done.reason, memory.steps, task.validations, memory.best_step, *weights]
+
+
+@pytest.mark.parametrize("field", OF_THE_LOOP)
+def test_a_field_of_the_loop_changes_the_run(field: str) -> None:
+    value, more = OF_THE_LOOP[field]
+    assert outcome({**more, field: value}) != outcome(more)
+
+
+def test_no_field_is_left_out() -> None:
+    assert {*OF_THE_LOOP, *BY_TASK, *ELSEWHERE} == set(TrainingConfig.model_fields)
+
+
+@pytest.mark.parametrize("task", PURPOSES)
+def test_a_task_goes_by_seed_batch_and_smoothing(task: str, tmp_path: Path) -> None:
+    def seen(**training: Any) -> tuple[list[list[int]], float, int]:
+        prepared = prepare_task(tmp_path, task, **training)
+        plan = [batch.tolist() for batch in prepared.task.plan(0)]
+        torch.manual_seed(1)
+        for parameter in prepared.model.parameters():
+            torch.nn.init.normal_(parameter, std=0.1)
+        loss = prepared.task.loss(prepared.model, prepared.task.batch(np.arange(5), 0))
+        return plan, float(loss.smoothed.detach()), loss.tokens
+
+    usual, seeded, smaller, smoothed = seen(), seen(seed=9), seen(batch_tokens=30), seen(label_smoothing=0.3)
+    assert usual == seen()
+    assert seeded[0] != usual[0] and len(seeded[0]) == len(usual[0])
+    assert len(smaller[0]) > len(usual[0])
+    assert smoothed[1] != usual[1] and smoothed[2] == usual[2]
+
+
+@pytest.mark.parametrize("task", [name for name, each in PURPOSES.items() if each.verb == "translate"])
+def test_so_many_texts_are_written_for_the_score(task: str, tmp_path: Path) -> None:
+    signatures = set()
+    for count in (2, 3):
+        prepared = prepare_task(tmp_path, task, validate_lines=count)
+        found = prepared.task.validate(prepared.model)
+        signatures.add((len(getattr(prepared.task, "valid_pairs", [])), found.signature))
+    assert len(signatures) == 2
+
+
+def test_so_many_checkpoints_are_kept_to_be_averaged(tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINTS).mkdir()
+    folder = RunFolder(tmp_path, Config(training=TrainingConfig(average=3)), "", {}, {})
+    for step in range(1, 6):
+        folder.checkpoint(step, {"x": torch.full((2,), float(step))})
+    assert [path.stem for path in folder.checkpoints()] == [f"step-{step:08d}" for step in (3, 4, 5)]
+    assert folder.average()["x"].tolist() == [4.0, 4.0]

@@ -1,0 +1,138 @@
+"""Training that starts from a trained model: what is taken over, what is fresh, what is told, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as PillowImage
+
+from clearhead.bundle import load as load_bundle
+from clearhead.cli.main import main
+from clearhead.model.weights import named_weights
+from clearhead.training.events import Silent
+from clearhead.training.run import Prepared, Request, prepare
+from tests.tasks.every import Models, write_files
+from tests.tasks.made_up import write_lines
+
+
+class Listener(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.told.append(text)
+
+
+def write_files_in(folder: Path, task: str) -> Path:
+    folder.mkdir(parents=True)
+    return write_files(folder, task)
+
+
+def start(folder: Path, task: str, model: Path, data: Path, **settings: Any) -> tuple[Prepared, str]:
+    """All that is known before the first update, and what was told of the start."""
+    listener = Listener()
+    request = Request([data], folder / "out", settings=settings, task=task, start=model, threads=1)
+    prepared = prepare(request, listener)
+    (told,) = [text for text in listener.told if text.startswith("starting from")]
+    return prepared, told
+
+
+def taken_over(prepared: Prepared, model: Path) -> set[str]:
+    """The names of the weights that are those of the model."""
+    before = load_bundle(model).weights
+    return {name for name, weight in named_weights(prepared.model).items()
+            if name in before and torch.equal(weight, before[name])}  # fmt: skip
+
+
+def write_pictures(folder: Path, labels: int, size: int = 4) -> Path:
+    for number in range(24):
+        path = folder / f"label{number % labels}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PillowImage.fromarray(np.full((size, size), 9 * number, dtype=np.uint8)).save(path)
+    return folder
+
+
+def test_the_same_task_goes_on_with_all_weights(models: Models, tmp_path: Path) -> None:
+    for task in ("image", "classify", "mlm", "lm", "translate"):
+        prepared, told = start(tmp_path, task, models[task], write_files_in(tmp_path / task, task))
+        names = set(named_weights(prepared.model))
+        assert taken_over(prepared, models[task]) == names
+        assert told.startswith(
+            f"starting from {len(list(prepared.model.parameters()))} trained tensors of {models[task]}"
+        )
+        assert told.endswith("; fresh: none")
+
+
+@pytest.mark.parametrize("labels", [3, 5])
+def test_pictures_with_other_labels_get_a_fresh_head(labels: int, models: Models, tmp_path: Path) -> None:
+    """Three are as many as before, but they mean something else."""
+    prepared, told = start(tmp_path, "image", models["image"], write_pictures(tmp_path / "p", labels))
+    assert prepared.config.labels == tuple(f"label{number}" for number in range(labels))
+    names = set(named_weights(prepared.model))
+    assert names - taken_over(prepared, models["image"]) == {"output.weight", "output.bias"}
+    assert told.endswith("; fresh: output.weight, output.bias")
+
+
+def test_texts_with_more_labels_get_a_fresh_head(models: Models, tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "t.tsv", [f"The old dog {n} eats\t{n % 4}" for n in range(40)])
+    prepared, told = start(tmp_path, "classify", models["classify"], data)
+    assert named_weights(prepared.model)["output.weight"].shape[0] == 4
+    assert told.endswith("; fresh: output.weight, output.bias")
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_what_has_no_place_is_told_to_be_left_behind(task: str, models: Models, tmp_path: Path) -> None:
+    prepared, told = start(tmp_path, task, models["mlm"], write_files(tmp_path, task))
+    readers = {name for name in named_weights(prepared.model) if name.startswith("reader.")}
+    assert taken_over(prepared, models["mlm"]) == readers
+    left = "bias_V, norm.bias, norm.weight, transform.bias, transform.weight"
+    assert told.endswith(f"; fresh: output.weight, output.bias; left behind: {left}")
+    tokenizer = load_bundle(models["mlm"]).tokenizer
+    assert prepared.tokenizer and prepared.tokenizer.to_json() == tokenizer
+
+
+MISUSES = [
+    ("image", "mlm", [], "trained for the task mlm and cannot start --task image: one reads text, the other pictures"),
+    ("tag", "image", [], "trained for the task image and cannot start --task tag: one reads text, the other pictures"),
+    ("classify", "translate", [], "cannot start --task classify: model.family=transformer does not give label"),
+    ("translate", "mlm", [], "cannot start --task translate: model.family=encoder does not give text"),
+    ("translate", "lm", [], "cannot start --task translate: only one of them goes on from a prompt; leave out --from"),
+    ("lm", "translate", [], "cannot start --task lm: only one of them goes on from a prompt; leave out --from"),
+    ("mlm", "classify", [], "the task mlm needs <mask> among tokenizer.specials, found none"),
+    ("denoise", "translate", [], "denoising needs a tokenizer with two or more sentinels"),
+    ("classify", "mlm", ["--set", "model.model_dim=24"], "here; leave the preset and the model settings as they are"),
+    ("classify", "mlm", ["--set", "model.num_encoder_layers=2"], ""),
+    ("classify", "mlm", ["--preset", "small"], "leave the preset and the model settings as they are, or leave out"),
+    ("tag", "mlm", ["--set", "tokenizer.kind=char"], "tokenizer.kind=char does not fit"),
+    ("tag", "mlm", ["--set", "tokenizer.lowercase=true"], "which was trained with False; leave the tokenizer as it is"),
+    ("image", "image", ["--set", "model.patch_size=4"], "the shape does not fit"),
+    ("image", "image", ["--set", "model.family=mlp"], "model.family=mlp does not fit"),
+    ("image", "nowhere", [], "there is no folder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "model", "more", "message"), MISUSES, ids=lambda value: str(value)[:40])
+def test_misuse_is_refused_in_a_sentence(
+    task: str, model: str, more: list[str], message: str, models: Models, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    folder = tmp_path / model if model == "nowhere" else models[model]
+    options = ["--task", task, "--from", str(folder), "--out", str(tmp_path / "out"), "--steps", "1", *more]
+    code = main(["train", str(write_files(tmp_path, task)), *options])
+    if not message:  # more layers than before: the lower ones are trained, the new ones are told
+        assert code == 0 and "fresh: reader.encoder.layers.1." in capsys.readouterr().err
+        return
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert code == 2 and error.startswith("clearhead: ") and message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_pictures_of_another_size_are_told(models: Models, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_pictures(tmp_path / "p", 3, size=6)
+    options = ["--task", "image", "--from", str(models["image"]), "--out", str(tmp_path / "out"), "--steps", "1"]
+    assert main(["train", str(data), *options]) == 2
+    assert "(pictures of 4x4 there, of 6x6 here)" in capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,71 @@
+"""`--threads` holds in every part of a training: gradients, validations, and the choice of the best weights."""
+
+import threading
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.cli.main import main
+from clearhead.decoding.engine import TorchEngine
+from clearhead.tasks.classify import ClassificationTask
+from clearhead.tasks.task import Validation
+from clearhead.tasks.translate import TranslationTask
+from tests.tasks.every import settings_for, write_files
+from tests.tasks.made_up import sets
+
+Seen = dict[str, set[int]]
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, task: type[Any]) -> Seen:
+    """How many threads torch has wherever the task computes, and how many of ours compute side by side."""
+    seen: Seen = defaultdict(set)
+    loss, validate = task.loss, task.validate
+
+    def watched_loss(self: Any, model: Any, batch: Any) -> Any:
+        seen["loss"].add(torch.get_num_threads())
+        seen["workers"].add(threading.get_ident())
+        return loss(self, model, batch)
+
+    def watched_validate(self: Any, model: Any) -> Validation:
+        seen["validation"].add(torch.get_num_threads())
+        found: Validation = validate(self, model)
+        return found
+
+    monkeypatch.setattr(task, "loss", watched_loss)
+    monkeypatch.setattr(task, "validate", watched_validate)
+    return seen
+
+
+@pytest.mark.parametrize(("threads", "usual"), [(1, 3), (2, 1)])
+def test_a_training_takes_the_threads_that_it_was_given(
+    threads: int, usual: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = watch(monkeypatch, ClassificationTask)
+    torch.set_num_threads(usual)
+    data = write_files(tmp_path, "classify")
+    options = ["--task", "classify", "--out", str(tmp_path / "out"), "--threads", str(threads), "--steps", "4"]
+    options += [*sets(settings_for("classify")), "--set", "training.validate_every=2"]
+    assert main(["train", str(data), *options, "--set", "training.batch_tokens=1100"]) == 0
+    assert seen["loss"] == {1}  # one thread of torch for each replica
+    assert seen["validation"] == {threads}
+    assert torch.get_num_threads() == usual  # the caller's own are left as they were
+
+
+def test_validation_decodes_on_the_threads_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: list[int] = []
+    run = TorchEngine.run
+
+    def watched(self: TorchEngine, *given: Any) -> Any:
+        workers.append(self._workers())
+        return run(self, *given)
+
+    monkeypatch.setattr(TorchEngine, "run", watched)
+    seen = watch(monkeypatch, TranslationTask)
+    torch.set_num_threads(3)
+    data = write_files(tmp_path, "translate")
+    options = ["--out", str(tmp_path / "out"), "--threads", "1", "--steps", "1", *sets(settings_for("translate"))]
+    assert main(["train", str(data), *options]) == 0
+    assert set(workers) == seen["validation"] == {1}

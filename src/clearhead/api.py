@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.bundle import Manifest
@@ -27,6 +30,7 @@ from clearhead.model.weights import restore
 from clearhead.tasks import classify, filling, outputs, tag
 from clearhead.tasks.caption import write_captions
 from clearhead.tasks.constraints import constraints_of
+from clearhead.tasks.embed import embed
 from clearhead.tasks.engines import open_engine
 from clearhead.tasks.filling import Filling
 from clearhead.tasks.image import classify_pictures, read_pictures
@@ -96,9 +100,9 @@ class Model:
             self._engines[key] = open_engine(self, *key)
         return self._engines[key]
 
-    def export(self, out: StrPath, to: str, *, compute_type: str = "float32", overwrite: bool = False) -> None:
-        """Writes the model as another toolkit reads it: ctranslate2 or onnx."""
-        export(self, Path(out), to, compute_type, overwrite)
+    def export(self, out: StrPath, to: str, *, compute_type: str = "float32", overwrite: bool = False) -> list[str]:
+        """Writes the model as another toolkit reads it: ctranslate2, onnx or huggingface; gives what was left out."""
+        return export(self, Path(out), to, compute_type, overwrite)
 
     def translate(
         self,
@@ -150,7 +154,7 @@ class Model:
             raise DecodingError(
                 f"n_best={n_best} needs a beam of at least {n_best}, not {settings.beam}; raise the beam"
             )
-        constraints_of(settings, self.tokenizer)
+        constraints_of(settings, self.tokenizer.target)
 
     def stream_translation(
         self, text: str, *, settings: DecodingConfig | None = None, line: int = 1, **decoding: Any
@@ -311,6 +315,16 @@ class Model:
         """For each gap of a text, written [MASK], the pieces that fit best; an error calls the text by its name."""
         self.need("fill")
         return filling.fill(self, text, top, name)
+
+    def embed(self, text: str, *, unit: bool = False) -> NDArray[np.float32]:
+        """The vector of a text: the mean of the encoder's states; with `unit` of length 1."""
+        return self.embed_many([text], unit=unit)[0]
+
+    def embed_many(self, texts: Sequence[str], *, unit: bool = False, first_line: int = 1) -> NDArray[np.float32]:
+        """The vector of each text, by any model with a text encoder; an error names the text by its line."""
+        if self.config.model.family != "encoder":
+            raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
+        return embed(self, texts, first_line, unit)
 
     def generate(self, prompt: str = "", *, sample: int = 0, **settings: Any) -> Generated:
         """Text that goes on from a prompt; settings are max_tokens, temperature, top_k, top_p, seed and stop.

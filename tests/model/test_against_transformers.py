@@ -1,6 +1,7 @@
 """BERT, GPT-2, GPT-NeoX and T5 equal `transformers` on the same weights: states, logits, weights, every gradient."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -8,8 +9,10 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from clearhead.config import ModelConfig, build
-from clearhead.model.heads import MaskedNetwork
+from clearhead.config import Config, ModelConfig, build, parse
+from clearhead.interop import bert, gpt2, t5
+from clearhead.interop.tables import Link, linear
+from clearhead.model.heads import MaskedNetwork, VectorNetwork
 from clearhead.model.language import LanguageModel
 from clearhead.model.text_reader import TextReader
 from clearhead.model.transformer import Transformer
@@ -20,133 +23,56 @@ hf: Any = transformers  # whose types are not strict
 N, S, T, V, D, H, F = 3, 13, 7, 23, 22, 11, 17
 
 
-class Link(NamedTuple):
-    """One weight of ours, and those of theirs that are the same numbers: below each other, maybe rearranged."""
+class Pair(NamedTuple):
+    """One weight of ours, those of theirs that are the same numbers, and how."""
 
     ours: Tensor
     theirs: list[Tensor]
-    arrange: Callable[[Tensor], Tensor] = torch.clone
+    link: Link
 
     def join(self, parts: list[Tensor | None]) -> Tensor:
         """Their weights, or their gradients, in the shape of ours."""
-        return self.arrange(torch.cat([part for part in parts if part is not None]))
+        return self.link.join([part for part in parts if part is not None], tuple(self.ours.shape))
 
 
-def linear(ours: Any, theirs: Any) -> Iterator[Link]:
-    """A linear layer or a norm: weight, and bias if there is one."""
-    yield Link(ours.weight, [theirs.weight])
-    if getattr(theirs, "bias", None) is not None:
-        yield Link(ours.bias, [theirs.bias])
+def pairs(ours: nn.Module, theirs: Any, links: Iterable[Link]) -> list[Pair]:
+    """The weights that a table of names links."""
+    own = dict(ours.named_parameters())
+    their = dict(theirs.named_parameters(remove_duplicate=False))
+    return [Pair(own[link.ours], [their[name] for name in link.theirs], link) for link in links]
 
 
-def conv1d(ours: Any, theirs: Any) -> Iterator[Link]:
-    """GPT-2's linear layer, whose weight is transposed."""
-    yield Link(ours.weight, [theirs.weight], torch.t)
-    yield Link(ours.bias, [theirs.bias])
+def whole(task: str, settings: dict[str, Any]) -> Config:
+    """A config, as the tables of names want it."""
+    return parse({"task": task, "model": settings})
 
 
-def bert_links(ours: TextReader, theirs: Any) -> Iterator[Link]:
-    """The body of BERT."""
-    embedding: Any = ours.embedding
-    yield Link(embedding.tokens.weight, [theirs.embeddings.word_embeddings.weight])
-    yield Link(embedding.positions.table_LD, [theirs.embeddings.position_embeddings.weight])
-    yield Link(embedding.segments.weight, [theirs.embeddings.token_type_embeddings.weight])
-    yield from linear(embedding.norm, theirs.embeddings.LayerNorm)
-    for layer, their in zip(ours.encoder.layers, theirs.encoder.layer, strict=True):
-        each: Any = layer
-        parts = [getattr(their.attention.self, name) for name in ("query", "key", "value")]
-        yield Link(each.attention.in_weight, [part.weight for part in parts])
-        yield Link(each.attention.in_bias, [part.bias for part in parts])
-        yield from linear(each.attention.out, their.attention.output.dense)
-        yield from linear(each.attention_residual.norm, their.attention.output.LayerNorm)
-        yield from linear(each.feed_forward.inner, their.intermediate.dense)
-        yield from linear(each.feed_forward.outer, their.output.dense)
-        yield from linear(each.feed_forward_residual.norm, their.output.LayerNorm)
-    if ours.pooler is not None:
-        yield from linear(ours.pooler, theirs.pooler.dense)
+@dataclass(frozen=True)
+class ByHead(Link):
+    """GPT-NeoX has the rows of queries, keys and values of one head together: here 3 heads."""
+
+    def join(self, parts: Sequence[Tensor], ours: tuple[int, ...]) -> Tensor:
+        return parts[0].reshape(3, 3, -1, *ours[1:]).transpose(0, 1).reshape(ours)
 
 
-def masked_links(ours: MaskedNetwork, theirs: Any) -> Iterator[Link]:
-    """BERT with the head that guesses masked words."""
-    yield from bert_links(ours.reader, theirs.bert)
-    yield from linear(ours.transform, theirs.cls.predictions.transform.dense)
-    yield from linear(ours.norm, theirs.cls.predictions.transform.LayerNorm)
-    yield Link(ours.bias_V, [theirs.cls.predictions.decoder.bias])
-
-
-def gpt2_links(ours: LanguageModel, theirs: Any) -> Iterator[Link]:
-    """GPT-2."""
-    embedding: Any = ours.embedding
-    yield Link(embedding.tokens.weight, [theirs.transformer.wte.weight])
-    yield Link(embedding.positions.table_LD, [theirs.transformer.wpe.weight])
-    for layer, their in zip(ours.decoder.layers, theirs.transformer.h, strict=True):
-        each: Any = layer
-        yield Link(each.attention.in_weight, [their.attn.c_attn.weight], torch.t)
-        yield Link(each.attention.in_bias, [their.attn.c_attn.bias])
-        yield from conv1d(each.attention.out, their.attn.c_proj)
-        yield from linear(each.attention_residual.norm, their.ln_1)
-        yield from conv1d(each.feed_forward.inner, their.mlp.c_fc)
-        yield from conv1d(each.feed_forward.outer, their.mlp.c_proj)
-        yield from linear(each.feed_forward_residual.norm, their.ln_2)
-    yield from linear(ours.decoder.norm, theirs.transformer.ln_f)
-
-
-def neox_links(ours: LanguageModel, theirs: Any) -> Iterator[Link]:
-    """GPT-NeoX, which has the rows of queries, keys and values of one head together."""
-
-    def by_part(rows: Tensor) -> Tensor:
-        return rows.reshape(3, 3, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)  # 3 heads, 3 parts
-
-    yield Link(ours.embedding.tokens.weight, [theirs.gpt_neox.embed_in.weight])
-    yield Link(ours.output.weight, [theirs.lm_head.weight])
-    for layer, their in zip(ours.decoder.layers, theirs.gpt_neox.layers, strict=True):
-        each: Any = layer
-        yield Link(each.attention.in_weight, [their.attention.query_key_value.weight], by_part)
-        yield Link(each.attention.in_bias, [their.attention.query_key_value.bias], by_part)
-        yield from linear(each.attention.out, their.attention.dense)
-        yield from linear(each.attention_residual.norm, their.input_layernorm)
-        yield from linear(each.feed_forward.inner, their.mlp.dense_h_to_4h)
-        yield from linear(each.feed_forward.outer, their.mlp.dense_4h_to_h)
-        yield from linear(each.feed_forward_residual.norm, their.post_attention_layernorm)
-    yield from linear(ours.decoder.norm, theirs.gpt_neox.final_layer_norm)
-
-
-def t5_links(ours: Transformer, theirs: Any) -> Iterator[Link]:
-    """T5, both versions; in version 1.1 the output has a table of its own."""
-    yield Link(ours.source_embedding.tokens.weight, [theirs.shared.weight])
-    if theirs.lm_head.weight is not theirs.shared.weight:
-        yield Link(ours.target_embedding.tokens.weight, [theirs.shared.weight])
-        yield Link(ours.output.weight, [theirs.lm_head.weight])
-    for stack, their_stack in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
-        assert stack.relative is not None
-        bias = their_stack.block[0].layer[0].SelfAttention.relative_attention_bias
-        yield Link(stack.relative.table_UH, [bias.weight])
-        for layer, their in zip(stack.layers, their_stack.block, strict=True):
-            yield from t5_layer_links(layer, [*their.layer])
-        yield from linear(stack.norm, their_stack.final_layer_norm)
-
-
-def t5_layer_links(ours: Any, theirs: list[Any]) -> Iterator[Link]:
-    """One layer of the encoder or the decoder of T5."""
-    looks = [(ours.attention, ours.attention_residual, theirs[0].SelfAttention, theirs[0].layer_norm)]
-    if len(theirs) == 3:
-        looks.append((ours.cross, ours.cross_residual, theirs[1].EncDecAttention, theirs[1].layer_norm))
-    for attention, residual, their, norm in looks:
-        yield Link(attention.in_weight, [their.q.weight, their.k.weight, their.v.weight])
-        yield from linear(attention.out, their.o)
-        yield from linear(residual.norm, norm)
-    network = theirs[-1].DenseReluDense
-    if ours.feed_forward.gate is None:
-        yield from linear(ours.feed_forward.inner, network.wi)
-    else:
-        yield from linear(ours.feed_forward.inner, network.wi_0)
-        yield from linear(ours.feed_forward.gate, network.wi_1)
-    yield from linear(ours.feed_forward.outer, network.wo)
-    yield from linear(ours.feed_forward_residual.norm, theirs[-1].layer_norm)
+def neox_links() -> Iterator[Link]:
+    """GPT-NeoX."""
+    yield Link("embedding.tokens.weight", ("gpt_neox.embed_in.weight",))
+    yield Link("output.weight", ("lm_head.weight",))
+    for number in range(2):
+        ours, theirs = f"decoder.layers.{number}", f"gpt_neox.layers.{number}"
+        yield ByHead(f"{ours}.attention.in_weight", (f"{theirs}.attention.query_key_value.weight",))
+        yield ByHead(f"{ours}.attention.in_bias", (f"{theirs}.attention.query_key_value.bias",))
+        yield from linear(f"{ours}.attention.out", f"{theirs}.attention.dense")
+        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.input_layernorm")
+        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.mlp.dense_h_to_4h")
+        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.dense_4h_to_h")
+        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm")
+    yield from linear("decoder.norm", "gpt_neox.final_layer_norm")
 
 
 @torch.no_grad()
-def copy(ours: nn.Module, theirs: Any, links: list[Link]) -> None:
+def copy(ours: nn.Module, theirs: Any, links: list[Pair]) -> None:
     """Their weights, shaken so that none is 0 or 1, in our network; no weight of ours may be left out."""
     for parameter in theirs.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -165,7 +91,7 @@ def close_gradients(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-4)
 
 
-def same_gradients(links: list[Link], found: Tensor, expected: Tensor) -> None:
+def same_gradients(links: list[Pair], found: Tensor, expected: Tensor) -> None:
     """Of every weight, for a random gradient of the output."""
     gradient = torch.randn_like(expected) / expected.numel() ** 0.5
     found.backward(gradient)  # type: ignore[no-untyped-call]
@@ -209,7 +135,7 @@ def their_bert() -> Any:
 def test_bert_guesses_masked_words_as_theirs_does() -> None:
     settings = ModelConfig.model_validate(BERT)
     ours, theirs = MaskedNetwork(settings, TextReader(settings)), hf.BertForMaskedLM(their_bert())
-    links = [*masked_links(ours, theirs)]
+    links = pairs(ours, theirs, bert.table(whole("mlm", BERT)).links)
     copy(ours, theirs, links)
     ids_NS, segments_NS = ids(N, S, padded=True), torch.randint(2, (N, S))
     mask_NS = (ids_NS != 0).long()
@@ -224,8 +150,11 @@ def test_bert_guesses_masked_words_as_theirs_does() -> None:
 
 
 def test_bert_pools_as_theirs_does() -> None:
-    ours, theirs = TextReader(ModelConfig.model_validate({**BERT, "pooler": True})), hf.BertModel(their_bert())
-    copy(ours, theirs, [*bert_links(ours, theirs)])
+    settings = {**BERT, "pooler": True, "head": "vector"}
+    config = whole("embed", settings)
+    network, theirs = VectorNetwork(config.model, TextReader(config.model)), hf.BertModel(their_bert())
+    copy(network, theirs, pairs(network, theirs, bert.table(config).links))
+    ours = network.reader
     ids_NS = ids(N, S, padded=True)
     expected, read = theirs(ids_NS, (ids_NS != 0).long()), ours(ids_NS)
     close(read.states_BSD, expected.last_hidden_state)
@@ -244,7 +173,7 @@ def test_gpt2_equals_theirs() -> None:
             attn_implementation="eager",
         )
     )  # fmt: skip
-    links = [*gpt2_links(ours, theirs)]
+    links = pairs(ours, theirs, gpt2.table(whole("lm", settings)).links)
     copy(ours, theirs, links)
     ids_NT = ids(N, T)
     expected, logits = theirs(ids_NT, output_attentions=True), ours.logits(ours(ids_NT))
@@ -268,7 +197,7 @@ def test_gpt_neox_turns_as_theirs_does() -> None:
             rotary_pct=1.0, use_parallel_residual=False,
         )
     )  # fmt: skip
-    links = [*neox_links(ours, theirs)]
+    links = pairs(ours, theirs, neox_links())
     copy(ours, theirs, links)
     ids_NS = ids(N, S)
     expected, logits = theirs(ids_NS).logits, ours.logits(ours(ids_NS))
@@ -284,7 +213,7 @@ def t5_pair(version: str) -> tuple[Transformer, Any]:
         "value_dim": 5, "norm": "rms", "norm_epsilon": 1e-6, "bias": False, "positions": "relative",
         "relative_buckets": 8, "relative_distance": 11, "scale_attention": False, "scale_embeddings": False,
         "vocab_size": V, "gated": not is_first, "activation": "relu" if is_first else "gelu_tanh",
-        "scale_output": is_first, "embeddings": "shared" if is_first else "separate",
+        "scale_output": is_first, "embeddings": "shared" if is_first else "input",
     }  # fmt: skip
     theirs = hf.T5ForConditionalGeneration(
         hf.T5Config(
@@ -302,7 +231,7 @@ def t5_pair(version: str) -> tuple[Transformer, Any]:
 @pytest.mark.parametrize("version", ["1", "1.1"])
 def test_t5_equals_theirs(version: str) -> None:
     ours, theirs = t5_pair(version)
-    links = [*t5_links(ours, theirs)]
+    links = pairs(ours, theirs, t5.table(whole("translate", ours.config.model_dump())).links)
     copy(ours, theirs, links)
     src_NS, tgt_NT = ids(N, S, padded=True), ids(N, S + 4)
     mask_NS = (src_NS != 0).long()

@@ -62,8 +62,8 @@ def test_units_are_hidden_whole_and_the_number_asked_for_is_fixed(sizes: list[in
 
 
 def test_special_pieces_are_no_units() -> None:
-    assert units_of([2, 9, 1, 7, 3], None, 5).tolist() == [NO_UNIT, 1, NO_UNIT, 3, NO_UNIT]
-    assert units_of([2, 9, 8, 7, 3], [-1, 0, 0, 1, -1], 5).tolist() == [NO_UNIT, 0, 0, 1, NO_UNIT]
+    assert units_of([2, 9, 1, 7, 3], None, range(5)).tolist() == [NO_UNIT, 1, NO_UNIT, 3, NO_UNIT]
+    assert units_of([2, 9, 8, 7, 3], [-1, 0, 0, 1, -1], range(5)).tolist() == [NO_UNIT, 0, 0, 1, NO_UNIT]
 
 
 def test_eighty_ten_ten() -> None:

@@ -9,6 +9,7 @@ _KINDS = {
     "best": "the ones that scored best on the validation data",
     "averaged": "an average over several points of the training",
     "last": "the ones at the end of the training",
+    "imported": "those of a checkpoint that another toolkit made",
 }
 _COMMANDS = {
     "translate": "clearhead translate DIR < input.txt",
@@ -19,6 +20,7 @@ _COMMANDS = {
     "lm": 'clearhead generate DIR "Once"',
     "image": "clearhead classify DIR picture.png",
     "caption": "clearhead translate DIR picture.png",
+    "embed": "clearhead embed DIR < input.txt",
 }
 _LICENCES = ("licence", "license")
 

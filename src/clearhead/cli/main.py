@@ -24,15 +24,19 @@ VERBS = {
     "tag": "Mark names and other spans in each line.",
     "fill": "Fill the gaps of a text.",
     "generate": "Write on from a prompt, piece by piece.",
+    "embed": "Give each line its vector.",
     "score": "Print how probable a model finds given translations.",
     "align": "Print which words of given translations belong together.",
     "evaluate": "Score a model on a test set, each score with its signature.",
     "inspect": "Look inside a model while it reads a sentence: every head of every layer.",
     "export": "Write a model as another toolkit reads it.",
     "info": "Show what is in a model folder.",
+    "import": "Convert a checkpoint of Hugging Face, fairseq or torch.",
     "data": "Make data: the built-in English-German grammar, or handwritten digits.",
     "demo": "Train a translator on the built-in grammar and show what it can do.",
 }
+
+_FILES = {"import": "import_checkpoint"}  # verbs that are words of Python's own
 
 
 class _LazyVerbs(TyperGroup):
@@ -44,7 +48,7 @@ class _LazyVerbs(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in VERBS:
             return None
-        return typer.main.get_command(importlib.import_module(f"clearhead.cli.{cmd_name}").app)
+        return typer.main.get_command(importlib.import_module(f"clearhead.cli.{_FILES.get(cmd_name, cmd_name)}").app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Verbs"):

@@ -14,7 +14,7 @@ from clearhead.config.tokenizer import TokenizerConfig
 from clearhead.config.training import DataConfig, TrainingConfig
 from clearhead.errors import ConfigError
 
-TaskName = Literal["translate", "classify", "tag", "mlm", "lm", "denoise", "image", "caption"]
+TaskName = Literal["translate", "classify", "tag", "mlm", "lm", "denoise", "image", "caption", "embed"]
 
 
 class Config(Section):

@@ -30,6 +30,7 @@ class SamplingConfig(Section):
     )
     seed: int = Field(0, ge=0, description="the same seed gives the same text")
     stop: Texts = Field((), description="strings before which the text ends")
+    start: bool = Field(True, description="put the start piece before a prompt; GPT-2 was trained without")
 
     @field_validator("stop")
     @classmethod
@@ -47,8 +48,10 @@ class DecodingConfig(Section):
     length_norm: Literal["paper", "length", "none"] = Field(
         "length", description="divisor of a score: paper ((5+n)/6)^alpha, length n^alpha, or none"
     )
-    stop: Literal["beam_finished", "cannot_improve"] = Field(
-        "beam_finished", description="stop when `beam` hypotheses are finished, or when none can get better"
+    stop: Literal["beam_finished", "cannot_improve", "seems_best"] = Field(
+        "beam_finished",
+        description="stop when `beam` hypotheses are finished; or when, moreover, none can get better; or (as Hugging "
+        "Face does) none is better at its present length",
     )
     max_length: str = Field("input+50", description="longest output in pieces: a number, or input+N")
     min_length: int = Field(0, ge=0, description="shortest output in pieces")

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from clearhead.config.section import Section
 
 Family = Literal["transformer", "rnn", "gru", "lstm", "encoder", "decoder", "patches", "convolutional", "mlp"]
-Head = Literal["text", "label", "tags", "masked"]
+Head = Literal["text", "label", "tags", "masked", "vector"]
 RECURRENT = ("rnn", "gru", "lstm")
 PICTURES = ("patches", "convolutional", "mlp")
 
@@ -17,6 +17,9 @@ _LOOKING_BACK = ("transformer", *RECURRENT, "decoder")
 
 # Fields that only some families, heads or settings use: set for another one, they would be ignored without a word.
 _ONLY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("source_vocab_size", "output_bias"), ("transformer",)),
+    **dict.fromkeys(("last_norm", "sinusoids"), _STACKS),
+    "pooler_activation": ("encoder",),
     "input": ("transformer",),
     "num_encoder_layers": ("transformer", *RECURRENT, "encoder", "patches", "mlp"),
     "num_decoder_layers": _LOOKING_BACK,
@@ -54,13 +57,14 @@ _ONLY_WITH: dict[str, tuple[str, str, tuple[str, ...]]] = {  # another field, th
 # No preset sets these for a family that has no use for them, so wherever they come from they are a mistake.
 _NEVER_IDLE = (
     "attention", "bidirectional", "num_segments", "pooler", "scale_output", "input", "key_dim", "value_dim",
-    "scale_attention", "gated", "embedding_norm", "norm", "norm_epsilon",
+    "scale_attention", "gated", "embedding_norm", "norm", "norm_epsilon", "source_vocab_size", "output_bias",
 )  # fmt: skip
 _DESCRIBED_BY_HEAD: dict[str, tuple[str, ...]] = {
     "text": ("transformer", *RECURRENT, "decoder"),
     "label": ("encoder", *RECURRENT, *PICTURES),
     "tags": ("encoder", *RECURRENT),
     "masked": ("encoder",),
+    "vector": ("encoder",),
 }
 
 
@@ -72,7 +76,9 @@ class ModelConfig(Section):
         description="transformer, rnn, gru or lstm (text to text); encoder (reads); decoder (writes); patches, "
         "convolutional or mlp (pictures)",
     )
-    head: Head = Field("text", description="what comes out: text, a label, tags or masked words; set by the task")
+    head: Head = Field(
+        "text", description="what comes out: text, a label, tags, masked words or a vector; set by the task"
+    )
     input: Literal["tokens", "image"] = Field("tokens", description="what a transformer reads: pieces or a picture")
     num_encoder_layers: int = Field(4, ge=1, description="layers of the encoder")
     num_decoder_layers: int = Field(4, ge=1, description="layers of the decoder")
@@ -83,11 +89,14 @@ class ModelConfig(Section):
     value_dim: int = Field(0, ge=0, description="width of a head's values, d_v; 0: model_dim / num_heads")
     scale_attention: bool = Field(True, description="divide by sqrt(d_k) before the softmax")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout on sub-layers, embeddings and positions")
-    norm: Literal["layer", "rms", "batch", "group"] = Field("layer", description="which normalisation")
+    norm: Literal["layer", "rms", "batch", "group", "sample"] = Field("layer", description="which normalisation")
     norm_groups: int = Field(4, ge=1, description="group norm: number of groups of channels")
     norm_epsilon: float = Field(1e-5, gt=0, description="small constant of the normalisation")
     norm_placement: Literal["pre", "post"] = Field("pre", description="norm before or after each sub-layer")
-    activation: Literal["relu", "gelu", "gelu_tanh"] = Field(
+    last_norm: bool | None = Field(
+        None, description="a norm on top of each stack; none given: where norms come before the sub-layers"
+    )
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = Field(
         "relu", description="non-linearity of the feed-forward network; gelu_tanh is GPT-2's approximation"
     )
     gated: bool = Field(False, description="feed-forward with a gate: activation(x W1) * (x W3), then W2")
@@ -95,21 +104,31 @@ class ModelConfig(Section):
     positions: Literal["sinusoidal", "learned", "relative", "rotary", "none"] = Field(
         "sinusoidal", description="how places are marked"
     )
+    sinusoids: Literal["paper", "halves", "fairseq"] = Field(
+        "paper",
+        description="order of sines and cosines: in turn (paper), sines first (halves, as in Marian), or sines first, "
+        "from place 2 and with frequencies of its own (fairseq)",
+    )
     max_positions: int = Field(1024, ge=2, description="longest sequence, in pieces")
     relative_buckets: int = Field(32, ge=2, description="relative positions: number of distances told apart")
     relative_distance: int = Field(128, ge=2, description="relative positions: from here on all are one")
-    embeddings: Literal["shared", "output", "separate"] = Field(
+    embeddings: Literal["shared", "output", "input", "separate"] = Field(
         "shared",
-        description="shared: one table for source, target and output; output: target and output; separate: three",
+        description="which have one table: source, target and output (shared), target and output (output), source and "
+        "target (input), or none (separate)",
     )
     scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(model_dim)")
     embedding_norm: bool = Field(False, description="a norm on the sum of embeddings, as in BERT")
     scale_output: bool = Field(False, description="multiply the last states by 1/sqrt(model_dim), as in T5")
+    output_bias: bool = Field(False, description="a bias on the logits, as in Marian")
     num_segments: int = Field(0, ge=0, description="segments told apart by an embedding, as in BERT; 0: none")
     pooling: Literal["first", "mean", "last"] = Field(
         "mean", description="what stands for a whole sequence: its first place, the mean of all, or the last"
     )
-    pooler: bool = Field(False, description="one more layer with tanh on the pooled state, as in BERT")
+    pooler: bool = Field(False, description="one more layer on the pooled state, as in BERT")
+    pooler_activation: Literal["tanh", "relu"] = Field(
+        "tanh", description="non-linearity of the pooler; DistilBERT has relu"
+    )
     attention: Literal["none", "dot", "scaled_dot", "general", "additive", "cosine"] = Field(
         "additive", description="recurrent decoders: how a state is compared with the source; none: no attention"
     )
@@ -119,6 +138,9 @@ class ModelConfig(Section):
     channels: int = Field(1, ge=1, description="colours of a picture: 1 or 3; taken from the data")
     num_labels: int = Field(0, ge=0, description="number of labels; taken from the data")
     vocab_size: int = Field(0, ge=0, description="number of pieces; taken from the tokenizer")
+    source_vocab_size: int = Field(
+        0, ge=0, description="number of pieces of the source, where it has a vocabulary of its own; 0: the same"
+    )
     pad_id: int = Field(0, ge=0, description="the piece that fills a batch up")
     start_id: int = Field(2, ge=0, description="the piece that the decoder starts from")
     end_id: int = Field(3, ge=0, description="the piece that ends a sentence")
@@ -146,6 +168,8 @@ class ModelConfig(Section):
             raise ValueError(f"model.family={self.family} does not give {self.head}; families that do: {fitting}.")
         if self.family in RECURRENT and self.positions not in ("sinusoidal", "none"):
             raise ValueError(f"model.positions={self.positions} has no meaning for model.family={self.family}.")
+        if self.source_vocab_size and self.embeddings in ("shared", "input"):
+            raise ValueError("model.source_vocab_size means two tables; set model.embeddings=output or separate.")
         for name in _NEVER_IDLE:
             if self.family not in _ONLY[name] and getattr(self, name) != default_of(name):
                 raise ValueError(f"model.{name} {self.why_idle(name)}.")
@@ -191,6 +215,16 @@ class ModelConfig(Section):
     def has_text(self) -> bool:
         """Whether it reads or writes text, and so needs a tokenizer."""
         return self.family not in PICTURES
+
+    @property
+    def has_last_norm(self) -> bool:
+        """Whether a norm stands on top of each stack."""
+        return self.norm_placement == "pre" if self.last_norm is None else self.last_norm
+
+    @property
+    def read_vocab_size(self) -> int:
+        """Number of pieces that are read: of the source, where it has a vocabulary of its own."""
+        return self.source_vocab_size or self.vocab_size
 
     @property
     def head_key_dim(self) -> int:

@@ -16,9 +16,10 @@ BYTE_FORM = re.compile(r"<0x[0-9A-F]{2}>")
 class TokenizerConfig(Section):
     """How text is cut into pieces."""
 
-    kind: Literal["bpe", "unigram", "wordpiece", "word", "char", "pretokenised"] = Field(
+    kind: Literal["bpe", "unigram", "wordpiece", "word", "char", "pretokenised", "imported"] = Field(
         default="bpe",
-        description="bpe, unigram (both know every text), wordpiece, word, char, or pretokenised (already split)",
+        description="bpe, unigram (both know every text), wordpiece, word, char, pretokenised (already split), or "
+        "imported with a model of another toolkit",
     )
     vocab_size: int = Field(default=6000, gt=len(SPECIALS), description="upper bound on the number of pieces")
     normalisation: Literal["nfc", "nfkc", "none"] = Field(

@@ -74,7 +74,7 @@ class Progress:
         if self.together == "banks":
             was_over_N, has_none_left_N, best_total_N = self._linked(was_over_N, has_none_left_N, best_total_N)
         self._take_blocked(beams, np.flatnonzero(has_none_left_N & ~was_over_N), bonus_R)
-        is_settled_N, stop_margin_N = self._is_settled(here, best_total_N)
+        is_settled_N, stop_margin_N = self._is_settled(here, best_total_N, beams.length + 1)
         if self.together == "banks":  # the last bank decides
             is_settled_N, stop_margin_N = (self._of_last(each) for each in (is_settled_N, stop_margin_N))
         is_over_N = has_none_left_N | is_settled_N
@@ -96,17 +96,19 @@ class Progress:
         """What holds of the last search of a sentence, for all of them."""
         return each_N.reshape(-1, self.groups)[:, -1].repeat(self.groups)
 
-    def _is_settled(self, here: Ints, best_total_N: Floats) -> tuple[Bools, Floats]:
+    def _is_settled(self, here: Ints, best_total_N: Floats, length: int) -> tuple[Bools, Floats]:
         """Whether the stop rule holds, and by how much.
 
         Every further token adds a log-probability of at most 0, a bonus is at most 0, and the divisor grows with the
-        length: so no continuation scores better than one that reached the limit for free.
+        length: so no continuation scores better than one that reached the limit for free. `seems_best` asks only
+        whether one is better at its present length.
         """
         worst_N = self.worst_score_N[here]
         has_enough_N = worst_N > -np.inf
         if self.settings.stop == "beam_finished" or self.together == "apart":
             return np.asarray(has_enough_N), np.full(len(here), np.inf)
-        attainable_N = best_total_N / self.limit_divisor_N[here]
+        present = self.settings.stop == "seems_best"
+        attainable_N = best_total_N / (divisor(length, self.settings) if present else self.limit_divisor_N[here])
         with np.errstate(invalid="ignore"):  # infinities where nothing goes on or not enough is finished
             distance_N = np.abs(attainable_N - worst_N) * self._firmness(self.worst_divisor_N[here])
         return np.asarray(attainable_N <= worst_N), np.where(has_enough_N, distance_N, np.inf)

@@ -116,8 +116,8 @@ def trace(
 def target_ids(model: Ready, target: str) -> list[int]:
     """The ids of a text that is to be written, with its end; refuses what the tokenizer cannot spell."""
     task = purpose(model.config.task)
-    ids = task.pieces(model.tokenizer, target)
-    if model.tokenizer.unk_id in ids:
+    ids = task.pieces(model.tokenizer.target, target)
+    if model.tokenizer.target.unk_id in ids:
         raise DataError(
             f"the target {target!r} has characters or words that the tokenizer does not know; leave them out"
         )
@@ -206,7 +206,7 @@ def _trace_writer(model: Ready, given: Given, outputs: Sequence[int], searched: 
     recorder = Recorder(model.network)
     with torch.inference_mode():
         forced = run(recorder.network, given.src, outputs)
-    task, tokenizer = purpose(model.config.task), model.tokenizer
+    task, tokenizer = purpose(model.config.task), model.tokenizer.target
     following = [*forced.inputs[1:], outputs[-1]]
     places = written_places(tokenizer, task.spell, [forced.inputs[0], *following])
     return Trace(
@@ -248,7 +248,7 @@ def names(model: Ready) -> list[str]:
     """What the columns of the logits stand for."""
     if model.config.model.num_labels:
         return list(model.config.labels)
-    return [model.tokenizer.piece(index) for index in range(model.tokenizer.vocab_size)]
+    return [model.tokenizer.target.piece(index) for index in range(model.tokenizer.target.vocab_size)]
 
 
 def _seen(

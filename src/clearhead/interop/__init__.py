@@ -1,1 +1,1 @@
-"""Models of other toolkits in, our models out: a table of names for each."""
+"""Checkpoints of other toolkits in, standard formats out: one small file a format, a table of names each."""

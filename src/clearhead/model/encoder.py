@@ -68,12 +68,12 @@ class EncoderLayer(SelfLayer):
 
 
 class Stack(nn.Module):
-    """Layers, a last norm where they are pre-norm, and the positions that speak inside attention."""
+    """Layers, mostly a last norm where they are pre-norm, and the positions that speak inside attention."""
 
     def __init__(self, config: ModelConfig, layers: Iterable[SelfLayer], is_causal: bool) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
+        self.norm = build_norm(config) if config.has_last_norm else nn.Identity()
         self.is_causal = is_causal
         kind = config.positions
         self.relative = RelativeBias(config, is_bidirectional=not is_causal) if kind == "relative" else None

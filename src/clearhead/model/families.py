@@ -6,7 +6,7 @@ from torch import nn
 
 from clearhead.config import ModelConfig
 from clearhead.model.convolutional import ConvolutionalReader
-from clearhead.model.heads import LabelNetwork, MaskedNetwork, TagNetwork
+from clearhead.model.heads import LabelNetwork, MaskedNetwork, TagNetwork, VectorNetwork
 from clearhead.model.language import LanguageModel
 from clearhead.model.patches import PatchReader
 from clearhead.model.perceptron import PerceptronReader
@@ -30,7 +30,12 @@ READERS: dict[str, type[nn.Module]] = {
     "convolutional": ConvolutionalReader,
     "mlp": PerceptronReader,
 }
-HEADS: dict[str, type[nn.Module]] = {"label": LabelNetwork, "tags": TagNetwork, "masked": MaskedNetwork}
+HEADS: dict[str, type[nn.Module]] = {
+    "label": LabelNetwork,
+    "tags": TagNetwork,
+    "masked": MaskedNetwork,
+    "vector": VectorNetwork,
+}
 
 
 def build_model(config: ModelConfig) -> Any:

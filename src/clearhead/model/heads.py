@@ -1,4 +1,4 @@
-"""What stands on a body that reads: one label for the whole, one tag a place, or the words behind masks.
+"""What stands on a body that reads: one label for the whole, one tag a place, the words behind masks, or nothing.
 
 B batch, S places, D width of the body, L labels, M masked places, V vocabulary
 """
@@ -36,6 +36,20 @@ class LabelNetwork(LinearHead):
         """logits_BL from what the body read."""
         logits_BL: Tensor = self.output(self.dropout(read.pooled_BD))
         return logits_BL
+
+
+class VectorNetwork(nn.Module):
+    """A body alone: a vector for the whole."""
+
+    def __init__(self, config: ModelConfig, reader: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.reader = reader
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """pooled_BD."""
+        read: Read = self.reader(inputs)
+        return read.pooled_BD
 
 
 class TagNetwork(LinearHead):

@@ -77,7 +77,7 @@ class LanguageModel(nn.Module):
         tokens = TokenEmbedding(config.vocab_size, config.model_dim)
         self.embedding = PositionedEmbedding(tokens, config)
         self.decoder = CausalStack(config)
-        separate = config.embeddings == "separate"
+        separate = config.embeddings in ("input", "separate")
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else tokens
         initialise(self, config)
 
@@ -90,6 +90,8 @@ class LanguageModel(nn.Module):
         places_NT = allowed_N1TT = None
         if documents_NT is not None:  # relative positions need no places: differences stay the same
             places_NT, allowed_N1TT = places_in_documents(documents_NT), document_mask(documents_NT)
+        if self.config.pad_id >= self.config.vocab_size:  # padding that is no piece: it stands behind, nobody sees it
+            ids_NT = ids_NT.clamp(max=self.config.vocab_size - 1)
         x_NTD = self.embedding(ids_NT, places_BT=places_NT)
         hidden_NTD: Tensor = self.decoder(x_NTD, self.decoder.scope(x_NTD, None, allowed_N1TT, places_NT))[0]
         return hidden_NTD

@@ -70,11 +70,22 @@ class _ChunkedCrossEntropy(Function):
         return grad_hidden_ND * grads[0], grad_weight_VD * grads[0], None, None
 
 
-def cross_entropy(hidden_NTD: Tensor, weight_VD: Tensor, target_NT: Tensor, pad_id: int, smoothing: float) -> Loss:
+def cross_entropy(
+    hidden_NTD: Tensor,
+    weight_VD: Tensor,
+    target_NT: Tensor,
+    pad_id: int,
+    smoothing: float,
+    bias_V: Tensor | None = None,
+) -> Loss:
     """The loss of hidden states against the tokens that should follow; padding does not count.
 
-    Equal to `torch.nn.functional.cross_entropy(hidden @ weight.T, target, label_smoothing=..., reduction="sum")`.
+    Equal to `torch.nn.functional.cross_entropy(hidden @ weight.T, target, label_smoothing=..., reduction="sum")`, with
+    the bias added to the logits where there is one.
     """
+    if bias_V is not None:  # one more column, met by a 1 in every state
+        hidden_NTD = torch.cat((hidden_NTD, torch.ones_like(hidden_NTD[..., :1])), -1)
+        weight_VD = torch.cat((weight_VD, bias_V[:, None]), -1)
     real_NT = target_NT != pad_id
     target_N = target_NT[real_NT]
     smoothed, nll = _ChunkedCrossEntropy.apply(hidden_NTD[real_NT], weight_VD, target_N, smoothing)  # type: ignore[no-untyped-call]

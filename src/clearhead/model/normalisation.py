@@ -3,6 +3,7 @@
 layer   over the channels of one position, as in the paper (Q6)
 rms     the same without mean and shift, as in T5
 group   over groups of the channels of one position, so that neither padding nor the future is seen
+sample  as layer, but divided by the sample deviation plus epsilon, as in the Annotated Transformer
 batch   over all positions of a batch, for each channel; at run time with the running figures of training
 
 B batch, T positions, D channels
@@ -19,6 +20,16 @@ class GroupNorm(nn.GroupNorm):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """The same shape, normalised."""
         return super().forward(x_BTD.reshape(-1, x_BTD.shape[-1])).view_as(x_BTD)
+
+
+class SampleNorm(nn.LayerNorm):
+    """weight (x - mean) / (s + epsilon) + bias, with s over D - 1 channels."""
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """The same shape, normalised."""
+        centred_BTD = x_BTD - x_BTD.mean(-1, keepdim=True)
+        scaled_BTD = self.weight * centred_BTD / (x_BTD.std(-1, keepdim=True) + self.eps)
+        return scaled_BTD if self.bias is None else scaled_BTD + self.bias
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -38,4 +49,5 @@ def build_norm(config: ModelConfig) -> nn.Module:
         return GroupNorm(config.norm_groups, width, epsilon)
     if config.norm == "batch":
         return BatchNorm(width, epsilon)
-    return nn.LayerNorm(width, epsilon, bias=config.bias)
+    kind = SampleNorm if config.norm == "sample" else nn.LayerNorm
+    return kind(width, epsilon, bias=config.bias)

@@ -14,16 +14,28 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
 
+FAIRSEQ_START = 2  # its first place: 0 and 1 were left to padding
 
-def sinusoids(num_positions: int, model_dim: int) -> Tensor:
+
+def sinusoids(num_positions: int, model_dim: int, layout: str = "paper") -> Tensor:
     """table_LD of the paper: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same angle.
 
-    The first dimensions turn fastest (one turn in 2 pi positions), the last slowest (one in 10000 * 2 pi).
+    The first dimensions turn fastest (one turn in 2 pi positions), the last slowest (one in 10000 * 2 pi). Layout
+    `halves` has all sines first; `fairseq` too, with exponents i/(D/2 - 1) and places counted from 2.
     """
     position_L1 = torch.arange(num_positions, dtype=torch.float64)[:, None]
     even = torch.arange(0, model_dim, 2, dtype=torch.float64)
+    if layout == "fairseq":
+        position_L1, half = position_L1 + FAIRSEQ_START, model_dim // 2
+        even = torch.arange(half, dtype=torch.float64) * (model_dim / max(1, half - 1))
     angle = position_L1 / 10000.0 ** (even / model_dim)
     table_LD = torch.zeros(num_positions, model_dim, dtype=torch.float64)
+    if layout != "paper":
+        num_sines = angle.shape[1]
+        table_LD[:, :num_sines] = angle.sin()
+        num_cosines = min(num_sines, model_dim - num_sines)
+        table_LD[:, num_sines : num_sines + num_cosines] = angle.cos()[:, :num_cosines]
+        return table_LD.float()
     table_LD[:, 0::2] = angle.sin()
     table_LD[:, 1::2] = angle.cos()[:, : model_dim // 2]
     return table_LD.float()
@@ -54,9 +66,9 @@ class AddedPositions(nn.Module):
 class SinusoidalPositions(AddedPositions):
     """Fixed sines and cosines: nothing to learn, nothing to save."""
 
-    def __init__(self, max_positions: int, model_dim: int) -> None:
+    def __init__(self, max_positions: int, model_dim: int, layout: str = "paper") -> None:
         super().__init__()
-        self.register_buffer("table_LD", sinusoids(max_positions, model_dim), persistent=False)
+        self.register_buffer("table_LD", sinusoids(max_positions, model_dim, layout), persistent=False)
 
 
 class LearnedPositions(AddedPositions):
@@ -71,7 +83,7 @@ class LearnedPositions(AddedPositions):
 def added_positions(config: ModelConfig) -> AddedPositions | None:
     """What is added to embeddings; None where places are marked inside attention, or not at all."""
     if config.positions == "sinusoidal":
-        return SinusoidalPositions(config.max_positions, config.model_dim)
+        return SinusoidalPositions(config.max_positions, config.model_dim, config.sinusoids)
     return LearnedPositions(config.max_positions, config.model_dim) if config.positions == "learned" else None
 
 

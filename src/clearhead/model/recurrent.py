@@ -119,7 +119,7 @@ class RecurrentTranslator(nn.Module):
         self.config = config
         width, has_attention = config.model_dim, config.attention != "none"
         source_tokens = TokenEmbedding(config.vocab_size, width)
-        shared = config.embeddings == "shared"
+        shared = config.embeddings in ("shared", "input")
         self.target_tokens = source_tokens if shared else TokenEmbedding(config.vocab_size, width)
         self.encoder = RecurrentEncoder(config, source_tokens)
         kinds = 2 if config.family == "lstm" else 1
@@ -131,7 +131,7 @@ class RecurrentTranslator(nn.Module):
         self.attention = SourceAttention(config) if has_attention else None
         self.feed_forward = nn.Linear(2 * width if has_attention else width, width, bias=config.bias)
         self.dropout = Dropout(config.dropout)
-        separate = config.embeddings == "separate"
+        separate = config.embeddings in ("input", "separate")
         self.output = TokenEmbedding(config.vocab_size, width) if separate else self.target_tokens
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:

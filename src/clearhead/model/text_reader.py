@@ -34,5 +34,6 @@ class TextReader(nn.Module):
         real_BS = None if allowed_B11S is None else allowed_B11S[:, 0, 0]
         pooled_BD = pool(states_BSD, real_BS, self.config.pooling)
         if self.pooler is not None:
-            pooled_BD = torch.tanh(self.pooler(pooled_BD))
+            bend = torch.tanh if self.config.pooler_activation == "tanh" else torch.relu
+            pooled_BD = bend(self.pooler(pooled_BD))
         return Read(states_BSD, pooled_BD, tuple(weights_BHSS for weights_BHSS in weights if weights_BHSS is not None))

@@ -50,6 +50,8 @@ class Step:
 class Transformer(nn.Module):
     """Encoder and decoder with embeddings and output projection. Sources are src_NS, or pictures_NCYX (S11)."""
 
+    output_bias_V: nn.Parameter | None
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -57,15 +59,17 @@ class Transformer(nn.Module):
             target_tokens = TokenEmbedding(config.vocab_size, config.model_dim)
             self.source_embedding: PositionedEmbedding = PatchEmbedding(config)  # type: ignore[assignment]
         else:
-            source_tokens = TokenEmbedding(config.vocab_size, config.model_dim)
-            shared = config.embeddings == "shared"
+            source_tokens = TokenEmbedding(config.read_vocab_size, config.model_dim)
+            shared = config.embeddings in ("shared", "input")
             target_tokens = source_tokens if shared else TokenEmbedding(config.vocab_size, config.model_dim)
             self.source_embedding = PositionedEmbedding(source_tokens, config)
         self.target_embedding = PositionedEmbedding(target_tokens, config)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        separate = config.embeddings == "separate"
+        separate = config.embeddings in ("input", "separate")
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else target_tokens
+        bias_V = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
+        self.register_parameter("output_bias_V", bias_V)
         initialise(self, config)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
@@ -85,7 +89,7 @@ class Transformer(nn.Module):
 
     def logits(self, hidden_NTD: Tensor) -> Tensor:
         """logits_NTV: the output projection, with the embedding's own table where they are tied."""
-        return F.linear(hidden_NTD, self.output.weight)
+        return F.linear(hidden_NTD, self.output.weight, self.output_bias_V)
 
     def encode(self, src_NS: Tensor) -> Memory:
         """The sources, read once."""

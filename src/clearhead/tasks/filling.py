@@ -56,7 +56,7 @@ def fill(model: Ready, text: str, top: int, name: str = "the text") -> list[list
     ids_1S = torch.tensor([framed(tokenizer, ids)])
     logits_MV = guesses(model.network, ids_1S, ids_1S == vocabulary_of(tokenizer).mask_id)
     probabilities_MV = logits_MV.softmax(-1)
-    probabilities_MV[:, : len(tokenizer.special_ids)] = -1.0  # they stand for no text
+    probabilities_MV[:, list(tokenizer.special_ids)] = -1.0  # they stand for no text
     best = probabilities_MV.topk(min(top, tokenizer.vocab_size - len(tokenizer.special_ids)))
     return [
         [_filling(tokenizer, text, gaps, number, index, share) for index, share in zip(ids_K, shares_K, strict=True)]
@@ -72,6 +72,9 @@ def encode_gaps(tokenizer: Tokenizer, text: str) -> list[int]:
     the one before a gap, except where every character is a piece.
     """
     mask_id = vocabulary_of(tokenizer).mask_id
+    read = tokenizer.encode_masked(GAP.sub("<mask>", text))
+    if read is not None:
+        return read
     stand_ins = _unused(text, 2)  # two in turn: a run of the same one would not be cut
     encoded, starts = "", []
     behind = 0

@@ -22,6 +22,7 @@ from clearhead.data.batching import Indices
 from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
 from clearhead.model.heads import MaskedNetwork
@@ -32,8 +33,6 @@ from clearhead.tasks.labels import label_loss
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import FramedText
-
-MASK = "<mask>"
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,9 @@ class MaskedTask:
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     """What hiding needs to know of this tokenizer."""
     require_mask(tokenizer.config.specials)
-    mask_id = tokenizer.config.all_specials.index(MASK)
-    return Vocabulary(mask_id, len(tokenizer.special_ids), tokenizer.vocab_size)
+    assert tokenizer.mask_id is not None
+    text_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
+    return Vocabulary(tokenizer.mask_id, text_ids)
 
 
 def require_mask(specials: Sequence[str]) -> None:
@@ -138,8 +138,8 @@ def require_mask(specials: Sequence[str]) -> None:
 
 def maskable(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> Maskable:
     """The rows with what may be hidden in them."""
-    first = len(tokenizer.special_ids)
-    units = [units_of(row, tokenizer.words(row) if config.data.whole_words else None, first) for row in rows]
+    specials = tokenizer.special_ids
+    units = [units_of(row, tokenizer.words(row) if config.data.whole_words else None, specials) for row in rows]
     return Maskable.build(rows, units, config.data.mask_share)
 
 
@@ -161,7 +161,7 @@ def cut_documents(documents: Sequence[Document], tokenizer: Tokenizer, limit: in
         windows = np.array_split(np.asarray(ids, dtype=np.int64), max(1, math.ceil(len(ids) / (limit - 2))))
         num_long += len(windows) > 1
         for window in windows:
-            if (window >= len(tokenizer.special_ids)).any():
+            if not np.isin(window, tokenizer.special_ids).all():
                 rows.append(framed(tokenizer, window.tolist()))
                 lines.append(document.line)
             else:

@@ -27,8 +27,7 @@ class Vocabulary:
     """What hiding needs to know of a tokenizer."""
 
     mask_id: int
-    first_id: int  # ids below it stand for no text
-    size: int
+    text_ids: Array  # those that stand for text
 
 
 @dataclass(frozen=True)
@@ -58,18 +57,18 @@ class Maskable:
         hidden_P, asked_M = choose_places(self.units[index], int(self.counts_N[index]), rng)
         ids_S = self.ids[index].astype(np.int64)
         fate_P = rng.random(len(hidden_P))
-        any_P = rng.integers(vocabulary.first_id, vocabulary.size, len(hidden_P))
+        any_P = vocabulary.text_ids[rng.integers(0, len(vocabulary.text_ids), len(hidden_P))]
         is_mask_P = (fate_P < TO_MASK) | only_masks
         shown_P = np.where(fate_P < TO_MASK + TO_ANY, any_P, ids_S[hidden_P])
         ids_S[hidden_P] = np.where(is_mask_P, vocabulary.mask_id, shown_P)
         return Hidden(ids_S, asked_M)
 
 
-def units_of(ids: Sequence[int], words: Sequence[int] | None, first_id: int) -> Array:
+def units_of(ids: Sequence[int], words: Sequence[int] | None, specials: Sequence[int]) -> Array:
     """unit_S: each piece on its own, or with the others of its word; special pieces have none."""
     ids_S = np.asarray(ids, dtype=np.int64)
     unit_S = np.arange(len(ids_S)) if words is None else np.asarray(words, dtype=np.int64)
-    return np.where(ids_S >= first_id, unit_S, NO_UNIT)
+    return np.where(np.isin(ids_S, specials), NO_UNIT, unit_S)
 
 
 def asked_count(unit_S: Array, share: float) -> int:

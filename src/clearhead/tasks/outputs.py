@@ -45,7 +45,7 @@ class Translation:
 
 def translations(model: Ready, hypotheses: Sequence[Hypothesis], settings: DecodingConfig) -> list[Translation]:
     """Hypotheses as texts; of a source without any, which was empty, the empty one."""
-    tokenizer, decode = model.tokenizer, writer(model.config.task).decode
+    tokenizer, decode = model.tokenizer.target, writer(model.config.task).decode
     return [
         Translation(
             text=decode(tokenizer, hypothesis.tokens),
@@ -65,16 +65,16 @@ def stream(
 ) -> Generator[str, None, Hypothesis]:
     """The text of the best output in parts, as soon as each is certain; joined they are the whole text."""
     check_lines(model, [encoded], first_line)
-    request = Request((*encoded, model.tokenizer.eos_id), 1, constraints_of(settings, model.tokenizer))
+    request = Request((*encoded, model.tokenizer.eos_id), 1, constraints_of(settings, model.tokenizer.target))
     decode = writer(model.config.task).decode
     shown = ""
     streaming = translation_engine(model.network).stream(request, settings)
     while True:
         try:
-            text = decode(model.tokenizer, next(streaming))
+            text = decode(model.tokenizer.target, next(streaming))
         except StopIteration as done:
             best: Hypothesis = done.value
-            if rest := decode(model.tokenizer, best.tokens)[len(shown) :]:
+            if rest := decode(model.tokenizer.target, best.tokens)[len(shown) :]:
                 yield rest
             return best
         if text.startswith(shown) and text != shown and not text.endswith(HALF_A_CHARACTER):
@@ -92,7 +92,7 @@ def alternatives(
     """
     check_lines(model, [encoded], first_line)
     engine, source = translation_engine(model.network), (*encoded, model.tokenizer.eos_id)
-    asked = constraints_of(settings, model.tokenizer) or Constraints()
+    asked = constraints_of(settings, model.tokenizer.target) or Constraints()
     [[best]] = engine.run([Request(source, 1, asked)], settings)
     if not 0 <= position <= len(best.tokens):
         raise DecodingError(

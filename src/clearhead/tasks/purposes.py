@@ -4,6 +4,7 @@ from clearhead.errors import ConfigError
 from clearhead.tasks.caption import Caption
 from clearhead.tasks.classify import Classification
 from clearhead.tasks.denoise import Denoising
+from clearhead.tasks.embed import Embedding
 from clearhead.tasks.image import Image
 from clearhead.tasks.language import LanguageModelling
 from clearhead.tasks.masked import MaskedLanguage
@@ -21,6 +22,7 @@ _ALL: tuple[Purpose, ...] = (
     _WRITERS[1],
     Image(),
     _WRITERS[2],
+    Embedding(),
 )
 PURPOSES: dict[str, Purpose] = {purpose.name: purpose for purpose in _ALL}
 

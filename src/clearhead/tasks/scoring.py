@@ -45,7 +45,7 @@ class Scored:
 def score_pairs(model: Ready, pairs: Sequence[Pair], decoding: DecodingConfig, path: Path | str) -> list[Scored]:
     """Each pair's target under the model, those of like length together. Errors name the pair's line in `path`."""
     sources = model.tokenizer.encode_batch([pair.source for pair in pairs])
-    targets = model.tokenizer.encode_batch([pair.target for pair in pairs])
+    targets = model.tokenizer.target.encode_batch([pair.target for pair in pairs])
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
     for pair, length in zip(pairs, lengths, strict=True):
         if length > most_pieces(model.config):
@@ -55,7 +55,7 @@ def score_pairs(model: Ready, pairs: Sequence[Pair], decoding: DecodingConfig, p
     for batch in in_batches(lengths, min(4096, LOGITS // model.config.model.vocab_size)):
         found = _log_probs(model, [sources[index] for index in batch], [targets[index] for index in batch])
         for index, log_probs in zip(batch, found, strict=True):
-            pieces = tuple(model.tokenizer.piece(token) for token in targets[index])
+            pieces = tuple(model.tokenizer.target.piece(token) for token in targets[index])
             total = sum(log_probs)
             results[index] = Scored(total, total / divisor(len(log_probs), decoding), pieces, tuple(log_probs))
     return [result for result in results if result is not None]

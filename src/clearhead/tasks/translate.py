@@ -58,7 +58,7 @@ def tokenise_pairs(
 ) -> tuple[PairStore, list[Pair]]:
     """The pairs as ids, and the pairs that were kept; longer ones than `max_pieces` are told to `skips`."""
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
-    targets = tokenizer.encode_batch([pair.target for pair in pairs])
+    targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
     kept = []
     for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
         if max(len(source), len(target)) < max_pieces:
@@ -104,7 +104,9 @@ def pair_batches(store: PairStore, model: ModelConfig, batch_tokens: int) -> Ite
 
 def writing_loss(model: Any, batch: TranslationBatch, pad_id: int, smoothing: float) -> Loss:
     """Cross-entropy under teacher forcing, summed over the target tokens."""
-    return cross_entropy(model(batch.src, batch.tgt_in_NT), model.output.weight, batch.tgt_out_NT, pad_id, smoothing)
+    bias_V = getattr(model, "output_bias_V", None)  # of families that have one
+    hidden_NTD = model(batch.src, batch.tgt_in_NT)
+    return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out_NT, pad_id, smoothing, bias_V)
 
 
 @torch.inference_mode()
@@ -202,7 +204,7 @@ class TranslationTask:
         loss = mean_nll(model, batches, tokenizer.pad_id)
         sources = [self.valid.source[index].tolist() for index in range(len(self.valid_pairs))]
         decoding = validation_decoding(self.valid.source.lengths.tolist(), self.valid.target.lengths.tolist())
-        texts = tokenizer.decode_batch(write(model, sources, tokenizer.eos_id, decoding))
+        texts = tokenizer.target.decode_batch(write(model, sources, tokenizer.eos_id, decoding))
         references = [reference_text(self.tokenizer, pair.target) for pair in self.valid_pairs]
         score = validation_score(texts, references, self.config)
         shown = len(texts) // 2
@@ -214,7 +216,12 @@ def translation_engine(model: Any) -> TorchEngine:
     """What translates with this network, on as many cores as torch may use."""
     config = model.config
     return TorchEngine(
-        model, config.end_id, config.pad_id, config.vocab_size, config.max_positions, threads=torch.get_num_threads()
+        model,
+        config.end_id,
+        config.pad_id,
+        config.read_vocab_size,
+        config.max_positions,
+        threads=torch.get_num_threads(),
     )
 
 
@@ -264,7 +271,7 @@ class Translation(EndedText):
         need_text_to_text(config)
         if tokenizer is None:
             tokenizer = Tokenizer.train((text for pair in records.train for text in pair.parts), config.tokenizer)
-        config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
+        config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
         limit = min(config.data.max_pieces, config.model.max_positions)
         skips, path = Skips(), Path("pairs")
         train, pairs = tokenise_pairs(records.train, tokenizer, limit, skips, path)
@@ -293,7 +300,7 @@ class Translation(EndedText):
 def translate_texts(model: Ready, texts: Sequence[str], decoding: DecodingConfig) -> list[str]:
     """The best translation of each text; an empty one stays empty."""
     found = search_texts(model, model.tokenizer.encode_batch(texts), 1, decoding)
-    return [model.tokenizer.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in found]
+    return [model.tokenizer.target.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in found]
 
 
 def search_texts(
@@ -307,7 +314,7 @@ def search_texts(
     """The `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line."""
     check_lines(model, encoded, first_line)
     filled = [index for index, ids in enumerate(encoded) if ids]
-    asked, end = constraints_of(decoding, model.tokenizer), model.tokenizer.eos_id
+    asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
     requests = [Request((*encoded[index], end), n_best, asked) for index in filled]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
     engine = engine or translation_engine(model.network)

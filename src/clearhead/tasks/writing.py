@@ -109,7 +109,7 @@ def write(model: Ready, prompt: str, settings: SamplingConfig, number: int = 0) 
     tokens: list[int] = []
     log_probs: list[float] = []
     parts: list[str] = []
-    ids = [tokenizer.bos_id, *encoded]
+    ids = [tokenizer.bos_id, *encoded] if settings.start or not encoded else encoded
     for drawn in sampling.sample(model.network, ids, settings, context, end, no_text(tokenizer), number):
         log_probs.append(drawn.log_prob)
         if drawn.token == end:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from pydantic import ValidationError
 from tokenizers import Tokenizer as Pipeline
@@ -16,6 +16,7 @@ from clearhead.errors import TokenizerError
 
 FORMAT_VERSION = 1
 SPACE_MARK = "▁"
+MASK = "<mask>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,10 @@ class Tokenizer:
     punctuation; pretokenised text must have single spaces between its tokens. Unknown pieces are left out by `decode`.
     """
 
-    pad_id: ClassVar[int] = 0
-    unk_id: ClassVar[int] = 1
-    bos_id: ClassVar[int] = 2
-    eos_id: ClassVar[int] = 3
+    pad_id: int = 0
+    unk_id: int = 1
+    bos_id: int = 2
+    eos_id: int = 3
 
     def __init__(self, pipeline: Pipeline, config: TokenizerConfig) -> None:
         self.config = config
@@ -62,9 +63,24 @@ class Tokenizer:
         return len(self._raw)
 
     @property
-    def special_ids(self) -> range:
-        """The ids that stand for no text; they come first."""
+    def special_ids(self) -> Sequence[int]:
+        """The ids that stand for no text, in order."""
         return range(self._num_specials)
+
+    @property
+    def mask_id(self) -> int | None:
+        """The piece that hides another, if there is one."""
+        specials = self.config.all_specials
+        return specials.index(MASK) if MASK in specials else None
+
+    @property
+    def target(self) -> "Tokenizer":
+        """The tokenizer of what is written; another one only where source and target have vocabularies of their own."""
+        return self
+
+    def encode_masked(self, text: str) -> list[int] | None:
+        """The ids of a text in which <mask> hides pieces, where the tokenizer itself can read that; else none."""
+        return None
 
     def piece(self, index: int) -> str:
         """A piece as people see it; no two are shown alike."""
@@ -86,7 +102,7 @@ class Tokenizer:
     def encode(self, text: str) -> Encoding:
         """Cut a text into pieces, without special tokens."""
         found = self._pipeline.encode(encodable(text), add_special_tokens=False)
-        return Encoding(found.ids, [self._shown[index] for index in found.ids], _tidy(text, found.offsets))
+        return Encoding(found.ids, [self._shown[index] for index in found.ids], tidy(text, found.offsets))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
@@ -124,21 +140,25 @@ class Tokenizer:
         return json.dumps({"clearhead": own, "tokenizer": json.loads(self._pipeline.to_str())}, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> "Tokenizer":
         """The tokenizer that `to_json` wrote."""
         try:
             state = json.loads(text)
             own, inner = state["clearhead"], state["tokenizer"]
             version, fields = own["version"], own["config"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _damaged(f"it is no JSON with clearhead and tokenizer in it ({error!r})") from error
+            raise damaged(f"it is no JSON with clearhead and tokenizer in it ({error!r})") from error
         if version != FORMAT_VERSION:
             problem = f"the tokenizer has format version {version!r}, expected {FORMAT_VERSION}"
             raise TokenizerError(f"{problem}; use the release of clearhead that wrote it, or train it again")
         try:
             config = TokenizerConfig.model_validate(fields)
         except ValidationError as error:
-            raise _damaged(f"its settings do not hold: {error.errors()[0]['msg']}") from error
+            raise damaged(f"its settings do not hold: {error.errors()[0]['msg']}") from error
+        if config.kind == "imported":
+            from clearhead.data.tokenizer.imported import ImportedTokenizer  # which builds on this class
+
+            return ImportedTokenizer.from_state(state, config)
         return cls(_load_pipeline(inner), config)
 
     @cached_property
@@ -175,7 +195,7 @@ class Tokenizer:
         return words
 
 
-def _tidy(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def tidy(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The offsets without the space before a piece and with the marks composed into it.
 
     The library gives the place of "e" alone for "e" and a combining accent that became "é". Nothing but white space
@@ -193,26 +213,26 @@ def _tidy(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]
     return tidied[::-1]
 
 
-def _damaged(problem: str) -> TokenizerError:
+def damaged(problem: str) -> TokenizerError:
     return TokenizerError(f"the tokenizer file is damaged: {problem}; restore it or train the tokenizer again")
 
 
 def _load_pipeline(state: Any) -> Pipeline:
     if not isinstance(state, dict) or state.get("added_tokens") != []:
-        raise _damaged("its pipeline must be an object without added tokens")
+        raise damaged("its pipeline must be an object without added tokens")
     if not all(state.get(part) for part in ("normalizer", "pre_tokenizer", "model")):
-        raise _damaged("its pipeline must have a normalizer, a pre_tokenizer and a model")
+        raise damaged("its pipeline must have a normalizer, a pre_tokenizer and a model")
     try:
         return Pipeline.from_str(json.dumps(state))
     except Exception as error:  # the library raises bare Exception
-        raise _damaged(f"its pipeline cannot be read ({error})") from error
+        raise damaged(f"its pipeline cannot be read ({error})") from error
 
 
 def _check(vocabulary: dict[str, int], raw: list[str], config: TokenizerConfig) -> None:
     """Refuse a vocabulary on which the rest of the class could not rely."""
     if sorted(vocabulary.values()) != list(range(len(raw))):
-        raise _damaged("the ids of its vocabulary are not 0, 1, 2 and so on")
+        raise damaged("the ids of its vocabulary are not 0, 1, 2 and so on")
     if tuple(raw[: len(config.all_specials)]) != config.all_specials:
-        raise _damaged(f"its vocabulary must begin with {' '.join(config.all_specials)}")
+        raise damaged(f"its vocabulary must begin with {' '.join(config.all_specials)}")
     if config.has_bytes and not all(piece in vocabulary for piece in BYTE_PIECES):
-        raise _damaged("its vocabulary must hold all 256 bytes")
+        raise damaged("its vocabulary must hold all 256 bytes")

@@ -68,6 +68,10 @@ def surface_normalizer(config: TokenizerConfig) -> normalizers.Sequence:
 
 def train_pipeline(texts: Iterable[str], config: TokenizerConfig) -> Pipeline:
     """Learn the vocabulary of `config.kind` from the texts; the same texts give the same pipeline."""
+    if config.kind == "imported":
+        raise TokenizerError(
+            "an imported tokenizer comes with its model; start from that with --from, or set another kind"
+        )
     normalizer = surface_normalizer(config)
     lines = [normalizer.normalize_str(encodable(text)) for text in texts]
     counts: Counter[str] = Counter()

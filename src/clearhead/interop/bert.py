@@ -1,0 +1,134 @@
+"""BERT: an encoder with learned positions and segments, alone or with a head for masked words, labels or tags."""
+
+from collections.abc import Collection, Iterator
+
+from clearhead.config import Config
+from clearhead.interop.formats import Format, Settings, architecture, label_settings, labels_of, need
+from clearhead.interop.options import Options
+from clearhead.interop.tables import Link, Table, attention, linear
+from clearhead.interop.tensors import Tensors
+
+TASKS = {
+    "BertModel": "embed",
+    "BertForMaskedLM": "mlm",
+    "BertForPreTraining": "mlm",
+    "BertForSequenceClassification": "classify",
+    "BertForTokenClassification": "tag",
+}
+ARCHITECTURES = {task: name for name, task in TASKS.items() if name != "BertForPreTraining"}
+HEADS = {"embed": "vector", "mlm": "masked", "classify": "label", "tag": "tags"}
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
+PREFIX = "bert."
+
+
+def read(options: Options, tensors: Tensors) -> Settings:
+    """Our settings."""
+    task = architecture(options, TASKS)
+    options.only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
+    if task == "mlm":
+        options.only(hidden_act="gelu", tie_word_embeddings=True)  # the head's own activation is gelu here
+    labels = labels_of(options) if task in ("classify", "tag") else []
+    limit = options.number("max_position_embeddings", 512)
+    has_pooler = task in ("embed", "classify") and any("pooler.dense" in name for name in tensors.shapes)
+    return {
+        "task": task,
+        "labels": labels,
+        "data": {"max_pieces": limit},
+        "model": {
+            "family": "encoder",
+            "head": HEADS[task],
+            "num_encoder_layers": options.number("num_hidden_layers"),
+            "model_dim": options.number("hidden_size"),
+            "inner_dim": options.number("intermediate_size"),
+            "num_heads": options.number("num_attention_heads"),
+            "dropout": options.small("hidden_dropout_prob", 0.1),
+            "norm_placement": "post",
+            "norm_epsilon": options.small("layer_norm_eps", 1e-12),
+            "activation": options.activation("hidden_act", "gelu"),
+            "positions": "learned",
+            "max_positions": limit,
+            "scale_embeddings": False,
+            "embedding_norm": True,
+            "num_segments": options.number("type_vocab_size", 2),
+            "pooling": "first",
+            "pooler": has_pooler,
+            "num_labels": len(labels),
+            "vocab_size": options.number("vocab_size"),
+            "pad_id": options.identifier("pad_token_id", 0),
+        },
+    }
+
+
+def table(config: Config, names: Collection[str] = ()) -> Table:
+    """The names; a body alone is saved without a prefix, or with one if it was cut out of a larger model."""
+    task, model = config.task, config.model
+    prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
+    links = [*_body(prefix, model.num_encoder_layers)]
+    if model.pooler:
+        links += linear("reader.pooler", f"{prefix}pooler.dense")
+    if task == "mlm":
+        head = "cls.predictions"
+        links += linear("transform", f"{head}.transform.dense")
+        links += linear("norm", f"{head}.transform.LayerNorm")
+        links.append(Link("bias_V", (f"{head}.bias",)))
+    elif task != "embed":
+        links += linear("output", "classifier")
+    copies = {
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+        "cls.predictions.decoder.weight": f"{prefix}embeddings.word_embeddings.weight",
+    }
+    pooler = "" if model.pooler else r"|(bert\.)?pooler\.dense\.(weight|bias)"
+    head = r"|cls\..*" if task == "embed" else ""
+    return Table(links, copies, r".*\.position_ids", r"cls\.seq_relationship\..*" + pooler + head)
+
+
+def _body(prefix: str, num_layers: int) -> Iterator[Link]:
+    embedding = f"{prefix}embeddings"
+    yield Link("reader.embedding.tokens.weight", (f"{embedding}.word_embeddings.weight",))
+    yield Link("reader.embedding.positions.table_LD", (f"{embedding}.position_embeddings.weight",))
+    yield Link("reader.embedding.segments.weight", (f"{embedding}.token_type_embeddings.weight",))
+    yield from linear("reader.embedding.norm", f"{embedding}.LayerNorm")
+    for number in range(num_layers):
+        ours, theirs = f"reader.encoder.layers.{number}", f"{prefix}encoder.layer.{number}"
+        parts = [f"{theirs}.attention.self.{name}" for name in ("query", "key", "value")]
+        yield from attention(f"{ours}.attention", parts, f"{theirs}.attention.output.dense")
+        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.attention.output.LayerNorm")
+        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense")
+        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense")
+        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm")
+
+
+def write(config: Config) -> Settings:
+    """Their settings."""
+    model = config.model
+    need(
+        model, "BERT", family="encoder", head=tuple(HEADS.values()), norm="layer", norm_placement="post", gated=False,
+        last_norm=(None, False), bias=True, positions="learned", scale_embeddings=False, embedding_norm=True,
+        scale_attention=True, key_dim=(0, model.model_dim // model.num_heads),
+        value_dim=(0, model.model_dim // model.num_heads), pooler_activation="tanh",
+    )  # fmt: skip
+    if model.num_segments < 1:
+        need(model, "BERT", num_segments=2)
+    if config.task == "mlm":
+        need(model, "BERT with a head for masked words", activation="gelu")
+    if config.task == "classify":
+        need(model, "BERT for labels", pooler=True, pooling="first")
+    return {
+        "architectures": [ARCHITECTURES[config.task]],
+        "model_type": "bert",
+        "hidden_size": model.model_dim,
+        "num_hidden_layers": model.num_encoder_layers,
+        "num_attention_heads": model.num_heads,
+        "intermediate_size": model.inner_dim,
+        "hidden_act": ACTIVATIONS[model.activation],
+        "hidden_dropout_prob": model.dropout,
+        "layer_norm_eps": model.norm_epsilon,
+        "max_position_embeddings": model.max_positions,
+        "type_vocab_size": model.num_segments,
+        "vocab_size": model.vocab_size,
+        "pad_token_id": model.pad_id,
+        **(label_settings(config) if config.labels else {}),
+    }
+
+
+FORMAT = Format("bert", read, table, write)

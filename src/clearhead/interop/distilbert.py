@@ -1,0 +1,119 @@
+"""DistilBERT: BERT without segments and pooler; its classifier has one more layer with relu."""
+
+from collections.abc import Collection, Iterator
+
+from clearhead.config import Config
+from clearhead.interop.bert import ACTIVATIONS, HEADS
+from clearhead.interop.formats import Format, Settings, architecture, label_settings, labels_of, need
+from clearhead.interop.options import Options
+from clearhead.interop.tables import Link, Table, attention, linear
+from clearhead.interop.tensors import Tensors
+
+TASKS = {
+    "DistilBertModel": "embed",
+    "DistilBertForMaskedLM": "mlm",
+    "DistilBertForSequenceClassification": "classify",
+    "DistilBertForTokenClassification": "tag",
+}
+ARCHITECTURES = {task: name for name, task in TASKS.items()}
+PREFIX = "distilbert."
+
+
+def read(options: Options, tensors: Tensors) -> Settings:
+    """Our settings. Sinusoidal positions are saved as a table like learned ones, and read as such."""
+    task = architecture(options, TASKS)
+    if task == "mlm":
+        options.only(activation="gelu", tie_word_embeddings=True)
+    labels = labels_of(options) if task in ("classify", "tag") else []
+    limit = options.number("max_position_embeddings", 512)
+    return {
+        "task": task,
+        "labels": labels,
+        "data": {"max_pieces": limit},
+        "model": {
+            "family": "encoder",
+            "head": HEADS[task],
+            "num_encoder_layers": options.number("n_layers", 6),
+            "model_dim": options.number("dim", 768),
+            "inner_dim": options.number("hidden_dim", 3072),
+            "num_heads": options.number("n_heads", 12),
+            "dropout": options.small("dropout", 0.1),
+            "norm_placement": "post",
+            "norm_epsilon": 1e-12,
+            "activation": options.activation("activation", "gelu"),
+            "positions": "learned",
+            "max_positions": limit,
+            "scale_embeddings": False,
+            "embedding_norm": True,
+            "pooling": "first",
+            "pooler": task == "classify",
+            "pooler_activation": "relu" if task == "classify" else "tanh",
+            "num_labels": len(labels),
+            "vocab_size": options.number("vocab_size"),
+            "pad_id": options.identifier("pad_token_id", 0),
+        },
+    }
+
+
+def table(config: Config, names: Collection[str] = ()) -> Table:
+    """The names; a body alone is saved without a prefix, or with one if it was cut out of a larger model."""
+    task = config.task
+    prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
+    links = [*_body(prefix, config.model.num_encoder_layers)]
+    if task == "mlm":
+        links += linear("transform", "vocab_transform")
+        links += linear("norm", "vocab_layer_norm")
+        links.append(Link("bias_V", ("vocab_projector.bias",)))
+    elif task != "embed":
+        links += linear("output", "classifier")
+    if config.model.pooler:
+        links += linear("reader.pooler", "pre_classifier")
+    copies = {"vocab_projector.weight": f"{prefix}embeddings.word_embeddings.weight"}
+    return Table(links, copies, r".*\.position_ids", r"vocab_.*" if task == "embed" else r"(?!)")
+
+
+def _body(prefix: str, num_layers: int) -> Iterator[Link]:
+    embedding = f"{prefix}embeddings"
+    yield Link("reader.embedding.tokens.weight", (f"{embedding}.word_embeddings.weight",))
+    yield Link("reader.embedding.positions.table_LD", (f"{embedding}.position_embeddings.weight",))
+    yield from linear("reader.embedding.norm", f"{embedding}.LayerNorm")
+    for number in range(num_layers):
+        ours, theirs = f"reader.encoder.layers.{number}", f"{prefix}transformer.layer.{number}"
+        parts = [f"{theirs}.attention.{name}_lin" for name in "qkv"]
+        yield from attention(f"{ours}.attention", parts, f"{theirs}.attention.out_lin")
+        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.sa_layer_norm")
+        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.ffn.lin1")
+        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.ffn.lin2")
+        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output_layer_norm")
+
+
+def write(config: Config) -> Settings:
+    """Their settings."""
+    model = config.model
+    form = "DistilBERT"
+    need(
+        model, form, family="encoder", head=tuple(HEADS.values()), norm="layer", norm_placement="post", gated=False,
+        last_norm=(None, False), bias=True, positions="learned", scale_embeddings=False, embedding_norm=True,
+        scale_attention=True, num_segments=0, norm_epsilon=1e-12, activation=("relu", "gelu"),
+    )  # fmt: skip
+    if config.task == "mlm":
+        need(model, "DistilBERT with a head for masked words", activation="gelu")
+    if config.task == "classify":
+        need(model, "DistilBERT for labels", pooler=True, pooling="first", pooler_activation="relu")
+    return {
+        "architectures": [ARCHITECTURES[config.task]],
+        "model_type": "distilbert",
+        "dim": model.model_dim,
+        "n_layers": model.num_encoder_layers,
+        "n_heads": model.num_heads,
+        "hidden_dim": model.inner_dim,
+        "activation": ACTIVATIONS[model.activation],
+        "dropout": model.dropout,
+        "max_position_embeddings": model.max_positions,
+        "vocab_size": model.vocab_size,
+        "pad_token_id": model.pad_id,
+        **(label_settings(config) if config.labels else {}),
+    }
+
+
+FORMAT = Format("distilbert", read, table, write)

@@ -1,0 +1,83 @@
+"""What every Hugging Face family has to say of itself, and what they share: the names of architectures and labels."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from clearhead.config import Config, ModelConfig
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import InteropError
+from clearhead.interop.options import Options
+from clearhead.interop.tables import Table
+from clearhead.interop.tensors import Tensors
+from clearhead.model.weights import Weights
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A checkpoint of another toolkit in our terms."""
+
+    config: Config
+    weights: Weights
+    tokenizer: Tokenizer | None
+    left_out: list[str]
+    format: str
+    notes: list[str]
+    """Settings that could not come along."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One family: settings in, a table of names, settings out."""
+
+    name: str
+    """`model_type` of its config.json."""
+    read: Callable[[Options, Tensors], Settings]
+    """Our settings, nested as in a recipe."""
+    table: Callable[[Config, Collection[str]], Table]
+    """The names; those that the file has tell with which prefix they come."""
+    write: Callable[[Config], Settings]
+    """Their config.json; what they lack is refused by name."""
+    extra: Callable[[Config], Mapping[str, Tensor]] = lambda config: {}
+    """What they keep as tensors and we compute."""
+
+
+def architecture(options: Options, known: Mapping[str, str]) -> str:
+    """The class that the weights were saved from, in our words."""
+    names = options.get("architectures", [])
+    if not isinstance(names, list) or len(names) != 1:
+        raise InteropError(f"{options.name}: expected one name in architectures, found {names!r}")
+    if names[0] not in known:
+        raise InteropError(f"architecture {names[0]} is not supported; known of this family: {', '.join(known)}")
+    return known[names[0]]
+
+
+def labels_of(options: Options) -> list[str]:
+    """What labels are called, in the order of their numbers."""
+    named = options.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    try:
+        return [named[str(number)] for number in range(len(named))]
+    except (KeyError, TypeError) as error:
+        raise InteropError(f"{options.name}: id2label must name the labels 0, 1, 2 and so on") from error
+
+
+def label_settings(config: Config) -> Settings:
+    """The labels in their words."""
+    return {
+        "id2label": {str(number): label for number, label in enumerate(config.labels)},
+        "label2id": {label: number for number, label in enumerate(config.labels)},
+    }
+
+
+def need(model: ModelConfig, form: str, /, **expected: Any) -> None:
+    """Refuses by name what another family cannot hold."""
+    for name, value in expected.items():
+        allowed = value if isinstance(value, tuple) else (value,)
+        found = getattr(model, name)
+        if found not in allowed:
+            fitting = " or ".join(map(str, allowed))
+            raise InteropError(f"{form} cannot hold model.{name}={found}, only {fitting}; choose another format")

@@ -1,0 +1,59 @@
+"""Decoding settings of Hugging Face folders, in our words: what the checkpoint says, and `generate`'s own defaults."""
+
+from pathlib import Path
+from typing import Any
+
+from clearhead.errors import InteropError
+from clearhead.interop.options import Options
+from clearhead.interop.vocabularies import read_json
+
+STOPS = {"False": "seems_best", "True": "beam_finished", "never": "cannot_improve"}
+# What `generate` knows and search here does not, each with the value at which it does nothing.
+IDLE: dict[str, Any] = {
+    "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "min_length": 0,
+    "min_new_tokens": None, "diversity_penalty": 0.0, "forced_bos_token_id": None, "suppress_tokens": None,
+    "begin_suppress_tokens": None, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "num_beam_groups": 1,
+}  # fmt: skip
+
+
+def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]:
+    """The decoding section. Older folders have these settings in config.json."""
+    path = folder / "generation_config.json"
+    if not path.is_file():
+        path = folder / "config.json"
+    options = Options(read_json(path), str(path))
+    for name, idle in IDLE.items():
+        if options.get(name, idle) not in (idle, None):
+            notes.append(f"not carried over: {name}={options.get(name)}")
+    if task == "lm":
+        return {"sampling": _sampling(options)}
+    if options.get("do_sample", False):
+        notes.append("not carried over: do_sample=True; translations are searched for")
+    stop = str(options.get("early_stopping", False))
+    if stop not in STOPS:
+        raise InteropError(f"early_stopping {stop} is not supported; {path} asks for it")
+    settings: dict[str, Any] = {
+        "beam": options.number("num_beams", 1),
+        "length_norm": "length",
+        "alpha": options.small("length_penalty", 1.0),
+        "stop": STOPS[stop],
+    }
+    if settings["alpha"] < 0:
+        raise InteropError(f"length_penalty {settings['alpha']} is not supported, only 0 and more; {path} asks for it")
+    is_new = options.get("max_new_tokens") is not None
+    longest = options.number("max_new_tokens") if is_new else options.number("max_length", 1) - 1  # with the start
+    return settings | ({"max_length": str(longest)} if longest > 0 else {})
+
+
+def _sampling(options: Options) -> dict[str, Any]:
+    """How text is drawn: the likeliest piece at a time, unless sampling is asked for."""
+    settings: dict[str, Any] = {"temperature": 0.0}
+    if options.get("do_sample", False):
+        settings = {
+            "temperature": options.small("temperature", 1.0),
+            "top_k": options.identifier("top_k", 50),
+            "top_p": options.small("top_p", 1.0),
+        }
+    if options.get("max_new_tokens"):
+        settings["max_tokens"] = options.number("max_new_tokens")
+    return settings

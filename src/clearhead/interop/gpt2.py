@@ -1,0 +1,101 @@
+"""GPT-2: a left-to-right language model, pre-norm, with learned positions; its linear layers are stored transposed."""
+
+from collections.abc import Collection, Iterator
+
+from clearhead.config import Config
+from clearhead.interop.bert import ACTIVATIONS
+from clearhead.interop.formats import Format, Settings, architecture, need
+from clearhead.interop.options import Options
+from clearhead.interop.tables import Link, Table, linear
+from clearhead.interop.tensors import Tensors
+
+PREFIX = "transformer."
+
+
+def read(options: Options, tensors: Tensors) -> Settings:
+    """Our settings. Prompts are read as they are, without a start token before them."""
+    architecture(options, {"GPT2LMHeadModel": "lm"})
+    options.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    width, context = options.number("n_embd", 768), options.number("n_positions", 1024)
+    vocab_size = options.number("vocab_size", 50257)
+    tied = bool(options.get("tie_word_embeddings", True))
+    return {
+        "task": "lm",
+        "data": {"max_pieces": context, "documents": "paragraph"},
+        "model": {
+            "family": "decoder",
+            "num_decoder_layers": options.number("n_layer", 12),
+            "model_dim": width,
+            "inner_dim": options.number("n_inner", 4 * width),
+            "num_heads": options.number("n_head", 12),
+            "dropout": options.small("resid_pdrop", 0.1),
+            "norm_placement": "pre",
+            "norm_epsilon": options.small("layer_norm_epsilon", 1e-5),
+            "activation": options.activation("activation_function", "gelu_new"),
+            "positions": "learned",
+            "max_positions": context,
+            "scale_embeddings": False,
+            "embeddings": "shared" if tied else "separate",
+            "vocab_size": vocab_size,
+            "pad_id": vocab_size,
+        },
+        "decoding": {"sampling": {"start": False}},
+    }
+
+
+def table(config: Config, names: Collection[str] = ()) -> Table:
+    """The names; those of a body alone come without a prefix."""
+    bare = bool(names) and not any(name.startswith(PREFIX) for name in names)
+    prefix = "" if bare else PREFIX
+    links = [*_body(prefix, config.model.num_decoder_layers)]
+    copies = {"lm_head.weight": f"{prefix}wte.weight"}
+    if config.model.embeddings == "separate":
+        links.append(Link("output.weight", ("lm_head.weight",)))
+        copies = {}
+    return Table(links, copies, r".*\.attn\.(bias|masked_bias)")
+
+
+def _body(prefix: str, num_layers: int) -> Iterator[Link]:
+    yield Link("embedding.tokens.weight", (f"{prefix}wte.weight",))
+    yield Link("embedding.positions.table_LD", (f"{prefix}wpe.weight",))
+    for number in range(num_layers):
+        ours, theirs = f"decoder.layers.{number}", f"{prefix}h.{number}"
+        yield Link(f"{ours}.attention.in_weight", (f"{theirs}.attn.c_attn.weight",), "transposed")
+        yield Link(f"{ours}.attention.in_bias", (f"{theirs}.attn.c_attn.bias",))
+        yield from linear(f"{ours}.attention.out", f"{theirs}.attn.c_proj", arrangement="transposed")
+        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.ln_1")
+        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc", arrangement="transposed")
+        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", arrangement="transposed")
+        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2")
+    yield from linear("decoder.norm", f"{prefix}ln_f")
+
+
+def write(config: Config) -> Settings:
+    """Their settings."""
+    model = config.model
+    need(
+        model, "GPT-2", family="decoder", norm="layer", norm_placement="pre", last_norm=(None, True), gated=False,
+        bias=True, positions="learned", scale_embeddings=False, embedding_norm=False, scale_attention=True,
+        embeddings=("shared", "output", "separate"), key_dim=(0, model.model_dim // model.num_heads),
+        value_dim=(0, model.model_dim // model.num_heads),
+    )  # fmt: skip
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "n_embd": model.model_dim,
+        "n_layer": model.num_decoder_layers,
+        "n_head": model.num_heads,
+        "n_inner": model.inner_dim,
+        "n_positions": model.max_positions,
+        "activation_function": ACTIVATIONS[model.activation],
+        "resid_pdrop": model.dropout,
+        "embd_pdrop": model.dropout,
+        "layer_norm_epsilon": model.norm_epsilon,
+        "vocab_size": model.vocab_size,
+        "bos_token_id": model.start_id,
+        "eos_token_id": model.end_id,
+        "tie_word_embeddings": model.embeddings != "separate",
+    }
+
+
+FORMAT = Format("gpt2", read, table, write)

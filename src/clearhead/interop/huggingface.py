@@ -1,0 +1,99 @@
+"""Hugging Face folders: config.json says which family, each of which has a table of names. Local paths only."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clearhead import config as configs
+from clearhead.config import Config
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.errors import ConfigError, InteropError
+from clearhead.interop import bert, distilbert, gpt2, marian, t5, vit
+from clearhead.interop.formats import Foreign, Format
+from clearhead.interop.generation import read_generation
+from clearhead.interop.options import Options
+from clearhead.interop.tables import apply, check_size
+from clearhead.interop.tensors import SafetensorsFiles
+from clearhead.interop.vocabularies import read_json, read_tokenizer
+
+_ALL = bert.FORMAT, distilbert.FORMAT, gpt2.FORMAT, t5.FORMAT, marian.MARIAN, marian.PEGASUS, vit.FORMAT
+FORMATS: dict[str, Format] = {each.name: each for each in _ALL}
+CONFIG = "config.json"
+POOLING = Path("1_Pooling") / "config.json"  # of sentence-transformers
+
+
+def is_folder(path: Path) -> bool:
+    """Whether this is a Hugging Face folder."""
+    return (path / CONFIG).is_file()
+
+
+def read_folder(folder: Path, settings: Mapping[str, Any]) -> Foreign:
+    """The model of a folder; `settings` lie on top of what its config says."""
+    options = Options(read_json(folder / CONFIG), str(folder / CONFIG))
+    form = _format(options)
+    tensors = SafetensorsFiles.open(folder)
+    found = configs.merge(form.read(options, tensors), _sentence_pooling(folder))
+    notes: list[str] = []
+    if found["task"] in ("translate", "lm"):
+        found = configs.merge(found, {"decoding": read_generation(folder, found["task"], notes)})
+    _check_pictures(folder)
+    config = _parse(configs.merge(found, settings), options.name)
+    check_size(config.model, tensors)
+    tokenizer = None
+    if config.model.has_text:
+        model = config.model
+        tokenizer = read_tokenizer(folder, model.family, model.vocab_size, model.source_vocab_size)
+        config = _with_ids(config, tokenizer)
+    applied = apply(form.table(config, tensors.shapes.keys()), tensors, config.model)
+    return Foreign(config, applied.weights, tokenizer, applied.left_out, f"Hugging Face {form.name}", notes)
+
+
+def _format(options: Options) -> Format:
+    name = options.get("model_type", "")
+    if name not in FORMATS:
+        raise InteropError(
+            f"model_type {name!r} is not supported; {options.name} asks for it. Known: {', '.join(FORMATS)}"
+        )
+    return FORMATS[name]
+
+
+def _parse(settings: Mapping[str, Any], name: str) -> Config:
+    try:
+        return configs.parse(settings)
+    except ConfigError as error:
+        raise InteropError(f"{name}: {error}") from error
+
+
+def _with_ids(config: Config, tokenizer: Tokenizer) -> Config:
+    """The ids that the tokenizer knows, where the network follows it."""
+    model, ids = config.model, {"pad_id": tokenizer.pad_id, "end_id": tokenizer.eos_id}
+    if model.family != "transformer":
+        ids["start_id"] = tokenizer.bos_id
+    elif (model.pad_id, model.end_id) != (tokenizer.pad_id, tokenizer.eos_id):
+        raise InteropError(
+            f"the tokenizer pads with {tokenizer.pad_id} and ends with {tokenizer.eos_id}, the config says "
+            f"{model.pad_id} and {model.end_id}; they do not belong together"
+        )
+    size = {"kind": "imported", "vocab_size": tokenizer.vocab_size, "specials": tokenizer.config.specials}
+    return configs.override(config, {"model": ids, "tokenizer": size})
+
+
+def _check_pictures(folder: Path) -> None:
+    """Pixels are read from -1 to 1 here; another scale is refused."""
+    path = folder / "preprocessor_config.json"
+    if path.is_file():
+        options = Options(read_json(path), str(path))
+        options.only(do_normalize=True, do_rescale=True)
+        for name in ("image_mean", "image_std"):
+            if any(value != 0.5 for value in options.get(name, [0.5])):
+                raise InteropError(f"{name} {options.get(name)} is not supported, only 0.5; {path} asks for it")
+
+
+def _sentence_pooling(folder: Path) -> dict[str, Any]:
+    """How a model for sentence embeddings pools, where it says so."""
+    if not (folder / POOLING).is_file():
+        return {}
+    options = Options(read_json(folder / POOLING), str(folder / POOLING))
+    options.only(pooling_mode_max_tokens=False, pooling_mode_mean_sqrt_len_tokens=False)
+    pooling = "mean" if options.get("pooling_mode_mean_tokens") else "first"
+    return {"model": {"pooling": pooling, "pooler": False}}

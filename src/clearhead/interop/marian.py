@@ -1,0 +1,184 @@
+"""Marian (post-norm) and Pegasus (pre-norm, with a last norm): translation models with one set of names.
+
+Positions are sines and cosines, or any table that the file has.
+"""
+
+from collections.abc import Collection, Iterator
+
+import torch
+from torch import Tensor
+
+from clearhead.config import Config, ModelConfig
+from clearhead.errors import InteropError
+from clearhead.interop.bert import ACTIVATIONS
+from clearhead.interop.formats import Format, Settings, architecture, need
+from clearhead.interop.options import Options
+from clearhead.interop.tables import Link, Table, attention, linear
+from clearhead.interop.tensors import Tensors
+from clearhead.model.positions import sinusoids
+
+STACKS = (("encoder", "source_embedding"), ("decoder", "target_embedding"))
+EPSILON = 1e-5  # of their norms, always
+
+
+def _read(options: Options, tensors: Tensors, placement: str) -> Settings:
+    for name in ("ffn_dim", "attention_heads"):
+        options.only(**{f"decoder_{name}": options.get(f"encoder_{name}")})
+    vocab_size = options.number("vocab_size")
+    is_shared = bool(options.get("share_encoder_decoder_embeddings", True))
+    options.only(tie_word_embeddings=True)
+    target_size = vocab_size if is_shared else options.number("decoder_vocab_size", vocab_size)
+    places = options.number("max_position_embeddings", 1024)
+    return {
+        "task": "translate",
+        "data": {"max_pieces": places},
+        "model": {
+            "num_encoder_layers": options.number("encoder_layers", 12),
+            "num_decoder_layers": options.number("decoder_layers", 12),
+            "model_dim": options.number("d_model", 1024),
+            "inner_dim": options.number("encoder_ffn_dim", 4096),
+            "num_heads": options.number("encoder_attention_heads", 16),
+            "dropout": options.small("dropout", 0.1),
+            "norm_placement": placement,
+            "activation": options.activation("activation_function", "gelu"),
+            "max_positions": places,
+            **_positions(tensors, places, options),
+            "embeddings": "shared" if is_shared else "output",
+            "scale_embeddings": bool(options.get("scale_embedding", False)),
+            "output_bias": "final_logits_bias" in tensors.shapes,
+            "vocab_size": target_size,
+            "source_vocab_size": 0 if is_shared else vocab_size,
+            "pad_id": options.identifier("pad_token_id", 0),
+            "start_id": options.identifier("decoder_start_token_id", options.identifier("pad_token_id", 0)),
+            "end_id": options.identifier("eos_token_id", 0),
+        },
+    }
+
+
+def _positions(tensors: Tensors, places: int, options: Options) -> Settings:
+    """Which sines and cosines the file's tables hold; any others are taken as learned."""
+    names = [f"model.{stack}.embed_positions.weight" for stack, _ in STACKS]
+    there = [name for name in names if name in tensors.shapes]
+    if not there:
+        return {"positions": "sinusoidal", "sinusoids": "halves"}
+    shape = places, options.number("d_model", 1024)
+    if len(there) != 2 or any(tensors.shapes[name] != shape for name in there):
+        raise InteropError(f"{', '.join(there)}: expected two tables of shape {shape}, as {options.name} asks for")
+    tables = [tensors.get(name).float() for name in there]
+    for layout in ("halves", "paper", "fairseq"):
+        if all(torch.allclose(table, sinusoids(*shape, layout), atol=1e-6) for table in tables):
+            return {"positions": "sinusoidal", "sinusoids": layout}
+    return {"positions": "learned"}
+
+
+def table(config: Config, names: Collection[str] = ()) -> Table:
+    """The names."""
+    model = config.model
+    links = [*_embeddings(model)]
+    for stack, number_of_layers in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
+        for number in range(number_of_layers):
+            links += layer_links(f"{stack}.layers.{number}", f"model.{stack}.layers.{number}", stack)
+        if model.has_last_norm:
+            links += linear(f"{stack}.norm", f"model.{stack}.layer_norm")
+    if model.output_bias:
+        links.append(Link("output_bias_V", ("final_logits_bias",), "reshaped", (1, model.vocab_size)))
+    shared = "model.shared.weight"
+    copies = {f"model.{stack}.embed_tokens.weight": shared for stack, _ in STACKS} | {"lm_head.weight": shared}
+    if model.embeddings == "output":
+        copies = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+    ignored = r"(?!)" if model.positions == "learned" else r"model\.(en|de)coder\.embed_positions\.weight"
+    return Table(links, copies, ignored)
+
+
+def _embeddings(model: ModelConfig) -> Iterator[Link]:
+    if model.embeddings == "shared":
+        yield Link("source_embedding.tokens.weight", ("model.shared.weight",))
+    for stack, ours in STACKS:
+        if model.embeddings == "output":
+            yield Link(f"{ours}.tokens.weight", (f"model.{stack}.embed_tokens.weight",))
+        if model.positions == "learned":
+            yield Link(f"{ours}.positions.table_LD", (f"model.{stack}.embed_positions.weight",))
+
+
+def layer_links(ours: str, theirs: str, stack: str) -> Iterator[Link]:
+    """One layer of either stack; fairseq has the same names."""
+    for name, look in (("attention", "self_attn"), ("cross", "encoder_attn")):
+        if name == "attention" or stack == "decoder":
+            parts = [f"{theirs}.{look}.{part}_proj" for part in "qkv"]
+            yield from attention(f"{ours}.{name}", parts, f"{theirs}.{look}.out_proj")
+            yield from linear(f"{ours}.{name}_residual.norm", f"{theirs}.{look}_layer_norm")
+    yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.fc1")
+    yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.fc2")
+    yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
+
+
+def _write(config: Config, form: str, placement: str) -> Settings:
+    model = config.model
+    need(
+        model, form, family="transformer", input="tokens", norm="layer", norm_placement=placement, bias=True,
+        last_norm=(None, placement == "pre"), gated=False, positions=("sinusoidal", "learned"), embedding_norm=False,
+        scale_attention=True, scale_output=False, norm_epsilon=EPSILON, key_dim=(0, model.model_dim // model.num_heads),
+        value_dim=(0, model.model_dim // model.num_heads),
+        embeddings=("shared", "output") if form == "Marian" else "shared",
+    )  # fmt: skip
+    return {
+        "d_model": model.model_dim,
+        "encoder_layers": model.num_encoder_layers,
+        "decoder_layers": model.num_decoder_layers,
+        **{f"{stack}_attention_heads": model.num_heads for stack, _ in STACKS},
+        **{f"{stack}_ffn_dim": model.inner_dim for stack, _ in STACKS},
+        "activation_function": ACTIVATIONS[model.activation],
+        "dropout": model.dropout,
+        "max_position_embeddings": model.max_positions,
+        "scale_embedding": model.scale_embeddings,
+        "vocab_size": model.read_vocab_size,
+        "pad_token_id": model.pad_id,
+        "eos_token_id": model.end_id,
+        "forced_eos_token_id": model.end_id,
+        "decoder_start_token_id": model.start_id,
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": True,
+    }
+
+
+def extra(config: Config) -> dict[str, Tensor]:
+    """What they keep as tensors and we compute: tables of positions, and a bias of zeros where there is none."""
+    model = config.model
+    found: dict[str, Tensor] = {}
+    if model.positions == "sinusoidal":
+        places = sinusoids(model.max_positions, model.model_dim, model.sinusoids)
+        found = {f"model.{stack}.embed_positions.weight": places.clone() for stack, _ in STACKS}
+    if not model.output_bias:
+        found["final_logits_bias"] = torch.zeros(1, model.vocab_size)
+    return found
+
+
+def read_marian(options: Options, tensors: Tensors) -> Settings:
+    """Our settings."""
+    architecture(options, {"MarianMTModel": "translate"})
+    return _read(options, tensors, "post")
+
+
+def write_marian(config: Config) -> Settings:
+    """Their settings."""
+    own = {
+        "share_encoder_decoder_embeddings": config.model.embeddings == "shared",
+        "decoder_vocab_size": config.model.vocab_size,
+    }
+    return {"architectures": ["MarianMTModel"], "model_type": "marian", **_write(config, "Marian", "post"), **own}
+
+
+def read_pegasus(options: Options, tensors: Tensors) -> Settings:
+    """Our settings."""
+    architecture(options, {"PegasusForConditionalGeneration": "translate"})
+    return _read(options, tensors, "pre")
+
+
+def write_pegasus(config: Config) -> Settings:
+    """Their settings."""
+    named = {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus"}
+    return named | _write(config, "Pegasus", "pre")
+
+
+MARIAN = Format("marian", read_marian, table, write_marian, extra)
+PEGASUS = Format("pegasus", read_pegasus, table, write_pegasus, extra)

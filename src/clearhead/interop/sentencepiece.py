@@ -1,0 +1,138 @@
+"""SentencePiece .model files: a protocol buffer of pieces with scores, read here without its libraries.
+
+Only unigram models; their search is that of the `tokenizers` library, over the whole text.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Pipeline
+
+from clearhead.errors import InteropError
+
+NORMAL, UNKNOWN, USER_DEFINED = 1, 2, 4  # kinds of pieces; others are never found in text
+KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+# Numbers of the fields that are read: of the model, of a piece, of the trainer's and the normaliser's settings.
+PIECES, TRAINER, NORMALISER = 1, 2, 3
+NAME, SCORE, KIND = 1, 2, 3
+MODEL_KIND, BYTE_FALLBACK, SUFFIX = 3, 35, 24
+CHARACTERS, DUMMY_PREFIX, REMOVE_SPACES, ESCAPE = 2, 3, 4, 5
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One entry of the vocabulary; its place is its id."""
+
+    name: str
+    score: float
+    kind: int
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """What a .model file says."""
+
+    pieces: tuple[Piece, ...]
+    characters: bytes
+    """A table of replacements, compiled by SentencePiece."""
+    adds_prefix: bool
+    removes_spaces: bool
+
+    @classmethod
+    def read(cls, path: Path) -> "SentencePieceModel":
+        """The model in a file."""
+        try:
+            data = path.read_bytes()
+            pieces, trainer, normaliser = [], {}, {}
+            for field, value in _fields(data):
+                if field == PIECES:
+                    pieces.append(_piece(value))
+                elif field == TRAINER:
+                    trainer = dict(_fields(value))
+                elif field == NORMALISER:
+                    normaliser = dict(_fields(value))
+        except OSError as error:
+            raise InteropError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, IndexError, TypeError, struct.error) as error:
+            raise InteropError(f"{path} is no SentencePiece model: {error}") from error
+        kind = KINDS.get(_number(trainer.get(MODEL_KIND, 1)), "unknown")
+        if kind != "unigram" or not pieces:
+            raise InteropError(f"SentencePiece model of kind {kind} is not supported, only unigram; found in {path}")
+        for field, what in ((BYTE_FALLBACK, "byte_fallback"), (SUFFIX, "treat_whitespace_as_suffix")):
+            if trainer.get(field):
+                raise InteropError(f"{what} is not supported; the SentencePiece model {path} asks for it")
+        if not normaliser.get(ESCAPE, 1):
+            raise InteropError(f"escape_whitespaces=false is not supported; the SentencePiece model {path} asks for it")
+        characters = normaliser.get(CHARACTERS, b"")
+        adds_prefix, removes_spaces = (bool(normaliser.get(field, 1)) for field in (DUMMY_PREFIX, REMOVE_SPACES))
+        return cls(tuple(pieces), bytes(characters), adds_prefix, removes_spaces)
+
+    def pipeline(self) -> tuple[Pipeline, tuple[str, ...]]:
+        """What cuts text like SentencePiece, and the pieces that it knows, by its own ids; the unknown one is first."""
+        found = [piece for piece in self.pieces if piece.kind in (NORMAL, USER_DEFINED)]
+        unknown = next((piece.name for piece in self.pieces if piece.kind == UNKNOWN), "<unk>")
+        best = max((piece.score for piece in found), default=0.0)
+        # A symbol of the user's is always kept whole: no other way of cutting it can score as well.
+        scores = [(each.name, best * len(each.name) if each.kind == USER_DEFINED else each.score) for each in found]
+        # The unknown piece has a name that text hardly holds, and if it does it is unknown indeed.
+        pipeline = Pipeline(models.Unigram([("\0", 0.0), *scores], unk_id=0))
+        steps: list[normalizers.Normalizer] = [normalizers.Precompiled(self.characters)] if self.characters else []
+        if self.removes_spaces:
+            steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+        pipeline.normalizer = normalizers.Sequence(steps)
+        scheme = "always" if self.adds_prefix else "never"
+        pipeline.pre_tokenizer = pre_tokenizers.Metaspace("▁", scheme, split=False)
+        pipeline.decoder = decoders.Metaspace("▁", scheme)
+        return pipeline, (unknown, *(piece.name for piece in found))
+
+
+def _piece(data: object) -> Piece:
+    fields = dict(_fields(data))
+    name, score = fields[NAME], fields.get(SCORE, b"\0\0\0\0")
+    if not isinstance(name, bytes) or not isinstance(score, bytes):
+        raise ValueError("a piece has no name")
+    return Piece(name.decode(), struct.unpack("<f", score)[0], _number(fields.get(KIND, NORMAL)))
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int):
+        raise ValueError("expected a number")
+    return value
+
+
+def _fields(data: object) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message, in order: numbers, or bytes of texts, messages and floats."""
+    if not isinstance(data, bytes):
+        raise ValueError("expected a message")
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        field, wire = key >> 3, key & 7
+        if wire == 0:
+            number, place = _varint(data, place)
+            yield field, number
+            continue
+        size = {1: 8, 5: 4}.get(wire)
+        if wire == 2:
+            size, place = _varint(data, place)
+        if size is None or place + size > len(data):
+            raise ValueError("it is cut off or of another kind")
+        yield field, data[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and the place behind it."""
+    number = shift = 0
+    while True:
+        byte = data[place]
+        place += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, place
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number is too long")

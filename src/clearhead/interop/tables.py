@@ -1,0 +1,182 @@
+"""Tables of names: which tensors of a foreign format are which of ours, applied in either direction.
+
+A format is a list of links. Applying it reads nothing before every name and shape is known to fit.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from clearhead.config import ModelConfig
+from clearhead.errors import InteropError
+from clearhead.interop.tensors import Shape, Tensors, as_float, count_numbers
+from clearhead.model.families import build_model
+from clearhead.model.weights import Weights, named_weights
+
+Arrangement = Literal["same", "transposed", "reshaped"]
+_SHOWN = 8  # names in a message
+_FAR = 4
+
+
+@dataclass(frozen=True)
+class Link:
+    """One tensor of ours, and the one or more of theirs that are the same numbers: below each other, maybe turned."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    arrangement: Arrangement = "same"
+    shape: Shape = ()  # of theirs, where reshaped
+
+    def part_shape(self, ours: Shape) -> Shape:
+        """The shape of each of theirs."""
+        if self.arrangement == "reshaped":
+            return self.shape
+        part = (ours[0] // len(self.theirs), *ours[1:])
+        return part[::-1] if self.arrangement == "transposed" else part
+
+    def join(self, parts: Sequence[Tensor], ours: Shape) -> Tensor:
+        """Theirs in our shape."""
+        if self.arrangement == "transposed":
+            parts = [part.T for part in parts]
+        return torch.cat(list(parts)).reshape(ours) if len(parts) > 1 else parts[0].reshape(ours)
+
+    def split(self, ours: Tensor) -> dict[str, Tensor]:
+        """Ours as theirs."""
+        parts = ours.chunk(len(self.theirs))
+        shape = self.part_shape(tuple(ours.shape))
+        turned = [part.T if self.arrangement == "transposed" else part.reshape(shape) for part in parts]
+        return {name: part.contiguous() for name, part in zip(self.theirs, turned, strict=True)}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A format's names for one network."""
+
+    links: Sequence[Link]
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Further names of theirs for a tensor of theirs: where they are there, they must be equal."""
+    ignored: str = r"(?!)"
+    """What is no weight, as a pattern: position numbers, versions."""
+    left_out: str = r"(?!)"
+    """Weights that the network has no use for, as a pattern: they are named, not read."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Our weights, and what of theirs was not used."""
+
+    weights: Weights
+    left_out: list[str]
+
+
+def linear(ours: str, theirs: str, bias: bool = True, arrangement: Arrangement = "same") -> Iterator[Link]:
+    """A linear layer or a norm."""
+    yield Link(f"{ours}.weight", (f"{theirs}.weight",), arrangement)
+    if bias:
+        yield Link(f"{ours}.bias", (f"{theirs}.bias",))
+
+
+def attention(ours: str, theirs: Sequence[str], out: str, bias: bool = True) -> Iterator[Link]:
+    """Attention whose queries, keys and values are three linear layers there and one matrix here."""
+    yield Link(f"{ours}.in_weight", tuple(f"{name}.weight" for name in theirs))
+    if bias:
+        yield Link(f"{ours}.in_bias", tuple(f"{name}.bias" for name in theirs))
+    yield from linear(f"{ours}.out", out, bias)
+
+
+def apply(table: Table, tensors: Tensors, config: ModelConfig) -> Applied:
+    """Our weights from theirs. Everything is checked before anything is read."""
+    check_size(config, tensors)
+    shapes = our_shapes(config)
+    links = {link.ours: link for link in table.links}
+    assert links.keys() == shapes.keys(), f"the table does not fit the network: {links.keys() ^ shapes.keys()}"
+    _check_names(table, tensors.shapes)
+    for name, link in links.items():
+        _check_shapes(link, shapes[name], tensors.shapes)
+    _check_copies(table, tensors)
+    weights = {
+        name: link.join([as_float(tensors.get(part), part) for part in link.theirs], shapes[name]).clone()
+        for name, link in links.items()
+    }
+    unused = [name for name in tensors.shapes if re.fullmatch(table.left_out, name)]
+    return Applied(weights, sorted(unused))
+
+
+def invert(table: Table, weights: Mapping[str, Tensor]) -> Weights:
+    """Their tensors from our weights."""
+    found: Weights = {}
+    for link in table.links:
+        for name, tensor in link.split(weights[link.ours].detach()).items():
+            if name in found and not torch.equal(found[name], tensor):
+                raise InteropError(
+                    f"{link.ours} is not tied here, but the format has one tensor, {name}, for it and others"
+                )
+            found[name] = tensor
+    return found
+
+
+def our_shapes(config: ModelConfig) -> dict[str, Shape]:
+    """The shape of each weight that a network would have, which is not built."""
+    with torch.device("meta"):
+        network: Any = build_model(config)
+    return {name: tuple(tensor.shape) for name, tensor in named_weights(network).items()}
+
+
+def check_size(config: ModelConfig, tensors: Tensors) -> None:
+    """Refuses a config that asks for far more numbers than the file holds, before a network is thought of.
+
+    Of smaller differences the names of missing tensors tell more.
+    """
+    width, keys = config.model_dim, config.num_heads * (config.head_key_dim + config.head_value_dim)
+    layer = 2 * width * (keys + config.inner_dim)
+    layers = {
+        "decoder": config.num_decoder_layers,
+        "transformer": config.num_encoder_layers + config.num_decoder_layers,
+    }
+    asked = layers.get(config.family, config.num_encoder_layers) * layer
+    asked += width * config.read_vocab_size if config.has_text else 0
+    held = count_numbers(tensors)
+    if asked > _FAR * held:
+        raise InteropError(
+            f"the settings ask for {asked:,} parameters or more, the file holds {held:,} numbers; "
+            "they do not belong together"
+        )
+
+
+def _check_names(table: Table, shapes: Mapping[str, Shape]) -> None:
+    expected = {name for link in table.links for name in link.theirs}
+    missing = expected - shapes.keys()
+    unused = f"(?:{table.ignored})|(?:{table.left_out})"
+    unexpected = {name for name in shapes.keys() - expected - table.copies.keys() if not re.fullmatch(unused, name)}
+    if missing or unexpected:
+        raise InteropError(
+            f"the tensors do not fit the settings: missing {_listed(missing)}; unexpected {_listed(unexpected)}"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    return (", ".join(ordered[:_SHOWN]) or "none") + more
+
+
+def _check_shapes(link: Link, ours: Shape, shapes: Mapping[str, Shape]) -> None:
+    expected = link.part_shape(ours)
+    for name in link.theirs:
+        if shapes[name] != expected or prod(ours) != prod(expected) * len(link.theirs):
+            raise InteropError(
+                f"{name} has shape {shapes[name]}, the settings ask for {expected}; they do not belong together"
+            )
+
+
+def _check_copies(table: Table, tensors: Tensors) -> None:
+    for name, original in table.copies.items():
+        if name in tensors.shapes and original in tensors.shapes:
+            same = tensors.shapes[name] == tensors.shapes[original]
+            if not same or not torch.equal(tensors.get(name), tensors.get(original)):
+                raise InteropError(f"{name} must be tied to {original} by the settings, but holds other numbers")

@@ -1,0 +1,101 @@
+"""ViT: pictures as patches, with a class token and a head for labels."""
+
+from collections.abc import Collection, Iterator
+
+from clearhead.config import Config, ModelConfig
+from clearhead.errors import InteropError
+from clearhead.interop.bert import ACTIVATIONS
+from clearhead.interop.formats import Format, Settings, architecture, label_settings, labels_of, need
+from clearhead.interop.options import Options
+from clearhead.interop.tables import Link, Table, attention, linear
+from clearhead.interop.tensors import Tensors
+
+
+def read(options: Options, tensors: Tensors) -> Settings:
+    """Our settings."""
+    architecture(options, {"ViTForImageClassification": "image"})
+    options.only(qkv_bias=True)
+    labels = labels_of(options)
+    channels = options.number("num_channels", 3)
+    if channels not in (1, 3):
+        raise InteropError(f"num_channels {channels} is not supported, only 1 or 3; {options.name} asks for it")
+    return {
+        "task": "image",
+        "labels": labels,
+        "model": {
+            "family": "patches",
+            "head": "label",
+            "num_encoder_layers": options.number("num_hidden_layers", 12),
+            "model_dim": options.number("hidden_size", 768),
+            "inner_dim": options.number("intermediate_size", 3072),
+            "num_heads": options.number("num_attention_heads", 12),
+            "dropout": options.small("hidden_dropout_prob", 0.0),
+            "norm_placement": "pre",
+            "norm_epsilon": options.small("layer_norm_eps", 1e-12),
+            "activation": options.activation("hidden_act", "gelu"),
+            "positions": "learned",
+            "scale_embeddings": False,
+            "pooling": "first",
+            "image_size": options.number("image_size", 224),
+            "patch_size": options.number("patch_size", 16),
+            "channels": channels,
+            "num_labels": len(labels),
+        },
+    }
+
+
+def table(config: Config, names: Collection[str] = ()) -> Table:
+    """The names."""
+    return Table([*_links(config.model)], left_out=r"vit\.pooler\..*")
+
+
+def _links(model: ModelConfig) -> Iterator[Link]:
+    size, width = model.patch_size, model.model_dim
+    places = (model.image_size // size) ** 2 + 1
+    embedding = "vit.embeddings"
+    yield Link("reader.embedding.class_D", (f"{embedding}.cls_token",), "reshaped", (1, 1, width))
+    yield Link(
+        "reader.embedding.positions.table_LD", (f"{embedding}.position_embeddings",), "reshaped", (1, places, width)
+    )
+    project = f"{embedding}.patch_embeddings.projection"
+    shape = width, model.channels, size, size
+    yield Link("reader.embedding.project.weight", (f"{project}.weight",), "reshaped", shape)
+    yield Link("reader.embedding.project.bias", (f"{project}.bias",))
+    for number in range(model.num_encoder_layers):
+        ours, theirs = f"reader.encoder.layers.{number}", f"vit.encoder.layer.{number}"
+        parts = [f"{theirs}.attention.attention.{name}" for name in ("query", "key", "value")]
+        yield from attention(f"{ours}.attention", parts, f"{theirs}.attention.output.dense")
+        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.layernorm_before")
+        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense")
+        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense")
+        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.layernorm_after")
+    yield from linear("reader.encoder.norm", "vit.layernorm")
+    yield from linear("output", "classifier")
+
+
+def write(config: Config) -> Settings:
+    """Their settings."""
+    model = config.model
+    need(
+        model, "ViT", family="patches", head="label", norm="layer", norm_placement="pre", last_norm=(None, True),
+        gated=False, bias=True, positions="learned", embedding_norm=False, scale_attention=True, pooling="first",
+        key_dim=(0, model.model_dim // model.num_heads), value_dim=(0, model.model_dim // model.num_heads),
+    )  # fmt: skip
+    return {
+        "architectures": ["ViTForImageClassification"],
+        "model_type": "vit",
+        "hidden_size": model.model_dim,
+        "num_hidden_layers": model.num_encoder_layers,
+        "num_attention_heads": model.num_heads,
+        "intermediate_size": model.inner_dim,
+        "hidden_act": ACTIVATIONS[model.activation],
+        "hidden_dropout_prob": model.dropout,
+        "layer_norm_eps": model.norm_epsilon,
+        "image_size": model.image_size,
+        "patch_size": model.patch_size,
+        "num_channels": model.channels,
+        **label_settings(config),
+    }
+
+
+FORMAT = Format("vit", read, table, write)

@@ -1,0 +1,191 @@
+"""Tokenizer files of Hugging Face folders, as tokenizers of ours.
+
+What the pieces are for (padding, the end, masks) stands in further files, or is told by the family.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Pipeline
+
+from clearhead.data.tokenizer.imported import ImportedTokenizer, Spelling, Vocabulary
+from clearhead.errors import InteropError
+from clearhead.interop.options import Options
+from clearhead.interop.piece_files import sentencepiece_alone, sentencepiece_side
+
+ROLES: dict[
+    str, dict[str, tuple[str, ...]]
+] = {  # the kind of network -> our role -> their names for it, the first that is there
+    "encoder": {"bos": ("cls_token", "bos_token"), "eos": ("sep_token", "eos_token")},
+    "decoder": {"bos": ("bos_token", "eos_token"), "eos": ("eos_token",)},
+    "transformer": {"bos": ("pad_token",), "eos": ("eos_token",)},
+}
+USUAL: dict[str, dict[str, str]] = {
+    "wordpiece": {
+        "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]",
+    },
+    "bytes": {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"},
+    "metaspace": {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"},
+}  # fmt: skip
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InteropError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InteropError(f"{path} must hold a JSON object, found {type(found).__name__}")
+    return found
+
+
+def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int = 0) -> ImportedTokenizer:
+    """The tokenizer of a folder, for a network of that family that has rows for so many pieces."""
+    if (folder / "source.spm").is_file() and not (folder / "tokenizer.json").is_file():
+        return _marian(folder, vocab_size, source_size)
+    if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
+        count = Options(_options(folder), str(folder)).identifier("extra_ids", 100)
+        extra = [f"<extra_id_{number}>" for number in range(count - 1, -1, -1)]
+        pieces = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
+        return sentencepiece_alone(folder / "spiece.model", vocab_size, extra, pieces)
+    pipeline = _pipeline(folder)
+    spelling = _spelling(pipeline, folder)
+    ids = pipeline.get_vocab(with_added_tokens=True)
+    names = USUAL[spelling] | _special_names(folder)
+    known = {role: ids[name] for role, name in names.items() if name in ids}
+    roles = {role: _first(known, theirs, role, folder) for role, theirs in ROLES[family].items()}
+    pad = known.get("pad_token") if family != "decoder" else vocab_size  # left-to-right models have none of their own
+    if pad is None:
+        raise InteropError(f"{folder}: the tokenizer names no pad_token; expected it in tokenizer_config.json")
+    specials = {index for index, token in pipeline.get_added_tokens_decoder().items() if token.special}
+    specials |= set(known.values()) | {index for piece, index in ids.items() if _UNUSED.fullmatch(piece)}
+    vocabulary = Vocabulary(
+        size=vocab_size,
+        spelling=spelling,
+        pad=pad,
+        unk=known.get("unk_token"),
+        mask=known.get("mask_token"),
+        specials=tuple(sorted(specials)),
+        **roles,
+    )
+    if max(ids.values()) >= vocab_size:
+        raise InteropError(f"{folder}: the tokenizer has {max(ids.values()) + 1:,} pieces, the model {vocab_size:,}")
+    return ImportedTokenizer(pipeline, vocabulary)
+
+
+def _marian(folder: Path, size: int, source_size: int) -> ImportedTokenizer:
+    """Two SentencePiece models, and one vocabulary for both or one for each."""
+    names = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
+    is_separate = bool(_options(folder).get("separate_vocabs", False))
+    sides = []
+    for model, file, rows in (
+        ("target.spm", "target_vocab.json", size),
+        ("source.spm", "vocab.json", source_size or size),
+    ):
+        ids = read_json(folder / (file if is_separate else "vocab.json"))
+        if not all(isinstance(index, int) for index in ids.values()) or names["unk"] not in ids:
+            raise InteropError(f"{folder}: the vocabulary must number its pieces, {names['unk']} among them")
+        roles = {role: ids[name] for role, name in names.items() if name in ids}
+        if len(roles) < len(names):
+            raise InteropError(f"{folder}: the vocabulary has no {' or '.join(sorted({*names.values()} - ids.keys()))}")
+        sides.append(sentencepiece_side(folder / model, ids, roles, rows))
+    return ImportedTokenizer(sides[1].pipeline, sides[1].vocabulary, target=sides[0])
+
+
+def _first(known: Mapping[str, int], theirs: tuple[str, ...], role: str, folder: Path) -> int:
+    for name in theirs:
+        if name in known:
+            return known[name]
+    raise InteropError(f"{folder}: the tokenizer has no {' or '.join(theirs)}, which is needed for {role}")
+
+
+def _pipeline(folder: Path) -> Pipeline:
+    """From the most complete of the files that are there."""
+    try:
+        if (folder / "tokenizer.json").is_file():
+            return Pipeline.from_file(str(folder / "tokenizer.json"))
+        if (folder / "vocab.txt").is_file():
+            return _wordpiece(folder)
+        if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+            return _byte_level(folder)
+    except InteropError:
+        raise
+    except Exception as error:  # the library raises bare Exception
+        raise InteropError(f"{folder}: the tokenizer cannot be read: {error}") from error
+    raise InteropError(
+        f"{folder} has no tokenizer; expected tokenizer.json, vocab.txt, vocab.json with merges.txt, spiece.model, or "
+        "source.spm with target.spm and vocab.json"
+    )
+
+
+def _wordpiece(folder: Path) -> Pipeline:
+    """BERT's: one piece a line."""
+    options = _options(folder)
+    pieces = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    unknown = _special_names(folder).get("unk_token", "[UNK]")
+    pipeline = Pipeline(models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=100))
+    pipeline.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=bool(options.get("tokenize_chinese_chars", True)),
+        strip_accents=options.get("strip_accents"),
+        lowercase=bool(options.get("do_lower_case", True)),
+    )
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.WordPiece(prefix="##")
+    return pipeline
+
+
+def _byte_level(folder: Path) -> Pipeline:
+    """GPT-2's: merges of bytes that are written as letters."""
+    model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    pipeline = Pipeline(model)
+    add_space = bool(_options(folder).get("add_prefix_space", False))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_space)
+    pipeline.decoder = decoders.ByteLevel()
+    names = _special_names(folder) or USUAL["bytes"]
+    pipeline.add_special_tokens([AddedToken(name, special=True) for name in dict.fromkeys(names.values())])
+    return pipeline
+
+
+def _spelling(pipeline: Pipeline, folder: Path) -> Spelling:
+    """How pieces stand for text, from the parts of the pipeline."""
+    state = json.loads(pipeline.to_str())
+    parts = {part["type"] for name in ("pre_tokenizer", "decoder") if state[name] for part in _flat(state[name])}
+    if state["model"]["type"] == "WordPiece" and state["model"]["continuing_subword_prefix"] == "##":
+        return "wordpiece"
+    if "ByteLevel" in parts:
+        return "bytes"
+    if "Metaspace" in parts:
+        return "metaspace"
+    found = ", ".join(sorted(parts)) or "none"
+    raise InteropError(f"{folder}: a {state['model']['type']} tokenizer with the parts {found} is not supported")
+
+
+def _flat(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A part of a pipeline, or those that it is a sequence of."""
+    inner = part.get("pretokenizers") or part.get("decoders")
+    return [each for one in inner for each in _flat(one)] if inner else [part]
+
+
+def _options(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    return read_json(path) if path.is_file() else {}
+
+
+def _special_names(folder: Path) -> dict[str, str]:
+    """The special pieces that the folder names, such as pad_token."""
+    found = dict[str, str]()
+    path = folder / "special_tokens_map.json"
+    for settings in (read_json(path) if path.is_file() else {}, _options(folder)):
+        for role, token in settings.items():
+            name = token.get("content") if isinstance(token, dict) else token
+            if role.endswith("_token") and isinstance(name, str):
+                found[role] = name
+    return found

@@ -1,0 +1,142 @@
+"""Small random models of `transformers`, saved as their users would save them, with a tokenizer beside."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file
+from tokenizers import Tokenizer as Pipeline
+from tokenizers import decoders, models, pre_tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
+from torch import Tensor
+
+hf: Any = transformers  # whose types are not strict
+
+WORDS = ["the", "a", "small", "dog", "cat", "runs", "sleeps", "##s", "##ing", "eat", "drink", ".", ",", "café", "big"]
+BERT_PIECES = [
+    "[PAD]",
+    "[unused0]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *WORDS,
+    *"bcdefgh",
+    *(f"##{c}" for c in "abcdefgh"),
+]
+TEXTS = ["The small dog runs.", "a cat sleeps, eating", "cafés", "xyz big [SEP] dog"]
+
+
+@torch.no_grad()
+def shaken(model: Any) -> Any:
+    """The model with no weight left at 0 or 1, in which a forgotten one would not show."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval()
+
+
+def save(model: Any, folder: Path) -> Path:
+    """A folder with config.json and model.safetensors."""
+    model.save_pretrained(folder)
+    return folder
+
+
+def bert_tokenizer(folder: Path) -> None:
+    """vocab.txt and its settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(BERT_PIECES) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True})
+    )
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def gpt2_tokenizer(folder: Path) -> int:
+    """vocab.json and merges.txt over bytes; the number of pieces."""
+    folder.mkdir(parents=True, exist_ok=True)
+    merges = ["Ġ d", "Ġd o", "Ġdo g", "t h", "th e", "Ã ©"]
+    pieces = [*sorted(ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in merges), "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({piece: index for index, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
+    names = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    return len(pieces)
+
+
+UNIGRAM = [
+    ("▁the", -2.0),
+    ("▁dog", -3.0),
+    ("▁", -2.5),
+    ("s", -4.0),
+    ("run", -4.5),
+    ("▁a", -3.1),
+    ("é", -7.0),
+    (".", -3.3),
+]
+UNIGRAM += [(letter, -6.0 - number / 10) for number, letter in enumerate("abcdefghijklmno")]
+
+
+def t5_tokenizer(folder: Path) -> int:
+    """tokenizer.json with a unigram model; the number of pieces."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *UNIGRAM]
+    pipeline = Pipeline(models.Unigram(vocabulary, unk_id=2))
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace("▁", "always")
+    pipeline.decoder = decoders.Metaspace("▁", "always")
+    pipeline.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    pipeline.save(str(folder / "tokenizer.json"))
+    names = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": "<pad>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    return len(vocabulary)
+
+
+def _field(number: int, content: bytes | int | float) -> bytes:
+    """One field of a protocol buffer."""
+    if isinstance(content, float):
+        return bytes([number << 3 | 5]) + struct.pack("<f", content)
+    if isinstance(content, int):
+        return bytes([*_varint(number << 3), *_varint(content)])
+    return bytes([*_varint(number << 3 | 2), *_varint(len(content))]) + content
+
+
+def _varint(number: int) -> list[int]:
+    return [number] if number < 128 else [number & 127 | 128, *_varint(number >> 7)]
+
+
+def write_spm(path: Path, pieces: list[tuple[str, float]], model_kind: int = 1) -> None:
+    """A SentencePiece model with these pieces behind <unk>, <s> and </s>."""
+    kinds = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *((name, score, 1) for name, score in pieces)]
+    entries = (_field(1, name.encode()) + _field(2, score) + _field(3, kind) for name, score, kind in kinds)
+    data = b"".join(_field(1, entry) for entry in entries)
+    path.write_bytes(data + _field(2, _field(3, model_kind)) + _field(3, _field(1, b"identity") + _field(3, 1)))
+
+
+def marian_tokenizer(folder: Path) -> int:
+    """source.spm, target.spm and one vocab.json; the number of pieces."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_spm(folder / "source.spm", UNIGRAM)
+    write_spm(folder / "target.spm", [("▁ein", -2.0), ("▁hund", -2.2), *UNIGRAM[2:]])
+    names = ["</s>", "<unk>", *(name for name, _ in UNIGRAM), "▁ein", "▁hund", ">>deu<<", "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({name: index for index, name in enumerate(names)}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer"}))
+    return len(names)
+
+
+def same_tensors(before: Path, after: Path) -> None:
+    """Two folders hold the same tensors, bit by bit."""
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (after, before))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(ours[name], tensor), name

@@ -1,0 +1,133 @@
+"""BERT of `transformers` in and out again: the same logits, the same pieces, the same tensors."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import clearhead
+from clearhead.cli.main import main
+from clearhead.tasks.examples import framed
+from tests.interop.folders import BERT_PIECES, TEXTS, bert_tokenizer, close, hf, save, shaken
+
+SIZES = {
+    "vocab_size": len(BERT_PIECES) + 3, "hidden_size": 22, "num_hidden_layers": 3, "num_attention_heads": 11,
+    "intermediate_size": 17, "max_position_embeddings": 19,
+}  # fmt: skip
+
+
+def their_folder(folder: Path, name: str, **settings: Any) -> Any:
+    """A random model of that class, saved with a tokenizer."""
+    model = shaken(getattr(hf, name)(hf.BertConfig(**SIZES, **settings)))
+    bert_tokenizer(save(model, folder))
+    return model
+
+
+def logits(model: Any, ids_NS: torch.Tensor) -> torch.Tensor:
+    """Whatever comes out of our network."""
+    network = model.network
+    if model.config.task == "mlm":
+        return network.logits(network.hidden(network.reader(ids_NS).states_BSD))  # type: ignore[no-any-return]
+    return network(ids_NS)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "settings"),
+    [
+        ("BertForMaskedLM", "mlm", {}),
+        ("BertForPreTraining", "mlm", {}),
+        ("BertForSequenceClassification", "classify", {"hidden_act": "relu", "num_labels": 3}),
+        ("BertForTokenClassification", "tag", {"id2label": {0: "O", 1: "B-X", 2: "I-X"}, "hidden_act": "gelu_new"}),
+    ],
+)
+@torch.inference_mode()
+def test_heads_give_the_same_logits_and_come_back_tensor_by_tensor(
+    tmp_path: Path, name: str, task: str, settings: dict[str, Any]
+) -> None:
+    theirs = their_folder(tmp_path / "theirs", name, **settings)
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
+    ours = clearhead.load(tmp_path / "ours")
+    assert ours.config.task == task
+    ids_NS = torch.randint(6, 30, (3, 13))
+    ids_NS[0, 7:] = 0
+    expected = theirs(ids_NS, (ids_NS != 0).long())
+    real = (ids_NS != 0) if task != "classify" else ...
+    wanted = expected.prediction_logits if name == "BertForPreTraining" else expected.logits
+    close(logits(ours, ids_NS)[real], wanted[real])
+    assert main(["export", str(tmp_path / "ours"), "--to", "huggingface", str(tmp_path / "again")]) == 0
+    before, after = (load_file(tmp_path / part / "model.safetensors") for part in ("theirs", "again"))
+    lost = {key for key in before if "seq_relationship" in key or ("pooler" in key and task == "mlm")}
+    assert before.keys() - lost == after.keys()
+    for key, tensor in after.items():
+        assert torch.equal(tensor, before[key]), key
+    again = getattr(hf, name).from_pretrained(tmp_path / "again") if name != "BertForPreTraining" else None
+    if again is not None:
+        close(again.eval()(ids_NS, (ids_NS != 0).long()).logits[real], expected.logits[real])
+
+
+def test_pieces_are_theirs(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs", "BertModel")
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
+    theirs, ours = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs"), clearhead.load(tmp_path / "ours").tokenizer
+    for text in TEXTS[:3]:
+        assert framed(ours, ours.encode(text).ids) == theirs(text)["input_ids"]
+    assert ours.encode_batch(TEXTS) == [ours.encode(text).ids for text in TEXTS]
+    assert 4 not in ours.encode(TEXTS[3]).ids  # [SEP] in a text is text
+    assert ours.decode(ours.encode("The small dog runs").ids) == "the small dog runs"
+    assert [ours.piece(index) for index in ours.encode("dogs eating").ids] == ["▁dog", "s", "▁eat", "ing"]
+    assert ours.words(ours.encode("dogs eating .").ids) == [0, 0, 1, 1, 2]
+    assert ours.encode("a  dogs").offsets == [(0, 1), (3, 6), (6, 7)]
+    assert set(ours.special_ids) == {0, 1, 2, 3, 4, 5, *range(len(BERT_PIECES), len(BERT_PIECES) + 3)}
+    assert main(["export", str(tmp_path / "ours"), "--to", "huggingface", str(tmp_path / "again")]) == 0
+    again = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
+    for text in TEXTS[:3]:
+        assert again(text)["input_ids"] == theirs(text)["input_ids"]
+    assert (again.pad_token, again.mask_token) == ("[PAD]", "[MASK]")
+
+
+def test_embeddings_are_means_of_their_states(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = their_folder(tmp_path / "theirs", "BertModel")
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
+    capsys.readouterr()
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    batch = tokenizer(TEXTS[:3], padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        states = theirs(**batch).last_hidden_state
+    mask = batch["attention_mask"][:, :, None]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(TEXTS[:3]).encode())))
+    assert main(["embed", str(tmp_path / "ours"), "--json"]) == 0
+    lines = [json.loads(line)["embedding"] for line in capsys.readouterr().out.splitlines()]
+    close(torch.tensor(lines), (states * mask).sum(1) / mask.sum(1))
+    unit = clearhead.load(tmp_path / "ours").embed(TEXTS[0], unit=True)
+    assert abs(float((unit**2).sum()) - 1) < 1e-6
+
+
+def test_an_imported_model_fills_gaps_and_starts_a_training(tmp_path: Path) -> None:
+    theirs = their_folder(tmp_path / "theirs", "BertForMaskedLM")
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
+    ours = clearhead.load(tmp_path / "ours")
+    best = ours.fill("the [MASK] runs.", top=3)[0]
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    batch = tokenizer("the [MASK] runs.", return_tensors="pt")
+    with torch.inference_mode():
+        expected = theirs(**batch).logits[0, 2].softmax(-1)
+    ids = [ours.tokenizer.piece_id(filling.piece) for filling in best]
+    assert [filling.probability for filling in best] == pytest.approx(
+        [float(expected[index]) for index in ids], abs=1e-5
+    )
+    ranked = expected.argsort(descending=True).tolist()
+    assert ids == [index for index in ranked if index not in ours.tokenizer.special_ids][:3]
+    examples = "".join(f"{'the big dog' if n % 2 else 'a small cat'} {'runs' * (n % 3)}\t{n % 2}\n" for n in range(40))
+    (tmp_path / "data.tsv").write_text(examples)
+    arguments = ["train", str(tmp_path / "data.tsv"), "--task", "classify", "--from", str(tmp_path / "ours")]
+    arguments += ["--out", str(tmp_path / "tuned"), "--steps", "2", "--threads", "1"]
+    assert main(arguments) == 0
+    tuned = clearhead.load(tmp_path / "tuned")
+    assert tuned.classify("the big dog").label in ("0", "1")
+    assert tuned.tokenizer.to_json() == ours.tokenizer.to_json()

@@ -1,0 +1,165 @@
+"""fairseq checkpoints: M2M100 of `transformers` is its pre-norm Transformer, and gives the truth for random weights."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import clearhead
+from clearhead.cli.main import main
+from tests.interop.folders import close, hf, shaken
+
+SOURCE = ["the", "do@@", "g", "s", "a", "b@@", "b", "g@@", "t@@"]
+TARGET = ["hun@@", "d", "der", "a", "x"]
+CODES = "#version: 0.2\nt h\nth e</w>\nd o\n"
+
+
+class Trap:
+    """Unpickled by an open reader, it makes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder),)
+
+
+def write_checkpoint(folder: Path, shared: bool, **changes: Any) -> Any:
+    """A checkpoint in fairseq's layout with dictionaries and codes in the folder next to it; the model that it is."""
+    size = len(SOURCE) + 4
+    sizes = {"encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 11, "decoder_attention_heads": 11}
+    sizes |= {"encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "d_model": 22, "vocab_size": size}
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    model = shaken(hf.M2M100ForConditionalGeneration(hf.M2M100Config(**sizes, **ids, max_position_embeddings=24)))
+    tensors = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
+    tensors = {
+        name: tensor for name, tensor in tensors.items() if not name.startswith(("shared", "lm_head", "decoder.embed"))
+    }
+    tensors = {name: tensor for name, tensor in tensors.items() if "embed_positions" not in name}
+    rows = size if shared else len(TARGET) + 4
+    table_VD = tensors["encoder.embed_tokens.weight"]
+    tensors |= {"decoder.embed_tokens.weight": table_VD[:rows].clone(), "encoder.version": torch.tensor([3.0])}
+    tensors |= {"decoder.output_projection.weight": table_VD[:rows].clone(), "decoder.version": torch.tensor([3.0])}
+    settings: dict[str, Any] = {
+        "arch": "transformer", "encoder_layers": 2, "decoder_layers": 3, "encoder_embed_dim": 22,
+        "decoder_embed_dim": 22, "encoder_ffn_embed_dim": 17, "decoder_ffn_embed_dim": 17,
+        "encoder_attention_heads": 11, "decoder_attention_heads": 11, "encoder_normalize_before": True,
+        "decoder_normalize_before": True, "share_all_embeddings": shared, "share_decoder_input_output_embed": True,
+        "max_source_positions": 24,
+        "max_target_positions": 24, "source_lang": None, "target_lang": None, **changes,
+    }  # fmt: skip
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "data").mkdir()
+    extra = {"history": np.arange(3.0), "best": np.array([1, 2])}
+    content = {"args": argparse.Namespace(**settings), "model": tensors, "extra_state": extra}
+    torch.save(content, folder / "checkpoints" / "best.pt")
+    for name, pieces in (("en", SOURCE), ("de", SOURCE if shared else TARGET)):
+        (folder / "data" / f"dict.{name}.txt").write_text(
+            "".join(f"{piece} {9 - n}\n" for n, piece in enumerate(pieces))
+        )
+    (folder / "data" / "bpe.codes").write_text(CODES)
+    return model
+
+
+def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
+    theirs = write_checkpoint(tmp_path, shared=False)
+    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "ours")]) == 0
+    ours = clearhead.load(tmp_path / "ours")
+    src_NS, tgt_NT = torch.randint(4, 13, (3, 7)), torch.randint(4, 9, (3, 5))
+    src_NS[0, 4:] = 1
+    with torch.inference_mode():
+        found = ours.network.logits(ours.network(src_NS, tgt_NT))
+        expected = theirs(input_ids=src_NS, attention_mask=(src_NS != 1).long(), decoder_input_ids=tgt_NT).logits
+    close(found, expected[:, :, :9])
+    decoding = ours.config.decoding
+    assert (decoding.beam, decoding.alpha, decoding.length_norm, decoding.max_length) == (5, 1.0, "length", "201")
+    assert (ours.config.model.start_id, ours.config.model.end_id, ours.config.model.pad_id) == (2, 2, 1)
+    encoding = ours.tokenizer.encode("the  dogs ab q the")
+    assert encoding.pieces == ["the", "do@@", "g@@", "s", "<unk>", "b", "<unk>", "the"]
+    assert encoding.offsets[1:4] == [(5, 7), (7, 8), (8, 9)]
+    assert ours.tokenizer.target.decode([4, 5, 6]) == "hund der"
+    assert ours.translate("the dog").tokens
+    (tmp_path / "data.tsv").write_text("the dog\thund\nthe dogs\tder hund\n" * 10)
+    arguments = [
+        "train",
+        str(tmp_path / "data.tsv"),
+        "--from",
+        str(tmp_path / "ours"),
+        "--out",
+        str(tmp_path / "tuned"),
+    ]
+    assert main([*arguments, "--steps", "2", "--threads", "1"]) == 0
+    assert main(["evaluate", str(tmp_path / "tuned"), str(tmp_path / "data.tsv")]) == 0
+    assert main(["score", str(tmp_path / "tuned"), str(tmp_path / "data.tsv")]) == 0
+
+
+def test_one_dictionary_is_shared_and_files_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs = write_checkpoint(tmp_path, shared=True)
+    path, out = tmp_path / "checkpoints" / "best.pt", tmp_path / "ours"
+    assert main(["import", str(path), "--out", str(out)]) == 2
+    assert "--dict SOURCE --dict TARGET" in capsys.readouterr().err
+    given = [word for name in ("en", "de") for word in ("--dict", str(tmp_path / "data" / f"dict.{name}.txt"))]
+    assert main(["import", str(path), "--out", str(out), *given, "--codes", str(tmp_path / "data" / "bpe.codes")]) == 0
+    ours = clearhead.load(out)
+    src_NS, tgt_NT = torch.randint(4, 13, (3, 7)), torch.randint(4, 13, (3, 5))
+    with torch.inference_mode():
+        close(
+            ours.network.logits(ours.network(src_NS, tgt_NT)), theirs(input_ids=src_NS, decoder_input_ids=tgt_NT).logits
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"activation_fn": "quick_gelu"}, "activation quick_gelu is not supported"),
+        ({"arch": "lightconv"}, "arch lightconv is not supported"),
+        ({"encoder_learned_pos": True}, "encoder_learned_pos True is not supported"),
+        ({"decoder_embed_dim": 44}, "decoder_embed_dim 44 is not supported"),
+        ({"encoder_layers": 10**9}, "parameters or more, the file holds"),
+        ({"encoder_layers": 3}, "missing encoder.layers.2."),
+        ({"encoder_layers": 1}, "unexpected encoder.layers.1."),
+        (
+            {"encoder_ffn_embed_dim": 16, "decoder_ffn_embed_dim": 16},
+            "has shape (17, 22), the settings ask for (16, 22)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], named: str
+) -> None:
+    write_checkpoint(tmp_path, shared=False, **changes)
+    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "ours")]) == 2
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_malicious_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], zipped: bool) -> None:
+    path, mark = tmp_path / "evil.pt", tmp_path / "mark"
+    content = {"args": argparse.Namespace(arch="transformer"), "model": {"x": torch.ones(2)}, "extra_state": Trap(mark)}
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    assert main(["import", str(path), "--out", str(tmp_path / "ours")]) == 2
+    message = capsys.readouterr().err
+    assert "posix.mkdir" in message
+    assert "Nothing was run" in message
+    assert not mark.exists()
+    torch.load(path, weights_only=False)  # the file is what it should be: an open reader is caught
+    assert mark.is_dir()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 nothing", b"\x80\x04."])
+def test_no_checkpoint_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    (tmp_path / "x.pt").write_bytes(content)
+    assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "ours")]) == 2
+    assert "x.pt" in capsys.readouterr().err
+
+
+def test_objects_hide_in_no_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = {"args": argparse.Namespace(), "model": {}, "extra": np.array([Trap(tmp_path / "mark")], dtype=object)}
+    torch.save(content, tmp_path / "x.pt")
+    assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "ours")]) == 2
+    assert not (tmp_path / "mark").exists()

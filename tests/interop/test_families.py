@@ -1,0 +1,222 @@
+"""GPT-2, T5, Marian, Pegasus, DistilBERT and ViT of `transformers` in and out again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import clearhead
+from clearhead.api import Model
+from clearhead.cli.main import main
+from clearhead.tasks.translate import write
+from tests.interop import folders
+from tests.interop.folders import close, hf, same_tensors, save, shaken
+
+N, S, T = 5, 7, 6  # sentences, source length, target length
+
+
+def round_trip(theirs: Any, tokenizer: Callable[[Path], Any], folder: Path, same: bool = True) -> Model:
+    """Saved by them, imported, exported again: the tensors must be the same, and load without a word."""
+    tokenizer(save(theirs, folder / "theirs"))
+    assert main(["import", str(folder / "theirs"), "--out", str(folder / "ours")]) == 0
+    assert main(["export", str(folder / "ours"), "--to", "huggingface", str(folder / "again")]) == 0
+    if same:
+        same_tensors(folder / "theirs", folder / "again")
+    return clearhead.load(folder / "ours")
+
+
+def ids(rows: int, length: int, high: int, low: int = 4) -> Tensor:
+    return torch.randint(low, high, (rows, length))
+
+
+def test_gpt2_gives_the_same_logits_and_goes_on_the_same_way(tmp_path: Path) -> None:
+    size = folders.gpt2_tokenizer(tmp_path / "theirs")
+    sizes = {"vocab_size": size, "n_positions": 29, "n_embd": 22, "n_layer": 3, "n_head": 11, "n_inner": 17}
+    theirs = shaken(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, bos_token_id=size - 1, eos_token_id=size - 1)))
+    ours = round_trip(theirs, folders.gpt2_tokenizer, tmp_path)
+    ids_NT = ids(N, T, size)
+    with torch.inference_mode():
+        close(ours.network.logits(ours.network(ids_NT)), theirs(ids_NT).logits)
+        again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "again").eval()
+        close(again(ids_NT).logits, theirs(ids_NT).logits)
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    for text in ("the dog", " dog, the é", "日本 x"):
+        assert ours.tokenizer.encode(text).ids == tokenizer(text)["input_ids"]
+        assert ours.tokenizer.decode(ours.tokenizer.encode(text).ids) == text
+        batch = tokenizer(text, return_tensors="pt")
+        expected = theirs.generate(**batch, max_new_tokens=9, do_sample=False, pad_token_id=size - 1)
+        written = ours.generate(text, max_tokens=9)  # greedy, as theirs is by default
+        new = expected[0, batch["input_ids"].shape[1] :].tolist()
+        assert [ours.tokenizer.piece_id(piece) for piece in written.tokens] == [
+            token for token in new if token != size - 1
+        ]
+    shown = ours.tokenizer.encode("a dog é日")
+    assert shown.pieces[:2] == ["a", "▁dog"]
+    assert shown.offsets[1] == (2, 5)
+
+
+def test_gpt2_goes_on_learning_although_it_has_no_padding(tmp_path: Path) -> None:
+    size = folders.gpt2_tokenizer(tmp_path / "theirs")
+    sizes = {"vocab_size": size, "n_positions": 29, "n_embd": 22, "n_layer": 1, "n_head": 11, "n_inner": 17}
+    theirs = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, tie_word_embeddings=False))
+    ours = round_trip(shaken(theirs), folders.gpt2_tokenizer, tmp_path)
+    assert ours.config.model.embeddings == "separate"
+    (tmp_path / "text.txt").write_text("\n\n".join(f"the dog {'runs ' * (n % 5)}!" for n in range(30)))
+    arguments = ["train", str(tmp_path / "text.txt"), "--task", "lm", "--from", str(tmp_path / "ours")]
+    assert main([*arguments, "--out", str(tmp_path / "tuned"), "--steps", "2", "--threads", "1"]) == 0
+    assert clearhead.load(tmp_path / "tuned").generate("the", max_tokens=3).tokens
+
+
+def translated(theirs: Any, ours: Model, high: int, **settings: Any) -> None:
+    """Their search and ours find the same, with the settings that came along."""
+    model = ours.config.model
+    for source_NS in (ids(N, S, high), ids(N, S + 4, high)):
+        ended = torch.cat((source_NS, torch.full((N, 1), model.end_id)), 1)
+        expected = theirs.generate(
+            ended, attention_mask=torch.ones_like(ended), bad_words_ids=[[model.pad_id]], **settings
+        )
+        found = write(ours.network, source_NS.tolist(), model.end_id, ours.config.decoding)
+        for one, other in zip(found, expected.tolist(), strict=True):
+            assert list(one) == [token for token in other[1:] if token not in (model.pad_id, model.end_id)]
+
+
+def same_logits(theirs: Any, ours: Model, high: int) -> None:
+    """Teacher forcing, with padding in the source."""
+    src_NS, tgt_NT = ids(N, S, high), ids(N, T, high)
+    src_NS[0, 4:] = ours.config.model.pad_id
+    tgt_NT[:, 0] = ours.config.model.start_id
+    mask_NS = (src_NS != ours.config.model.pad_id).long()
+    with torch.inference_mode():
+        expected = theirs(input_ids=src_NS, attention_mask=mask_NS, decoder_input_ids=tgt_NT).logits
+        close(ours.network.logits(ours.network(src_NS, tgt_NT)), expected)
+
+
+T5 = {"d_model": 22, "d_kv": 5, "d_ff": 17, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 3}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 11, "decoder_start_token_id": 0}
+
+
+@pytest.mark.parametrize("version", ["1", "1.1", "untied"])
+def test_t5(tmp_path: Path, version: str) -> None:
+    size = folders.t5_tokenizer(tmp_path / "theirs") + 3
+    own = {} if version == "1" else {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    theirs = hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **T5, **own))
+    if version == "untied":
+        theirs.lm_head.weight = nn.Parameter(torch.randn(size, 22) / 5)
+    shaken(theirs)
+    theirs.generation_config.update(num_beams=3, length_penalty=1.3, max_length=12)
+    ours = round_trip(theirs, folders.t5_tokenizer, tmp_path)
+    model = ours.config.model
+    assert (model.embeddings, model.scale_output) == ("input" if version == "untied" else "shared", version == "1")
+    decoding = ours.config.decoding
+    assert (decoding.beam, decoding.alpha, decoding.max_length, decoding.stop) == (3, 1.3, "11", "seems_best")
+    same_logits(theirs, ours, size)
+    translated(theirs, ours, size, use_cache=False)  # their cache wants as many layers on both sides
+    same_logits(hf.T5ForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), ours, size)
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    for text in ("the dogs run", "a  dog é. xyz"):
+        assert ours.tokenizer.encode(text).ids == tokenizer(text, add_special_tokens=False)["input_ids"]
+    again = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again("the dogs")["input_ids"] == [*ours.tokenizer.encode("the dogs").ids, 1]
+
+
+MARIAN: dict[str, Any] = {
+    "d_model": 22, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 11,
+    "decoder_attention_heads": 11, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "max_position_embeddings": 29,
+    "eos_token_id": 0, "forced_eos_token_id": None, "activation_function": "swish", "scale_embedding": True,
+}  # fmt: skip
+
+
+def marian_config(kind: Any, size: int, **settings: Any) -> Any:
+    return kind(vocab_size=size, pad_token_id=size - 1, decoder_start_token_id=size - 1, **MARIAN, **settings)
+
+
+@pytest.mark.parametrize("stop", [False, True, "never"])
+def test_marian(tmp_path: Path, stop: bool | str) -> None:
+    size = folders.marian_tokenizer(tmp_path / "theirs")
+    theirs = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)))
+    theirs.final_logits_bias.normal_()
+    theirs.generation_config.update(num_beams=4, length_penalty=0.7, max_length=16, early_stopping=stop)
+    ours = round_trip(theirs, folders.marian_tokenizer, tmp_path, same=False)
+    assert ours.config.model.output_bias
+    same_logits(theirs, ours, size - 1)
+    translated(theirs, ours, size - 2)
+    translated_text = ours.translate("the dogs run.")
+    assert translated_text.text == ours.tokenizer.target.decode(
+        [ours.tokenizer.target.piece_id(piece) for piece in translated_text.tokens]  # type: ignore[misc]
+    )
+    again = hf.MarianMTModel.from_pretrained(tmp_path / "again").eval()
+    same_logits(again, ours, size - 1)
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
+def test_marian_with_two_vocabularies(tmp_path: Path) -> None:
+    size = folders.marian_tokenizer(tmp_path / "theirs")
+    settings = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": size}
+    theirs = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **settings)))
+    ours = round_trip(theirs, folders.marian_tokenizer, tmp_path, same=False)
+    assert ours.config.model.embeddings == "output"
+    same_logits(theirs, ours, size - 1)
+    same_logits(hf.MarianMTModel.from_pretrained(tmp_path / "again").eval(), ours, size - 1)
+
+
+def test_marian_pieces(tmp_path: Path) -> None:
+    size = folders.marian_tokenizer(tmp_path / "theirs")
+    theirs = hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size))
+    tokenizer = round_trip(theirs, folders.marian_tokenizer, tmp_path, same=False).tokenizer
+    assert tokenizer.encode("the  dogs").pieces == ["▁the", "▁dog", "s"]
+    assert tokenizer.encode("the  dogs").offsets == [(0, 3), (5, 8), (8, 9)]
+    assert tokenizer.target.encode("ein hund").pieces == ["▁ein", "▁hund"]
+    tagged = tokenizer.encode(">>deu<< the dog")
+    assert (tagged.pieces, tagged.offsets) == ([">>deu<<", "▁the", "▁dog"], [(0, 8), (8, 11), (12, 15)])
+    assert tokenizer.encode("the </s>").ids.count(0) == 0
+    assert tokenizer.target.decode(tokenizer.target.encode("ein hund.").ids) == "ein hund."
+    assert tokenizer.encode_batch([">>deu<< the dog", "a"]) == [tagged.ids, tokenizer.encode("a").ids]
+
+
+def test_pegasus_is_the_pre_norm_counterpart(tmp_path: Path) -> None:
+    size = folders.t5_tokenizer(tmp_path / "theirs")
+    settings = {**MARIAN, "eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
+    theirs = shaken(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings)))
+    ours = round_trip(theirs, folders.t5_tokenizer, tmp_path)
+    assert (ours.config.model.norm_placement, ours.config.model.sinusoids) == ("pre", "halves")
+    same_logits(theirs, ours, size)
+    same_logits(hf.PegasusForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), ours, size)
+
+
+@pytest.mark.parametrize(
+    "name", ["DistilBertForMaskedLM", "DistilBertForSequenceClassification", "DistilBertForTokenClassification"]
+)
+def test_distilbert(tmp_path: Path, name: str) -> None:
+    sizes = {"dim": 22, "n_layers": 2, "n_heads": 11, "hidden_dim": 17, "max_position_embeddings": 19}
+    config = hf.DistilBertConfig(vocab_size=len(folders.BERT_PIECES), **sizes)
+    theirs = shaken(getattr(hf, name)(config))
+    ours = round_trip(theirs, folders.bert_tokenizer, tmp_path)
+    ids_NS = ids(N, S, 30, low=6)
+    network = ours.network
+    with torch.inference_mode():
+        found = (
+            network(ids_NS)
+            if ours.config.task != "mlm"
+            else network.logits(network.hidden(network.reader(ids_NS).states_BSD))
+        )
+        close(found, theirs(ids_NS, torch.ones_like(ids_NS)).logits)
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_vit(tmp_path: Path, colours: int) -> None:
+    sizes = {"hidden_size": 22, "num_hidden_layers": 2, "num_attention_heads": 11, "intermediate_size": 17}
+    config = hf.ViTConfig(
+        **sizes, image_size=12, patch_size=4, num_channels=colours, id2label={0: "cat", 1: "dog", 2: "x"}
+    )
+    theirs = shaken(hf.ViTForImageClassification(config))
+    ours = round_trip(theirs, lambda folder: None, tmp_path)
+    assert ours.config.labels == ("cat", "dog", "x")
+    pictures_NCYX = torch.randn(N, colours, 12, 12)
+    with torch.inference_mode():
+        close(ours.network(pictures_NCYX), theirs(pictures_NCYX).logits)
+        again = hf.ViTForImageClassification.from_pretrained(tmp_path / "again").eval()
+        close(again(pictures_NCYX).logits, theirs(pictures_NCYX).logits)

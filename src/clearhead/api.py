@@ -17,7 +17,7 @@ from clearhead.data.aligned import read_aligned
 from clearhead.data.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Engine
-from clearhead.errors import DecodingError, TaskError
+from clearhead.errors import ConfigError, DecodingError, InspectionError, TaskError
 from clearhead.evaluation.metrics import Report
 from clearhead.inspection import aligning, tracing
 from clearhead.inspection.ablation import By, mean_outputs, parts_of, switch_off
@@ -42,6 +42,7 @@ from clearhead.tasks.tagged_text import TaggedText
 from clearhead.tasks.task import Report as AnyReport
 from clearhead.tasks.translate import score_translations, search_texts
 from clearhead.tasks.writing import Generated, write, write_all
+from clearhead.training.checks import check_decoding
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.run import Request as TrainingRequest
 from clearhead.training.run import train as run_training
@@ -85,10 +86,23 @@ class Model:
                 f"{self.folder} reads pictures, not text: name them, as in clearhead {verb} {self.folder} picture.png"
             )
 
-    def decoding(self, **overrides: Any) -> DecodingConfig:
-        """The bundle's decoding settings with some replaced; None leaves a setting as it is."""
+    def decoding(self, verb: str = "", **overrides: Any) -> DecodingConfig:
+        """The bundle's decoding settings with some replaced; None leaves a setting as it is.
+
+        A setting that would change nothing for the verb, or beside the others, is refused.
+        """
         given = {name: value for name, value in overrides.items() if value is not None}
-        return configs.override(self.config, {"decoding": given}).decoding
+        merged = configs.override(self.config, {"decoding": given}).decoding
+        verb = verb or purpose(self.config.task).verb
+        check_decoding(given, merged, verb, f"clearhead {verb}")
+        return merged
+
+    def _chosen(self, settings: DecodingConfig | None, **given: Any) -> DecodingConfig:
+        """Whole settings, or the bundle's with some replaced; both would leave one of them without effect."""
+        named = [name for name, value in given.items() if value is not None]
+        if settings is not None and named:
+            raise ConfigError(f"expected settings, or {', '.join(named)} by name, got both; put it into the settings")
+        return settings or self.decoding(**given)
 
     def engine(self, name: str = "torch", compute_type: str = "float32", token_log_probs: bool = True) -> Engine:
         """What searches: torch, or ctranslate2 (float32 or int8), for which the bundle is converted once.
@@ -126,7 +140,7 @@ class Model:
         **decoding: Any,
     ) -> list[Translation]:
         """The best translation of each sentence, batched; by the torch engine each is the same as if it were alone."""
-        chosen = settings or self.decoding(beam=beam, **decoding)
+        chosen = self._chosen(settings, beam=beam, **decoding)
         return [best[0] for best in self.translate_n_best(texts, 1, chosen, engine=engine)]
 
     def translate_n_best(
@@ -161,7 +175,7 @@ class Model:
     ) -> Generator[str, None, Translation]:
         """The best translation in parts, as soon as each is certain: with beam=1 and in sampling piece by piece."""
         self.need("translate")
-        chosen = settings or self.decoding(**decoding)
+        chosen = self._chosen(settings, **decoding)
         [encoded] = self._encode([text])
         if not encoded:
             return translations(self, [], chosen)[0]
@@ -183,7 +197,7 @@ class Model:
         The `count` likeliest pieces there, likeliest first, each with the best translation that goes on from it.
         """
         self.need("translate")
-        chosen = settings or self.decoding(**decoding)
+        chosen = self._chosen(settings, **decoding)
         [encoded] = self._encode([text])
         found = outputs.alternatives(self, encoded, position, count, chosen, line) if encoded else []
         return translations(self, found, chosen)
@@ -210,7 +224,7 @@ class Model:
         node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
         """
         self._need_input(pictures=False)
-        given, settings = tracing.given_text(self, text), settings or self.decoding(beam=beam)
+        given, settings = tracing.given_text(self, text), self._chosen(settings, beam=beam)
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
 
     def trace_picture(
@@ -226,7 +240,7 @@ class Model:
     ) -> Trace:
         """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
         self._need_input(pictures=True)
-        given, settings = tracing.given_picture(self, Path(path)), settings or self.decoding(beam=beam)
+        given, settings = tracing.given_picture(self, Path(path)), self._chosen(settings, beam=beam)
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
 
     def with_heads_off(self, parts: Iterable[Part | str], by: By = "zero", over: Sequence[str] = ()) -> "Model":
@@ -235,12 +249,14 @@ class Model:
         A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
         `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
         """
+        if by not in ("zero", "mean") or (over and by == "zero"):
+            raise InspectionError(f'expected by="zero", or by="mean" with texts, got by={by!r} and {len(over)} texts')
         chosen = parts_of(self.network, parts)
         means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
         return replace(self, network=switch_off(self.network, chosen, means))
 
     def align(
-        self, pairs: Sequence[Pair], head: aligning.Head | None = None, path: StrPath = "pairs"
+        self, pairs: Sequence[Pair], head: Part | None = None, path: StrPath = "pairs"
     ) -> Iterator[aligning.Alignment]:
         """The word alignment of each pair by a head's attention; an error names the line in `path`."""
         self.need("translate")
@@ -327,7 +343,7 @@ class Model:
         return embed(self, texts, first_line, unit)
 
     def generate(self, prompt: str = "", *, sample: int = 0, **settings: Any) -> Generated:
-        """Text that goes on from a prompt; settings are max_tokens, temperature, top_k, top_p, seed and stop.
+        """Text that goes on from a prompt; settings are max_tokens, temperature, top_k, top_p, min_p, seed and stop.
 
         The same settings give the same text; `sample` tells several texts of one seed apart.
         """

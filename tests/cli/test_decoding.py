@@ -140,7 +140,7 @@ def test_alignments_in_pharaoh_format(trained: Trained, tmp_path: Path, capsys: 
     rate = 1 - 2 * len(found & expected) / (len(found) + len(expected))
     assert f"alignment error rate {rate:.4f} on 25 pairs" in chosen
     rates = {}
-    for layer, head in itertools.product(("1", "2"), ("1", "2", "")):
+    for layer, head in itertools.product(("0", "1"), ("0", "1", "")):
         fixed = ["align", str(trained.folder), str(gold), "--layer", layer, *(["--head", head] if head else [])]
         assert main(fixed) == 0
         links = {(n, *map(int, link.split("-"))) for n, line in enumerate(capsys.readouterr().out.splitlines())
@@ -155,7 +155,7 @@ def test_alignments_in_pharaoh_format(trained: Trained, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--layer", "9"], "expected a layer of 1 to 2 and a head of 1 to 2, got layer 9"),
+        (["--layer", "9"], "expected a layer of 0 to 1 and a head of 0 to 1, got cross.9"),
         (["--head", "1"], "give --layer too"),
         (["--gold", "{bad}"], 'bad.jsonl:1: expected as "alignment" a list of pairs'),
         (["--gold", "{beyond}"], "beyond.jsonl:1: the alignment names words beyond the 1 and 1"),

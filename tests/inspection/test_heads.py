@@ -95,12 +95,12 @@ def test_the_head_that_aligns_is_found(trained: Trained) -> None:
     aligned = [put_in(trace, "cross", np.full_like(gold, 1 / gold.shape[1]), gold)
                for trace, links in zip(traces, one_to_one, strict=True)
                for gold in [gold_weights(trace, links)]]  # fmt: skip
-    found = align_heads(aligned, one_to_one)
+    found = align_heads([word_attention(one) for one in aligned], one_to_one)
     assert found[0].part == Part("cross", 0, 1)
     words = sum(len(grammar.split_words(one.target)) for one in examples)
     linked = sum(map(len, one_to_one))
     assert found[0].error_rate == pytest.approx(1 - 2 * linked / (words + linked))
-    assert found[1].error_rate > 0.5
+    assert [one.part for one in found if one.error_rate < 0.5] == [Part("cross", 0, 1), Part("cross", 0)]
     with pytest.raises(ClearheadError, match="got none"):
         align_heads([], [])
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Files, Folder, Json, Threads, use_threads
+from clearhead.cli.options import Folder, Json, PairFiles, Threads, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -14,13 +14,15 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def align(
     folder: Folder,
-    files: Files,
+    files: PairFiles,
     gold: Annotated[
         Path | None,
         typer.Option("--gold", metavar="FILE.jsonl", help="Choose layer and head by these gold alignments."),
     ] = None,
-    layer: Annotated[int | None, typer.Option("--layer", min=1, help="Decoder layer, from 1.")] = None,
-    head: Annotated[int | None, typer.Option("--head", min=1, help="Head of --layer, from 1; else their mean.")] = None,
+    layer: Annotated[int | None, typer.Option("--layer", min=0, help="Decoder layer, counted from 0.")] = None,
+    head: Annotated[
+        int | None, typer.Option("--head", min=0, help="Head of --layer, counted from 0; else their mean.")
+    ] = None,
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
@@ -36,12 +38,13 @@ def align(
     from clearhead.api import load
     from clearhead.data.pairs import load_pairs
     from clearhead.errors import ConfigError
-    from clearhead.inspection.aligning import Head, usual_head
+    from clearhead.inspection.aligning import usual_head
+    from clearhead.inspection.sublayers import Part
 
     use_threads(threads)
-    if gold is not None and (layer or head):
+    if gold is not None and (layer is not None or head is not None):
         raise ConfigError("--gold chooses the layer and the head; leave out --layer and --head, or --gold")
-    if head and not layer:
+    if head is not None and layer is None:
         raise ConfigError("--head counts the heads of a layer; give --layer too")
     model = load(folder)
     model.need("translate")
@@ -51,8 +54,8 @@ def align(
         typer.echo(
             f"{chosen}: alignment error rate {found.error_rate:.4f} on {found.sentences:,} pairs of {gold}", err=True
         )
-    elif layer:
-        chosen = Head(layer - 1, head - 1 if head else None)
+    elif layer is not None:
+        chosen = Part("cross", layer, head)
     else:
         chosen = usual_head(model)
         typer.echo(f"{chosen}; choose a better one with --gold", err=True)

@@ -56,6 +56,9 @@ def inspect(
     model = load(folder)
     looked_at = model.with_heads_off(off) if off else model
     trace = _trace(looked_at, text, target, beam)
+    is_drawn = not (as_json or html) or svg or png or kind or layer is not None or head is not None
+    maps = _maps(trace, kind, layer, head) if is_drawn else []
+    effect = _effect(model, looked_at, text, target, beam) if off else None
     if html is not None:
         from clearhead.inspection.html_file import page
 
@@ -65,12 +68,13 @@ def inspect(
             from clearhead.inspection.picture import draw
 
             title = f"{trace.source_text} → {trace.target_text}"
-            _write(path, draw(_maps(trace, kind, layer, head), title, form))  # type: ignore[arg-type]
-    effect = _effect(model, looked_at, text, target, beam) if off else None
+            _write(path, draw(maps, title, form))  # type: ignore[arg-type]
     if as_json:
         _print_json(trace, effect, kind, layer, head)
     elif html is None and svg is None and png is None:
-        _show(trace, _maps(trace, kind, layer, head), effect)
+        _show(trace, maps, effect)
+    elif effect is not None:
+        print(_words(effect))
 
 
 def _trace(model: "Model", text: str, target: str | None, beam: int | None) -> "Trace":
@@ -111,6 +115,13 @@ def _print_json(trace: "Trace", effect: "Effect | None", kind: str | None, layer
     print(json.dumps(record, ensure_ascii=False))
 
 
+def _words(effect: "Effect") -> str:
+    return (
+        f"with nothing switched off: {effect.before.target_text}\n"
+        f"its log-probability changes by {effect.change:+.3f} with the parts off"
+    )
+
+
 def _show(trace: "Trace", maps: "list[HeatMap]", effect: "Effect | None") -> None:
     from rich.console import Console
 
@@ -120,10 +131,7 @@ def _show(trace: "Trace", maps: "list[HeatMap]", effect: "Effect | None") -> Non
     console = Console(highlight=False, markup=False)
     print(f"{trace.source_text}\n→ {trace.target_text}\nlog-probability {trace.log_prob:.3f}")
     if effect is not None:
-        print(
-            f"with nothing switched off: {effect.before.target_text}\n"
-            f"its log-probability changes by {effect.change:+.3f} with the parts off"
-        )
+        print(_words(effect))
     if len(maps) > 1:
         console.print(statistics_table(trace, maps))
     one = clearest(trace, maps)

@@ -40,7 +40,7 @@ def score(
         fitting = purpose(model.config.task).verb
         problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"
         raise TaskError(f"{problem}. Use clearhead {fitting} {folder}")
-    decoding = model.decoding(**decoding_settings(settings, None, verb="score"))
+    decoding = model.decoding(verb="score", **decoding_settings(settings, None))
     corpus = load_pairs(files)
     for line in corpus.skips.lines():
         typer.echo(f"skipped {line}", err=True)

@@ -54,8 +54,9 @@ def translate(
 ) -> None:
     """Translate lines from standard input, in order; at a terminal, a prompt to type into.
 
-    A model for captions is given pictures as files instead. With --n-best N each line or picture gives N lines. With
-    --json each gives one object, in which `unmet` names the words of --include and --exclude that it does not meet.
+    A model for captions is given pictures as files instead. With --n-best N each line or picture gives N lines, empty
+    ones where fewer were found. With --json each gives one object, in which `unmet` names the words of --include and
+    --exclude that it does not meet.
     --engine ctranslate2 converts the model once and keeps the result in DIR/cache.
 
     Example: clearhead translate runs/de < in.txt > out.txt
@@ -66,8 +67,10 @@ def translate(
     use_threads(threads)
     model = load(folder)
     model.need("translate", pictures=bool(pictures))
-    if (stream or alternatives is not None) and (pictures or (stream and n_best > 1)):
-        raise DecodingError("--stream and --alternatives-at are for lines of text, and --stream for one translation")
+    if (stream or alternatives is not None) and pictures:
+        raise DecodingError("--stream and --alternatives-at are for lines of text, not for pictures; leave them out")
+    if stream and (n_best > 1 or alternatives is not None):
+        raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")
     given = {"prefix": prefix, "include": include or None, "exclude": exclude or None}
     sampling = {"method": "sample"} if sample else {}
     if seed is not None:
@@ -83,7 +86,7 @@ def translate(
         typer.echo(note, err=True)
     if pictures:
         for path, found in zip(pictures, model.caption_pictures(pictures, n_best, decoding), strict=True):
-            _show(str(path), found, as_json)
+            _show(str(path), found, n_best, as_json)
         return
     first = 1
     for lines in counted(given_lines(1 if stream else None)):
@@ -92,15 +95,15 @@ def translate(
         elif alternatives is not None:
             for number, line in enumerate(lines, first):
                 found = model.alternatives(line, alternatives, n_best, settings=decoding, line=number)
-                _show(line, found, as_json)
+                _show(line, found, n_best, as_json)
         else:
             for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first, chosen), strict=True):
-                _show(line, found, as_json)
+                _show(line, found, n_best, as_json)
         sys.stdout.flush()
         first += len(lines)
 
 
-def _show(line: str, found: "list[Translation]", as_json: bool) -> None:
+def _show(line: str, found: "list[Translation]", n_best: int, as_json: bool) -> None:
     if as_json:
         best = found[0].to_json()
         record = {"source": line, **best}
@@ -108,8 +111,8 @@ def _show(line: str, found: "list[Translation]", as_json: bool) -> None:
             record["n_best"] = [one.to_json() for one in found]
         print(json.dumps(record, ensure_ascii=False))
     else:
-        for one in found:
-            print(one.text)
+        for text in [one.text for one in found] + [""] * (n_best - len(found)):
+            print(text)
 
 
 def _stream(model: "Model", line: str, decoding: "DecodingConfig", number: int, as_json: bool) -> None:

@@ -20,9 +20,7 @@ class SamplingConfig(Section):
     """How text is drawn. `max_tokens` and `stop` are for models that write on from a prompt."""
 
     max_tokens: int = Field(200, ge=1, description="most pieces to write")
-    temperature: float = Field(
-        1.0, ge=0, allow_inf_nan=False, description="logits are divided by it; 0 takes the likeliest piece"
-    )
+    temperature: float = Field(1.0, ge=0, le=100, description="logits are divided by it; 0 takes the likeliest piece")
     top_k: int = Field(0, ge=0, description="only the so many likeliest pieces are drawn; 0: all")
     top_p: float = Field(1.0, gt=0, le=1, description="only the likeliest pieces up to this sum are drawn; 1: all")
     min_p: float = Field(
@@ -31,6 +29,13 @@ class SamplingConfig(Section):
     seed: int = Field(0, ge=0, description="the same seed gives the same text")
     stop: Texts = Field((), description="strings before which the text ends")
     start: bool = Field(True, description="put the start piece before a prompt; GPT-2 was trained without")
+
+    @field_validator("temperature")
+    @classmethod
+    def _check_temperature(cls, temperature: float) -> float:
+        if 0 < temperature < 0.01:
+            raise ValueError(f"expected 0, or 0.01 to 100, got {temperature:g}; 0 takes the likeliest piece")
+        return temperature
 
     @field_validator("stop")
     @classmethod
@@ -44,7 +49,7 @@ class DecodingConfig(Section):
     """How text is searched for, or drawn."""
 
     beam: int = Field(4, ge=1, description="hypotheses kept; 1 is greedy")
-    alpha: float = Field(0.6, ge=0, description="exponent of the length normalisation")
+    alpha: float = Field(0.6, ge=0, le=10, description="exponent of the length normalisation")
     length_norm: Literal["paper", "length", "none"] = Field(
         "length", description="divisor of a score: paper ((5+n)/6)^alpha, length n^alpha, or none"
     )
@@ -72,7 +77,7 @@ class DecodingConfig(Section):
     @field_validator("max_length", mode="before")
     @classmethod
     def _check_max_length(cls, value: object) -> str:
-        if not re.fullmatch(r"(input\+)?[0-9]+", str(value)) or str(value) == "0":
+        if not re.fullmatch(r"(input\+)?[0-9]+", str(value)) or re.fullmatch("0+", str(value)):
             raise ValueError(f"expected a number of pieces or input+N, such as 100 or input+50, not {value!r}")
         return str(value)
 

@@ -159,20 +159,23 @@ class TorchEngine:
         """
         check_request(1, request, settings, self.max_positions, self.vocab_size)
         limit = request.longest(settings, self.max_positions)
-        with _evaluating(self.generator), _one_thread():
-            walk = Walk(
-                self.generator, self._sources([request]), settings, [limit], self.end_id, self.pad_id,
-                constraints=[request.asked],
-            )  # fmt: skip
-            shown: tuple[int, ...] = ()
-            for beams in walk.steps():
-                tokens_RT = beams.tokens_RT
-                going = [tuple(tokens_RT[row].tolist()) for row in beams.live_rows().tolist()]
-                ended = [one.tokens for each in walk.progress.finished for one in each]
-                certain = _common([*going, *ended])
-                if len(certain) > len(shown):
-                    shown = certain
-                    yield shown
+        walk = Walk(
+            self.generator, self._sources([request]), settings, [limit], self.end_id, self.pad_id,
+            constraints=[request.asked],
+        )  # fmt: skip
+        steps, shown = walk.steps(), tuple[int, ...]()
+        while True:
+            with _evaluating(self.generator), _one_thread():  # only while it computes: the rest is the caller's time
+                beams = next(steps, None)
+            if beams is None:
+                break
+            tokens_RT = beams.tokens_RT
+            going = [tuple(tokens_RT[row].tolist()) for row in beams.live_rows().tolist()]
+            ended = [one.tokens for each in walk.progress.finished for one in each]
+            certain = _common([*going, *ended])
+            if len(certain) > len(shown):
+                shown = certain
+                yield shown
         return walk.progress.results(1)[0].hypotheses[0]
 
     def _sources(self, requests: Sequence[Request]) -> Tensor:

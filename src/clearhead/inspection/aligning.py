@@ -13,30 +13,18 @@ from typing import Any
 from clearhead.data.aligned import AlignedPair, Links
 from clearhead.data.pairs import Pair
 from clearhead.errors import DataError, TaskError
-from clearhead.evaluation.alignment import alignment_error_rate
-from clearhead.inspection.alignment import WordAttention, word_attention
+from clearhead.inspection.alignment import WordAttention, align_heads, word_attention
+from clearhead.inspection.sublayers import Part, sub_layers
 from clearhead.inspection.tracing import given_text, trace
 from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.task import Ready
 
 
 @dataclass(frozen=True)
-class Head:
-    """A head of the decoder's attention to the source, counted from 0; no head: the mean over those of the layer."""
-
-    layer: int
-    head: int | None = None
-
-    def __str__(self) -> str:
-        head = "mean of its heads" if self.head is None else f"head {self.head + 1}"
-        return f"layer {self.layer + 1}, {head}"
-
-
-@dataclass(frozen=True)
 class ChosenHead:
-    """The head that aligns best, and its alignment error rate over all sentences it was chosen on."""
+    """The head that aligns best (or the mean of a layer's), and its error rate over the pairs it was chosen on."""
 
-    head: Head
+    head: Part
     error_rate: float
     sentences: int
 
@@ -63,7 +51,7 @@ class Alignment:
         }
 
 
-def align(model: Ready, pairs: Sequence[Pair], head: Head, path: Path | str) -> Iterator[Alignment]:
+def align(model: Ready, pairs: Sequence[Pair], head: Part, path: Path | str) -> Iterator[Alignment]:
     """The alignment of each pair by one head; errors name the pair's line in `path`."""
     for pair in pairs:
         found = _attention(model, pair, path)
@@ -74,47 +62,38 @@ def align(model: Ready, pairs: Sequence[Pair], head: Head, path: Path | str) -> 
 
 def choose_head(model: Ready, gold: Sequence[AlignedPair], path: Path | str) -> ChosenHead:
     """The head, or the mean over a layer's heads, with the lowest alignment error rate; of equal ones the first."""
-    predicted: dict[Head, set[tuple[int, int, int]]] = {}
-    expected: set[tuple[int, int, int]] = set()
-    for number, one in enumerate(gold):
-        found = _attention(model, one.pair, path)
-        sizes = len(found.source_words), len(found.target_words)
+    found = []
+    for one in gold:
+        attention = _attention(model, one.pair, path)
+        sizes = len(attention.source_words), len(attention.target_words)
         if any(source >= sizes[0] or target >= sizes[1] for source, target in one.links):
             raise DataError.at(
                 path, one.pair.line, f"the alignment names words beyond the {sizes[0]} and {sizes[1]} that there are; "
                 "count words and punctuation marks from 0",
             )  # fmt: skip
-        expected |= {(number, *link) for link in one.links}
-        for head in _heads(found):
-            links = found.links(head.layer, head.head)
-            predicted.setdefault(head, set()).update((number, *link) for link in links)
-    rates = {head: alignment_error_rate(links, expected) for head, links in predicted.items()}
-    best = min(rates, key=rates.__getitem__)
-    return ChosenHead(best, rates[best], len(gold))
+        found.append(attention)
+    best = align_heads(found, [one.links for one in gold])[0]
+    return ChosenHead(best.part, best.error_rate, len(gold))
 
 
-def usual_head(model: Ready) -> Head:
+def usual_head(model: Ready) -> Part:
     """Where there is nothing to choose by: the last layer but one, which often aligns best; or the only one."""
-    return Head(max(0, model.config.model.num_decoder_layers - 2))
+    layers = sum(one.name == "cross" for one in sub_layers(model.network))
+    return Part("cross", max(0, layers - 2))
 
 
-def _heads(found: WordAttention) -> Iterator[Head]:
-    num_layers, num_heads = found.weights_LHJI.shape[:2]
-    for layer in range(num_layers):
-        yield Head(layer)
-        if num_heads > 1:
-            yield from (Head(layer, head) for head in range(num_heads))
-
-
-def _check(found: WordAttention, head: Head) -> None:
+def _check(found: WordAttention, head: Part) -> None:
     num_layers, num_heads = found.weights_LHJI.shape[:2]
     if not (0 <= head.layer < num_layers and (head.head is None or 0 <= head.head < num_heads)):
-        raise TaskError(f"expected a layer of 1 to {num_layers} and a head of 1 to {num_heads}, got {head}; choose one")
+        raise TaskError(
+            f"expected a layer of 0 to {num_layers - 1} and a head of 0 to {num_heads - 1}, got {head}; choose one"
+        )
 
 
 def _attention(model: Ready, pair: Pair, path: Path | str) -> WordAttention:
     limit = most_pieces(model.config) - 1
-    longest = max(map(len, model.tokenizer.encode_batch(pair.parts)))
+    tokenizer = model.tokenizer
+    longest = max(len(tokenizer.encode(pair.source).ids), len(tokenizer.target.encode(pair.target).ids))
     if longest > limit:
         raise DataError.at(path, pair.line, f"{longest:,} pieces, the model takes {limit:,}; split the line")
     try:

@@ -53,24 +53,24 @@ def word_attention(trace: Trace, kind: Kind = "cross") -> WordAttention:
 
 @dataclass(frozen=True)
 class HeadAlignment:
-    """How far the links of one head are from the gold: 0 at best, 1 at worst."""
+    """How far the links of one head, or of the mean of a layer's, are from the gold: 0 at best, 1 at worst."""
 
     part: Part
     error_rate: float
 
 
-def align_heads(traces: Sequence[Trace], gold: Sequence[Links]) -> list[HeadAlignment]:
-    """The alignment error rate of every head between source and target, over a whole corpus; the best first."""
-    if not traces:
-        raise InspectionError("expected traces of sentence pairs to measure alignment on, got none")
-    found = [word_attention(one) for one in traces]
+def align_heads(found: Sequence[WordAttention], gold: Sequence[Links]) -> list[HeadAlignment]:
+    """The alignment error rate over a whole corpus, the best first: of each head between source and target, and of
+    the mean of the heads of each layer (a part without a head)."""
+    if not found:
+        raise InspectionError("expected sentence pairs to measure alignment on, got none")
     truth = {(number, *link) for number, links in enumerate(gold) for link in links}
-    rates = []
     num_layers, num_heads = found[0].weights_LHJI.shape[:2]
-    for layer in range(num_layers):
-        for head in range(num_heads):
-            links = {(number, *link) for number, one in enumerate(found) for link in one.links(layer, head)}
-            rates.append(HeadAlignment(Part("cross", layer, head), alignment_error_rate(links, truth)))
+    heads: list[int | None] = [*range(num_heads), None] if num_heads > 1 else [None]
+    rates = []
+    for part in (Part("cross", layer, head) for layer in range(num_layers) for head in heads):
+        links = {(number, *link) for number, one in enumerate(found) for link in one.links(part.layer, part.head)}
+        rates.append(HeadAlignment(part, alignment_error_rate(links, truth)))
     return sorted(rates, key=lambda one: one.error_rate)
 
 

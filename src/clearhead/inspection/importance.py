@@ -39,6 +39,8 @@ def head_importance(
     method: Method = "gradient",
 ) -> list[Importance]:
     """Every head, the most important first; a corpus is texts with their targets, or None for the model's own."""
+    if method not in ("gradient", "ablation"):
+        raise InspectionError(f'expected method="gradient" or "ablation", got {method!r}')
     parts = heads(model.network)
     if not corpus or not parts:
         missing = "corpus" if parts else "head"

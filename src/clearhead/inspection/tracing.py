@@ -160,7 +160,9 @@ def search(model: Ready, given: Given, settings: DecodingConfig, hypothesis: int
         first_RT, _ = network.start(network.encode(given.src), 1)
     room = config.max_positions - first_RT.shape[1] + 1
     limit = max(1, min(settings.longest(given.length), room))
-    asked = constraints_of(settings, model.tokenizer)
+    if settings.min_length > limit:
+        raise InspectionError(f"decoding.min_length={settings.min_length} is more than the limit of {limit}; lower it")
+    asked = constraints_of(settings, model.tokenizer.target)
     n_best = settings.beam if settings.method == "search" else max(1, hypothesis + 1)
     ids = config.end_id, config.pad_id
     found = find(network, given.src, settings, [limit], *ids, n_best, tree, [asked] if asked else ())[0]

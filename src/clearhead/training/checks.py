@@ -34,30 +34,38 @@ def check_settings(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> 
             f"training.validate_lines has no meaning for the task {chosen.name}, which validates on all; "
             "data.valid_max sets how many are held out"
         )
-    check_decoding(given.get("decoding", {}), chosen.verb, f"the task {chosen.name}")
+    check_decoding(given.get("decoding", {}), draft.decoding, chosen.verb, f"the task {chosen.name}")
 
 
-def check_decoding(given: Mapping[str, Any], verb: str, user: str) -> None:
-    """Refuses settings of search where text is drawn or nothing is written, and the other way round."""
-    method = given.get("method", "search")
+def check_decoding(given: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str) -> None:
+    """Refuses what would change nothing; `merged` is the given fields laid over those that hold otherwise."""
     used = DECODING.get(verb, ())
     for name in given:
         if name in DecodingConfig.model_fields and name not in used:  # unknown ones are told by the config itself
             fitting = f"which uses {', '.join(used)}" if used else "which does not search"
             raise ConfigError(f"decoding.{name} has no meaning for {user}, {fitting}; leave it out")
-    if given.get("length_norm") == "none" and "alpha" in given:
+    if merged.length_norm == "none" and "alpha" in given:
         raise ConfigError("decoding.alpha has no meaning with decoding.length_norm=none; leave one of them out")
-    if verb != WRITERS_VERB:
-        return
-    if "diversity" in given and given.get("groups", 1) == 1:
+    if "diversity" in given and merged.groups == 1:
         raise ConfigError("decoding.diversity has no meaning without decoding.groups; set both")
-    if "sampling" in given and method != "sample":
+    drawn = given.get("sampling", {})
+    if verb == WRITERS_VERB:
+        _check_method(given, drawn, merged, user)
+    for name in ("top_k", "top_p", "min_p", "seed"):
+        if name in drawn and merged.sampling.temperature == 0:
+            raise ConfigError(f"decoding.sampling.{name} has no meaning with temperature 0, which takes the likeliest")
+
+
+def _check_method(given: Mapping[str, Any], drawn: Mapping[str, Any], merged: DecodingConfig, user: str) -> None:
+    """Settings of drawing where outputs are searched for, and the other way round."""
+    if drawn and merged.method != "sample":
         raise ConfigError(f"decoding.sampling has no meaning for {user} without decoding.method=sample; set both")
-    for name in ("max_tokens", "stop"):
-        if name in given.get("sampling", {}):
-            raise ConfigError(
-                f"decoding.sampling.{name} is for clearhead generate; here decoding.max_length is the limit"
-            )
+    for name in ("max_tokens", "stop", "start"):
+        if name in drawn:
+            raise ConfigError(f"decoding.sampling.{name} is for clearhead generate; here set decoding.max_length")
+    for name in ("beam", "stop"):
+        if name in given and merged.method == "sample":
+            raise ConfigError(f"decoding.{name} has no meaning with decoding.method=sample; leave one of them out")
 
 
 def check_held_out(given: Mapping[str, Any], valid: Sequence[Path]) -> None:

@@ -63,10 +63,8 @@ def train(
     """
     from clearhead.cli.terminal import training_watcher
     from clearhead.training import run
-    from clearhead.training.checks import check_held_out
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
-    check_held_out(given, valid or [])
     request = run.Request(files, out, valid or [], preset, given, overwrite, threads, task, start, resume)
     with training_watcher() as watcher:
         if dry_run:

@@ -50,7 +50,7 @@ def measure(task: Task[Any], model: nn.Module, config: TrainingConfig, threads: 
 
 def steps_of_epochs(epochs: float, updates_an_epoch: float) -> int:
     """How many updates so many passes over the data are."""
-    return max(1, math.ceil(epochs * updates_an_epoch))
+    return max(1, math.ceil(round(epochs * updates_an_epoch, 6)))  # 0.07 x 100 is 7.000000000000001
 
 
 def describe(estimate: Estimate) -> str:

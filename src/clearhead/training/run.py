@@ -22,7 +22,7 @@ from clearhead.model.weights import count_parameters, restore
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Files, Made, Records, Task
 from clearhead.training import keeper
-from clearhead.training.checks import check_ids, check_settings
+from clearhead.training.checks import check_held_out, check_ids, check_settings
 from clearhead.training.choose import choose
 from clearhead.training.events import Watcher
 from clearhead.training.finish import TrainingResult, finish, report_finished
@@ -147,6 +147,7 @@ def prepare(request: Request, watcher: Watcher) -> Prepared:
     base = start.base(chosen) if start else chosen.base
     draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
     check_settings(chosen, given, draft)
+    check_held_out(given, request.valid)
     if start:
         start.check(draft)
     records = chosen.read(Files(request.files, request.valid), draft, watcher.message)

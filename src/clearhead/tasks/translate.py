@@ -286,7 +286,10 @@ class Translation(EndedText):
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
         """BLEU, chrF, exact match and perplexity."""
         pairs = tested(load_pairs(paths, max_chars=sys.maxsize), tell)
-        return score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
+        report = score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
+        if report.perplexity is None:
+            tell("perplexity is left out: some pairs are longer than the model takes")
+        return report
 
     def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """Plain text."""

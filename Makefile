@@ -9,6 +9,7 @@ BENCH := .bench-venv
 BENCH_INSTALLED := $(BENCH)/.installed
 DATA ?= data/multi30k
 BENCH_ARGS ?=
+PARALLEL := -n auto --dist loadfile  # a process a core; the tests of a file share what they make
 
 .PHONY: demo test test-all check install bench bench-decoding results clean
 
@@ -16,16 +17,16 @@ demo: install
 	@$(BIN)/clearhead demo
 
 test: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 test-all: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 install: $(INSTALLED)
 

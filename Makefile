@@ -10,18 +10,27 @@ BENCH_INSTALLED := $(BENCH)/.installed
 DATA ?= data/multi30k
 BENCH_ARGS ?=
 
-.PHONY: demo test test-all check install bench results clean
+# The page is tested in a real browser: as root it is installed where it is missing, else those tests are skipped.
+browser:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing chromium and chromium-driver for the tests of the page."; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null; \
+	else echo "No chromium with chromium-driver here: the tests of the page are skipped."; fi
+	@if [ ! -e node_modules/axe-core ] && command -v npm >/dev/null; then npm install --silent --no-save axe-core@4.14.0 || true; fi
+
+.PHONY: demo test test-all check browser install bench results clean
 
 demo: install
 	@$(BIN)/clearhead demo
 
-test: install
+test: install browser
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: install
+test-all: install browser
 	$(BIN)/python -m pytest
 
-check: install
+check: install browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

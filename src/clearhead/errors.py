@@ -8,7 +8,8 @@
     ├── DecodingError         a request that search or an engine cannot honour
     ├── TrainingError         a run that cannot start or go on
     ├── TaskError             a verb for which a model was not trained
-    └── InspectionError       a part of a network, or a step of its work, that is not there to be looked at
+    ├── InspectionError       a part of a network, or a step of its work, that is not there to be looked at
+    └── ServingError          a server that cannot start, or a request that it does not take
 
 Each message says what was expected, what came and what to do. Bugs of our own are plain `assert`s and are never
 caught: they exit with 1 and a traceback.
@@ -56,3 +57,7 @@ class TaskError(ClearheadError):
 
 class InspectionError(ClearheadError):
     """A part of a network, or a step of its work, that is not there to be looked at."""
+
+
+class ServingError(ClearheadError):
+    """A server that cannot start, or a request that it does not take."""

@@ -28,6 +28,7 @@ VERBS = {
     "align": "Print which words of given translations belong together.",
     "evaluate": "Score a model on a test set, each score with its signature.",
     "inspect": "Look inside a model while it reads a sentence: every head of every layer.",
+    "serve": "Serve models over HTTP, with a page that opens them up.",
     "info": "Show what is in a model folder.",
     "data": "Make data: the built-in English-German grammar, or handwritten digits.",
     "demo": "Train a translator on the built-in grammar and show what it can do.",

@@ -11,7 +11,16 @@ DATA ?= data/multi30k
 BENCH_ARGS ?=
 PARALLEL := -n auto --dist loadfile  # a process a core; the tests of a file share what they make
 
-.PHONY: demo test test-all check install bench bench-decoding results clean
+# The page is tested in a real browser: as root it is installed where it is missing, else those tests are skipped.
+browser:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing chromium and chromium-driver for the tests of the page."; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null; \
+	else echo "No chromium with chromium-driver here: the tests of the page are skipped."; fi
+	@if [ ! -e node_modules/axe-core ] && command -v npm >/dev/null; then npm install --silent --no-save axe-core@4.14.0 || true; fi
+
+.PHONY: demo test test-all check browser install bench bench-decoding results clean
 
 demo: install
 	@$(BIN)/clearhead demo
@@ -19,7 +28,7 @@ demo: install
 test: install
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-test-all: install
+test-all: install browser
 	$(BIN)/python -m pytest $(PARALLEL)
 
 check: install

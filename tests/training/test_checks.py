@@ -45,7 +45,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"decoding": {"groups": "1", "diversity": "2"}}, "decoding.diversity has no meaning without"),
     ("translate", {"decoding": {"method": "sample", "beam": 4}}, "decoding.beam has no meaning with decoding.method"),
     ("translate", {"decoding": {"method": "sample", "sampling": {"stop": "x"}}}, "decoding.sampling.stop is for"),
-    ("lm", {"decoding": {"sampling": {"temperature": 0, "seed": 1}}}, "decoding.sampling.seed has no meaning with temp"),
+    (
+        "lm",
+        {"decoding": {"sampling": {"temperature": 0, "seed": 1}}},
+        "decoding.sampling.seed has no meaning with temp",
+    ),
     ("translate", {"decoding": {"length_norm": "none", "alpha": 1}}, "decoding.alpha has no meaning with decoding.len"),
 ]
 

@@ -17,7 +17,7 @@ from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
 from clearhead.inspection import tracing
 from clearhead.inspection.recording import share
-from clearhead.inspection.sublayers import Part, find
+from clearhead.inspection.sublayers import Part, find, heads
 from clearhead.inspection.tapping import Change, tap
 from clearhead.inspection.trace import Trace
 from clearhead.tasks.task import Ready
@@ -109,3 +109,15 @@ def effect(model: Ready, off: Ready, before: Trace, settings: DecodingConfig) ->
     after = tracing.trace(off, given, None, settings)
     old = before.token_log_probs[before.num_given :]
     return Effect(before, after, tuple(new - was for new, was in zip(still, old, strict=True)))
+
+
+def head_effects(model: Ready, before: Trace) -> dict[Part, float]:
+    """How the log-probability of what was written changes when each head is off, one at a time."""
+    given = tracing.given_input(model, before.source_text)
+    found = {}
+    with torch.inference_mode():
+        for part in heads(model.network):
+            off = switch_off(model.network, [part])
+            still = tracing.log_probs_of(off, given.src, before.output_ids)
+            found[part] = float(still.sum()) - before.log_prob
+    return found

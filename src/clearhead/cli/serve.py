@@ -1,0 +1,61 @@
+"""`clearhead serve`: the HTTP API and the page, on this machine."""
+
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearhead.cli.options import Threads, use_threads
+from clearhead.errors import ServingError
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@app.command()
+def serve(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR [DIR2]", help="Model folders; a second one to compare with.")
+    ],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: the whole network.")] = LOCAL[0],
+    threads: Threads = 0,
+) -> None:
+    """Serve models over HTTP, with a page that shows every head of every layer. Nothing leaves this machine.
+
+    Example: clearhead serve runs/de
+    """
+    try:
+        import uvicorn
+
+        from clearhead.serving.app import make_app
+    except ModuleNotFoundError as error:
+        raise ServingError(
+            f"serving needs {error.name}, which is not installed; install the extra: pip install 'clearhead[serve]'"
+        ) from None
+    from clearhead.api import load
+    from clearhead.serving.traces import named
+
+    use_threads(threads)
+    listener = _listen(host, port)
+    is_local = host in LOCAL
+    application = make_app(named([load(folder) for folder in folders]), hosts=frozenset(LOCAL if is_local else ()))
+    shown = f"[{host}]" if ":" in host else host
+    print(f"open http://{shown}:{listener.getsockname()[1]} in a browser; Ctrl-C ends", file=sys.stderr)
+    if not is_local:
+        print(f"{host} can be reached by other machines, without a password", file=sys.stderr)
+    config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
+    with listener:
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """The socket, taken before models are loaded: a port in use is known at once."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ServingError(f"cannot listen on {host}:{port}: {reason}; choose another --port") from None

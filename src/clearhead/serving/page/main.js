@@ -1,0 +1,187 @@
+// Puts the page together: loads models, runs what the bar asks for, and keeps one panel drawn.
+import * as api from "./api.js";
+import { button, el, probability, shown } from "./draw.js";
+import { fillBar } from "./panels/bar.js";
+import { attention } from "./panels/attention.js";
+import { steps } from "./panels/steps.js";
+import { tree } from "./panels/tree.js";
+import { whatIf } from "./panels/what_if.js";
+import { architecture } from "./panels/architecture.js";
+import { positions } from "./panels/positions.js";
+import { lens } from "./panels/lens.js";
+import { compare } from "./panels/compare.js";
+import { answer } from "./panels/answer.js";
+import { openTour } from "./panels/tour.js";
+import * as save from "./save.js";
+import { columnPlaces, rowPlaces } from "./view.js";
+import { REQUEST, listen, names, numbers, set, state } from "./store.js";
+
+const PANELS = [answer, attention, steps, tree, whatIf, architecture, positions, lens, compare];
+const find = (id) => document.getElementById(id);
+export const app = { cards: [], card: null, trace: null, picture: null, run, fail, request };
+window.clearhead = app; // for tests: what is on the screen can be compared with what was answered
+
+export function request(changes = {}) {
+  const wanted = { ...state, ...changes };
+  const body = { model: wanted.model, text: wanted.text };
+  if (app.picture) Object.assign(body, { text: "", picture: app.picture });
+  if (wanted.target) body.target = wanted.target;
+  if (wanted.tokens) body.tokens = numbers(wanted.tokens);
+  if (wanted.prefix) body.prefix = numbers(wanted.prefix);
+  if (wanted.beam) body.beam = Number(wanted.beam);
+  if (wanted.alpha) body.alpha = Number(wanted.alpha);
+  if (Number(wanted.hypothesis)) body.hypothesis = Number(wanted.hypothesis);
+  if (wanted.off) body.off = names(wanted.off);
+  return body;
+}
+
+function fail(problem) {
+  if (problem && !(problem instanceof api.Problem)) console.error(problem);
+  const box = find("problem");
+  box.textContent = problem ? problem.message : "";
+  box.hidden = !problem;
+}
+
+let running = 0;
+
+async function run() {
+  const own = (running += 1);
+  document.body.classList.add("busy");
+  document.body.setAttribute("aria-busy", "true");
+  try {
+    const trace = await api.trace(request());
+    if (own !== running) return;
+    fail(null);
+    const isAnother = app.trace !== null;
+    app.trace = trace;
+    keepSelection(isAnother);
+    showResult();
+    showTabs();
+    await draw(new Set(["trace"]));
+  } catch (problem) { if (own === running) fail(problem); } finally {
+    if (own === running) { document.body.classList.remove("busy"); document.body.removeAttribute("aria-busy"); }
+  }
+}
+
+// A selection that the new trace has not would show nothing: the first head that there is takes its place.
+function keepSelection(isAnother) {
+  const { heads } = app.trace;
+  const same = heads.some((one) => one.kind === state.kind && String(one.layer) === state.layer && String(one.head) === state.head);
+  const first = same ? null : best(heads);
+  const changes = first ? { kind: first.kind, layer: first.layer, head: first.head } : {};
+  if (first || isAnother || !isThere()) Object.assign(changes, { row: "", column: "" });
+  if (isAnother) changes.node = "";
+  if (Number(state.step) >= app.trace.outputs.length) changes.step = "";
+  set({ ...changes, output: Math.min(Number(state.output), Math.max(0, app.trace.outputs.length - 1)) }, { quiet: true });
+}
+
+const isThere = () => Number(state.row) < rowPlaces(app.trace, state.kind).length && Number(state.column) < columnPlaces(app.trace, state.kind).length;
+
+// What shows most at first sight: the head between source and target that follows the diagonal most.
+function best(heads) {
+  const between = heads.filter((one) => one.kind === "cross");
+  const among = between.length ? between : heads;
+  return [...among].sort((one, other) => (other.diagonality ?? 0) - (one.diagonality ?? 0) || one.entropy - other.entropy)[0];
+}
+
+function showResult() {
+  const { trace } = app;
+  const told = [];
+  if (state.prefix) told.push(["a candidate was forced", { prefix: "" }]);
+  if (state.tokens) told.push(["a path of the beam tree", { tokens: "" }]);
+  if (Number(state.hypothesis)) told.push([`hypothesis ${Number(state.hypothesis) + 1}`, { hypothesis: "0" }]);
+  for (const part of names(state.off)) told.push([`${part} is off`, { off: names(state.off).filter((one) => one !== part).join(",") }]);
+  const chips = told.map(([text, changes]) => el("span", { class: "chip" }, text,
+    button("×", () => set(changes, { remember: true }), { "aria-label": `Undo: ${text}` })));
+  const figures = trace.outputs.length ? `log-probability ${trace.log_prob.toFixed(3)} (${probability(trace.log_prob)}), ${trace.outputs.length - trace.num_given} pieces` : "";
+  find("result").replaceChildren(
+    el("div", { class: "text", id: "output", dir: "auto" }, trace.target_text || "(nothing)"),
+    el("div", { class: "row quiet small" }, figures, chips));
+  document.title = `${shown(trace.target_text).slice(0, 40)} · clearhead`;
+}
+
+const there = () => PANELS.filter((panel) => panel.applies(app));
+
+function showTabs() {
+  const panels = there();
+  if (!panels.some((panel) => panel.id === state.tab)) { state.tab = panels[0].id; }
+  find("tabs").replaceChildren(...panels.map((panel) => button(panel.title, () => set({ tab: panel.id }), {
+    role: "tab", id: `tab-${panel.id}`, "data-panel": panel.id, "aria-controls": "panel", "aria-selected": String(panel.id === state.tab), tabindex: panel.id === state.tab ? "0" : "-1",
+  })));
+}
+
+find("tabs").addEventListener("keydown", (event) => {
+  const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!move) return;
+  const panels = there();
+  const next = panels[(panels.findIndex((panel) => panel.id === state.tab) + move + panels.length) % panels.length];
+  set({ tab: next.id });
+  find(`tab-${next.id}`).focus();
+});
+
+let drawn = null;
+let drawing = 0;
+
+async function draw(changed) {
+  const own = (drawing += 1);
+  const panel = there().find((one) => one.id === state.tab);
+  const root = find("panel");
+  const isNew = drawn !== panel.id || changed.has("trace") || changed.has("theme");
+  root.setAttribute("aria-labelledby", `tab-${panel.id}`);
+  try {
+    if (isNew) {
+      const fresh = el("div", { class: "stack", "data-panel": panel.id });
+      await panel.draw(fresh, app);
+      if (own !== drawing) return;
+      drawn = panel.id;
+      const focused = root.contains(document.activeElement) ? document.activeElement.id : "";
+      root.replaceChildren(fresh);
+      if (focused) document.getElementById(focused)?.focus();
+    } else await panel.update?.(root.firstElementChild, app, changed);
+  } catch (problem) { if (own === drawing) { root.replaceChildren(el("p", { class: "note" }, problem.message)); drawn = null; fail(problem instanceof api.Problem ? null : problem); } }
+  root.dataset.drawn = `${panel.id}:${(Number((root.dataset.drawn ?? ":0").split(":")[1]) || 0) + 1}`;
+}
+
+function showModel() {
+  app.card = app.cards.find((card) => card.name === state.model) ?? app.cards[0];
+  find("card").textContent = `${app.card.task}: ${app.card.description}, ${app.card.parameters.toLocaleString("en")} parameters`;
+  find("model").value = app.card.name;
+  fillBar(find("bar"), app);
+}
+
+function useTheme() {
+  const wants = state.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  document.documentElement.dataset.theme = wants;
+}
+
+listen((changed) => {
+  if (changed.has("theme")) useTheme();
+  if (changed.has("model")) { app.picture = null; showModel(); } else if (REQUEST.some((key) => changed.has(key))) fillBar(find("bar"), app);
+  if (app.card?.reads_pictures && !app.picture) return; // it runs as soon as there is one
+  if (REQUEST.some((key) => changed.has(key))) { run(); return; }
+  if (!app.trace) return;
+  if (changed.has("tab")) showTabs();
+  draw(changed);
+});
+
+async function start() {
+  useTheme();
+  try { app.cards = await api.models(); } catch (problem) { fail(problem); return; }
+  find("model").replaceChildren(...app.cards.map((card) => el("option", { value: card.name }, card.name)));
+  find("model").addEventListener("change", (event) => {
+    const card = app.cards.find((one) => one.name === event.target.value);
+    set({ model: card.name, text: card.example, target: "", tokens: "", prefix: "", off: "", hypothesis: "0" }, { remember: true });
+  });
+  find("theme").addEventListener("click", () => set({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }));
+  find("tour").addEventListener("click", () => openTour(find("tour-box"), there(), set));
+  find("save").addEventListener("click", async () => {
+    try { save.json("trace", await (await fetch(`/v1/trace/${app.trace.id}`)).json()); } catch (problem) { fail(problem); }
+  });
+  const card = app.cards.find((one) => one.name === state.model) ?? app.cards[0];
+  state.model = card.name;
+  if (!state.text && !card.reads_pictures) state.text = card.example;
+  showModel();
+  if (!card.reads_pictures) await run();
+}
+
+start();

@@ -1,0 +1,58 @@
+// Panel 1: what to look at. The source, a target to force, the beam and the length penalty; or a picture.
+import { el } from "../draw.js";
+import { set, state } from "../store.js";
+
+function field(label, input, kind = "") { return el("label", { class: kind }, label, input); }
+
+async function readPicture(app, file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  app.picture = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+  app.run();
+}
+
+// A ring, so that there is something to look at before anyone has chosen a picture.
+function examplePicture(app) {
+  const size = app.card.config.image_size;
+  const canvas = el("canvas", { width: size, height: size });
+  const context = canvas.getContext("2d");
+  context.fillStyle = "black";
+  context.fillRect(0, 0, size, size);
+  context.strokeStyle = "white";
+  context.lineWidth = Math.max(1, size / 8);
+  context.beginPath();
+  context.ellipse(size / 2, size / 2, size * 0.26, size * 0.36, 0, 0, 7);
+  context.stroke();
+  return new Promise((done) => canvas.toBlob(done, "image/png"));
+}
+
+export function fillBar(form, app) {
+  const { card } = app;
+  if (card.reads_pictures) { pictureBar(form, app); return; }
+  const text = el("textarea", { rows: 1, id: "source", dir: "auto", spellcheck: "false", maxlength: 20000, value: state.text });
+  const target = el("input", { id: "target", dir: "auto", value: state.target, placeholder: card.writes ? "leave empty: found by search" : "a label, or empty" });
+  const beam = el("input", { id: "beam", type: "number", min: 1, max: 16, value: state.beam, placeholder: card.decoding.beam });
+  const alpha = el("input", { id: "alpha", type: "number", min: 0, max: 10, step: 0.1, value: state.alpha, placeholder: card.decoding.alpha });
+  const submit = (event) => {
+    event?.preventDefault();
+    const before = JSON.stringify([state.text, state.target, state.beam, state.alpha]);
+    const wanted = { text: text.value, target: target.value, beam: beam.value, alpha: alpha.value };
+    if (JSON.stringify(Object.values(wanted)) === before) app.run();
+    else set({ ...wanted, tokens: "", prefix: "", hypothesis: "0" }, { remember: true });
+  };
+  text.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) submit(event); });
+  form.onsubmit = submit;
+  form.replaceChildren(
+    field(card.task === "lm" ? "Prompt" : "Source", text, "wide"),
+    ...(card.writes || card.labels.length ? [field(card.writes ? "Forced target" : "Asked label", target, "middle")] : []),
+    ...(card.writes ? [field("Beam", beam), field("Length penalty α", alpha)] : []),
+    el("button", { type: "submit", class: "primary", id: "run" }, { translate: "Translate", generate: "Write on", classify: "Classify", tag: "Tag", fill: "Fill" }[card.verb] ?? "Run"));
+}
+
+function pictureBar(form, app) {
+  const size = app.card.config.image_size;
+  const file = el("input", { type: "file", accept: "image/png", id: "picture" });
+  file.addEventListener("change", () => { if (file.files.length) readPicture(app, file.files[0]); });
+  form.onsubmit = (event) => event.preventDefault();
+  form.replaceChildren(field(`Picture (PNG, ${size} x ${size})`, file, "wide"));
+  if (!app.picture) examplePicture(app).then((blob) => readPicture(app, blob));
+}

@@ -1,0 +1,92 @@
+// Panel 3: layers x heads as thumbnails, in their places or sorted by a measure.
+import * as api from "../api.js";
+import { BRIEF, KINDS, button, el, fixed } from "../draw.js";
+import { sequential } from "../palette.js";
+import { set, state } from "../store.js";
+
+const SORTS = {
+  place: "by layer and head", entropy: "by entropy, sharp first", distance: "by distance, near first",
+  diagonality: "by diagonality, most first", effect: "by effect when switched off",
+};
+
+const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+
+function paint(canvas, one, allowed) {
+  canvas.width = Math.max(1, one.columns);
+  canvas.height = Math.max(1, one.rows);
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  bytes(one.pixels).forEach((value, index) => {
+    const [r, g, b] = sequential(value / 255);
+    image.data.set([r, g, b, allowed[index] ? 255 : 0], 4 * index);
+  });
+  context.putImageData(image, 0, 0);
+}
+
+const isChosen = (one) => one.kind === state.kind && String(one.layer) === state.layer && String(one.head) === state.head;
+
+function thumb(one, small, allowed, caption) { // a caption is part of the name, for those who speak to the page
+  const canvas = el("canvas", { "aria-hidden": "true" });
+  paint(canvas, small, allowed);
+  const label = `${caption ? `${caption.map((each) => each.textContent).join(" ")}: ` : ""}${KINDS[one.kind]}, layer ${one.layer + 1}, head ${one.head + 1}: entropy ${fixed(one.entropy, 2)}`;
+  return button([canvas, caption?.flatMap((each) => [each, " "])], () => set({ kind: one.kind, layer: one.layer, head: one.head, row: "", column: "" }), {
+    class: "thumb", "aria-label": label, title: label, "aria-current": String(isChosen(one)), "data-part": `${one.kind}.${one.layer}.${one.head}`,
+  });
+}
+
+export function markGrid(root) {
+  for (const each of root.querySelectorAll(".thumb")) each.setAttribute("aria-current", String(each.dataset.part === `${state.kind}.${state.layer}.${state.head}`));
+}
+
+function controls() {
+  const sort = el("select", { id: "sort", onchange: (event) => set({ sort: event.target.value }) },
+    Object.entries(SORTS).map(([value, text]) => el("option", { value }, text)));
+  sort.value = state.sort;
+  const hide = el("input", { type: "checkbox", id: "hide", checked: state.hide === "1", onchange: (event) => set({ hide: event.target.checked ? "1" : "" }) });
+  return el("div", { class: "row" }, el("label", { class: "inline" }, "Order", sort), el("label", { class: "inline" }, hide, "Hide special tokens"));
+}
+
+function placed(entries) {
+  const blocks = [];
+  for (const kind of Object.keys(KINDS)) {
+    const own = entries.filter(({ one }) => one.kind === kind);
+    if (!own.length) continue;
+    const table = el("div", { class: "thumbs" });
+    table.style.setProperty("--heads", Math.max(...own.map(({ one }) => one.head)) + 1);
+    for (const layer of new Set(own.map(({ one }) => one.layer))) {
+      table.append(el("span", { class: "quiet small" }, `L${layer + 1}`));
+      for (const { one, small, allowed } of own.filter((entry) => entry.one.layer === layer)) table.append(thumb(one, small, allowed, null));
+    }
+    blocks.push(el("h3", {}, KINDS[kind]), table);
+  }
+  return blocks;
+}
+
+function sorted(entries, effects) {
+  const value = ({ one }) => (state.sort === "effect" ? effects.get(`${one.kind}.${one.layer}.${one.head}`) : one[state.sort]);
+  const sign = state.sort === "diagonality" ? -1 : 1;
+  const worst = (entry) => value(entry) ?? Infinity;
+  const ordered = [...entries].sort((one, other) => (worst(one) === worst(other) ? 0 : sign * (worst(one) - worst(other))));
+  return [el("div", { class: "thumbs flat" }, ordered.map((entry) =>
+    thumb(entry.one, entry.small, entry.allowed, [el("span", {}, `${BRIEF[entry.one.kind]} ${entry.one.layer + 1}.${entry.one.head + 1}`), el("span", { class: "quiet" }, fixed(value(entry), 2))])))];
+}
+
+function move(event) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (!step || !event.target.classList.contains("thumb")) return;
+  const all = [...event.currentTarget.querySelectorAll(".thumb")];
+  const next = all[all.indexOf(event.target) + step];
+  if (next) { event.preventDefault(); next.focus(); }
+}
+
+export async function drawGrid(root, app) {
+  const { trace } = app;
+  const found = await api.about(trace.id, `thumbnails?hide_special=${state.hide === "1"}`);
+  const effects = new Map();
+  if (state.sort === "effect") for (const one of (await api.about(trace.id, "effects")).effects) effects.set(one.part, one.change);
+  const masks = Object.fromEntries(Object.entries(found.allowed).map(([kind, text]) => [kind, bytes(text)]));
+  const entries = trace.heads.map((one, index) => ({ one, small: found.heads[index], allowed: masks[one.kind] }));
+  const body = el("div", { class: "tall", tabindex: 0, onkeydown: move }, state.sort === "place" ? placed(entries) : sorted(entries, effects));
+  root.replaceChildren(...[el("h2", {}, `All ${trace.heads.length} heads`), controls(),
+    state.hide === "1" && el("p", { class: "note" }, "Special tokens are hidden as keys: every row is renormalised to sum to 1."), body].filter(Boolean));
+}

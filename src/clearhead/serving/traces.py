@@ -1,0 +1,147 @@
+"""The models that are served, and the traces that were made of them: made once, kept for a while, asked for by id."""
+
+import base64
+import binascii
+import hashlib
+import json
+import shutil
+import tempfile
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from clearhead.api import Model
+from clearhead.config import DecodingConfig
+from clearhead.inspection import tracing
+from clearhead.inspection.forcing import go_on_from
+from clearhead.inspection.places_off import without_positions
+from clearhead.inspection.trace import Trace
+from clearhead.serving.errors import RequestError
+from clearhead.serving.limits import Limits, OneAtATime
+from clearhead.serving.requests import TraceRequest
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A trace, and the model as it was when it was made: with parts off or without positions, if that was asked."""
+
+    id: str
+    request: TraceRequest
+    name: str
+    model: Model
+    settings: DecodingConfig
+    trace: Trace
+
+
+def named(models: Sequence[Model]) -> dict[str, Model]:
+    """The models by the names of their folders, each a name of its own."""
+    found: dict[str, Model] = {}
+    for model in models:
+        name, number = model.folder.resolve().name, 2
+        while name in found:
+            name, number = f"{model.folder.resolve().name}-{number}", number + 1
+        found[name] = model
+    return found
+
+
+class Traces:
+    """Makes traces, one at a time, and keeps the last ones."""
+
+    def __init__(self, models: dict[str, Model], limits: Limits) -> None:
+        self.models = models
+        self.limits = limits
+        self.gate = OneAtATime(limits.wait_seconds)
+        self._pictures = Path(tempfile.mkdtemp(prefix="clearhead-"))
+        weakref.finalize(self, shutil.rmtree, self._pictures, ignore_errors=True)
+        self._held: OrderedDict[str, Held] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def model(self, name: str | None) -> tuple[str, Model]:
+        """A model by its name; the first if none is given."""
+        if name is None:
+            return next(iter(self.models.items()))
+        if name not in self.models:
+            raise RequestError(
+                404, "no_such_model", f"expected one of the models {', '.join(self.models)}, got {name!r}", "model"
+            )
+        return name, self.models[name]
+
+    def get(self, number: str) -> Held:
+        """A trace that was made before."""
+        with self._lock:
+            if number in self._held:
+                self._held.move_to_end(number)
+                return self._held[number]
+        raise RequestError(
+            404, "no_such_trace", f"there is no trace {number!r} any more; ask for it again at /v1/trace", "id"
+        )
+
+    def make(self, request: TraceRequest) -> Held:
+        """The trace of a request; the same request again gives the same one."""
+        name, model = self.model(request.model)
+        known = request.model_copy(update={"model": name})
+        number = hashlib.sha256(json.dumps(known.model_dump(), sort_keys=True).encode()).hexdigest()[:20]
+        with self.gate.turn():
+            try:
+                return self.get(number)
+            except RequestError:
+                held = self._trace(number, known, name, model)
+            with self._lock:
+                self._held[number] = held
+                while len(self._held) > self.limits.kept_traces:
+                    self._held.popitem(last=False)
+        return held
+
+    def _trace(self, number: str, request: TraceRequest, name: str, model: Model) -> Held:
+        self.limits.check_beam(request.beam)
+        if sum(each is not None for each in (request.target, request.tokens, request.prefix)) > 1:
+            raise RequestError(400, "bad_setting", "expected one of target, tokens and prefix, got several", "target")
+        given = self._given(request, model)
+        changed = model.with_heads_off(request.off) if request.off else model
+        if not request.positions:
+            changed = replace(changed, network=without_positions(changed.network))
+        settings = model.decoding(beam=request.beam, alpha=request.alpha)
+        if request.hypothesis >= settings.beam:
+            raise RequestError(
+                400, "bad_setting", f"hypothesis: a beam of {settings.beam} finds no hypothesis {request.hypothesis}, "
+                "counted from 0", "hypothesis"
+            )  # fmt: skip
+        tokens = request.tokens
+        if request.prefix is not None:
+            tokens = go_on_from(changed, given, request.prefix, settings)
+        seen = tracing.trace(
+            changed, given, request.target, settings, tokens=tokens, hypothesis=request.hypothesis, arithmetic=True
+        )
+        return Held(number, request, name, changed, settings, seen)
+
+    def _given(self, request: TraceRequest, model: Model) -> tracing.Given:
+        if model.config.model.reads_pictures:
+            if request.picture is None:
+                raise RequestError(400, "wrong_input", "this model reads pictures: expected a PNG in base64", "picture")
+            return tracing.given_picture(model, self._keep_picture(request.picture))
+        if request.picture is not None:
+            raise RequestError(400, "wrong_input", "this model reads text: expected a text, got a picture", "picture")
+        self.limits.check_text(request.text, "text")
+        if request.target is not None:
+            self.limits.check_text(request.target, "target")
+        given = tracing.given_text(model, request.text)
+        if len(given.places) > self.limits.pieces:
+            raise RequestError(
+                413, "too_long", f"text: expected at most {self.limits.pieces:,} pieces, got {len(given.places):,}; "
+                "shorten it", "text"
+            )  # fmt: skip
+        return given
+
+    def _keep_picture(self, encoded: str) -> Path:
+        """A picture as a file, for the model's own reader; other views of its trace read it again."""
+        try:
+            content = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            raise RequestError(400, "bad_picture", "picture: expected a PNG in base64", "picture") from None
+        path = self._pictures / f"{hashlib.sha256(content).hexdigest()[:20]}.png"
+        if not path.exists():
+            path.write_bytes(content)
+        return path

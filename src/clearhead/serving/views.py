@@ -1,0 +1,188 @@
+"""What of a trace goes over the wire: a summary first, then what is asked for, by layer and head.
+
+H heads, T queries, S keys
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from clearhead.api import Model
+from clearhead.errors import InspectionError
+from clearhead.inspection.ablation import effect, head_effects
+from clearhead.inspection.attribution import CAUTION, gradient_times_input, leave_out
+from clearhead.inspection.head_statistics import head_statistics
+from clearhead.inspection.lens import logit_lens
+from clearhead.inspection.sublayers import KINDS, Kind, sub_layers
+from clearhead.inspection.trace import Attention, Bools, Floats, Place, Trace
+from clearhead.serving.traces import Held
+from clearhead.tasks.purposes import purpose
+
+THUMBNAIL = 28  # places a side; what is longer is drawn by its largest weights
+EXAMPLES = {
+    "lm": "The animal",
+    "mlm": "The old [MASK] eats the grass.",
+    "denoise": "The old <x0> eats the <x1> in the house.",
+}
+EXAMPLE = "The animal did not cross the street because it was too tired."
+
+
+def model_card(name: str, model: Model) -> dict[str, Any]:
+    """What the page needs to know of a model before anything is traced."""
+    config = model.config
+    return {
+        "name": name,
+        "task": config.task,
+        "verb": purpose(config.task).verb,
+        "description": config.model.describe(),
+        "writes": not hasattr(model.network, "reader"),
+        "reads_pictures": config.model.reads_pictures,
+        "parameters": sum(tensor.numel() for tensor in model.network.parameters()),
+        "example": "" if config.model.reads_pictures else EXAMPLES.get(config.task, EXAMPLE),
+        "labels": list(config.labels),
+        "config": {**config.model.model_dump(mode="json"), "d_k": config.model.head_key_dim,
+                   "d_v": config.model.head_value_dim},
+        "decoding": config.decoding.model_dump(mode="json"),
+        "parts": [{"name": one.name, "layer": one.layer, "heads": one.num_heads} for one in sub_layers(model.network)],
+    }  # fmt: skip
+
+
+def summary(held: Held) -> dict[str, Any]:
+    """A trace without its tensors."""
+    seen = held.trace
+    record = seen.to_json(layers=[])
+    record["hypotheses"] = [{**asdict(one), "text": _text(held.model, one.tokens)} for one in seen.hypotheses]
+    if held.model.config.model.reads_pictures:
+        record["source_text"] = ""  # a path of this machine is nobody's business
+    return {
+        "id": held.id,
+        "model": held.name,
+        "settings": {"beam": held.settings.beam, "alpha": held.settings.alpha},
+        "off": held.request.off,
+        "positions": held.request.positions,
+        **record,
+        "output_ids": list(seen.output_ids),
+        "heads": [{"kind": one.part.name, **{key: value for key, value in asdict(one).items() if key != "part"},
+                   "layer": one.part.layer, "head": one.part.head} for one in head_statistics(seen)],
+    }  # fmt: skip
+
+
+def _text(model: Model, tokens: Sequence[int]) -> str:
+    return purpose(model.config.task).spell(model.tokenizer, tokens)
+
+
+def thumbnails(seen: Trace, hide_special: bool) -> dict[str, Any]:
+    """Every head, small: a byte a cell, 255 for a weight of 1."""
+    heads, allowed = [], {}
+    for one in seen.attention:
+        rows, columns = _shown(seen, one.kind, hide_special)
+        allowed[one.kind] = _bytes(shrink(one.allowed_TS[np.ix_(rows, columns)].astype(np.float32)))
+        for head, weights_TS in enumerate(one.weights_HTS):
+            small = shrink(renormalised(weights_TS, rows, columns, hide_special))
+            heads.append({"kind": one.kind, "layer": one.layer, "head": head, "rows": len(small),
+                          "columns": small.shape[1], "pixels": _bytes(small)})  # fmt: skip
+    return {"heads": heads, "allowed": allowed}
+
+
+def _shown(seen: Trace, kind: Kind, hide_special: bool) -> tuple[list[int], list[int]]:
+    """The rows and columns that are drawn: a start token is hidden as a key, but writes the first word."""
+    row_places, column_places = seen.rows(kind), seen.columns(kind)
+    hides_rows = hide_special and kind == "encoder"
+    return _without_special(row_places, hides_rows), _without_special(column_places, hide_special)
+
+
+def _without_special(places: Sequence[Place], hide: bool) -> list[int]:
+    return [number for number, place in enumerate(places) if not (hide and place.is_special)]
+
+
+def renormalised(weights_TS: Floats, rows: list[int], columns: list[int], hide_special: bool) -> Floats:
+    """These rows and columns; where columns are hidden, each row sums to 1 again."""
+    picked: Floats = weights_TS[np.ix_(rows, columns)]
+    if hide_special and picked.size:
+        sums_T1 = picked.sum(1, keepdims=True)
+        picked = np.divide(picked, sums_T1, out=np.zeros_like(picked), where=sums_T1 > 0)
+    return picked
+
+
+def shrink(weights_TS: Floats) -> Floats:
+    """At most THUMBNAIL places a side: each cell the largest of what it stands for, so that thin lines stay."""
+    if not weights_TS.size:
+        return weights_TS
+    for axis in (0, 1):
+        length = weights_TS.shape[axis]
+        if length > THUMBNAIL:
+            starts = np.arange(THUMBNAIL) * length // THUMBNAIL
+            weights_TS = np.maximum.reduceat(weights_TS, starts, axis)
+    return weights_TS
+
+
+def _bytes(weights_TS: Floats) -> str:
+    return base64.b64encode(np.round(weights_TS * 255).astype(np.uint8).tobytes()).decode()
+
+
+def attention_of(seen: Trace, kind: str, layer: int, head: int) -> Attention:
+    """One attention; refuses what there is not."""
+    known = next((one for one in KINDS if one == kind), None)
+    if known is None:
+        raise InspectionError(f"expected one of {', '.join(KINDS)} as the kind of attention, got {kind!r}")
+    seen.weights(known, layer, head)  # says what is wrong
+    return seen.layers(known)[layer]
+
+
+def one_head(seen: Trace, kind: str, layer: int, head: int) -> dict[str, Any]:
+    """The weights of one head, exactly."""
+    one = attention_of(seen, kind, layer, head)
+    return {"kind": kind, "layer": layer, "head": head, "weights": one.weights_HTS[head].astype(float).tolist(),
+            "allowed": one.allowed_TS.tolist()}  # fmt: skip
+
+
+def one_row(seen: Trace, kind: str, layer: int, head: int, row: int) -> dict[str, Any]:
+    """What the weights of one row were made of: the query, every key and value, and the model's own weights."""
+    one = attention_of(seen, kind, layer, head)
+    allowed_S: Bools = _row(one.allowed_TS, row)
+    made = one.arithmetic
+    assert made is not None
+    bias_S = None if made.bias_HTS is None else np.where(allowed_S, made.bias_HTS[head, row], 0.0).tolist()
+    return {
+        "kind": kind, "layer": layer, "head": head, "row": row, "scale": made.scale,
+        "query": made.q_HTK[head, row].astype(float).tolist(), "keys": made.k_HSK[head].astype(float).tolist(),
+        "values": made.v_HSE[head].astype(float).tolist(), "bias": bias_S, "allowed": allowed_S.tolist(),
+        "weights": one.weights_HTS[head, row].astype(float).tolist(),
+    }  # fmt: skip
+
+
+def _row(allowed_TS: Bools, row: int) -> Bools:
+    if not 0 <= row < len(allowed_TS):
+        raise InspectionError(f"the attention has {len(allowed_TS)} rows, counted from 0; there is no row {row}")
+    found: Bools = allowed_TS[row]
+    return found
+
+
+def lens(held: Held) -> dict[str, Any]:
+    """What the model would have answered after each layer."""
+    return {"layers": [asdict(one) for one in logit_lens(held.model, held.trace)]}
+
+
+def attribution(held: Held) -> dict[str, Any]:
+    """What outputs hang on, by gradient x input and by leaving words out."""
+    gradients, left_out = gradient_times_input(held.model, held.trace), leave_out(held.model, held.trace)
+    return {
+        "caution": CAUTION,
+        "source": None if gradients.source_TS is None else gradients.source_TS.astype(float).tolist(),
+        "inputs": None if gradients.inputs_TI is None else gradients.inputs_TI.astype(float).tolist(),
+        "left_out": {"units": left_out.units, "texts": left_out.texts, "losses": left_out.losses_UT.tolist()},
+    }
+
+
+def effects(held: Held, outputs: bool) -> dict[str, Any]:
+    """What every head is good for, one at a time; with outputs, what the model writes without it: a search a head."""
+    found: list[dict[str, Any]] = []
+    for part, change in head_effects(held.model, held.trace).items():
+        found.append({"part": str(part), "change": change})
+        if outputs:
+            off = held.model.with_heads_off([part])
+            found[-1]["after"] = effect(held.model, off, held.trace, held.settings).after.target_text
+    return {"effects": found}

@@ -1,0 +1,198 @@
+"""A real Chromium, driven over the WebDriver protocol, and a server in a process of its own."""
+
+import base64
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+PATIENCE = 90.0  # seconds: machines that run tests may be busy with others
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+         "--disable-dev-shm-usage", "--disable-component-update", "--disable-sync", "--no-first-run",
+         "--hide-scrollbars"]  # fmt: skip
+
+
+def need_browser() -> tuple[str, str]:
+    """Paths of Chromium and its driver; without them a test is skipped, and in CI it fails."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        sentence = "the page needs Chromium and its driver: apt-get install chromium chromium-driver"
+        if os.environ.get("CI"):
+            pytest.fail(sentence)
+        pytest.skip(sentence)
+    return chromium, driver
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the process behind {url} ended with {process.returncode}"
+        try:
+            if httpx2.get(url, timeout=5).status_code == 200:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.2)
+    raise AssertionError(f"{url} did not answer in {PATIENCE:g} s")
+
+
+@contextmanager
+def running(command: list[str], url: str) -> Iterator[None]:
+    """A process that answers at a URL."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    try:
+        wait_for(url, process)
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@contextmanager
+def serving(*folders: Path) -> Iterator[str]:
+    """`clearhead serve`, as a user starts it."""
+    port = free_port()
+    command = [sys.executable, "-m", "clearhead", "serve", *map(str, folders), "--port", str(port), "--threads", "1"]
+    with running(command, f"http://127.0.0.1:{port}/readyz"):
+        yield f"http://127.0.0.1:{port}"
+
+
+class Browser:
+    """The few things that a test does with a page."""
+
+    def __init__(self, client: httpx2.Client, session: str) -> None:
+        self.client = client
+        self.session = session
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        response = self.client.request(
+            method, f"/session/{self.session}{path}", json=body if method == "POST" else None
+        )
+        value = response.json()["value"]
+        assert response.status_code == 200, value
+        return value
+
+    def open(self, url: str) -> None:
+        self.ask("POST", "/url", {"url": url})
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def run_async(self, script: str, *arguments: Any) -> Any:
+        return self.ask("POST", "/execute/async", {"script": script, "args": list(arguments)})
+
+    def until(self, script: str, *arguments: Any) -> Any:
+        """What a script gives, as soon as it gives something."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            value = self.run(f"return ({script})", *arguments)
+            if value:
+                return value
+            time.sleep(0.15)
+        problem = self.run("return document.getElementById('problem')?.textContent")
+        raise AssertionError(f"never true: {script}; the page says {problem!r}; console: {self.console()}")
+
+    def find(self, selector: str) -> dict[str, str]:
+        self.until("document.querySelector(arguments[0])", selector)
+        found: dict[str, str] = self.ask("POST", "/element", {"using": "css selector", "value": selector})
+        return found
+
+    def click(self, selector: str) -> None:
+        """A click of the mouse, where a person would click."""
+        found = self.find(selector)
+        self.run("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", found)
+        self.ask("POST", f"/element/{found[ELEMENT]}/click", {})
+
+    def type(self, selector: str, text: str) -> None:
+        """Keys into a field that is emptied before."""
+        found = self.find(selector)
+        self.ask("POST", f"/element/{found[ELEMENT]}/clear", {})
+        self.ask("POST", f"/element/{found[ELEMENT]}/value", {"text": text})
+
+    def keys(self, selector: str, text: str) -> None:
+        self.ask("POST", f"/element/{self.find(selector)[ELEMENT]}/value", {"text": text})
+
+    def text(self, selector: str) -> str:
+        self.find(selector)
+        found: str = self.run("return document.querySelector(arguments[0]).textContent", selector)
+        return found
+
+    def texts(self, selector: str) -> list[str]:
+        """Of all that there are."""
+        found: list[str] = self.run(
+            "return [...document.querySelectorAll(arguments[0])].map(one => one.textContent)", selector
+        )
+        return found
+
+    def data(self, selector: str, name: str) -> list[str]:
+        """A data attribute of all that there are."""
+        script = "return [...document.querySelectorAll(arguments[0])].map(one => one.dataset[arguments[1]])"
+        found: list[str] = self.run(script, selector, name)
+        return found
+
+    def size(self, width: int, height: int) -> None:
+        """Of what is seen."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.ask("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
+
+    def screenshot(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(self.ask("GET", "/screenshot")))
+
+    def console(self) -> list[str]:
+        """What went to the console since it was last asked: errors and warnings."""
+        entries = self.ask("POST", "/se/log", {"type": "browser"})
+        return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
+
+    def hosts(self) -> set[str]:
+        """Every host that something was asked of, as the browser's own network log says."""
+        found = set()
+        for entry in self.ask("POST", "/se/log", {"type": "performance"}):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                url = httpx2.URL(message["params"]["request"]["url"])
+                if url.scheme in ("http", "https", "ws", "wss"):
+                    found.add(f"{url.host}:{url.port}")
+        return found
+
+
+@contextmanager
+def browsing(profile: Path) -> Iterator[Browser]:
+    """A Chromium with an empty profile."""
+    chromium, driver = need_browser()
+    port = free_port()
+    driven = f"http://127.0.0.1:{port}"
+    with (
+        running([driver, f"--port={port}"], f"{driven}/status"),
+        httpx2.Client(base_url=driven, timeout=PATIENCE, trust_env=False) as client,
+    ):
+        options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile}"]}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        started = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+        assert started.status_code == 200, started.text
+        session = started.json()["value"]["sessionId"]
+        browser = Browser(client, session)
+        try:
+            browser.ask("POST", "/timeouts", {"script": int(1000 * PATIENCE)})
+            browser.size(1280, 800)
+            yield browser
+        finally:
+            client.delete(f"/session/{session}")

@@ -1,0 +1,69 @@
+"""One model, one server and one browser for all tests of the page; each test leaves a clean console behind."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from clearhead.api import Model
+from clearhead.inspection.trace import Trace
+from tests.serving.browser import Browser, browsing, need_browser, serving
+from tests.serving.pronouns import SENTENCE, train_pronouns
+
+DONE = "document.getElementById('panel').dataset.drawn && !document.body.hasAttribute('aria-busy')"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A model, its trace, a server and a browser."""
+
+    model: Model
+    trace: Trace
+    url: str
+    browser: Browser
+
+    def open(self, **state: str) -> Browser:
+        """The page with this state in its address, drawn."""
+        self.browser.open(f"{self.url}/?{urlencode({'text': SENTENCE, **state})}")
+        self.browser.until(DONE)
+        return self.browser
+
+
+@pytest.fixture(scope="session")
+def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    need_browser()
+    model = train_pronouns(tmp_path_factory.mktemp("page"))
+    second = train_pronouns(tmp_path_factory.mktemp("other"), steps=40)
+    with serving(model.folder, second.folder) as url, browsing(tmp_path_factory.mktemp("profile")) as browser:
+        yield Stage(model, model.trace(SENTENCE), url, browser)
+
+
+@contextmanager
+def serving_here(app: FastAPI) -> Iterator[str]:
+    """An app in a thread of this process: for models that lie in no folder."""
+    config = uvicorn.Config(app, port=0, log_level="warning", access_log=False)
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listener.close()
+
+
+@pytest.fixture
+def stage(theatre: Stage) -> Iterator[Stage]:
+    """Whatever a test does: nothing on the console, and nothing asked of any other host."""
+    theatre.browser.size(1280, 800)
+    yield theatre
+    assert theatre.browser.console() == []
+    assert all(host.startswith("127.0.0.1:") for host in theatre.browser.hosts())

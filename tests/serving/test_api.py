@@ -1,0 +1,258 @@
+"""The HTTP API over models of every family, against the library's own answers."""
+
+import base64
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from clearhead.inspection.ablation import effect
+from clearhead.inspection.head_statistics import head_statistics
+from clearhead.serving import views
+from clearhead.serving.app import make_app
+from clearhead.serving.limits import Limits, OneAtATime
+from tests.inspection.small import PICTURES, TEXTS, picture, small, text_for
+
+LIMITS = Limits(characters=3000, pieces=60, kept_traces=3, wait_seconds=0.2)
+NAME = "transformer"
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    models = {NAME: small(NAME), "second": small("post-norm, rotary"), "labels": small("encoder for labels")}
+    return TestClient(make_app(models, LIMITS), raise_server_exceptions=False)
+
+
+def ask(client: TestClient, **body: Any) -> dict[str, Any]:
+    response = client.post("/v1/trace", json={"text": text_for(NAME), **body})
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def error_of(response: httpx2.Response) -> dict[str, Any]:
+    body = response.json()
+    assert set(body) == {"error"} and set(body["error"]) == {"code", "message", "param"}, body
+    found: dict[str, Any] = body["error"]
+    return found
+
+
+def test_health_models_and_schema(client: TestClient) -> None:
+    assert client.get("/livez").json() == {"status": "alive"}
+    assert client.get("/readyz").json()["models"] == [NAME, "second", "labels"]
+    cards = client.get("/v1/models").json()["models"]
+    assert [card["name"] for card in cards] == [NAME, "second", "labels"]
+    assert cards[0]["writes"] and not cards[2]["writes"]
+    assert {"/v1/translate", "/v1/trace", "/v1/models", "/livez", "/readyz"} <= set(
+        client.get("/openapi.json").json()["paths"]
+    )
+
+
+def test_translate_is_the_librarys(client: TestClient) -> None:
+    texts = [text_for(NAME), "The grass is old."]
+    found = client.post("/v1/translate", json={"text": texts, "beam": 3, "n_best": 2}).json()["translations"]
+    model = small(NAME)
+    expected = model.translate_n_best(texts, 2, model.decoding(beam=3))
+    for one, best in zip(found, expected, strict=True):
+        assert one["text"] == best[0].text and one["score"] == pytest.approx(best[0].score)
+        assert [each["text"] for each in one["n_best"]] == [each.text for each in best]
+
+
+def test_summary_and_tensors_are_the_traces(client: TestClient) -> None:
+    found, seen = ask(client, beam=3), small(NAME).trace(text_for(NAME), beam=3)
+    assert found["target_text"] == seen.target_text and found["attention"] == []
+    assert found["log_prob"] == pytest.approx(seen.log_prob)
+    assert [node["token"] for node in found["tree"]] == [node.candidate.token for node in seen.tree]
+    assert [one["entropy"] for one in found["heads"]] == pytest.approx([one.entropy for one in head_statistics(seen)])
+    for one in seen.attention:
+        for head in range(len(one.weights_HTS)):
+            url = f"/v1/trace/{found['id']}/attention/{one.kind}/{one.layer}/{head}"
+            record = client.get(url).json()
+            np.testing.assert_allclose(record["weights"], one.weights_HTS[head], atol=1e-7)
+            assert record["allowed"] == one.allowed_TS.tolist()
+
+
+def test_arithmetic_gives_the_weights(client: TestClient) -> None:
+    found = ask(client)
+    for kind, row in (("encoder", 3), ("decoder", 2), ("cross", 1)):
+        made = client.get(f"/v1/trace/{found['id']}/arithmetic/{kind}/1/1/{row}").json()
+        scores = np.array(made["keys"]) @ np.array(made["query"]) * made["scale"]
+        scores[~np.array(made["allowed"])] = -np.inf
+        weights = np.exp(scores - scores.max())
+        np.testing.assert_allclose(weights / weights.sum(), made["weights"], atol=1e-5)
+
+
+def test_thumbnails_show_every_head_and_renormalise(client: TestClient) -> None:
+    number = ask(client)["id"]
+    seen = small(NAME).trace(text_for(NAME))
+    whole = client.get(f"/v1/trace/{number}/thumbnails").json()["heads"]
+    assert len(whole) == sum(len(one.weights_HTS) for one in seen.attention)
+    first = np.frombuffer(base64.b64decode(whole[0]["pixels"]), np.uint8).reshape(whole[0]["rows"], -1) / 255
+    np.testing.assert_allclose(first, seen.attention[0].weights_HTS[0], atol=1 / 255)
+    for one in client.get(f"/v1/trace/{number}/thumbnails?hide_special=true").json()["heads"]:
+        pixels = np.frombuffer(base64.b64decode(one["pixels"]), np.uint8).reshape(one["rows"], one["columns"])
+        places = seen.source if one["kind"] != "decoder" else seen.inputs
+        assert one["columns"] == sum(not place.is_special for place in places)
+        if one["kind"] == "encoder":
+            np.testing.assert_allclose(pixels.sum(1) / 255, 1, atol=one["columns"] / 255)
+
+
+def test_shrinking_keeps_the_largest() -> None:
+    weights = np.random.default_rng(1).random((101, 61)).astype(np.float32)
+    small_one = views.shrink(weights)
+    assert small_one.shape == (views.THUMBNAIL, views.THUMBNAIL)
+    assert small_one.max() == weights.max()
+    starts = [index * 101 // views.THUMBNAIL for index in range(views.THUMBNAIL)]
+    assert small_one[0].max() == weights[: starts[1]].max()
+
+
+def test_a_forced_candidate_changes_what_follows(client: TestClient) -> None:
+    best = ask(client, beam=2)
+    other = next(one["token"] for one in best["candidates"][1] if one["token"] not in (best["output_ids"][1], 0, 2, 3))
+    forced = ask(client, beam=2, prefix=[best["output_ids"][0], other])
+    assert forced["output_ids"][:2] == [best["output_ids"][0], other]
+    assert len(forced["output_ids"]) > 2 and 2 not in forced["output_ids"]
+    again = ask(client, beam=2, prefix=best["output_ids"][:1])
+    assert again["output_ids"][:1] == best["output_ids"][:1]
+
+
+def test_greedy_goes_on_as_if_nothing_had_been_forced(client: TestClient) -> None:
+    best = ask(client, beam=1)
+    for length in (1, 2, len(best["output_ids"])):
+        assert ask(client, beam=1, prefix=best["output_ids"][:length])["output_ids"] == best["output_ids"]
+
+
+def test_ablation_is_the_librarys(client: TestClient) -> None:
+    found, model = ask(client, beam=2), small(NAME)
+    seen = model.trace(text_for(NAME), beam=2)
+    for part in ("cross.1.0", "encoder.0", "decoder_feed_forward.1"):
+        answer = client.post("/v1/ablation", json={"trace": found["id"], "off": [part]}).json()
+        truth = effect(model, model.with_heads_off([part]), seen, model.decoding(beam=2))
+        assert answer["after"] == truth.after.target_text
+        assert answer["change"] == pytest.approx(truth.change, abs=1e-5)
+    every = client.get(f"/v1/trace/{found['id']}/effects").json()["effects"]
+    one = next(each for each in every if each["part"] == "cross.1.0")
+    truth = effect(model, model.with_heads_off(["cross.1.0"]), seen, model.decoding(beam=2))
+    assert one["change"] == pytest.approx(truth.change, abs=1e-5)
+    assert len(every) == len(found["heads"])
+
+
+@pytest.mark.parametrize("name", ["transformer", "post-norm, rotary", "T5", "encoder for labels"])
+def test_without_positions_order_vanishes(name: str) -> None:
+    client = TestClient(make_app({"one": small(name)}))
+    number = ask(client, text=text_for(name))["id"]
+    order = client.get(f"/v1/trace/{number}/positions").json()["order"]
+    assert order["with"]["difference"] > 1e-3
+    assert order["without"]["difference"] < 1e-5
+
+
+@pytest.mark.parametrize("name", [*TEXTS, *PICTURES])
+def test_every_family_opens(name: str, tmp_path: Path) -> None:
+    client = TestClient(make_app({"one": small(name)}))
+    body: dict[str, Any] = {"text": text_for(name)}
+    if name in PICTURES:
+        body = {"text": "", "picture": base64.b64encode(picture(tmp_path).read_bytes()).decode()}
+    found = ask(client, **body)
+    number = found["id"]
+    assert client.get(f"/v1/trace/{number}/thumbnails").status_code == 200
+    for view in ("lens", "attribution", "effects", "positions"):
+        response = client.get(f"/v1/trace/{number}/{view}")
+        assert response.status_code == 200 or error_of(response)["code"] == "no_such_part", (view, response.text)
+    for one in found["heads"]:
+        url = f"/v1/trace/{number}/attention/{one['kind']}/{one['layer']}/{one['head']}"
+        assert len(client.get(url).json()["weights"]) > 0
+    assert client.get("/v1/models").status_code == 200
+
+
+BAD: list[tuple[dict[str, Any], int, str, str | None]] = [
+    ({"text": ""}, 400, "empty_text", "text"),
+    ({"text": "  \n"}, 400, "empty_text", "text"),
+    ({"text": "word " * 10_000}, 413, "too_long", "text"),
+    ({"text": "word " * 100}, 400, "bad_text", None),
+    ({"text": "dog", "beam": 99}, 400, "bad_setting", "beam"),
+    ({"text": "dog", "beam": "many"}, 422, "invalid_request", "beam"),
+    ({"text": "dog", "colour": 1}, 422, "invalid_request", "colour"),
+    ({"text": "dog", "model": "nobody"}, 404, "no_such_model", "model"),
+    ({"text": "dog", "off": ["cross.9.0"]}, 400, "no_such_part", None),
+    ({"text": "dog", "off": ["nonsense"]}, 400, "no_such_part", None),
+    ({"text": "dog", "target": "x", "tokens": [5]}, 400, "bad_setting", "target"),
+    ({"text": "dog", "tokens": [99_999]}, 400, "no_such_part", None),
+    ({"text": "dog", "prefix": []}, 400, "no_such_part", None),
+    ({"text": "dog", "hypothesis": 7}, 400, "bad_setting", "hypothesis"),
+    ({"text": "dog", "picture": "AAAA"}, 400, "wrong_input", "picture"),
+    ({"text": "dog", "model": "labels", "target": "nowhere"}, 400, "no_such_part", None),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "code", "param"), BAD)
+def test_bad_input_gets_a_clear_answer(
+    client: TestClient, body: dict[str, Any], status: int, code: str, param: str | None
+) -> None:
+    response = client.post("/v1/trace", json=body)
+    error = error_of(response)
+    assert (response.status_code, error["code"], error["param"]) == (status, code, param), error
+    assert len(error["message"]) > 10
+
+
+@pytest.mark.parametrize("text", ["🙂🙂 dog", "הכלב הזקן", "<script>alert(1)</script>", "a\u0000b", "e\u0301"])
+def test_any_writing_is_only_text(client: TestClient, text: str) -> None:
+    assert ask(client, text=text)["source_text"] == text
+
+
+def test_what_is_not_there(client: TestClient) -> None:
+    number = ask(client)["id"]
+    for path in ("attention/cross/9/0", "attention/cross/0/9", "attention/sideways/0/0", "arithmetic/cross/0/0/99"):
+        response = client.get(f"/v1/trace/{number}/{path}")
+        assert (response.status_code, error_of(response)["code"]) == (400, "no_such_part")
+    assert error_of(client.get("/v1/trace/nothing/lens"))["code"] == "no_such_trace"
+    assert error_of(client.get("/v2"))["code"] == "not_found"
+    assert error_of(client.get("/v1/trace"))["code"] == "method_not_allowed"
+    assert error_of(client.post("/v1/trace", content=b"{"))["code"] == "invalid_request"
+
+
+def test_bodies_and_hosts_are_limited() -> None:
+    app = make_app({"one": small(NAME)}, Limits(body_bytes=200), frozenset({"localhost"}))
+    local = TestClient(app, base_url="http://localhost:8000")
+    assert local.post("/v1/trace", json={"text": "dog"}).status_code == 200
+    assert error_of(local.post("/v1/trace", json={"text": "d" * 300}))["code"] == "too_large"
+    chunks = (b"x" * 90 for _ in range(4))
+    assert error_of(local.post("/v1/trace", content=chunks))["code"] == "too_large"
+    assert error_of(TestClient(app, base_url="http://evil.example").get("/livez"))["code"] == "wrong_host"
+
+
+def test_old_traces_go_and_come_back_the_same(client: TestClient) -> None:
+    first = ask(client, text="dog one")
+    assert ask(client, text="dog one")["id"] == first["id"]
+    for number in range(LIMITS.kept_traces):
+        ask(client, text=f"dog {number}")
+    assert error_of(client.get(f"/v1/trace/{first['id']}"))["code"] == "no_such_trace"
+    assert ask(client, text="dog one") == first
+
+
+def test_one_at_a_time() -> None:
+    gate, inside, leave = OneAtATime(0.05), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with gate.turn():
+            inside.set()
+            leave.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    inside.wait()
+    with pytest.raises(Exception, match="another trace"), gate.turn():
+        pass
+    leave.set()
+    other.join()
+    with gate.turn():
+        pass
+
+
+def test_every_answer_carries_the_policy(client: TestClient) -> None:
+    for path in ("/livez", "/", "/v1/nothing", "/openapi.json"):
+        policy = client.get(path).headers["content-security-policy"]
+        assert policy.startswith("default-src 'self'") and "unsafe" not in policy

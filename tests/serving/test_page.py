@@ -1,0 +1,102 @@
+"""The page in a real Chromium: what it looks like, what it takes, and what it never does."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.serving.conftest import DONE, Stage
+
+pytestmark = pytest.mark.slow  # a browser, and a model trained for it
+
+SHOTS = Path("test-artefacts")
+
+
+def test_first_screen_shows_a_translation_with_its_attention(stage: Stage) -> None:
+    browser = stage.browser
+    browser.open(stage.url)
+    browser.until(DONE)
+    example = browser.run("return document.getElementById('source').value")
+    assert example and browser.text("#output") == stage.model.trace(example).target_text
+    for selector in ("svg.lines", "svg.matrix", ".thumb canvas"):
+        box = browser.run("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", selector)
+        assert box["top"] < 800 and box["width"] > 20 and box["left"] + 20 < 1280, selector
+    assert len(browser.texts("svg.lines line")) > 5
+    assert not browser.run("return document.documentElement.scrollWidth > innerWidth")
+    browser.screenshot(SHOTS / "first-screen.png")
+
+
+HOSTILE = ["<script>window.broken = 1</script>", "<img src=x onerror=window.broken=1>", "🙂 dog", "הכלב הזקן עייף"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_stays_text(stage: Stage, text: str) -> None:
+    browser = stage.open()
+    browser.run("const one = document.querySelector('#source'); one.value = arguments[0]", text)
+    browser.click("#run")
+    browser.until("window.clearhead.trace.source_text === arguments[0]", text)
+    assert browser.run("return window.broken ?? null") is None
+    assert browser.run("return document.querySelectorAll('main script, main img').length") == 0
+
+
+def test_bad_input_is_answered_on_the_page(stage: Stage) -> None:
+    browser = stage.open()
+    for text, part in (("", "empty"), ("word " * 3000, "pieces"), (" ", "empty")):
+        browser.run("const one = document.querySelector('#source'); one.value = arguments[0]", text)
+        browser.click("#run")
+        browser.until("document.getElementById('problem').textContent.includes(arguments[0])", part)
+    stage.browser.console()  # the browser itself notes every answer that is no success
+
+
+def test_the_address_holds_the_state(stage: Stage) -> None:
+    browser = stage.open(kind="encoder", layer="0", head="1", row="3", column="2", view="matrix")
+    before = browser.text("#readout")
+    assert float(before.split(": ")[-1]) == pytest.approx(stage.trace.weights("encoder", 0, 1)[3, 2], abs=1e-6)
+    browser.open(browser.run("return location.href"))
+    browser.until(DONE)
+    assert browser.text("#readout") == before and not browser.run("return document.querySelector('svg.lines')")
+
+
+def test_keys_are_enough(stage: Stage) -> None:
+    browser = stage.open(kind="encoder", row="2", column="2")
+    browser.keys("svg.matrix", "\ue014\ue015")  # right, down
+    browser.until("location.search.includes('row=3') && location.search.includes('column=3')")
+    browser.keys("#tab-attention", "\ue014")
+    browser.until("document.querySelector('#panel [data-panel=steps]')")
+    assert browser.run("return document.activeElement.id") == "tab-steps"
+
+
+def test_pictures_can_be_saved(stage: Stage) -> None:
+    browser = stage.open()
+    made = browser.run_async("""const done = arguments[arguments.length - 1];
+        import('/save.js').then(async (save) => {
+            const found = [];
+            for (const one of ['svg.matrix', 'svg.lines']) {
+                const drawing = document.querySelector(one), png = await save.png(drawing);
+                const bitmap = await createImageBitmap(png);
+                found.push([save.text(drawing), png.type, bitmap.width, drawing.width.baseVal.value]);
+            }
+            done(found); }).catch((error) => done(String(error)))""")
+    for text, kind, width, drawn in made:
+        assert ElementTree.fromstring(text).tag.endswith("svg")
+        assert kind == "image/png" and width == pytest.approx(2 * drawn, abs=2)
+
+
+def test_the_tour_visits_every_panel(stage: Stage) -> None:
+    browser = stage.open()
+    browser.click("#tour")
+    tabs = browser.run("return [...document.querySelectorAll('#tabs button')].map(one => one.textContent)")
+    for title in tabs[1:]:
+        browser.click("#tour-next")
+        browser.until("document.querySelector('#tour-box h2').textContent === arguments[0]", title)
+    browser.click("#tour-done")
+    assert not browser.run("return document.querySelector('#tour-box').open")
+    browser.until(DONE)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_narrow_screens_have_no_sideways_scroll(stage: Stage, theme: str) -> None:
+    stage.browser.size(500, 800)
+    browser = stage.open(theme=theme)
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    browser.screenshot(SHOTS / f"narrow-{theme}.png")

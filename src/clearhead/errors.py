@@ -9,7 +9,8 @@
     ├── TrainingError         a run that cannot start or go on
     ├── TaskError             a verb for which a model was not trained
     ├── InspectionError       a part of a network, or a step of its work, that is not there to be looked at
-    └── InteropError          a foreign checkpoint, or a format, that cannot hold what is asked
+    ├── InteropError          a foreign checkpoint, or a format, that cannot hold what is asked
+    └── StudyError            a study that is unknown, or a folder that holds another one
 
 Each message says what was expected, what came and what to do. Bugs of our own are plain `assert`s and are never
 caught: they exit with 1 and a traceback.
@@ -61,3 +62,7 @@ class InspectionError(ClearheadError):
 
 class InteropError(ClearheadError):
     """A foreign checkpoint that cannot be read, or a model that a foreign format cannot hold."""
+
+
+class StudyError(ClearheadError):
+    """A study that is unknown, or a folder that holds another one."""

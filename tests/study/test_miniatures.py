@@ -1,0 +1,23 @@
+"""Every study in miniature, from the first cell to the pictures; and what the probes must find at any size."""
+
+from pathlib import Path
+
+import pytest
+
+from clearhead.study import catalogue, runner
+from clearhead.study.table import rows
+
+
+@pytest.mark.parametrize("name", catalogue.STUDIES)
+def test_runs_in_miniature(name: str, tmp_path: Path) -> None:
+    study = catalogue.find(name, "miniature")
+    results = runner.run(study, tmp_path, runner.plan_of(study, "miniature"), threads=1)
+    assert not results.missing()
+    table = rows(results)
+    assert len(table) == len(study.conditions) + 1 and all(len(row) == len(table[0]) for row in table)
+    assert [path.suffix for path in runner.draw_all(results)][:2] == [".png", ".svg"]
+    judged = study.about.rule.judge(results.findings.by_seed(study.seeds))
+    for outcome in judged.outcomes:
+        assert None not in outcome.values.values(), f"{outcome.requirement.says}: not measured"
+    if name in ("order", "mask"):  # matters of wiring: so at any size, but for what is timed
+        assert all(one.standing == "met" for one in judged.outcomes[:3]), judged

@@ -7,15 +7,35 @@ from typing import Literal
 from clearhead.errors import StudyError
 from clearhead.study.mask import Mask
 from clearhead.study.order import Order
+from clearhead.study.parallel import Parallel
+from clearhead.study.positions import Positions
 from clearhead.study.protocol import Study
+from clearhead.study.scaling import Scaling
 
 Size = Literal["miniature", "default", "full"]
 
 STUDIES: Mapping[str, Mapping[Size, Study]] = {
+    "parallel": {
+        "miniature": Parallel(seeds=1, lengths=(3, 24), distances=(1, 20), batch_tokens=48, width=8, repeats=1),
+        "default": Parallel(),
+        "full": Parallel(seeds=5, lengths=(16, 32, 64, 128, 256, 512, 1024, 2048), width=128, repeats=7, minutes=60),
+    },
     "order": {
         "miniature": Order(seeds=2, length=7, permutations=3, width=16),
         "default": Order(),
         "full": Order(seeds=20, length=61, permutations=50, layers=6, width=128, minutes=10),
+    },
+    "positions": {
+        "miniature": Positions(minutes=0.1, seeds=1, pairs=60, tested=5, width=16, layers=1, table=64, offsets=(1, 3)),
+        "default": Positions(),
+        "full": Positions(minutes=240, seeds=3, pairs=50_000, tested=1000, width=128, layers=4),
+    },
+    "scaling": {
+        "miniature": Scaling(
+            minutes=0.1, seeds=1, key_dims=(2, 128), queries=50, width=16, layers=1, pairs=60, trained_key_dim=8
+        ),
+        "default": Scaling(),
+        "full": Scaling(minutes=120, seeds=5, width=128, layers=4, pairs=50_000),
     },
     "mask": {
         "miniature": Mask(seeds=1, lengths=(5, 17), width=12, layers=1),

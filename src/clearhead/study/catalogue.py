@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from clearhead.errors import StudyError
+from clearhead.study.alignment import AlignmentStudy
+from clearhead.study.bottleneck import Bottleneck
+from clearhead.study.long_range import LongRange
 from clearhead.study.mask import Mask
 from clearhead.study.order import Order
 from clearhead.study.parallel import Parallel
@@ -15,10 +18,25 @@ from clearhead.study.scaling import Scaling
 Size = Literal["miniature", "default", "full"]
 
 STUDIES: Mapping[str, Mapping[Size, Study]] = {
+    "long-range": {
+        "miniature": LongRange(minutes=0.1, seeds=1, distances=(3, 7), words=100, tested=4, width=8),
+        "default": LongRange(),
+        "full": LongRange(minutes=240, seeds=3, words=1_000_000, tested=500),
+    },
     "parallel": {
         "miniature": Parallel(seeds=1, lengths=(3, 24), distances=(1, 20), batch_tokens=48, width=8, repeats=1),
         "default": Parallel(),
         "full": Parallel(seeds=5, lengths=(16, 32, 64, 128, 256, 512, 1024, 2048), width=128, repeats=7, minutes=60),
+    },
+    "bottleneck": {
+        "miniature": Bottleneck(minutes=0.1, seeds=1, pairs=60, tested=4, bins=((3, 6), (10, 13)), width=8),
+        "default": Bottleneck(),
+        "full": Bottleneck(minutes=120, seeds=5, pairs=100_000, tested=500, width=256),
+    },
+    "alignment": {
+        "miniature": AlignmentStudy(minutes=0.1, seeds=1, pairs=60, tested=6, width=8, layers=1),
+        "default": AlignmentStudy(),
+        "full": AlignmentStudy(minutes=120, seeds=3, pairs=100_000, tested=1000, layers=4),
     },
     "order": {
         "miniature": Order(seeds=2, length=7, permutations=3, width=16),

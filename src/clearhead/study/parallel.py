@@ -3,6 +3,7 @@
 B batch, S places, D model width
 """
 
+import copy
 import math
 import time
 from collections.abc import Mapping
@@ -173,10 +174,10 @@ def saved_bytes(reader: nn.Module, ids_BS: Tensor) -> float:
 def longest_chain(reader: nn.Module, ids_BS: Tensor) -> int:
     """Operations that must wait for each other: the longest path through the graph behind the last state.
 
-    Kernels that do all steps of a sequence in one call would hide the steps; without oneDNN torch shows each.
+    oneDNN's kernel does all steps of a sequence in one call and would hide them. It has no double precision, in which
+    torch shows each step.
     """
-    with torch.backends.mkldnn.flags(enabled=False):
-        output = reader(ids_BS[:1]).states_BSD[0, -1].sum()
+    output = copy.deepcopy(reader).double()(ids_BS[:1]).states_BSD[0, -1].sum()
     depth: dict[Any, int] = {}
     waiting: list[Any] = [output.grad_fn]
     while waiting:

@@ -7,12 +7,17 @@ from typing import Literal
 from clearhead.errors import StudyError
 from clearhead.study.alignment import AlignmentStudy
 from clearhead.study.bottleneck import Bottleneck
+from clearhead.study.data import Data
+from clearhead.study.heads import Heads
 from clearhead.study.long_range import LongRange
 from clearhead.study.mask import Mask
 from clearhead.study.order import Order
 from clearhead.study.parallel import Parallel
 from clearhead.study.positions import Positions
+from clearhead.study.pronoun import PronounStudy
 from clearhead.study.protocol import Study
+from clearhead.study.reach import Reach
+from clearhead.study.scale import Scale
 from clearhead.study.scaling import Scaling
 
 Size = Literal["miniature", "default", "full"]
@@ -38,6 +43,22 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
         "default": AlignmentStudy(),
         "full": AlignmentStudy(minutes=120, seeds=3, pairs=100_000, tested=1000, layers=4),
     },
+    "pronoun": {
+        "miniature": PronounStudy(
+            minutes=0.1,
+            seeds=1,
+            pairs=60,
+            tested=6,
+            bins=((2, 4), (5, 8)),
+            trained=(2, 8),
+            cut=1,
+            draws=2,
+            width=8,
+            layers=1,
+        ),
+        "default": PronounStudy(),
+        "full": PronounStudy(minutes=240, seeds=3, pairs=100_000, tested=300, draws=20, layers=4),
+    },
     "order": {
         "miniature": Order(seeds=2, length=7, permutations=3, width=16),
         "default": Order(),
@@ -59,6 +80,26 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
         "miniature": Mask(seeds=1, lengths=(5, 17), width=12, layers=1),
         "default": Mask(),
         "full": Mask(seeds=5, lengths=(8, 16, 32, 64, 128, 256, 512), layers=4, width=128, minutes=40),
+    },
+    "heads": {
+        "miniature": Heads(minutes=0.1, seeds=1, counts=(1, 2, 4), pairs=60, tested=5, looked_at=2, width=8, layers=1),
+        "default": Heads(),
+        "full": Heads(minutes=300, seeds=3, counts=(1, 2, 4, 8, 16, 32), pairs=100_000, tested=1000, width=128),
+    },
+    "data": {
+        "miniature": Data(minutes=0.1, seeds=1, sizes=(30, 60), tested=20, width=8, layers=1),
+        "default": Data(),
+        "full": Data(minutes=90, seeds=10, sizes=(25, 50, 100, 200, 400, 800, 1500)),
+    },
+    "reach": {
+        "miniature": Reach(minutes=0.1, seeds=1, width=8, layers=1, patch=4, trained=40, looked_at=2),
+        "default": Reach(),
+        "full": Reach(minutes=60, seeds=10, width=96, layers=6, looked_at=297),
+    },
+    "scale": {
+        "miniature": Scale(seeds=1, shapes=((1, 8), (1, 12), (1, 16)), on_paper=("gpt3 shape",), tokens=16, repeats=1),
+        "default": Scale(),
+        "full": Scale(seeds=5, shapes=((2, 64), (4, 128), (4, 256), (6, 512), (8, 768), (12, 1024)), minutes=60),
     },
 }
 

@@ -24,7 +24,7 @@ MODELS = ("lstm + attention", "transformer")
 DIAGONAL, TOGETHER = "diagonal", "words that occur together"
 
 # The best head is chosen on one half of the sentences and measured on the other: else the best of many would look good
-# by luck. The grammar's German often keeps the English order, so the diagonal is a real opponent; a tenth of error rate
+# by luck. German and English order are often alike, so the diagonal is a real opponent; a tenth of error rate
 # less is plain. Words that occur together know the dictionary but no context: attention should be at least as good.
 RULE = Rule(
     (

@@ -24,13 +24,14 @@ def _gap(seen: Seen) -> float:
     return seen[WITH][f"bleu@{longest}"] - seen[WITHOUT][f"bleu@{longest}"]
 
 
-# Runs of minutes differ by a few BLEU between seeds: five is more than that, one is not. "Repairs" is taken to be that
-# with attention not more than half of the fall is left.
+# Five BLEU are a difference that a reader of translations sees, one is not. "Repairs" is taken to be that with
+# attention not more than half of the fall is left.
 RULE = Rule(
     (
         Requirement("without attention, quality falls with length (BLEU from the shortest to the longest)",
-                    lambda seen: _fall(seen, WITHOUT), 5.0, 1.0, "more than seeds differ by"),
-        Requirement("on the longest sentences attention is better (BLEU)", _gap, 5.0, 1.0, "more than seeds differ by"),
+                    lambda seen: _fall(seen, WITHOUT), 5.0, 1.0, "a reader sees five BLEU, not one"),
+        Requirement("on the longest sentences attention is better (BLEU)", _gap, 5.0, 1.0,
+                    "a reader sees five BLEU, not one"),
         Requirement("attention takes away at least half of the fall (share of it that is left)",
                     lambda seen: max(0.0, _fall(seen, WITH)) / max(1e-9, _fall(seen, WITHOUT)), 0.5, 0.9,
                     "half of it is a repair, a tenth is none"),

@@ -9,6 +9,7 @@ from clearhead.study.alignment import AlignmentStudy
 from clearhead.study.bottleneck import Bottleneck
 from clearhead.study.data import Data
 from clearhead.study.heads import Heads
+from clearhead.study.layers import Layers
 from clearhead.study.long_range import LongRange
 from clearhead.study.mask import Mask
 from clearhead.study.order import Order
@@ -17,6 +18,7 @@ from clearhead.study.positions import Positions
 from clearhead.study.pronoun import PronounStudy
 from clearhead.study.protocol import Study
 from clearhead.study.reach import Reach
+from clearhead.study.residual import ResidualStudy
 from clearhead.study.scale import Scale
 from clearhead.study.scaling import Scaling
 
@@ -100,6 +102,16 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
         "miniature": Scale(seeds=1, shapes=((1, 8), (1, 12), (1, 16)), on_paper=("gpt3 shape",), tokens=16, repeats=1),
         "default": Scale(),
         "full": Scale(seeds=5, shapes=((2, 64), (4, 128), (4, 256), (6, 512), (8, 768), (12, 1024)), minutes=60),
+    },
+    "residual": {
+        "miniature": ResidualStudy(minutes=0.1, seeds=1, depths=(1, 2), steps=2, sentences=40, width=8),
+        "default": ResidualStudy(),
+        "full": ResidualStudy(minutes=300, seeds=3, depths=(2, 4, 8, 12, 18, 24), steps=2000, sentences=50_000),
+    },
+    "layers": {
+        "miniature": Layers(minutes=0.1, seeds=1, pairs=60, probed=9, distance=(2, 8), width=8, layers=2),
+        "default": Layers(),
+        "full": Layers(minutes=180, seeds=3, pairs=100_000, probed=3000, layers=6),
     },
 }
 

@@ -101,7 +101,7 @@ class LongRange:
             write_pairs(bench.folder / "train.tsv", lines),
             seed,
             shape | {"max_positions": self.distances[-1] + 2 * MOST_BEFORE},
-            tokenizer={"kind": "word", "vocab_size": 100},
+            tokenizer={"kind": "pretokenised"},
             data={"max_pieces": self.distances[-1] + 2 * MOST_BEFORE, "max_chars": 100_000, "valid_max": 100},
             training={"batch_tokens": max(1024, 8 * self.distances[-1]), "label_smoothing": 0.0},
             decoding={"beam": 1, "max_length": "2"},

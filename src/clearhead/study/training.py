@@ -57,11 +57,12 @@ def train(
     model: Mapping[str, Any],
     task: str = "translate",
     share: float = 1.0,
+    steps: int | None = None,
     **sections: Mapping[str, Any],
 ) -> api.Model:
     """A model trained for its part of the cell's time; settings as in a recipe, over preset tiny.
 
-    `share` is the part of the cell's time for training that this model may take.
+    `share` is the part of the cell's time for training that this model may take; `steps` are updates instead of time.
     """
     training: dict[str, Any] = {"seed": seed, "validate_every": NEVER}
     if task == "translate":
@@ -73,7 +74,8 @@ def train(
         bench.folder / f"model-{number}",
         task=task,
         preset="tiny",
-        minutes=bench.minutes * TRAINING_SHARE * share,
+        minutes=bench.minutes * TRAINING_SHARE * share if steps is None else None,
+        steps=steps,
         settings=settings,
         threads=bench.threads,
         watcher=bench.watcher,

@@ -16,7 +16,7 @@ def test_runs_in_miniature(name: str, tmp_path: Path) -> None:
     table = rows(results)
     assert len(table) == len(study.conditions) + 1 and all(len(row) == len(table[0]) for row in table)
     assert [path.suffix for path in runner.draw_all(results)][:2] == [".png", ".svg"]
-    judged = study.about.rule.judge(results.findings.by_seed(study.seeds))
+    judged = results.judge()
     for outcome in judged.outcomes:
         assert None not in outcome.values.values(), f"{outcome.requirement.says}: not measured"
     if name in ("order", "mask"):  # matters of wiring: so at any size, but for what is timed

@@ -1,6 +1,7 @@
 """Charts as PNG and SVG by matplotlib: lines differ in style, marker and shade, so that grey print and the
 colour-blind tell them apart."""
 
+import importlib.util
 import io
 import math
 from typing import TYPE_CHECKING, Literal
@@ -17,13 +18,17 @@ STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 
 
+def require_matplotlib() -> None:
+    """Refuses a machine on which nothing can be drawn: before the work, not after it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise StudyError("pictures need matplotlib, which is not installed; pip install 'clearhead[study]'")
+
+
 def draw(chart: Chart, form: Literal["png", "svg"]) -> bytes:
     """The picture's bytes; the same chart gives the same bytes."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise StudyError("pictures need matplotlib, which is not installed; pip install 'clearhead[study]'") from error
+    import matplotlib
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     axes = figure.subplots()
     for number, series in enumerate(chart.series):

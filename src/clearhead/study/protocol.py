@@ -1,6 +1,6 @@
 """What a study is: a claim, a rule, and cells (a condition and a seed) that can be measured one by one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -78,12 +78,13 @@ class Findings:
 
     cells: Mapping[Cell, Numbers]
 
-    def by_seed(self, seeds: int) -> dict[int, dict[str, Numbers]]:
-        """For the rule: seed -> condition -> numbers, of seeds 1 and up, measured or not."""
-        return {
-            seed: {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
-            for seed in range(1, seeds + 1)
-        }
+    def by_seed(self, seeds: int, conditions: Sequence[str]) -> dict[int, dict[str, Numbers]]:
+        """For the rule: seed -> condition -> numbers, of seeds 1 and up; nothing of a seed that is not whole."""
+        found: dict[int, dict[str, Numbers]] = {}
+        for seed in range(1, seeds + 1):
+            here = {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
+            found[seed] = here if all(condition in here for condition in conditions) else {}
+        return found
 
     def values(self, condition: str, name: str) -> list[float]:
         """One number a seed, of those that have it."""

@@ -10,7 +10,7 @@ from typing import Any
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
 from clearhead.study.protocol import Cell, Findings, Study
-from clearhead.study.verdict import Numbers
+from clearhead.study.verdict import Judgement, Numbers
 
 FILE = "result.json"
 FORMAT = 1
@@ -55,6 +55,11 @@ class Results:
         """What is still to be measured."""
         return [cell for cell in self.all_cells() if cell not in self.cells]
 
+    def judge(self) -> Judgement:
+        """By the study's rule, over whole seeds."""
+        by_seed = self.findings.by_seed(self.plan.seeds, self.study.conditions)
+        return self.study.about.rule.judge(by_seed)
+
     def add(self, cell: Cell, numbers: Numbers, seconds: float) -> None:
         """Keeps a cell, on disk at once."""
         for name, value in numbers.items():
@@ -74,7 +79,7 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """Everything: what was asked, the rule, the raw numbers, the verdict so far."""
         about = self.study.about
-        judged = about.rule.judge(self.findings.by_seed(self.plan.seeds))
+        judged = self.judge()
         return {
             "format": FORMAT,
             "study": about.name,

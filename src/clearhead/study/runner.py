@@ -9,7 +9,7 @@ import torch
 
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
-from clearhead.study.drawing import draw
+from clearhead.study.drawing import draw, require_matplotlib
 from clearhead.study.protocol import Bench, Cell, Study
 from clearhead.study.results import Plan, Results, open_results
 from clearhead.training.events import Progress, Silent, Watcher
@@ -67,6 +67,7 @@ def plan_of(study: Study, size: str, minutes: float | None = None, seeds: int | 
 def run(study: Study, folder: Path, plan: Plan, watcher: StudyWatcher | None = None, threads: int = 0) -> Results:
     """Measures what is missing, and gives everything that the folder then holds, pictures drawn."""
     watcher = watcher or NoOne()
+    require_matplotlib()
     results = open_results(folder, study, plan)
     results.save()
     missing, total = results.missing(), len(results.all_cells())

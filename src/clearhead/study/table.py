@@ -31,7 +31,7 @@ def spread(values: Sequence[float]) -> str:
 def verdict_lines(results: Results) -> list[str]:
     """The verdict, the rule and how each requirement stands."""
     about = results.study.about
-    judged = about.rule.judge(results.findings.by_seed(results.plan.seeds))
+    judged = results.judge()
     lines = [f"{about.claim_id}: {about.claim}", f"verdict: {judged.verdict}", "", "the rule, stated beforehand:"]
     for one in judged.outcomes:
         values = ", ".join("not measured" if value is None else f"{value:.3g}" for value in one.values.values())

@@ -47,6 +47,8 @@ class Requirement:
 
     def value(self, seen: Seen) -> float | None:
         """The quantity of one seed; None while some of what it needs was not measured."""
+        if not seen:
+            return None
         try:
             return self.quantity(seen)
         except KeyError:

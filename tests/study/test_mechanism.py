@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,7 +18,7 @@ from clearhead.study.protocol import Cell
 from clearhead.study.results import FILE, open_results
 from clearhead.study.table import rows, spread, verdict_lines
 from clearhead.study.verdict import Requirement, Rule
-from tests.study.toy import Toy
+from tests.study.toy import ABOUT, Toy
 
 HIGH = Requirement("high", lambda seen: seen["a"]["x"], 2.0, 1.0, "")
 LOW = Requirement("low", lambda seen: seen["a"]["x"], 1.0, 2.0, "")
@@ -140,6 +141,14 @@ def test_the_time_left_is_the_budget_at_first_and_measured_later(tmp_path: Path)
     assert heard.cells[3][3] < 10
 
 
+def test_light_conditions_leave_their_time_to_the_others() -> None:
+    plan = runner.plan_of(Toy(), "default")
+    assert runner.share(Toy(), plan, "near") == 0.5
+    light = Toy(about=replace(ABOUT, light=("far",)))
+    assert runner.share(light, plan, "near") == 1.0
+    assert runner.share(light, plan, "far") == runner.LIGHT
+
+
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["study"]) == 0
     listed = capsys.readouterr().out
@@ -160,3 +169,4 @@ def test_every_study_fits_its_budget_and_says_what_it_is() -> None:
         assert default.minutes <= 15 < 16 and default.minutes <= sizes["full"].minutes
         assert default.about.rule.requirements and all(one.because for one in default.about.rule.requirements)
         assert len(set(default.conditions)) == len(default.conditions)
+        assert set(default.about.light) < set(default.conditions)

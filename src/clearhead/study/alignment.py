@@ -44,6 +44,7 @@ ABOUT = About(
     "Attention weights are probabilities and readable: they align source and target words",
     RULE,
     "The best head was chosen by the gold of other sentences; the average of all heads stands beside it.",
+    light=(DIAGONAL, TOGETHER),
 )
 
 

@@ -83,7 +83,7 @@ class Data:
 
     def _shape(self, condition: str) -> dict[str, Any]:
         if condition == CONVOLUTION:
-            return {"family": "convolutional", "model_dim": self.width, "pooling": "mean"}
+            return {"family": "convolutional", "model_dim": self.width}
         if condition == PERCEPTRON:
             return {"family": "mlp", "inner_dim": 2 * self.width, "num_encoder_layers": self.layers}
         return {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "patch_size": 2,

@@ -68,6 +68,7 @@ ABOUT = About(
     "Stacking: early layers catch raw properties, later ones more complicated ones",
     RULE,
     "A linear probe shows what can be read off a layer, not what the layers above make of it.",
+    light=(FRESH,),
 )
 
 

@@ -31,6 +31,8 @@ class About:
     rule: Rule
     caveat: str = ""
     """What the study does not show, to be read with the verdict."""
+    light: tuple[str, ...] = ()
+    """Conditions that take next to no time: baselines, and models that are not trained."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ ABOUT = About(
     RULE,
     "A network that was never trained spreads its attention over everything: see its row. What is learned is rather "
     "where to look nearby.",
+    light=(FRESH, CONVOLUTION, EVEN),
 )
 
 

@@ -14,6 +14,7 @@ from clearhead.study.protocol import Bench, Cell, Study
 from clearhead.study.results import Plan, Results, open_results
 from clearhead.training.events import Progress, Silent, Watcher
 
+LIGHT = 0.1  # minutes of a cell that takes next to no time
 WORK = "work"  # below the study's folder; gone when it is finished
 
 
@@ -71,17 +72,21 @@ def run(study: Study, folder: Path, plan: Plan, watcher: StudyWatcher | None = N
     results = open_results(folder, study, plan)
     results.save()
     missing, total = results.missing(), len(results.all_cells())
-    share = plan.minutes / plan.seeds / len(study.conditions)
     if len(missing) < total:
         watcher.resumed(total - len(missing), total)
     for number, cell in enumerate(missing):
         done = total - len(missing) + number
-        after = _seconds(results, missing[number + 1 :], share)
-        watcher.cell(cell, done, total, _seconds(results, [cell], share) + after)
+        after = _seconds(results, missing[number + 1 :])
+        watcher.cell(cell, done, total, _seconds(results, [cell]) + after)
         work = folder / WORK / str(done)
         shutil.rmtree(work, ignore_errors=True)  # a cell that was cut off starts afresh
         work.mkdir(parents=True)
-        bench = Bench(work, share, threads or torch.get_num_threads(), _TrainingProgress(watcher, done, after))
+        bench = Bench(
+            work,
+            share(study, plan, cell.condition),
+            threads or torch.get_num_threads(),
+            _TrainingProgress(watcher, done, after),
+        )
         torch.manual_seed(cell.seed)
         began = time.monotonic()
         numbers = study.measure(cell.condition, cell.seed, bench)
@@ -103,10 +108,19 @@ def draw_all(results: Results) -> list[Path]:
     return written
 
 
-def _seconds(results: Results, cells: list[Cell], share: float) -> float:
+def share(study: Study, plan: Plan, condition: str) -> float:
+    """The minutes of one cell: the same for all that take time."""
+    if condition in study.about.light:
+        return LIGHT
+    heavy = [name for name in study.conditions if name not in study.about.light]
+    return plan.minutes / plan.seeds / len(heavy)
+
+
+def _seconds(results: Results, cells: list[Cell]) -> float:
     """What cells will take: as long as the same condition took with another seed, or their share of the time."""
     known: dict[str, list[float]] = {}
     for cell, one in results.cells.items():
         known.setdefault(cell.condition, []).append(one.seconds)
     means = {condition: sum(seconds) / len(seconds) for condition, seconds in known.items()}
-    return sum(means.get(cell.condition, share * 60) for cell in cells)
+    shares = {name: 60 * share(results.study, results.plan, name) for name in results.study.conditions}
+    return sum(means.get(cell.condition, shares[cell.condition]) for cell in cells)

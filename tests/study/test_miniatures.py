@@ -7,7 +7,6 @@ import pytest
 from clearhead.study import catalogue, runner
 from clearhead.study.table import rows
 
-
 QUICK = ("order", "mask", "parallel", "scale", "bottleneck")  # the others train several models each
 
 

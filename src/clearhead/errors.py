@@ -10,7 +10,8 @@
     ├── TaskError             a verb for which a model was not trained
     ├── InspectionError       a part of a network, or a step of its work, that is not there to be looked at
     ├── InteropError          a foreign checkpoint, or a format, that cannot hold what is asked
-    └── ServingError          a server that cannot start, or a request that it does not take
+    ├── ServingError          a server that cannot start, or a request that it does not take
+    └── StudyError            a study that is unknown, or a folder that holds another one
 
 Each message says what was expected, what came and what to do. Bugs of our own are plain `assert`s and are never
 caught: they exit with 1 and a traceback.
@@ -66,3 +67,7 @@ class InteropError(ClearheadError):
 
 class ServingError(ClearheadError):
     """A server that cannot start, or a request that it does not take."""
+
+
+class StudyError(ClearheadError):
+    """A study that is unknown, or a folder that holds another one."""

@@ -26,6 +26,7 @@ OTHERS: dict[str, Any] = {
     "max_positions": 11, "relative_buckets": 8, "relative_distance": 3, "embeddings": "separate",
     "scale_embeddings": False, "embedding_norm": True, "scale_output": True, "num_segments": 2, "pooling": "first",
     "pooler": True, "attention": "dot", "bidirectional": True, "input": "image", "patch_size": 4, "start_id": 5,
+    "skip": False,
 }  # fmt: skip
 NAMES = {"family", "head"}  # of the network itself
 TOKENIZERS = {"pad_id", "end_id"}  # a run refuses all but the tokenizer's
@@ -37,6 +38,7 @@ SIZES: dict[str, Any] = {
 NETWORKS: dict[str, dict[str, Any]] = {
     "transformer": {},
     "transformer, relative and group norm": {"positions": "relative", "norm": "group"},
+    "transformer without norm": {"norm": "none"},
     "transformer, pictures": {"input": "image"},
     "decoder": {"family": "decoder"},
     "decoder, relative": {"family": "decoder", "positions": "relative"},

@@ -31,6 +31,7 @@ VERBS = {
     "inspect": "Look inside a model while it reads a sentence: every head of every layer.",
     "export": "Write a model as another toolkit reads it.",
     "serve": "Serve models over HTTP, with a page that opens them up.",
+    "study": "Measure a claim about Transformers, with a rule, a table and pictures.",
     "info": "Show what is in a model folder.",
     "import": "Convert a checkpoint of Hugging Face, fairseq or torch.",
     "data": "Make data: the built-in English-German grammar, or handwritten digits.",

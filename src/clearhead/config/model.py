@@ -28,6 +28,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "activation": (*_STACKS, "convolutional", "mlp"),
     "bias": (*_TEXT, "patches", "mlp"),
     **dict.fromkeys(("num_heads", "key_dim", "value_dim", "scale_attention", "norm", "norm_placement"), _STACKS),
+    "skip": _STACKS,
     **dict.fromkeys(("gated", "positions", "relative_buckets", "relative_distance"), _STACKS),
     "scale_embeddings": ("transformer", "encoder", "decoder"),  # of a picture only the patches are embedded
     "embedding_norm": _STACKS,
@@ -58,7 +59,9 @@ _ONLY_WITH: dict[str, tuple[str, str, tuple[str, ...]]] = {  # another field, th
 _NEVER_IDLE = (
     "attention", "bidirectional", "num_segments", "pooler", "scale_output", "input", "key_dim", "value_dim",
     "scale_attention", "gated", "embedding_norm", "norm", "norm_epsilon", "source_vocab_size", "output_bias",
+    "skip",
 )  # fmt: skip
+_OF_A_NORM = ("norm_epsilon", "norm_placement", "last_norm", "embedding_norm")
 _DESCRIBED_BY_HEAD: dict[str, tuple[str, ...]] = {
     "text": ("transformer", *RECURRENT, "decoder"),
     "label": ("encoder", *RECURRENT, *PICTURES),
@@ -89,13 +92,14 @@ class ModelConfig(Section):
     value_dim: int = Field(0, ge=0, description="width of a head's values, d_v; 0: model_dim / num_heads")
     scale_attention: bool = Field(True, description="divide by sqrt(d_k) before the softmax")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout on sub-layers, embeddings and positions")
-    norm: Literal["layer", "rms", "batch", "group", "sample"] = Field("layer", description="which normalisation")
+    norm: Literal["layer", "rms", "batch", "group", "sample", "none"] = Field("layer", description="which norm")
     norm_groups: int = Field(4, ge=1, description="group norm: number of groups of channels")
     norm_epsilon: float = Field(1e-5, gt=0, description="small constant of the normalisation")
     norm_placement: Literal["pre", "post"] = Field("pre", description="norm before or after each sub-layer")
     last_norm: bool | None = Field(
         None, description="a norm on top of each stack; none given: where norms come before the sub-layers"
     )
+    skip: bool = Field(True, description="add what enters a sub-layer to what it gives: the residual connection")
     activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = Field(
         "relu", description="non-linearity of the feed-forward network; gelu_tanh is GPT-2's approximation"
     )
@@ -184,6 +188,8 @@ class ModelConfig(Section):
             return (
                 f"has no meaning for a network that gives {self.head}, only for one that gives {_ONLY_FOR_HEAD[name]}"
             )
+        if self.norm == "none" and self.family in _STACKS and name in _OF_A_NORM:
+            return "has no meaning with model.norm=none"
         other, value, concerned = _ONLY_WITH.get(name, ("", "", ()))
         if self.family in concerned and getattr(self, other) != value:
             return f"has no meaning with model.{other}={getattr(self, other)}, only with model.{other}={value}"

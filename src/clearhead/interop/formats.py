@@ -74,8 +74,8 @@ def label_settings(config: Config) -> Settings:
 
 
 def need(model: ModelConfig, form: str, /, **expected: Any) -> None:
-    """Refuses by name what another family cannot hold."""
-    for name, value in expected.items():
+    """Refuses by name what another family cannot hold; none of them is without residual connections."""
+    for name, value in {"skip": True, **expected}.items():
         allowed = value if isinstance(value, tuple) else (value,)
         found = getattr(model, name)
         if found not in allowed:

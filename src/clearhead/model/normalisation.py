@@ -5,6 +5,7 @@ rms     the same without mean and shift, as in T5
 group   over groups of the channels of one position, so that neither padding nor the future is seen
 sample  as layer, but divided by the sample deviation plus epsilon, as in the Annotated Transformer
 batch   over all positions of a batch, for each channel; at run time with the running figures of training
+none    no normalisation, to see what it is for
 
 B batch, T positions, D channels
 """
@@ -49,5 +50,7 @@ def build_norm(config: ModelConfig) -> nn.Module:
         return GroupNorm(config.norm_groups, width, epsilon)
     if config.norm == "batch":
         return BatchNorm(width, epsilon)
+    if config.norm == "none":
+        return nn.Identity()
     kind = SampleNorm if config.norm == "sample" else nn.LayerNorm
     return kind(width, epsilon, bias=config.bias)

@@ -19,6 +19,7 @@ class Residual(nn.Module):
         self.norm = build_norm(config)
         self.dropout = Dropout(config.dropout)
         self.is_pre_norm = config.norm_placement == "pre"
+        self.has_skip = config.skip  # without it, to see what it is for, x is forgotten
 
     def enter(self, x_BTD: Tensor) -> Tensor:
         """What the sub-layer sees."""
@@ -26,6 +27,6 @@ class Residual(nn.Module):
 
     def forward(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
         """The stream after the sub-layer gave y; a hook here sees the whole stream."""
-        sum_BTD = self.dropout.add(x_BTD, y_BTD)
+        sum_BTD = self.dropout.add(x_BTD, y_BTD) if self.has_skip else self.dropout(y_BTD)
         stream_BTD: Tensor = sum_BTD if self.is_pre_norm else self.norm(sum_BTD)
         return stream_BTD

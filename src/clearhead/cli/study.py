@@ -1,0 +1,126 @@
+"""`clearhead study`: a claim measured, with a rule stated beforehand, a table, pictures and a verdict."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli.options import Json, Threads, use_threads
+
+if TYPE_CHECKING:
+    from clearhead.study.protocol import Cell
+    from clearhead.study.results import Results
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which one; without it they are listed.")] = "",
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Time for all of it. [default: the study's own]")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="How often it is repeated. [default: the study's own]")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="The long version.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where results and pictures go. [default: studies/NAME]")
+    ] = None,
+    as_json: Json = False,
+    threads: Threads = 0,
+) -> None:
+    """Measure a claim about Transformers: a table, pictures, raw numbers, and a verdict by a rule stated before.
+
+    A run that was cut off goes on where it stopped; more --seeds are added to what is there.
+
+    Example: clearhead study order --out studies/order
+    """
+    from clearhead.study import catalogue, runner
+
+    size: catalogue.Size = "full" if full else "default"
+    if not name:
+        _list(size, as_json)
+        return
+    use_threads(threads)
+    chosen = catalogue.find(name, size)
+    plan = runner.plan_of(chosen, size, minutes, seeds)
+    with _Shown() as shown:
+        results = runner.run(chosen, out or Path("studies") / name, plan, shown, threads)
+    if as_json:
+        print(json.dumps(results.to_json(), ensure_ascii=False))
+    else:
+        _show(results)
+
+
+def _list(size: str, as_json: bool) -> None:
+    from clearhead.study.catalogue import STUDIES
+
+    listed = [sizes[size] for sizes in STUDIES.values()]  # type: ignore[index]
+    if as_json:
+        record = [
+            {"name": one.about.name, "claim_id": one.about.claim_id, "claim": one.about.claim, "minutes": one.minutes,
+             "seeds": one.seeds, "rule": [each.says for each in one.about.rule.requirements]} for one in listed
+        ]  # fmt: skip
+        print(json.dumps(record, ensure_ascii=False))
+        return
+    for one in listed:
+        print(f"{one.about.name:<12} {one.about.claim_id:<4} {one.minutes:>4.0f} min  {one.about.claim}")
+
+
+def _show(results: "Results") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from clearhead.study.table import rows, verdict_lines
+
+    heading, *body = rows(results)
+    table = Table(*heading, box=None, pad_edge=False)
+    for row in body:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table)
+    print("\n" + "\n".join(verdict_lines(results)))
+    print(f"numbers and pictures in {results.folder}", file=sys.stderr)
+
+
+class _Shown:
+    """A bar with the time left on a terminal, plain lines elsewhere; on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        console = Console(stderr=True, highlight=False)
+        columns = (BarColumn(24), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", total=None)
+        self._is_plain, self._cell, self._total = not console.is_terminal, "", 0
+
+    def __enter__(self) -> "_Shown":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def resumed(self, done: int, total: int) -> None:
+        """A line."""
+        self._bar.console.print(f"{done} of {total} cells are there already", markup=False)
+
+    def cell(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
+        """A line, or the bar's text."""
+        from clearhead.cli.terminal import clock
+
+        self._cell, self._total = str(cell), total
+        if self._is_plain:
+            print(f"{done + 1}/{total}  {cell}  {clock(seconds_left)} left", file=sys.stderr, flush=True)
+        self.part(done, seconds_left)
+
+    def part(self, done: float, seconds_left: float) -> None:
+        """Moves the bar."""
+        from clearhead.cli.terminal import clock
+
+        text = f"{int(done) + 1}/{self._total}  {self._cell}  {clock(seconds_left)} left"
+        self._bar.update(self._task, completed=done, total=self._total, description=text)

@@ -1,0 +1,68 @@
+"""Charts as PNG and SVG by matplotlib: lines differ in style, marker and shade, so that grey print and the
+colour-blind tell them apart."""
+
+import importlib.util
+import io
+import math
+from typing import TYPE_CHECKING, Literal
+
+from clearhead.errors import StudyError
+from clearhead.study.charts import Chart, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, in an order in which neighbours differ in lightness too.
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
+STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
+
+
+def require_matplotlib() -> None:
+    """Refuses a machine on which nothing can be drawn: before the work, not after it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise StudyError("pictures need matplotlib, which is not installed; pip install 'clearhead[study]'")
+
+
+def draw(chart: Chart, form: Literal["png", "svg"]) -> bytes:
+    """The picture's bytes; the same chart gives the same bytes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    axes = figure.subplots()
+    for number, series in enumerate(chart.series):
+        _draw_series(axes, series, number)
+    if chart.log_x:
+        axes.set_xscale("log")
+    if chart.log_y:
+        axes.set_yscale("log")
+    if chart.ticks:
+        axes.set_xticks(range(len(chart.ticks)), chart.ticks, rotation=20 if len(chart.ticks) > 5 else 0)
+    axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)
+    axes.grid(alpha=0.3)
+    if len(chart.series) > 1:
+        axes.legend(fontsize=8)
+    written = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "clearhead"}):
+        figure.savefig(written, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+    return written.getvalue()
+
+
+def _draw_series(axes: "Axes", series: Series, number: int) -> None:
+    """A line through the means, and a band where seeds differ."""
+    points = [(x, values) for x, values in sorted(series.points, key=lambda one: one[0]) if len(values)]
+    xs = [x for x, _ in points]
+    colour = COLOURS[number % len(COLOURS)]
+    axes.plot(
+        xs,
+        [math.fsum(values) / len(values) for _, values in points],
+        label=series.label,
+        color=colour,
+        linestyle=STYLES[number % len(STYLES)],
+        marker=MARKERS[number % len(MARKERS)],
+        markersize=5,
+    )
+    if any(len(values) > 1 for _, values in points):
+        lows, highs = [min(values) for _, values in points], [max(values) for _, values in points]
+        axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0)

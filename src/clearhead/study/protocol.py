@@ -1,0 +1,95 @@
+"""What a study is: a claim, a rule, and cells (a condition and a seed) that can be measured one by one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from clearhead.study.charts import Chart
+from clearhead.study.verdict import Numbers, Rule
+from clearhead.training.events import Watcher
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is measured in one go, and after which the result is on disk."""
+
+    condition: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.condition}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a study before it runs."""
+
+    name: str
+    claim_id: str
+    claim: str
+    rule: Rule
+    caveat: str = ""
+    """What the study does not show, to be read with the verdict."""
+    light: tuple[str, ...] = ()
+    """Conditions that take next to no time: baselines, and models that are not trained."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a cell works: a folder that is empty at first, its share of the time, cores, and who watches trainings."""
+
+    folder: Path
+    minutes: float
+    threads: int
+    watcher: Watcher
+
+
+class Study(Protocol):
+    """One claim at one size."""
+
+    @property
+    def about(self) -> About: ...
+
+    @property
+    def minutes(self) -> float:
+        """What all cells of all seeds may take together."""
+
+    @property
+    def seeds(self) -> int:
+        """How often everything is repeated."""
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What is compared."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The numbers that the table shows: name -> heading."""
+
+    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+        """One cell; every number is finite."""
+
+    def charts(self, found: "Findings") -> list[Chart]:
+        """What the pictures show."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The numbers of all cells measured so far."""
+
+    cells: Mapping[Cell, Numbers]
+
+    def by_seed(self, seeds: int, conditions: Sequence[str]) -> dict[int, dict[str, Numbers]]:
+        """For the rule: seed -> condition -> numbers, of seeds 1 and up; nothing of a seed that is not whole."""
+        found: dict[int, dict[str, Numbers]] = {}
+        for seed in range(1, seeds + 1):
+            here = {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
+            found[seed] = here if all(condition in here for condition in conditions) else {}
+        return found
+
+    def values(self, condition: str, name: str) -> list[float]:
+        """One number a seed, of those that have it."""
+        return [
+            numbers[name] for cell, numbers in self.cells.items() if cell.condition == condition and name in numbers
+        ]

@@ -1,0 +1,131 @@
+"""The file of a study: written whole after every cell, so that a run that was cut off goes on where it stopped."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clearhead.errors import StudyError
+from clearhead.files import write_atomically
+from clearhead.study.protocol import Cell, Findings, Study
+from clearhead.study.verdict import Judgement, Numbers
+
+FILE = "result.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """At what size a study runs. A folder holds one plan; only the number of seeds may grow."""
+
+    minutes: float
+    seeds: int
+    size: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cell's numbers, and how long they took."""
+
+    numbers: Numbers
+    seconds: float
+
+
+@dataclass
+class Results:
+    """What a folder holds of one study."""
+
+    folder: Path
+    study: Study
+    plan: Plan
+    cells: dict[Cell, Measured] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> Findings:
+        """The numbers alone."""
+        return Findings({cell: one.numbers for cell, one in self.cells.items()})
+
+    def all_cells(self) -> list[Cell]:
+        """Seed by seed, so that a run that is cut off has whole seeds."""
+        return [Cell(name, seed) for seed in range(1, self.plan.seeds + 1) for name in self.study.conditions]
+
+    def missing(self) -> list[Cell]:
+        """What is still to be measured."""
+        return [cell for cell in self.all_cells() if cell not in self.cells]
+
+    def judge(self) -> Judgement:
+        """By the study's rule, over whole seeds."""
+        by_seed = self.findings.by_seed(self.plan.seeds, self.study.conditions)
+        return self.study.about.rule.judge(by_seed)
+
+    def add(self, cell: Cell, numbers: Numbers, seconds: float) -> None:
+        """Keeps a cell, on disk at once."""
+        for name, value in numbers.items():
+            assert math.isfinite(value), f"{self.study.about.name}: {name} of {cell} is {value}"
+        self.cells[cell] = Measured(numbers, seconds)
+        self.save()
+
+    def save(self) -> None:
+        """Writes the whole file, or leaves the old one."""
+        text = json.dumps(self.to_json(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / FILE, text)
+        except OSError as error:
+            raise StudyError(f"cannot write {self.folder / FILE}: {error.strerror}; choose another --out") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything: what was asked, the rule, the raw numbers, the verdict so far."""
+        about = self.study.about
+        judged = self.judge()
+        return {
+            "format": FORMAT,
+            "study": about.name,
+            "claim_id": about.claim_id,
+            "claim": about.claim,
+            "caveat": about.caveat,
+            "plan": asdict(self.plan),
+            "is_finished": not self.missing(),
+            "verdict": judged.verdict,
+            "rule": [one.to_json() for one in judged.outcomes],
+            "cells": [
+                {**asdict(cell), "seconds": one.seconds, "numbers": dict(one.numbers)}
+                for cell, one in self.cells.items()
+            ],
+        }
+
+
+def open_results(folder: Path, study: Study, plan: Plan) -> Results:
+    """What a folder holds so far, nothing where it is new. Refuses another study's folder, or another plan's."""
+    results = Results(folder, study, plan)
+    path = folder / FILE
+    if not path.exists():
+        return results
+    record = _read(path)
+    name, held = record["study"], record["plan"]
+    if name != study.about.name:
+        raise StudyError(f"{path} holds the study {name}, not {study.about.name}; choose another --out")
+    if (held["minutes"], held["size"]) != (plan.minutes, plan.size):
+        raise StudyError(
+            f"{path} was begun with {held['minutes']:g} minutes at size {held['size']}, now it is {plan.minutes:g} at "
+            f"{plan.size}; numbers of both do not compare: choose another --out, or the same settings"
+        )
+    for one in record["cells"]:
+        results.cells[Cell(one["condition"], one["seed"])] = Measured(one["numbers"], one["seconds"])
+    return results
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["format"] != FORMAT:
+            raise StudyError(f"{path} is of format {record['format']}, expected {FORMAT}; choose another --out")
+        _ = record["study"], record["plan"]["minutes"], record["plan"]["size"]
+        for one in record["cells"]:
+            _ = one["condition"], int(one["seed"]), float(one["seconds"]), dict(one["numbers"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StudyError(f"{path}: expected the result of a study, got {error!r}; choose another --out") from error
+    found: Mapping[str, Any] = record
+    return found

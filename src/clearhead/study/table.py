@@ -1,0 +1,42 @@
+"""The numbers of a study as rows of text: each the mean over the seeds, and how far the seeds are from each other."""
+
+import math
+from collections.abc import Sequence
+
+from clearhead.study.results import Results
+
+
+def rows(results: Results) -> list[list[str]]:
+    """A heading, then a row a condition; a condition that has none of the numbers is left out."""
+    columns, found = results.study.columns, results.findings
+    table = [["", *columns.values()]]
+    for condition in results.study.conditions:
+        cells = [spread(found.values(condition, name)) for name in columns]
+        if any(cells):
+            table.append([condition, *cells])
+    return table
+
+
+def spread(values: Sequence[float]) -> str:
+    """`0.52 ±0.03`: the mean and the standard deviation; nothing where there is no value."""
+    if not values:
+        return ""
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return f"{mean:.3g}"
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return f"{mean:.3g} ±{deviation:.1g}"
+
+
+def verdict_lines(results: Results) -> list[str]:
+    """The verdict, the rule and how each requirement stands."""
+    about = results.study.about
+    judged = results.judge()
+    lines = [f"{about.claim_id}: {about.claim}", f"verdict: {judged.verdict}", "", "the rule, stated beforehand:"]
+    for one in judged.outcomes:
+        values = ", ".join("not measured" if value is None else f"{value:.3g}" for value in one.values.values())
+        lines += [
+            f"  {one.standing}: {one.requirement.says}",
+            f"    by seed: {values}; {one.requirement.bounds} ({one.requirement.because})",
+        ]
+    return [*lines, *([f"  {about.caveat}"] if about.caveat else [])]

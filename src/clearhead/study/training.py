@@ -1,0 +1,88 @@
+"""What the studies that train have in common: sentences of the grammar, and one way to train through the public API."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from clearhead import api
+from clearhead.config import merge
+from clearhead.data.grammar import Example, generate, split_words
+from clearhead.data.pairs import Pair
+from clearhead.study.protocol import Bench
+
+TRAINING_SHARE = 0.6  # of a cell's time; the rest is for making data, validating once and measuring
+NEVER = 1_000_000_000  # updates between validations: only the last weights are validated, and kept
+GRAMMAR_VOCABULARY = 2000  # enough for most words of the grammar to be one piece or two
+CANDIDATES = 4  # sentences of any length looked at for each one of the wanted length, at most 20 times as many
+
+
+@cache
+def sentences(count: int, seed: int, split: str = "train", distance: tuple[int, int] | None = None) -> list[Example]:
+    """Examples of the grammar; cells that want the same share them."""
+    return list(generate(count, seed, split, distance))
+
+
+def of_length(count: int, seed: int, split: str, low: int, high: int) -> list[Example]:
+    """So many examples whose source has from `low` to `high` words, punctuation included; fewer if they are rare."""
+    found: list[Example] = []
+    for example in generate(20 * CANDIDATES * count, seed, split):
+        if low <= len(split_words(example.source)) <= high:
+            found.append(example)
+            if len(found) == count:
+                break
+    return found
+
+
+def pairs(examples: Sequence[Example]) -> list[Pair]:
+    """As the public API takes them."""
+    return [Pair(one.source, one.target, line) for line, one in enumerate(examples, 1)]
+
+
+def write_pairs(path: Path, lines: Sequence[tuple[str, str]]) -> Path:
+    """A TSV to train on."""
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
+    return path
+
+
+def write_examples(path: Path, examples: Sequence[Example]) -> Path:
+    """The same, of the grammar's examples."""
+    return write_pairs(path, [(one.source, one.target) for one in examples])
+
+
+def train(
+    bench: Bench,
+    files: Path,
+    seed: int,
+    model: Mapping[str, Any],
+    task: str = "translate",
+    share: float = 1.0,
+    steps: int | None = None,
+    **sections: Mapping[str, Any],
+) -> api.Model:
+    """A model trained for its part of the cell's time; settings as in a recipe, over preset tiny.
+
+    `share` is the part of the cell's time for training that this model may take; `steps` are updates instead of time.
+    """
+    training: dict[str, Any] = {"seed": seed, "validate_every": NEVER}
+    if task == "translate":
+        training["validate_lines"] = 20
+    settings = merge({"model": {"dropout": 0.1, **model}, "training": training}, sections)
+    number = sum(1 for _ in bench.folder.glob("model-*"))
+    return api.train(
+        files,
+        bench.folder / f"model-{number}",
+        task=task,
+        preset="tiny",
+        minutes=bench.minutes * TRAINING_SHARE * share if steps is None else None,
+        steps=steps,
+        settings=settings,
+        threads=bench.threads,
+        watcher=bench.watcher,
+    )
+
+
+def nats(model: api.Model, examples: Sequence[Example]) -> float:
+    """Mean negative log-probability of a target token, the end among them."""
+    scored = model.score(pairs(examples))
+    return -sum(one.log_prob for one in scored) / sum(len(one.token_log_probs) for one in scored)

@@ -1,0 +1,172 @@
+"""Rules, files, resuming and pictures, on a study that costs nothing."""
+
+import json
+import multiprocessing
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+
+from clearhead.cli.main import main
+from clearhead.errors import StudyError
+from clearhead.study import catalogue, runner
+from clearhead.study.protocol import Cell
+from clearhead.study.results import FILE, open_results
+from clearhead.study.table import rows, spread, verdict_lines
+from clearhead.study.verdict import Requirement, Rule
+from tests.study.toy import ABOUT, Toy
+
+HIGH = Requirement("high", lambda seen: seen["a"]["x"], 2.0, 1.0, "")
+LOW = Requirement("low", lambda seen: seen["a"]["x"], 1.0, 2.0, "")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "values", "standing"),
+    [
+        (HIGH, (2.0, 3.0), "met"), (HIGH, (1.0, 0.0), "failed"), (HIGH, (1.5, 1.5), "open"),
+        (HIGH, (2.0, 1.0), "open"), (HIGH, (2.0, 1.5), "open"), (HIGH, (2.0, None), "open"),
+        (HIGH, (1.0, None), "open"), (HIGH, (), "open"),
+        (LOW, (1.0, 0.0), "met"), (LOW, (2.0, 3.0), "failed"), (LOW, (1.5,), "open"), (LOW, (1.0, 2.0), "open"),
+    ],
+)  # fmt: skip
+def test_seeds_must_agree(requirement: Requirement, values: tuple[float | None, ...], standing: str) -> None:
+    seen = {seed: {} if x is None else {"a": {"x": x}} for seed, x in enumerate(values, 1)}
+    assert Rule((requirement,)).judge(seen).outcomes[0].standing == standing
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "verdict"),
+    [(2, 2, "holds"), (2, 1, "does not hold here"), (1.5, 1, "does not hold here"), (2, 1.5, "not decided")],
+)
+def test_one_failed_requirement_is_enough(x: float, y: float, verdict: str) -> None:
+    other = Requirement("also", lambda seen: seen["a"]["y"], 2.0, 1.0, "")
+    assert Rule((HIGH, other)).judge({1: {"a": {"x": x, "y": y}}}).verdict == verdict
+
+
+def run(toy: Toy, folder: Path, seeds: int = 2) -> runner.Results:
+    return runner.run(toy, folder, runner.plan_of(toy, "default", seeds=seeds), threads=1)
+
+
+def test_a_killed_run_goes_on_between_cells(tmp_path: Path) -> None:
+    folder = tmp_path / "toy"
+    child = multiprocessing.get_context("fork").Process(target=run, args=(Toy(dies_at="near 2"), folder))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    record = json.loads((folder / FILE).read_text())
+    assert [(one["condition"], one["seed"]) for one in record["cells"]] == [("near", 1), ("far", 1)]
+    assert (record["is_finished"], record["verdict"]) == (False, "not decided")
+    resumed = run(Toy(gap=5.0), folder)  # what was measured is not measured again
+    assert resumed.findings.values("near", "x") == [4.0, 7.0]
+    assert not resumed.missing() and not (folder / runner.WORK).exists()
+
+
+def test_seeds_can_be_added(tmp_path: Path) -> None:
+    run(Toy(), tmp_path, seeds=1)
+    more = run(Toy(gap=9.0), tmp_path, seeds=3)
+    assert more.findings.values("near", "x") == [4.0, 11.0, 12.0]
+    assert run(Toy(dies_at="near 1"), tmp_path, seeds=3).cells == more.cells
+
+
+def test_the_file_holds_everything(tmp_path: Path) -> None:
+    run(Toy(), tmp_path)
+    record: dict[str, Any] = json.loads((tmp_path / FILE).read_text())
+    assert {name: type(value) for name, value in record.items()} == {
+        "format": int, "study": str, "claim_id": str, "claim": str, "caveat": str, "plan": dict, "is_finished": bool,
+        "verdict": str, "rule": list, "cells": list,
+    }  # fmt: skip
+    assert record["plan"] == {"minutes": 2.0, "seeds": 2, "size": "default"}
+    assert record["verdict"] == "holds" and record["is_finished"]
+    assert record["rule"] == [{"says": "near lies above far", "met": 1.0, "failed": 0.0, "because": "so",
+                               "values": {"1": 3.0, "2": 3.0}, "standing": "met"}]  # fmt: skip
+    assert record["cells"][1]["numbers"] == {"x": 1.0} and record["cells"][1]["seconds"] >= 0
+
+
+def test_other_settings_and_broken_files_are_refused(tmp_path: Path) -> None:
+    toy = Toy()
+    run(toy, tmp_path)
+    with pytest.raises(StudyError, match="2 minutes at size default, now it is 3"):
+        open_results(tmp_path, toy, runner.plan_of(toy, "default", minutes=3))
+    with pytest.raises(StudyError, match="holds the study toy, not order"):
+        order = catalogue.find("order")
+        open_results(tmp_path, order, runner.plan_of(order, "default"))
+    for text in ("", "{}", '{"format": 9}', '{"format": 1, "study": "toy", "plan": {}, "cells": []}'):
+        (tmp_path / FILE).write_text(text)
+        with pytest.raises(StudyError, match="choose another --out"):
+            open_results(tmp_path, toy, runner.plan_of(toy, "default"))
+
+
+@pytest.mark.parametrize(("minutes", "seeds"), [(0, None), (-1, None), (None, 0)])
+def test_plans_that_cannot_be(minutes: float | None, seeds: int | None) -> None:
+    with pytest.raises(StudyError, match="leave --"):
+        runner.plan_of(Toy(), "default", minutes, seeds)
+
+
+def test_pictures_are_real(tmp_path: Path) -> None:
+    run(Toy(), tmp_path)
+    with Image.open(tmp_path / "toy.png") as picture:
+        assert picture.size == (1050, 660)
+        greys = picture.convert("L").getcolors(1 << 20)
+    assert greys is not None and len(greys) > 20
+    svg = (tmp_path / "toy.svg").read_text()
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert svg.count("stroke-dasharray") >= 1, "lines differ in style, not in colour alone"
+
+
+def test_table_and_verdict_as_text(tmp_path: Path) -> None:
+    results = run(Toy(), tmp_path)
+    assert rows(results) == [["", "the x"], ["near", "4.5 ±0.7"], ["far", "1.5 ±0.7"]]
+    assert spread([]) == "" and spread([0.1234]) == "0.123"
+    text = "\n".join(verdict_lines(results))
+    assert "verdict: holds" in text and "met from 1, failed up to 0" in text and "only a toy" in text
+
+
+class Heard(runner.NoOne):
+    def __init__(self) -> None:
+        self.cells: list[tuple[Cell, int, int, float]] = []
+
+    def cell(self, cell: Cell, done: int, total: int, seconds_left: float) -> None:
+        self.cells.append((cell, done, total, seconds_left))
+
+
+def test_the_time_left_is_the_budget_at_first_and_measured_later(tmp_path: Path) -> None:
+    heard = Heard()
+    runner.run(Toy(), tmp_path, runner.plan_of(Toy(), "default"), heard, 1)
+    assert [(done, total) for _, done, total, _ in heard.cells] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert heard.cells[0][3] == pytest.approx(120.0)
+    assert heard.cells[3][3] < 10
+
+
+def test_light_conditions_leave_their_time_to_the_others() -> None:
+    plan = runner.plan_of(Toy(), "default")
+    assert runner.share(Toy(), plan, "near") == 0.5
+    light = Toy(about=replace(ABOUT, light=("far",)))
+    assert runner.share(light, plan, "near") == 1.0
+    assert runner.share(light, plan, "far") == runner.LIGHT
+
+
+def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["study"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in catalogue.STUDIES)
+    assert main(["study", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [*catalogue.STUDIES]
+    assert main(["study", "ordre"]) == 2
+    assert "did you mean order?" in capsys.readouterr().err
+    assert main(["study", "order", "--seeds", "0", "--out", str(tmp_path)]) == 2
+
+
+def test_every_study_fits_its_budget_and_says_what_it_is() -> None:
+    claims = [sizes["default"].about.claim_id for sizes in catalogue.STUDIES.values()]
+    assert len(set(claims)) == len(claims)
+    for name, sizes in catalogue.STUDIES.items():
+        default = sizes["default"]
+        assert default.about.name == name
+        assert default.minutes <= 15 < 16 and default.minutes <= sizes["full"].minutes
+        assert default.about.rule.requirements and all(one.because for one in default.about.rule.requirements)
+        assert len(set(default.conditions)) == len(default.conditions)
+        assert set(default.about.light) < set(default.conditions)

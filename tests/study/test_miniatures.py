@@ -1,0 +1,27 @@
+"""Every study in miniature, from the first cell to the pictures; and what the probes must find at any size."""
+
+from pathlib import Path
+
+import pytest
+
+from clearhead.study import catalogue, runner
+from clearhead.study.table import rows
+
+QUICK = ("order", "mask", "parallel", "scale", "bottleneck")  # the others train several models each
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in catalogue.STUDIES]
+)
+def test_runs_in_miniature(name: str, tmp_path: Path) -> None:
+    study = catalogue.find(name, "miniature")
+    results = runner.run(study, tmp_path, runner.plan_of(study, "miniature"), threads=1)
+    assert not results.missing()
+    table = rows(results)
+    assert len(table) == len(study.conditions) + 1 and all(len(row) == len(table[0]) for row in table)
+    assert [path.suffix for path in runner.draw_all(results)][:2] == [".png", ".svg"]
+    judged = results.judge()
+    for outcome in judged.outcomes:
+        assert None not in outcome.values.values(), f"{outcome.requirement.says}: not measured"
+    wired = {"order": 3, "mask": 3, "parallel": 2, "positions": 2, "scaling": 2, "scale": 1}  # so at any size
+    assert all(one.standing == "met" for one in judged.outcomes[: wired.get(name, 0)]), judged

@@ -6,6 +6,7 @@ C colours, Y height, X width, P patches
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,10 +86,9 @@ class Reach:
         known, tested = ([pictures[number] for number in some] for some in np.split(order, [self.trained]))
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "patch_size": self.patch,
                  "num_encoder_layers": self.layers}  # fmt: skip
-        share, training = (1.0, {}) if condition == TRAINED else (1e-6, {"learning_rate": 1e-12})
-        model = train(
-            bench, part(bench.folder / "train", known), seed, shape, task="image", share=share, training=training
-        )
+        still = {"share": 1e-6, "training": {"learning_rate": 1e-12}}  # a training in which nothing moves
+        how: dict[str, Any] = {} if condition == TRAINED else still
+        model = train(bench, part(bench.folder / "train", known), seed, shape, task="image", **how)
         return {"accuracy": accuracy(model, tested)} | self._distances(model, tested[: self.looked_at])
 
     def _distances(self, model: Model, pictures: Sequence[Path]) -> dict[str, float]:

@@ -22,9 +22,9 @@ JSONL = "".join(json.dumps({"id": 7, "label": one.label, "text": one.text}) + "\
         ("t.txt", TSV),
         ("t.tsv", b"\xef\xbb\xbf" + TSV.replace(b"\n", b"\r\n")),
         ("t.tsv", TSV.replace(b"\tneg", b"\t neg ")),
-        ("t.tsv.gz", gzip.compress(TSV)),
+        ("t.tsv.gz", gzip.compress(TSV, mtime=0)),
         ("t.jsonl", JSONL),
-        ("t.jsonl.gz", gzip.compress(JSONL)),
+        ("t.jsonl.gz", gzip.compress(JSONL, mtime=0)),
     ],
 )
 def test_formats_give_the_same(name: str, content: bytes, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def pair() -> tuple[Transformer, Any]:
     """Ours and theirs."""
     torch.manual_seed(3)
     ours, theirs = t5_pair("1.1")
-    copy(ours, theirs, [*t5_links(ours, theirs)])
+    copy(ours, theirs, t5_links(ours, theirs))
     with torch.no_grad():
         for weight in (ours.output.weight, theirs.lm_head.weight):
             weight.mul_(0.3)

@@ -228,10 +228,15 @@ def t5_pair(version: str) -> tuple[Transformer, Any]:
     return Transformer(ModelConfig.model_validate(settings)), theirs
 
 
+def t5_links(ours: Transformer, theirs: Any) -> list[Pair]:
+    """Which weight of theirs is which of ours."""
+    return pairs(ours, theirs, t5.table(whole("translate", ours.config.model_dump())).links)
+
+
 @pytest.mark.parametrize("version", ["1", "1.1"])
 def test_t5_equals_theirs(version: str) -> None:
     ours, theirs = t5_pair(version)
-    links = pairs(ours, theirs, t5.table(whole("translate", ours.config.model_dump())).links)
+    links = t5_links(ours, theirs)
     copy(ours, theirs, links)
     src_NS, tgt_NT = ids(N, S, padded=True), ids(N, S + 4)
     mask_NS = (src_NS != 0).long()

@@ -334,7 +334,8 @@ class Model:
 
     def embed(self, text: str, *, unit: bool = False) -> NDArray[np.float32]:
         """The vector of a text: the mean of the encoder's states; with `unit` of length 1."""
-        return self.embed_many([text], unit=unit)[0]
+        vector_D: NDArray[np.float32] = self.embed_many([text], unit=unit)[0]
+        return vector_D
 
     def embed_many(self, texts: Sequence[str], *, unit: bool = False, first_line: int = 1) -> NDArray[np.float32]:
         """The vector of each text, by any model with a text encoder; an error names the text by its line."""

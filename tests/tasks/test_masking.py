@@ -14,10 +14,11 @@ from clearhead.config import TokenizerConfig
 from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import DataError
 from clearhead.model.families import build_model
 from clearhead.tasks.filling import encode_gaps
-from clearhead.tasks.masked import MASK, MaskedLanguage, MaskedTask, cut_documents
+from clearhead.tasks.masked import MaskedLanguage, MaskedTask, cut_documents
 from clearhead.tasks.masking import NO_UNIT, asked_count, choose_places, units_of
 from tests.tasks.made_up import SMALL, made_up_text
 

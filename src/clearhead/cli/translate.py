@@ -123,7 +123,7 @@ def _stream(model: "Model", line: str, decoding: "DecodingConfig", number: int, 
             part = next(parts)
         except StopIteration as done:
             if as_json:
-                _show(line, [done.value], as_json)
+                _show(line, [done.value], 1, as_json)
             else:
                 print()
             return

@@ -18,6 +18,7 @@ from clearhead.errors import DataError, TaskError
 from clearhead.model.reading import pool
 from clearhead.tasks.examples import check_length, framed, in_batches, most_pieces, pad
 from clearhead.tasks.task import Files, Made, Ready, Records, Report, Tell
+from clearhead.tasks.texts import FramedText
 
 BATCH_TOKENS = 4096
 
@@ -40,7 +41,7 @@ def embed(model: Ready, texts: Sequence[str], first_line: int = 1, unit: bool = 
     return vectors_ND
 
 
-class Embedding:
+class Embedding(FramedText):
     """What a model that only reads is for. It comes from `clearhead import`; it is no task to train."""
 
     name = "embed"

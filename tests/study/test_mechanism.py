@@ -15,7 +15,7 @@ from clearhead.cli.main import main
 from clearhead.errors import StudyError
 from clearhead.study import catalogue, runner
 from clearhead.study.protocol import Cell
-from clearhead.study.results import FILE, open_results
+from clearhead.study.results import FILE, Results, open_results
 from clearhead.study.table import rows, spread, verdict_lines
 from clearhead.study.verdict import Requirement, Rule
 from tests.study.toy import ABOUT, Toy
@@ -47,7 +47,7 @@ def test_one_failed_requirement_is_enough(x: float, y: float, verdict: str) -> N
     assert Rule((HIGH, other)).judge({1: {"a": {"x": x, "y": y}}}).verdict == verdict
 
 
-def run(toy: Toy, folder: Path, seeds: int = 2) -> runner.Results:
+def run(toy: Toy, folder: Path, seeds: int = 2) -> Results:
     return runner.run(toy, folder, runner.plan_of(toy, "default", seeds=seeds), threads=1)
 
 

@@ -99,7 +99,7 @@ class Reach:
                 assert one.distance is not None
                 seen.setdefault((one.part.layer, one.part.head), []).append(one.distance * self.patch)
         means = {place: sum(values) / len(values) for place, values in seen.items()}
-        found = {}
+        found: dict[str, float] = {}
         for layer in range(self.layers):
             here = [mean for (number, _), mean in means.items() if number == layer]
             found |= {f"near@{layer}": min(here), f"far@{layer}": max(here)}

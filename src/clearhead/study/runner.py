@@ -103,7 +103,7 @@ def draw_all(results: Results) -> list[Path]:
     for chart in results.study.charts(results.findings):
         for form in ("png", "svg"):
             path = results.folder / f"{chart.name}.{form}"
-            write_atomically(path, draw(chart, form))  # type: ignore[arg-type]
+            write_atomically(path, draw(chart, form))
             written.append(path)
     return written
 

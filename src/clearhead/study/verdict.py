@@ -102,5 +102,5 @@ class Rule:
 def _outcome(requirement: Requirement, by_seed: Mapping[int, Seen]) -> Outcome:
     values = {seed: requirement.value(seen) for seed, seen in by_seed.items()}
     standings = {"open" if value is None else requirement.standing(value) for value in values.values()}
-    agreed: Standing = next(iter(standings)) if len(standings) == 1 else "open"  # type: ignore[assignment]
+    agreed: Standing = next(iter(standings)) if len(standings) == 1 else "open"
     return Outcome(requirement, values, agreed)

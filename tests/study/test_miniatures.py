@@ -23,5 +23,5 @@ def test_runs_in_miniature(name: str, tmp_path: Path) -> None:
     judged = results.judge()
     for outcome in judged.outcomes:
         assert None not in outcome.values.values(), f"{outcome.requirement.says}: not measured"
-    wired = {"order": 3, "mask": 3, "parallel": 2, "positions": 2, "scaling": 2, "scale": 1}  # so at any size
+    wired = {"order": 3, "mask": 3, "positions": 2, "scaling": 2, "scale": 1}  # so at any size
     assert all(one.standing == "met" for one in judged.outcomes[: wired.get(name, 0)]), judged

@@ -188,15 +188,14 @@ def _probe(states: Sequence[Tensor], labels: Sequence[Labelled], limit: int) -> 
     mean_D = x_ND.mean(0)
     weights_DC = _ridge(x_ND - mean_D, y_NC - y_NC.mean(0))
     test_ND = torch.stack([states[one.sentence][one.place] for one in tested]) - mean_D
-    found_N = (test_ND @ weights_DC + y_NC.mean(0)).argmax(1).tolist()
-    return float(sum(names[index] == one.label for index, one in zip(found_N, tested, strict=True)) / len(tested))
+    found_N: list[int] = (test_ND @ weights_DC + y_NC.mean(0)).argmax(1).tolist()
+    return sum(names[index] == one.label for index, one in zip(found_N, tested, strict=True)) / len(tested)
 
 
 def _ridge(x_ND: Tensor, y_NC: Tensor) -> Tensor:
     """Least squares with a penalty in proportion to the states' own variance."""
     gram_DD = x_ND.T @ x_ND
     penalty = RIDGE * float(gram_DD.diagonal().mean()) + 1e-9
-    found_DC: Tensor = torch.linalg.solve(
-        gram_DD + penalty * torch.eye(len(gram_DD), dtype=gram_DD.dtype), x_ND.T @ y_NC
-    )
-    return found_DC
+    damped_DD = gram_DD + penalty * torch.eye(len(gram_DD), dtype=gram_DD.dtype)
+    weights_DC: Tensor = torch.linalg.solve(damped_DD, x_ND.T @ y_NC)
+    return weights_DC

@@ -83,8 +83,7 @@ def check_room(number: int, request: Request, settings: DecodingConfig, max_posi
         )
     if asked is None:
         return
-    missing = asked.phrases.size - asked.phrases.bank(asked.prefix)
-    needed = len(asked.prefix) + max(missing, 1)
+    needed = len(asked.prefix) + max(asked.phrases.needed(asked.prefix), 1)
     if needed > limit:
         raise DecodingError(
             f"sentence {number} may have an output of {limit} pieces, but its prefix and the words to include take "

@@ -161,6 +161,7 @@ def test_words_of_letters_are_written_by_narrow_beams(limit: int) -> None:
         (WORD, {"include": "Igel"}, "decoding.include='Igel' cannot be written"),
         (CHAR, {"exclude": "x@"}, "decoding.exclude='x@' cannot be written"),
         (BPE, {"include": "der Hund", "exclude": "Hund"}, "decoding.exclude='Hund' contradicts decoding.include"),
+        (CHAR, {"include": "Hunde", "exclude": "Hund"}, "contradicts decoding.include='Hunde', which begins a word"),
         (BPE, {"prefix": "Der Hund sieht", "exclude": "Hund"}, "contradicts decoding.prefix='Der Hund sieht'"),
         (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram": 1}, "has the same 1 pieces in a row twice"),
         (BPE, {"include": " "}, "expected words, got an empty one"),

@@ -108,6 +108,13 @@ def _check(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
                 raise DecodingError(
                     f"decoding.exclude={excerpt(word)} contradicts decoding.{field}={excerpt(given)}; unset one."
                 )
+        for given in settings.include:
+            ids, ways = _wanted(tokenizer, given), spelling(tokenizer, bare)
+            if any(ids[place] in ways.ends(ids[:place]) for place in range(len(ids))):
+                raise DecodingError(
+                    f"decoding.exclude={excerpt(word)} contradicts decoding.include={excerpt(given)}, which begins a "
+                    f"word with it: its pieces are {' '.join(map(tokenizer.piece, ids))}; unset one."
+                )
 
 
 @lru_cache(maxsize=8)

@@ -317,7 +317,7 @@ def search_texts(
     check_lines(model, encoded, first_line)
     filled = [index for index, ids in enumerate(encoded) if ids]
     asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
-    requests = [Request((*encoded[index], end), n_best, asked) for index in filled]
+    requests = [Request((*encoded[index], end), n_best, asked, name=f"line {first_line + index}") for index in filled]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
     engine = engine or translation_engine(model.network)
     for index, hypotheses in zip(filled, including.run(engine, requests, decoding), strict=True):

@@ -1,8 +1,13 @@
 """What a user gets of search near its limits: alternatives at the last places, words that come by themselves, lines."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import clearhead
+from clearhead.data.pairs import Pair
 from clearhead.errors import DecodingError
 from clearhead.tasks.constraints import contains
 from tests.whole import Trained
@@ -18,7 +23,7 @@ def model(trained: Trained) -> clearhead.Model:
 @pytest.mark.parametrize("limit", [1, 4, 7])
 def test_alternatives_up_to_the_last_place(model: clearhead.Model, limit: int) -> None:
     """Pieces that fill the limit are given as they are; no error speaks of a prefix that nobody gave."""
-    asked = {"max_length": str(limit), "min_length": limit}
+    asked: dict[str, Any] = {"max_length": str(limit), "min_length": limit}
     best = model.translate(LINES[0], **asked)
     assert len(best.tokens) == limit and best.finish_reason == "length"
     found = model.alternatives(LINES[0], limit - 1, 3, **asked)
@@ -53,3 +58,27 @@ def test_errors_name_the_line(model: clearhead.Model) -> None:
     """Not the number among those that are not empty."""
     with pytest.raises(DecodingError, match=r"^line 3 may have an output of"):
         model.translate_many(["", *LINES[1:]], min_length=900)
+
+
+@given(st.integers(0, 3), st.integers(1, 4), st.sampled_from([LINES[0], LINES[2]]))
+@settings(max_examples=8, deadline=None)
+def test_alternatives_in_any_company(model: clearhead.Model, place: int, count: int, line: str) -> None:
+    """Each goes on in the same way however many others do."""
+    most = model.alternatives(line, place, 4)
+    found = model.alternatives(line, place, count)
+    assert [one.tokens for one in found] == [one.tokens for one in most[:count]]
+    assert [one.score for one in found] == pytest.approx([one.score for one in most[:count]], abs=1e-4)
+
+
+@given(st.permutations(range(9)), st.integers(1, 9))
+@settings(max_examples=8, deadline=None)
+def test_scores_in_any_company(trained: Trained, model: clearhead.Model, order: list[int], count: int) -> None:
+    """Other pairs and their padding change nothing of how probable a target is."""
+    rows = [line.split("\t") for line in trained.test.read_text().splitlines()[:9]]
+    pairs = [Pair(source, target, number) for number, (source, target, *_) in enumerate(rows, 1)]
+    found = model.score([pairs[index] for index in order[:count]])
+    for index, scored in zip(order, found, strict=False):
+        [alone] = model.score([pairs[index]])
+        assert scored.tokens == alone.tokens
+        assert scored.token_log_probs == pytest.approx(alone.token_log_probs, abs=1e-4)
+        assert scored.score == pytest.approx(alone.score, abs=1e-4)

@@ -89,9 +89,7 @@ def test_a_phrase_is_not_made_another_word_by_what_follows() -> None:
     asked = Constraints(phrases=Phrases(((3,),), frozenset({5})))
 
     def has_word(tokens: Tokens) -> bool:
-        ends = [place + 1 for place, token in enumerate(tokens) if token == 3]
-        first = ends[0] if ends else None
-        return first is not None and tokens[first : first + 1] != (5,)
+        return any(token == 3 and tokens[place : place + 1] != (5,) for place, token in enumerate(tokens, 1))
 
     check(DecodingConfig(beam=130), has_word, asked)
 

@@ -3,13 +3,16 @@
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.config import DecodingConfig, TokenizerConfig
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.decoding.search import search
 from clearhead.errors import ClearheadError, ConfigError
-from clearhead.tasks.constraints import constraints_of, contains, spelling, unmet
+from clearhead.tasks.constraints import _phrases, constraints_of, contains, spelling, unmet
+from tests.decoding.table import TableGenerator
 
 TEXTS = ["Der Hund sieht die Hunde.", "Die Hündin, der Hund und das Hundehaus.", "Der alte Mann schläft."] * 9
 
@@ -94,12 +97,71 @@ def test_phrases_are_the_pieces_of_their_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tokenizer", "word", "text", "expected"),
+    [
+        (BPE, ".", "Der Hund.", True), (BPE, "Hund", "(Hund", True), (BPE, "Hund", "Die Hunde.", False),
+        (BPE, "Hund", "Die Hunde, der Hund.", True), (BPE, "(Hund", "der (Hund", True),
+        (BPE, "alte Mann", "Der alte Mann", True),
+        (BPE, "Mann", "der Ma", False), (CHAR, "er", "der", False), (CHAR, "er", "er", True),
+        (CHAR, "er", "der er.", True),
+        (CHAR, "er", "erst", False), (CHAR, ".", "der.", True), (WORD, "Hund", "Der Hund.", True),
+    ],
+)  # fmt: skip
+def test_a_phrase_counts_wherever_its_word_stands(tokenizer: Tokenizer, word: str, text: str, expected: bool) -> None:
+    """However it is cut into pieces, as the text says; also where the first or the last letters are a part of more."""
+    phrases = _phrases(DecodingConfig(include=(word,)), tokenizer)
+    ids = tokenizer.encode(text).ids
+    assert (phrases.bank(ids) == phrases.size) is expected
+    assert (phrases.needed(ids) == 0) is expected
+    assert contains(tokenizer.decode(ids), word) is expected
+
+
+@given(st.lists(pieces, max_size=9), st.sampled_from(["Hund", "die", ".", "alte Mann", "ie"]))
+@settings(max_examples=200, deadline=None)
+def test_pieces_in_any_order_have_a_phrase_as_their_text_does(ids: list[int], word: str) -> None:
+    try:
+        text = b"".join(BPE.surface(each) for each in ids).decode()
+    except UnicodeDecodeError:
+        return
+    phrases = _phrases(DecodingConfig(include=(word,)), BPE)
+    assert (phrases.bank(ids) == phrases.size) is contains(text, word)
+
+
+def test_a_full_stop_needs_no_space_before_it() -> None:
+    phrases = _phrases(DecodingConfig(include=(".", "Hund")), BPE)
+    assert [b"".join(map(BPE.surface, ids)) for ids in phrases.wanted] == [b".", b" Hund"]
+
+
+def test_words_without_a_space_of_their_own_need_one_between_them() -> None:
+    """Letters in a row make one word: room for what parts them is counted, and is left where it is scarce."""
+    phrases = _phrases(DecodingConfig(include=("er", "sie")), CHAR)
+    assert phrases.needed([]) == len("er sie")
+    assert phrases.needed(CHAR.encode("er").ids) == len(" sie")
+    assert phrases.needed(CHAR.encode("er s").ids[:3]) == len("sie")
+    assert phrases.needed(CHAR.encode("ersi").ids) == len(" er sie")
+    assert phrases.needed(CHAR.encode("er si").ids) == len("e")
+
+
+@pytest.mark.parametrize("limit", [6, 7, 11])
+def test_words_of_letters_are_written_by_narrow_beams(limit: int) -> None:
+    table, asked = TableGenerator(CHAR.vocab_size), constraints_of(DecodingConfig(include=("er", "sie")), CHAR)
+    assert asked is not None
+    found = search(
+        table, torch.arange(5)[:, None], DecodingConfig(beam=2), [limit] * 5, CHAR.eos_id, CHAR.pad_id, 1, None,
+        [asked] * 5,
+    )  # fmt: skip
+    for [best] in found:
+        assert contains(CHAR.decode(best.tokens), "er") and contains(CHAR.decode(best.tokens), "sie")
+
+
+@pytest.mark.parametrize(
     ("tokenizer", "change", "message"),
     [
         (WORD, {"prefix": "Der Igel"}, "decoding.prefix='Der Igel' cannot be written with the pieces"),
         (WORD, {"include": "Igel"}, "decoding.include='Igel' cannot be written"),
         (CHAR, {"exclude": "x@"}, "decoding.exclude='x@' cannot be written"),
         (BPE, {"include": "der Hund", "exclude": "Hund"}, "decoding.exclude='Hund' contradicts decoding.include"),
+        (CHAR, {"include": "Hunde", "exclude": "Hund"}, "contradicts decoding.include='Hunde', which begins a word"),
         (BPE, {"prefix": "Der Hund sieht", "exclude": "Hund"}, "contradicts decoding.prefix='Der Hund sieht'"),
         (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram": 1}, "has the same 1 pieces in a row twice"),
         (BPE, {"include": " "}, "expected words, got an empty one"),

@@ -10,6 +10,8 @@ M sentences, G banks, W hypotheses of each bank, R = M*G*W rows, V vocabulary
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,45 +20,110 @@ from torch import Tensor
 from clearhead.decoding.beams import Beams
 from clearhead.decoding.candidates import NEVER, Candidates, Ints, best_candidates
 from clearhead.decoding.choosing import stacked
+from clearhead.decoding.rules import Spelling, exactly
 
-_OTHER = -1
-"""Stands for any token that is in no phrase."""
+_OTHER, _JOINING, _OPENING = -1, -2, -3
+"""Stand for any token that has to do with no phrase; one that goes on with the word before; one that parts words."""
 
 
 @dataclass(frozen=True)
 class Phrases:
-    """What must be written, in tokens."""
+    """What must be written: the tokens that write each phrase where nothing else does, and every way to write it."""
 
     wanted: tuple[tuple[int, ...], ...] = ()
     joining: frozenset[int] = frozenset()
-    """Tokens that go on with the word before them: right behind a phrase they would make it another word."""
+    """Tokens that go on with the word before them: right behind a phrase they may make it another word."""
+    words: tuple[Spelling, ...] = ()
+    """How else each phrase may be written; if not given, only in its tokens."""
 
     @property
     def size(self) -> int:
         """Tokens of all phrases."""
         return sum(map(len, self.wanted))
 
+    @cached_property
+    def spellings(self) -> tuple[Spelling, ...]:
+        """Of each phrase."""
+        return self.words or tuple(exactly(phrase, self.joining) for phrase in self.wanted)
+
+    @cached_property
+    def parting(self) -> list[int]:
+        """The tokens that part words, if any phrase needs that."""
+        pairs = zip(self.wanted, self.spellings, strict=True)
+        return sorted(frozenset[int]().union(*(word.opening for each, word in pairs if _needs_edge(each, word))))
+
+    def state(self, tokens: Sequence[int]) -> "Written":
+        """What is written of each phrase by these tokens."""
+        return Written(self, tokens)
+
     def bank(self, tokens: Sequence[int]) -> int:
         """How many tokens of phrases are written: of whole ones, and of the longest that is being written."""
-        missing = [phrase for phrase in self.wanted if not self._ends_of(phrase, tokens)]
-        begun = max((_begun(phrase, tokens) for phrase in missing), default=0)
-        return self.size - sum(map(len, missing)) + begun
+        return self.state(tokens).after().bank
 
-    def is_fresh(self, tokens: Sequence[int]) -> bool:
-        """Whether a phrase has just been written for the first time: then no token may go on with its last word."""
-        return any(self._ends_of(phrase, tokens) == [len(tokens)] for phrase in self.wanted)
-
-    def _ends_of(self, phrase: tuple[int, ...], tokens: Sequence[int]) -> list[int]:
-        """Where the phrase ends, each time that it is written and not made another word."""
-        size = len(phrase)
-        ends = (end for end in range(size, len(tokens) + 1) if tuple(tokens[end - size : end]) == phrase)
-        return [end for end in ends if end == len(tokens) or tokens[end] not in self.joining]
+    def needed(self, tokens: Sequence[int]) -> int:
+        """How many tokens more it takes to write what is missing."""
+        return self.state(tokens).after().needed
 
 
-def _begun(phrase: tuple[int, ...], tokens: Sequence[int]) -> int:
-    """How much of a phrase the tokens end with, less than all of it."""
+class Standing(NamedTuple):
+    """Where a hypothesis stands: its bank, and how many more tokens it needs at most."""
+
+    bank: int
+    needed: int
+
+
+class Written:
+    """What some tokens write of each phrase, so that one more of them is looked at quickly."""
+
+    def __init__(self, phrases: Phrases, tokens: Sequence[int]) -> None:
+        self.phrases, self.tokens = phrases, list(tokens)
+        ends = [word.written(tokens) for word in phrases.spellings]
+        self.is_whole = [bool(each) and each[0] < len(tokens) for each in ends]  # for good
+        self.is_fresh = [each == [len(tokens)] for each in ends]  # if nothing goes on with it
+
+    def telling(self) -> set[int]:
+        """The tokens that write a phrase or may be a part of one."""
+        missing = [word for word, is_whole in zip(self.phrases.spellings, self.is_whole, strict=True) if not is_whole]
+        ends = {token for word in missing for token in word.ends(self.tokens)}
+        return ends | {token for phrase in self.phrases.wanted for token in phrase}
+
+    def after(self, *more: int) -> Standing:
+        """Where the tokens stand, or where they would with one more of them."""
+        tokens, bank, needed, begun, saved = [*self.tokens, *more], 0, 0, 0, 0
+        for place, (phrase, word) in enumerate(zip(self.phrases.wanted, self.phrases.spellings, strict=True)):
+            if self._has(place, word, *more):
+                bank += len(phrase)
+                continue
+            needs_edge = _needs_edge(phrase, word)
+            size, is_open = _begun(phrase, tokens, word.opening if needs_edge else None)
+            begun, saved = max(begun, size), max(saved, size + (needs_edge and is_open))
+            needed += len(phrase) + needs_edge  # a token that parts it from the word before
+        return Standing(bank + begun, needed - saved)
+
+    def _has(self, place: int, word: Spelling, *more: int) -> bool:
+        if self.is_whole[place] or not more:
+            return self.is_whole[place] or self.is_fresh[place]
+        is_broken = more[0] in word.joining or (more[0] == _JOINING and bool(word.joining))
+        return (self.is_fresh[place] and not is_broken) or more[0] in word.ends(self.tokens)
+
+
+def _needs_edge(phrase: tuple[int, ...], word: Spelling) -> bool:
+    """Whether it can begin only where no letter stands before it, for it brings no space of its own."""
+    return phrase[0] in word.begin_open and phrase[0] not in word.begin
+
+
+def _begun(phrase: tuple[int, ...], tokens: Sequence[int], opening: frozenset[int] | None) -> tuple[int, bool]:
+    """How much of a phrase the tokens end with, less than all of it; and whether it may begin there.
+
+    `opening`: the tokens behind which alone it can begin, where not all are such.
+    """
     longest = min(len(phrase) - 1, len(tokens))
-    return next(size for size in range(longest, -1, -1) if tuple(tokens[len(tokens) - size :]) == phrase[:size])
+    for size in range(longest, -1, -1):
+        start = len(tokens) - size
+        is_open = opening is None or start == 0 or tokens[start - 1] in opening or tokens[start - 1] == _OPENING
+        if size == 0 or (is_open and tuple(tokens[start:]) == phrase[:size]):
+            return size, is_open
+    raise AssertionError("of every phrase at least nothing is written")
 
 
 class Banks:
@@ -89,15 +156,18 @@ class Banks:
     def _sort(self, banks_V: Tensor, tokens: list[int], sentence: int) -> None:
         """The bank that each token leads to behind these; it stays -1 for those that may not follow."""
         phrases = self.phrases[sentence]
-        now, room = phrases.bank(tokens), self.limits[sentence] - len(tokens) - 1  # behind the next token
+        written = phrases.state(tokens)
+        now, room = written.after(), self.limits[sentence] - len(tokens) - 1  # behind the next token
 
         def target(token: int) -> int:
-            bank = phrases.bank([*tokens, token])
-            return bank if self.last - bank <= room or bank > now else -1
+            bank, needed = written.after(token)
+            return bank if needed <= room or needed < now.needed else -1
 
         banks_V.fill_(target(_OTHER))
-        for token in {token for phrase in phrases.wanted for token in phrase}:
+        if phrases.parting:
+            banks_V[phrases.parting] = target(_OPENING)
+        if any(written.is_fresh):
+            banks_V[list(phrases.joining)] = target(_JOINING)
+        for token in written.telling():
             banks_V[token] = target(token)
-        if phrases.is_fresh(tokens):
-            banks_V[list(phrases.joining)] = -1
-        banks_V[self.end_id] = self.last if now == self.last else -1
+        banks_V[self.end_id] = self.last if now.bank == self.last else -1

@@ -1,6 +1,6 @@
 """What an engine is asked: sources, what their outputs must be like, and which of it cannot be had."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -31,6 +31,8 @@ class Request:
     """What the output must be like."""
     picture: Picture | None = None
     """What is read instead of ids."""
+    name: str = field(default="", compare=False)
+    """What errors call it, such as `line 4`; if not given, by its number among the requests."""
 
     @property
     def places(self) -> int:
@@ -53,40 +55,38 @@ _NOTHING_ASKED = Constraints()
 
 def check_request(number: int, request: Request, settings: DecodingConfig, max_positions: int, vocab_size: int) -> None:
     """Refuse what no engine can decode."""
-    length = len(request.source)
+    name, length = request.name or f"sentence {number}", len(request.source)
     if request.picture is None and not 1 <= length <= max_positions:
         raise DecodingError(
-            f"sentence {number} has {length} pieces, with its end; expected 1 to {max_positions}, which is "
+            f"{name} has {length} pieces, with its end; expected 1 to {max_positions}, which is "
             "what the model takes. Split it into shorter ones."
         )
     if request.picture is None and not 0 <= min(request.source) <= max(request.source) < vocab_size:
         raise DecodingError(
-            f"sentence {number} has pieces {min(request.source)} to {max(request.source)}; expected 0 to "
+            f"{name} has pieces {min(request.source)} to {max(request.source)}; expected 0 to "
             f"{vocab_size - 1}. It was not made by the tokenizer of this model."
         )
     most = settings.beam if settings.method == "search" else request.n_best
     if not 1 <= request.n_best <= most:
         raise DecodingError(
-            f"sentence {number} asks for {request.n_best} hypotheses; expected 1 to decoding.beam={settings.beam}. "
-            "Raise the beam."
+            f"{name} asks for {request.n_best} hypotheses; expected 1 to decoding.beam={settings.beam}. Raise the beam."
         )
-    check_room(number, request, settings, max_positions)
+    _check_room(name, request, settings, max_positions)
 
 
-def check_room(number: int, request: Request, settings: DecodingConfig, max_positions: int) -> None:
+def _check_room(name: str, request: Request, settings: DecodingConfig, max_positions: int) -> None:
     """Refuse an output that cannot be as long as it must be."""
     limit, asked = request.longest(settings, max_positions), request.constraints
     if settings.min_length > limit:
         raise DecodingError(
-            f"sentence {number} may have an output of {limit} pieces (decoding.max_length={settings.max_length}, the "
+            f"{name} may have an output of {limit} pieces (decoding.max_length={settings.max_length}, the "
             f"model's {max_positions}); decoding.min_length={settings.min_length} cannot be met. Change one of them."
         )
     if asked is None:
         return
-    missing = asked.phrases.size - asked.phrases.bank(asked.prefix)
-    needed = len(asked.prefix) + max(missing, 1)
+    needed = len(asked.prefix) + max(asked.phrases.needed(asked.prefix), 1)
     if needed > limit:
         raise DecodingError(
-            f"sentence {number} may have an output of {limit} pieces, but its prefix and the words to include take "
+            f"{name} may have an output of {limit} pieces, but its prefix and the words to include take "
             f"{needed}. Raise decoding.max_length, or ask for less."
         )

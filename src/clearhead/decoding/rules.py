@@ -87,6 +87,8 @@ class Spelling:
     """Tokens that begin the word with their first byte."""
     opening: frozenset[int]
     """Tokens behind which a word can begin: they end with no letter."""
+    joining: frozenset[int] = frozenset()
+    """Tokens that go on with the last letter: right behind the word they would make it another one."""
     _ends: dict[tuple[int, ...], list[int]] = field(default_factory=dict, compare=False, repr=False)
 
     def reached(self, tokens: Sequence[int]) -> tuple[int, ...]:
@@ -95,12 +97,26 @@ class Spelling:
         is_open = len(tail) == len(tokens) or tokens[-self.length - 1] in self.opening
         places: set[int] = set()
         for token in tail:
-            moved = {self.go_on[place][token] for place in places if token in self.go_on[place]}
-            moved.update(self.begin.get(token, ()))
-            if is_open:
-                moved.update(self.begin_open.get(token, ()))
-            places, is_open = moved - {self.length}, token in self.opening
+            places, is_open = self._moved(places, is_open, token) - {self.length}, token in self.opening
         return (*((-1,) if is_open else ()), *sorted(places))
+
+    def written(self, tokens: Sequence[int]) -> list[int]:
+        """How many of these tokens it takes, each time that the word is written and not made another one."""
+        found, places, is_open = [], set[int](), True
+        for end, token in enumerate(tokens, 1):
+            moved = self._moved(places, is_open, token)
+            if self.length in moved and (end == len(tokens) or tokens[end] not in self.joining):
+                found.append(end)
+            places, is_open = moved - {self.length}, token in self.opening
+        return found
+
+    def _moved(self, places: set[int], is_open: bool, token: int) -> set[int]:
+        """How far the word is written with one more token."""
+        moved = {self.go_on[place][token] for place in places if token in self.go_on[place]}
+        moved.update(self.begin.get(token, ()))
+        if is_open:
+            moved.update(self.begin_open.get(token, ()))
+        return moved
 
     def ends(self, tokens: Sequence[int]) -> list[int]:
         """The tokens that would complete the word behind these."""
@@ -114,6 +130,12 @@ class Spelling:
                     found |= {token for token, reach in self.go_on[place].items() if reach == self.length}
             self._ends[places] = sorted(found)
         return self._ends[places]
+
+
+def exactly(tokens: Sequence[int], joining: frozenset[int] = frozenset()) -> Spelling:
+    """The one way to write a word that has no other, wherever it stands: its length is counted in tokens."""
+    go_on = tuple({token: place + 1} if place else {} for place, token in enumerate(tokens))
+    return Spelling(len(tokens), go_on, {tokens[0]: (1,)}, {}, frozenset(), joining)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ A word may be several words long. It counts where no letter or digit stands righ
 small letters are different. What a tokenizer cannot write, and what contradicts itself, is refused before any search.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 
 from clearhead.config import DecodingConfig
@@ -22,7 +23,7 @@ def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraint
     if not (settings.prefix or settings.include or settings.exclude):
         return None
     prefix = _encode(tokenizer, settings.prefix, "prefix") if settings.prefix.strip() else ()
-    wanted = tuple(_encode(tokenizer, word, "include") for word in settings.include)
+    wanted = [_wanted(tokenizer, word) for word in settings.include]
     unwanted = [_encode(tokenizer, word, "exclude") for word in settings.exclude]
     assert all(unwanted), "an excluded word has pieces"
     _check(settings, tokenizer)
@@ -33,9 +34,27 @@ def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraint
                 f"decoding.include={excerpt(word)} has the same {size} pieces in a row twice, which "
                 f"decoding.no_repeat_ngram={size} forbids; unset one of them."
             )
-    wanted = tuple(ids for ids in dict.fromkeys(wanted) if not any(_is_inside(ids, other) for other in wanted))
     words = tuple(spelling(tokenizer, tokenizer.normalise(word).strip()) for word in settings.exclude)
-    return Constraints(prefix, Phrases(wanted, _joining(tokenizer) if wanted else frozenset()), words)
+    return Constraints(prefix, _phrases(settings, tokenizer), words)
+
+
+def _phrases(settings: DecodingConfig, tokenizer: Tokenizer) -> Phrases:
+    """The words to include; what is inside another comes with it."""
+    words = {tokenizer.normalise(word).strip(): _wanted(tokenizer, word) for word in settings.include}
+    apart = [word for word in words if not any(word != other and contains(other, word) for other in words)]
+    spellings = tuple(_certain(spelling(tokenizer, word), word, tokenizer) for word in apart)
+    joining = frozenset[int]().union(*(each.joining for each in spellings))
+    return Phrases(tuple(words[word] for word in apart), joining, spellings)
+
+
+def _certain(ways: Spelling, word: str, tokenizer: Tokenizer) -> Spelling:
+    """Only ways that surely write the word: special tokens write nothing and so part no letters."""
+    if not is_wordlike(word[0]):  # it begins behind anything
+        both = {*ways.begin, *ways.begin_open}
+        begin = {token: (*ways.begin.get(token, ()), *ways.begin_open.get(token, ())) for token in both}
+        ways = replace(ways, begin=begin, begin_open={})
+    silent = frozenset(index for index in range(tokenizer.vocab_size) if not tokenizer.surface(index))
+    return replace(ways, opening=ways.opening - silent, joining=ways.joining | silent if ways.joining else ways.joining)
 
 
 def unmet(settings: DecodingConfig, tokenizer: Tokenizer, text: str) -> tuple[str, ...]:
@@ -73,6 +92,13 @@ def _encode(tokenizer: Tokenizer, text: str, field: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
+def _wanted(tokenizer: Tokenizer, word: str) -> tuple[int, ...]:
+    """The pieces that write a word behind anything; what is no letter needs no space before it."""
+    ids = _encode(tokenizer, word, "include")
+    has_bare_space = len(ids) > 1 and not tokenizer.surface(ids[0]).strip()
+    return ids[1:] if has_bare_space and not is_wordlike(word.strip()[0]) else ids
+
+
 def _check(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
     """Refuses what contradicts itself."""
     for word in settings.exclude:
@@ -82,12 +108,13 @@ def _check(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
                 raise DecodingError(
                     f"decoding.exclude={excerpt(word)} contradicts decoding.{field}={excerpt(given)}; unset one."
                 )
-
-
-def _is_inside(ids: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether who writes the other, longer one writes this one too."""
-    starts = range(len(other) - len(ids) + 1)
-    return len(ids) < len(other) and any(other[start : start + len(ids)] == ids for start in starts)
+        for given in settings.include:
+            ids, ways = _wanted(tokenizer, given), spelling(tokenizer, bare)
+            if any(ids[place] in ways.ends(ids[:place]) for place in range(len(ids))):
+                raise DecodingError(
+                    f"decoding.exclude={excerpt(word)} contradicts decoding.include={excerpt(given)}, which begins a "
+                    f"word with it: its pieces are {' '.join(map(tokenizer.piece, ids))}; unset one."
+                )
 
 
 @lru_cache(maxsize=8)
@@ -130,7 +157,8 @@ def spelling(tokenizer: Tokenizer, word: str) -> Spelling:
         ]
         if inside:
             begin[index] = tuple(inside)
-    return Spelling(len(target), go_on, begin, begin_open, frozenset(opening))
+    joining = _joining(tokenizer) if is_wordlike(word[-1]) else frozenset[int]()
+    return Spelling(len(target), go_on, begin, begin_open, frozenset(opening), joining)
 
 
 def _reach(surface: bytes, target: bytes, place: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from clearhead import config as configs
 from clearhead.config import DecodingConfig
+from clearhead.decoding import including
 from clearhead.decoding.engine import Request
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
@@ -65,10 +66,17 @@ def stream(
 ) -> Generator[str, None, Hypothesis]:
     """The text of the best output in parts, as soon as each is certain; joined they are the whole text."""
     check_lines(model, [encoded], first_line)
-    request = Request((*encoded, model.tokenizer.eos_id), 1, constraints_of(settings, model.tokenizer.target))
+    asked, name = constraints_of(settings, model.tokenizer.target), f"line {first_line}"
+    request = Request((*encoded, model.tokenizer.eos_id), 1, asked, name=name)
     decode = writer(model.config.task).decode
     shown = ""
-    streaming = translation_engine(model.network).stream(request, settings)
+    engine = translation_engine(model.network)
+    if request.asked.phrases.size:  # which of two searches answers is known at the end only
+        [[whole]] = including.run(engine, [request], settings)
+        if text := decode(model.tokenizer.target, whole.tokens):
+            yield text
+        return whole
+    streaming = engine.stream(request, settings)
     while True:
         try:
             text = decode(model.tokenizer.target, next(streaming))
@@ -88,16 +96,20 @@ def alternatives(
     """The `count` likeliest pieces at a position of the best output, each with the best output that goes on from it.
 
     The first is the likeliest piece there, which need not be the one that search wrote. What stands before the
-    position stays as it is; the end of the output counts as a piece.
+    position stays as it is; the end of the output counts as a piece. What fills the limit, or leaves no room there for
+    the words to include, does not go on.
     """
     check_lines(model, [encoded], first_line)
     engine, source = translation_engine(model.network), (*encoded, model.tokenizer.eos_id)
     asked = constraints_of(settings, model.tokenizer.target) or Constraints()
-    [[best]] = engine.run([Request(source, 1, asked)], settings)
-    if not 0 <= position <= len(best.tokens):
+    request = Request(source, 1, asked, name=f"line {first_line}")
+    [[best]] = including.run(engine, [request], settings)
+    limit = request.longest(settings, engine.max_positions)
+    last = min(len(best.tokens), limit - 1)
+    if not 0 <= position <= last:
         raise DecodingError(
-            f"line {first_line}: its output has {len(best.tokens)} pieces; expected a position of 0 to "
-            f"{len(best.tokens)}, not {position}."
+            f"line {first_line}: its output has {len(best.tokens)} pieces and may have {limit}; expected a position of "
+            f"0 to {last}, not {position}."
         )
     kept = best.tokens[:position]
     one_more = {
@@ -105,8 +117,11 @@ def alternatives(
         "min_length": min(settings.min_length, position + 1), "coverage": 0.0,
     }  # fmt: skip
     next_only = configs.override(model.config, {"decoding": {**settings.model_dump(), **one_more}}).decoding
-    [pieces] = engine.run([Request(source, count, Constraints(kept, exclude=asked.exclude))], next_only)
-    going = [each for each in pieces if len(each.tokens) > position]
-    requests = [Request(source, 1, replace(asked, prefix=each.tokens)) for each in going]
-    found = {each.tokens: best for each, [best] in zip(going, engine.run(requests, settings), strict=True)}
+    asked_next = replace(request, n_best=count, constraints=Constraints(kept, exclude=asked.exclude))
+    [pieces] = engine.run([asked_next], next_only)
+    going = [
+        each for each in pieces if position < len(each.tokens) <= limit - max(asked.phrases.needed(each.tokens), 1)
+    ]
+    requests = [replace(request, constraints=replace(asked, prefix=each.tokens)) for each in going]
+    found = {each.tokens: best for each, [best] in zip(going, including.run(engine, requests, settings), strict=True)}
     return [found.get(each.tokens, each) for each in pieces]

@@ -24,6 +24,7 @@ from clearhead.data.pairs import Pair, are_tables, load_pairs
 from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.weights import Repeats, describe_repeats, repeats
+from clearhead.decoding import including
 from clearhead.decoding.engine import Engine, Request, TorchEngine
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
@@ -131,7 +132,8 @@ def write(
 ) -> list[tuple[int, ...]]:
     """The best output for each source, both as ids without start and end."""
     requests = [Request((*source, end_id), constraints=constraints) for source in sources]
-    return [hypotheses[0].tokens for hypotheses in translation_engine(network).run(requests, decoding)]
+    found = including.run(translation_engine(network), requests, decoding)
+    return [hypotheses[0].tokens for hypotheses in found]
 
 
 def need_text_to_text(config: Config) -> None:
@@ -318,10 +320,10 @@ def search_texts(
     check_lines(model, encoded, first_line)
     filled = [index for index, ids in enumerate(encoded) if ids]
     asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
-    requests = [Request((*encoded[index], end), n_best, asked) for index in filled]
+    requests = [Request((*encoded[index], end), n_best, asked, name=f"line {first_line + index}") for index in filled]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
     engine = engine or translation_engine(model.network)
-    for index, hypotheses in zip(filled, engine.run(requests, decoding), strict=True):
+    for index, hypotheses in zip(filled, including.run(engine, requests, decoding), strict=True):
         results[index] = hypotheses
     return results
 

@@ -1,0 +1,38 @@
+"""Words to include that come by themselves: where plain search writes them, its answer is kept as it is.
+
+Banks look at more hypotheses than a plain beam does, and a wider search finds likelier outputs that are worse ones: too
+short for the most part. Nobody who asks for a word that is there already wants the rest to change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.banks import Phrases
+from clearhead.decoding.engine import Engine
+from clearhead.decoding.requests import Request
+from clearhead.decoding.scoring import Hypothesis
+
+
+def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
+    """What the engine answers; first the best plain output, if it has all words."""
+    asking = [place for place, request in enumerate(requests) if request.asked.phrases.size]
+    if not asking:
+        return engine.run(requests, settings)
+    plain = engine.run([_plain(request) for request in requests], settings)
+    lacking = [place for place in asking if not _is_met(requests[place], plain[place][0])]
+    more = [place for place in asking if requests[place].n_best > 1 or place in {*lacking}]
+    for place, found in zip(more, engine.run([requests[place] for place in more], settings), strict=True):
+        kept = [] if place in lacking else plain[place][:1]
+        others = [each for each in found if each.tokens not in {one.tokens for one in kept}]
+        plain[place] = [*kept, *others][: requests[place].n_best]
+    return plain
+
+
+def _plain(request: Request) -> Request:
+    return replace(request, constraints=replace(request.asked, phrases=Phrases()))
+
+
+def _is_met(request: Request, best: Hypothesis) -> bool:
+    phrases = request.asked.phrases
+    return phrases.bank(best.tokens) == phrases.size and best.finish_reason == "end"

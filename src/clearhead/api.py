@@ -97,12 +97,12 @@ class Model:
         check_decoding(given, merged, verb, f"clearhead {verb}")
         return merged
 
-    def _chosen(self, settings: DecodingConfig | None, **given: Any) -> DecodingConfig:
+    def _chosen(self, settings: DecodingConfig | None, verb: str = "", **given: Any) -> DecodingConfig:
         """Whole settings, or the bundle's with some replaced; both would leave one of them without effect."""
         named = [name for name, value in given.items() if value is not None]
         if settings is not None and named:
             raise ConfigError(f"expected settings, or {', '.join(named)} by name, got both; put it into the settings")
-        return settings or self.decoding(**given)
+        return settings or self.decoding(verb, **given)
 
     def engine(self, name: str = "torch", compute_type: str = "float32", token_log_probs: bool = True) -> Engine:
         """What searches: torch, or ctranslate2 (float32 or int8), for which the bundle is converted once.
@@ -224,7 +224,7 @@ class Model:
         node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
         """
         self._need_input(pictures=False)
-        given, settings = tracing.given_text(self, text), self._chosen(settings, beam=beam)
+        given, settings = tracing.given_text(self, text), self._chosen(settings, self._looking, beam=beam)
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
 
     def trace_picture(
@@ -240,8 +240,13 @@ class Model:
     ) -> Trace:
         """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
         self._need_input(pictures=True)
-        given, settings = tracing.given_picture(self, Path(path)), self._chosen(settings, beam=beam)
+        given, settings = tracing.given_picture(self, Path(path)), self._chosen(settings, self._looking, beam=beam)
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    @property
+    def _looking(self) -> str:
+        """Whoever looks inside a model that writes searches with it, also where its own verb only draws."""
+        return "translate" if self.config.model.head == "text" else ""
 
     def with_heads_off(self, parts: Iterable[Part | str], by: By = "zero", over: Sequence[str] = ()) -> "Model":
         """This model with parts of its network switched off; all its verbs work, and the weights are the same.

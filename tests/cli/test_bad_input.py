@@ -11,7 +11,7 @@ from PIL import Image as PillowImage
 
 from clearhead.cli.main import main
 from clearhead.tasks.purposes import PURPOSES
-from tests.tasks.every import Models, write_files
+from tests.tasks.every import TRAINED, Models, write_files
 
 Run = pytest.CaptureFixture[str]
 VERBS = ("translate", "classify", "tag", "fill", "generate", "score")
@@ -32,7 +32,7 @@ def refused(capsys: Run) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("task", PURPOSES)
+@pytest.mark.parametrize("task", TRAINED)
 def test_the_wrong_verb_names_the_right_one(
     task: str, verb: str, models: Models, tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_long_test_texts_are_scored_whole(task: str, models: Models, tmp_path: P
 
 BAD_FILES = [
     ("{folder}/none.tsv", "no such file|no such folder"),
-    ("{folder}", "this is a folder|found the file"),
+    ("{folder}", "this is a folder|found the file|the folder is empty"),
     ("{folder}/latin.tsv", "expected UTF-8, found the byte 0xE4|is a file|no folder"),
     ("{folder}/wide.tsv", "got UTF-16|is a file|no folder"),
     ("{folder}/empty.tsv", "the file is empty|is a file|no folder"),
@@ -180,7 +180,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("name", "message"), BAD_FILES, ids=[name for name, _ in BAD_FILES])
-@pytest.mark.parametrize("task", PURPOSES)
+@pytest.mark.parametrize("task", TRAINED)
 def test_a_file_that_cannot_be_read_is_named(task: str, name: str, message: str, tmp_path: Path, capsys: Run) -> None:
     (tmp_path / "latin.tsv").write_bytes(b"The b\xe4r\tB\n" * 20)
     (tmp_path / "wide.tsv").write_bytes("The bear\tB\n".encode("utf-16"))

@@ -106,7 +106,7 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
         (["--include", "Hund", "--exclude", "Hund"], "contradicts decoding.include='Hund'"),
         (["--set", "decoding.min_length=900"], "decoding.min_length=900 cannot be met"),
         (["--set", "decoding.no_repeat=2"], "did you mean decoding.no_repeat_ngram?"),
-        (["--stream", "--n-best", "2"], "--stream for one translation"),
+        (["--stream", "--n-best", "2"], "--stream shows one translation"),
     ],
 )
 def test_mistakes_are_one_line(translate, options: list[str], message: str) -> None:  # type: ignore[no-untyped-def]

@@ -29,6 +29,9 @@ OTHERS: dict[str, Any] = {
     "skip": False,
 }  # fmt: skip
 NAMES = {"family", "head"}  # of the network itself
+IMPORTED = {  # what foreign checkpoints bring: tests/model/test_foreign_options.py
+    "output_bias", "source_vocab_size", "pooler_activation", "last_norm", "sinusoids",
+}  # fmt: skip
 TOKENIZERS = {"pad_id", "end_id"}  # a run refuses all but the tokenizer's
 SIZES: dict[str, Any] = {
     "num_encoder_layers": 2, "num_decoder_layers": 2, "model_dim": 12, "inner_dim": 17, "num_heads": 3,
@@ -112,4 +115,4 @@ def test_every_field_changes_something_or_is_refused(network: str) -> None:
 
 def test_no_field_is_left_out() -> None:
     fields = set(ModelConfig.model_fields)
-    assert fields == set(OTHERS) | NAMES | TOKENIZERS | set(FROM_THE_DATA)
+    assert fields == set(OTHERS) | NAMES | IMPORTED | TOKENIZERS | set(FROM_THE_DATA)

@@ -9,8 +9,9 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.config import DataConfig, DecodingConfig, ModelConfig, Section, TokenizerConfig, TrainingConfig, build
 from clearhead.errors import ConfigError
-from clearhead.tasks.purposes import PURPOSES, purpose
+from clearhead.tasks.purposes import purpose
 from clearhead.training.checks import FROM_THE_DATA, check_held_out, check_settings
+from tests.tasks.every import TRAINED
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"model": {"vocab_size": 7}}, "model.vocab_size is taken from the data"),
@@ -119,14 +120,14 @@ IDLE: dict[str, dict[str, set[str]]] = {
 
 
 @pytest.mark.parametrize("section", IDLE)
-@pytest.mark.parametrize("task", PURPOSES)
+@pytest.mark.parametrize("task", TRAINED)
 def test_each_field_of_each_section_is_taken_or_refused(task: str, section: str) -> None:
     fields = SECTIONS[section].model_fields
     refused = {field for field in fields if not takes(task, section, field)}
     assert refused == IDLE[section].get(task, set())
 
 
-@pytest.mark.parametrize("task", PURPOSES)
+@pytest.mark.parametrize("task", TRAINED)
 def test_a_task_refuses_the_fields_that_its_network_does_not_use(task: str) -> None:
     model = build(base=purpose(task).base).model
     for field in ModelConfig.model_fields:
@@ -146,7 +147,7 @@ def test_recurrent_networks_need_no_heads() -> None:
     assert build({"model": {"family": "lstm", "model_dim": 50}}, base=purpose("translate").base).model.model_dim == 50
 
 
-@pytest.mark.parametrize("task", PURPOSES)
+@pytest.mark.parametrize("task", TRAINED)
 def test_every_task_has_a_sound_base(task: str) -> None:
     chosen = purpose(task)
     assert build(base=chosen.base).task == task

@@ -14,7 +14,7 @@ from clearhead.tasks.purposes import PURPOSES
 from clearhead.training.counts import Counts
 from clearhead.training.keeper import TRAINING, RunFolder, claim
 from clearhead.training.state import Origin, StateFolder
-from tests.tasks.every import prepare_task
+from tests.tasks.every import TRAINED, prepare_task
 from tests.training.test_trainer import Regression, trainer
 
 # With settings under which it matters.
@@ -51,7 +51,7 @@ def test_no_field_is_left_out() -> None:
     assert {*OF_THE_LOOP, *BY_TASK, *ELSEWHERE} == set(TrainingConfig.model_fields)
 
 
-@pytest.mark.parametrize("task", PURPOSES)
+@pytest.mark.parametrize("task", TRAINED)
 def test_a_task_goes_by_seed_batch_and_smoothing(task: str, tmp_path: Path) -> None:
     def seen(**training: Any) -> tuple[list[list[int]], float, int]:
         prepared = prepare_task(tmp_path, task, **training)

@@ -14,13 +14,12 @@ from clearhead.cli.main import main
 from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
 from clearhead.model.weights import snapshot
-from clearhead.tasks.purposes import PURPOSES
 from clearhead.training.events import Silent
 from clearhead.training.measure import VALIDATION_SHARE, Estimate, describe, measure, seconds_per_update
 from clearhead.training.run import Prepared
 from clearhead.training.schedule import Schedule
 from clearhead.training.trainer import Trainer
-from tests.tasks.every import prepare_task, settings_for, write_files
+from tests.tasks.every import TRAINED, prepare_task, settings_for, write_files
 from tests.tasks.made_up import sets
 from tests.training.test_trainer import Memory, Regression, trainer
 
@@ -61,7 +60,7 @@ def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:
     return watched, len(prepared.task.plan(0)), steps
 
 
-@pytest.mark.parametrize("task", PURPOSES)
+@pytest.mark.parametrize("task", TRAINED)
 def test_two_epochs_see_every_example_twice(task: str, tmp_path: Path) -> None:
     watched, batches, steps = run(tmp_path, task, epochs=2)
     assert watched.updates == steps == 2 * batches and batches > 2
@@ -71,7 +70,7 @@ def test_two_epochs_see_every_example_twice(task: str, tmp_path: Path) -> None:
         assert set(watched.seen.values()) == {2} and len(watched.seen) == max(watched.seen) + 1
 
 
-@pytest.mark.parametrize("task", PURPOSES)
+@pytest.mark.parametrize("task", TRAINED)
 def test_a_part_of_an_epoch_is_rounded_up_to_whole_updates(task: str, tmp_path: Path) -> None:
     watched, batches, steps = run(tmp_path, task, epochs=1.5, accumulate=2)
     assert watched.updates == steps == math.ceil(1.5 * batches / 2)

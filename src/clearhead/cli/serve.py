@@ -39,16 +39,17 @@ def serve(
     from clearhead.serving.traces import named
 
     use_threads(threads)
-    listener = _listen(host, port)
     is_local = host in LOCAL
-    application = make_app(named([load(folder) for folder in folders]), hosts=frozenset(LOCAL if is_local else ()))
-    shown = f"[{host}]" if ":" in host else host
-    print(f"open http://{shown}:{listener.getsockname()[1]} in a browser; Ctrl-C ends", file=sys.stderr)
-    if not is_local:
-        print(f"{host} can be reached by other machines, without a password", file=sys.stderr)
-    config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
-    with listener:
+    with _listen(host, port) as listener:
+        models = named([load(folder) for folder in folders])
+        application = make_app(models, hosts=frozenset(LOCAL if is_local else ()))
+        shown = f"[{host}]" if ":" in host else host
+        print(f"open http://{shown}:{listener.getsockname()[1]} in a browser; Ctrl-C ends", file=sys.stderr)
+        if not is_local:
+            print(f"{host} can be reached by other machines, without a password", file=sys.stderr)
+        config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[listener])
+    raise KeyboardInterrupt  # nothing else ends it, and the server takes the signal for itself
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from clearhead.config import DecodingConfig
+from clearhead.decoding.banks import Phrases
 from clearhead.decoding.beams import decide
 from clearhead.decoding.candidates import Candidates, allowed_log_probs, best_candidates
-from clearhead.decoding.search import find, search
+from clearhead.decoding.search import Constraints, find, search
 from tests.decoding.table import END, PAD, TableGenerator
 
 INF = float("inf")
@@ -95,6 +96,14 @@ def test_cannot_improve_waits_for_what_length_may_still_win() -> None:
         settings = DecodingConfig.model_validate({"beam": 1, "alpha": 1.0, "stop": stop})
         [[found]] = search(generator, torch.zeros(1, 1, dtype=torch.long), settings, [9], END, PAD)
         assert found.tokens == expected
+
+
+def test_banks_wait_for_what_says_the_word_in_its_time() -> None:
+    """To say 6 at once and end fills the last bank of a greedy search; the likelier way there is longer."""
+    generator = Scripted([{5: 0.9, 6: 0.1}, {4: 0.4, END: 0.6}, {6: 1.0}, {END: 1.0}])
+    src_NS, asked = torch.zeros(1, 1, dtype=torch.long), [Constraints(phrases=Phrases(((6,),)))]
+    [[found]] = search(generator, src_NS, DecodingConfig(beam=1), [9], END, PAD, 1, None, asked)
+    assert found.tokens == (5, 4, 6)
 
 
 def test_the_margin_of_a_sentence_is_that_of_its_closest_choice() -> None:

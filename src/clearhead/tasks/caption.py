@@ -19,6 +19,7 @@ from clearhead.data.pictures import Pixels, read_picture
 from clearhead.data.store import IdStore
 from clearhead.data.tables import Columns, read_table
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.decoding import including
 from clearhead.decoding.engine import Picture, Request
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
@@ -156,7 +157,7 @@ def write_captions(
     places = num_patches(network.config)
     pictures = (Picture(pixels_CYX, places) for pixels_CYX in scaled(pixels_NCYX))
     requests = [Request((), n_best, constraints, picture) for picture in pictures]
-    return translation_engine(network).run(requests, settings)
+    return including.run(translation_engine(network), requests, settings)
 
 
 class Caption(EndedText):

@@ -9,7 +9,9 @@ BENCH := .bench-venv
 BENCH_INSTALLED := $(BENCH)/.installed
 DATA ?= data/multi30k
 BENCH_ARGS ?=
-PARALLEL := -n auto --dist loadfile  # a process a core; the tests of a file share what they make
+# A process a core; the tests of a file share what they make. Tests that fork come after, in a process of their own: the
+# threads of a parallel run would leave locks behind in a fork.
+PARALLEL := -n auto --dist loadfile
 
 # The page is tested in a real browser: as root it is installed where it is missing, else those tests are skipped.
 browser:
@@ -26,16 +28,19 @@ demo: install
 	@$(BIN)/clearhead demo
 
 test: install
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not forks"
+	$(BIN)/python -m pytest -m "forks and not slow"
 
 test-all: install browser
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not forks"
+	$(BIN)/python -m pytest -m forks
 
 check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not forks"
+	$(BIN)/python -m pytest -m "forks and not slow"
 
 install: $(INSTALLED)
 

@@ -14,6 +14,8 @@ from clearhead.bundle import writing
 from clearhead.errors import BundleError
 from tests.bundle.saving import NAMES, Faults, disk_full, names_in, number_in, save
 
+pytestmark = pytest.mark.forks
+
 
 @pytest.mark.parametrize("is_lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("has_old", [False, True], ids=["first save", "second save"])

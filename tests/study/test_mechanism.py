@@ -20,6 +20,8 @@ from clearhead.study.table import rows, spread, verdict_lines
 from clearhead.study.verdict import Requirement, Rule
 from tests.study.toy import ABOUT, Toy
 
+pytestmark = pytest.mark.forks
+
 HIGH = Requirement("high", lambda seen: seen["a"]["x"], 2.0, 1.0, "")
 LOW = Requirement("low", lambda seen: seen["a"]["x"], 1.0, 2.0, "")
 

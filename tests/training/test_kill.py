@@ -29,6 +29,8 @@ from clearhead.training.state import StateFolder
 from tests.faults import Faults, end_of, fork
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
 
+pytestmark = pytest.mark.forks
+
 OFTEN: Settings = {"training": {"save_every": 1}}
 
 

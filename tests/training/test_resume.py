@@ -17,6 +17,8 @@ from tests.faults import end_of, fork
 from tests.tasks.made_up import sets
 from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
 
+pytestmark = pytest.mark.forks
+
 
 @pytest.mark.parametrize("task", MORE)
 def test_every_task_goes_on_as_if_it_had_not_stopped(task: str, tmp_path: Path) -> None:

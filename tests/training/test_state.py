@@ -16,6 +16,8 @@ from clearhead.training.counts import Counts
 from clearhead.training.state import Origin, StateFolder
 from tests.faults import Faults, disk_full, end_of, fork
 
+pytestmark = pytest.mark.forks
+
 ORIGIN = Origin(config={"task": "translate"}, data={"records": 7}, start="", threads=1, torch="2", began="then")
 CALLS = ("fsync", "rename", "replace", "chmod", "unlink")
 

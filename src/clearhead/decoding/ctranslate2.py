@@ -124,7 +124,7 @@ class CTranslate2Engine:
             names |= {
                 field.name
                 for field in dataclasses.fields(request)
-                if field.name not in ("source", "n_best") and getattr(request, field.name) != field.default
+                if field.name not in ("source", "n_best", "name") and getattr(request, field.name) != field.default
             }
         if names:
             raise DecodingError(

@@ -1,0 +1,52 @@
+"""What the Python interface refuses rather than ignores, and what it leaves as it was."""
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+import clearhead
+from clearhead.config import DecodingConfig
+from clearhead.errors import ConfigError, InspectionError
+from tests.whole import Trained
+
+TEXT = "The small dog sees the old cat."
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"settings": DecodingConfig(), "prefix": "Der"}, "expected settings, or prefix by name, got both"),
+        ({"settings": DecodingConfig(), "beam": 2}, "expected settings, or beam by name, got both"),
+        ({"sampling": {"temperature": 5}}, "decoding.sampling has no meaning for clearhead translate without"),
+        ({"diversity": 5}, "decoding.diversity has no meaning without decoding.groups"),
+        ({"method": "sample", "beam": 3}, "decoding.beam has no meaning with decoding.method=sample"),
+    ],
+)
+def test_settings_that_would_change_nothing(given: dict[str, Any], message: str, trained: Trained) -> None:
+    with pytest.raises(ConfigError, match=message):
+        clearhead.load(trained.folder).translate(TEXT, **given)
+
+
+@pytest.mark.parametrize("given", [{"by": "average"}, {"by": "zero", "over": [TEXT]}])
+def test_a_mistyped_ablation(given: dict[str, Any], trained: Trained) -> None:
+    with pytest.raises(InspectionError, match='expected by="zero", or by="mean" with texts'):
+        clearhead.load(trained.folder).with_heads_off(["cross.0.0"], **given)
+
+
+@pytest.mark.parametrize("given", [{"alpha": 2000}, {"max_length": "00"}, {"sampling": {"temperature": 1e-40}}])
+def test_numbers_that_nothing_can_be_done_with(given: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        DecodingConfig.model_validate(given)
+
+
+def test_streams_that_are_read_in_turns_leave_the_threads_alone(trained: Trained) -> None:
+    model = clearhead.load(trained.folder)
+    torch.set_num_threads(2)
+    first, second = (model.stream_translation(TEXT, beam=1) for _ in range(2))
+    next(first)
+    next(second)
+    assert torch.get_num_threads() == 2, "between parts the time is the caller's"
+    parts = [*first], [*second]
+    assert parts[0] == parts[1] and torch.get_num_threads() == 2

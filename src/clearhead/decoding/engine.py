@@ -33,7 +33,7 @@ CLOSE = 5e-5
 
 # With several threads there are at least so many batches for each, that none waits long for the last one; but not by
 # making them smaller than so many rows.
-_BATCHES_EACH = 4
+_BATCHES_EACH = 2
 _FEWEST_ROWS = 64
 
 
@@ -60,7 +60,7 @@ class TorchEngine:
         pad_id: int,
         vocab_size: int,
         max_positions: int,
-        batch_tokens: int = 4096,
+        batch_tokens: int = 8192,
         threads: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:

@@ -1,6 +1,6 @@
 // Puts the page together: loads models, runs what the bar asks for, and keeps one panel drawn.
 import * as api from "./api.js";
-import { button, el, probability, shown } from "./draw.js";
+import { button, el, fixed, probability, shown } from "./draw.js";
 import { fillBar } from "./panels/bar.js";
 import { attention } from "./panels/attention.js";
 import { steps } from "./panels/steps.js";
@@ -93,7 +93,7 @@ function showResult() {
   for (const part of names(state.off)) told.push([`${part} is off`, { off: names(state.off).filter((one) => one !== part).join(",") }]);
   const chips = told.map(([text, changes]) => el("span", { class: "chip" }, text,
     button("×", () => set(changes, { remember: true }), { "aria-label": `Undo: ${text}` })));
-  const figures = trace.outputs.length ? `log-probability ${trace.log_prob.toFixed(3)} (${probability(trace.log_prob)}), ${trace.outputs.length - trace.num_given} pieces` : "";
+  const figures = trace.outputs.length ? `log-probability ${fixed(trace.log_prob)} (${probability(trace.log_prob)}), ${trace.outputs.length - trace.num_given} pieces` : "";
   find("result").replaceChildren(
     el("div", { class: "text", id: "output", dir: "auto" }, trace.target_text || "(nothing)"),
     el("div", { class: "row quiet small" }, figures, chips));

@@ -12,7 +12,7 @@ function sizes(app) {
   return { D: config.model_dim, F: config.inner_dim, H: config.num_heads, K: config.d_k, E: config.d_v, V: config.vocab_size || config.num_labels, S: app.trace.source.length, T: app.trace.inputs.length };
 }
 
-const attend = (n, rows, columns, mask) => `Q = x W_Q, K = ${columns} W_K, V = ${columns} W_V\nhead = softmax(Q Kᵀ / √${n.K}${mask}) V\nout = concat(${n.H} heads) W_O\n\nQ: ${n.H} × ${rows} × ${n.K}\nV: ${n.H} × keys × ${n.E}\nW_Q: ${n.D} × ${n.H * n.K}, W_O: ${n.H * n.E} × ${n.D}`;
+const attend = (n, rows, keys, columns, mask) => `Q = x W_Q, K = ${columns} W_K, V = ${columns} W_V\nhead = softmax(Q Kᵀ / √${n.K}${mask}) V\nout = concat(${n.H} heads) W_O\n\nQ: ${n.H} × ${rows} × ${n.K}\nK: ${n.H} × ${keys} × ${n.K}, V: ${n.H} × ${keys} × ${n.E}\nweights: ${n.H} × ${rows} × ${keys}\nW_Q: ${n.D} × ${n.H * n.K}, W_O: ${n.H * n.E} × ${n.D}`;
 
 function describe(part, n, config) {
   const place = { sinusoidal: `+ PE(pos), PE(pos, 2i) = sin(pos / 10000^(2i/${n.D}))`, learned: "+ a learned vector a place", rotary: "(places turn queries and keys inside attention)", relative: "(places are a bias on the scores)", none: "(no places)" }[config.positions];
@@ -21,9 +21,9 @@ function describe(part, n, config) {
   return {
     source: [`What is read`, `E: ${n.V} × ${n.D}\nx = ${scale}E[token] ${place}\n\nx: ${n.S} × ${n.D}`, "Every piece becomes a vector; where it stands is marked on it."],
     target: [`What is written so far`, `x = ${scale}E[token] ${place}\n\nx: ${n.T} × ${n.D}`, "The decoder is given what stands before, shifted by the start token."],
-    encoder: ["Self-attention", attend(n, n.S, "x", ""), "Every place looks at every place of the source and takes a mix of what it finds."],
-    decoder: ["Masked self-attention", attend(n, n.T, "x", " + mask"), "Every place looks at itself and at what stands before; what comes later is masked."],
-    cross: ["Encoder-decoder attention", attend(n, n.T, "memory", ""), "Queries come from what is written, keys and values from the source."],
+    encoder: ["Self-attention", attend(n, n.S, n.S, "x", ""), "Every place looks at every place of the source and takes a mix of what it finds."],
+    decoder: ["Masked self-attention", attend(n, n.T, n.T, "x", " + mask"), "Every place looks at itself and at what stands before; what comes later is masked."],
+    cross: ["Encoder-decoder attention", attend(n, n.T, n.S, "memory", ""), "Queries come from what is written, keys and values from the source."],
     encoder_feed_forward: ["Feed-forward", ffn, "The same small network at every place, each on its own."],
     decoder_feed_forward: ["Feed-forward", ffn, "The same small network at every place, each on its own."],
     output: ["Output", `p = softmax(x W_Eᵀ)\n\nW_E: ${n.V} × ${n.D}${config.embeddings === "shared" ? ", the embedding itself" : ""}`, "A score for every piece of the vocabulary; the softmax makes probabilities of them."],

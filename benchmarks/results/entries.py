@@ -54,8 +54,8 @@ ENTRIES = {
             prepare.multi30k_bpe, BLEU, seeds=(1,), variants={"": {"tokenizer": _PRETOKENISED}}, recipe="multi30k",
         ),
         Entry(
-            "multi30k", "Multi30k English-German, raw text", "thirty minutes of training (at most 40 were allowed)", prepare.multi30k, BLEU,
-            seeds=(1,), variants={"": {"training": {"minutes": 30, "steps": 0}}},
+            "multi30k", "Multi30k English-German, raw text", "thirty minutes of training; at most 40 are allowed",
+            prepare.multi30k, BLEU, seeds=(1,), variants={"": {"training": {"minutes": 30, "steps": 0}}},
         ),
         Entry(
             "multi30k-families", "Multi30k, four families in equal time", "BLEU overall and by source length",

@@ -1,6 +1,8 @@
 # make demo   train a translator on the built-in grammar and look at it       make test   run the tests
 # make check  lint and types too          make test-all  the slow tests too     make bench  speed against peers
 # make results NAME=sst2 DATA=folder   train on real data by the recipe, and write docs/results.md
+# make studies   run all studies, about three hours, and write docs/studies.md; NAME="order mask" runs some
+# make questions run the snippets of docs/questions.md on the demo's model and write what they print
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +24,7 @@ browser:
 	else echo "No chromium with chromium-driver here: the tests of the page are skipped."; fi
 	@if [ ! -e node_modules/axe-core ] && command -v npm >/dev/null; then npm install --silent --no-save axe-core@4.14.0 || true; fi
 
-.PHONY: demo test test-all check browser install bench bench-decoding results clean
+.PHONY: demo test test-all check browser install bench bench-decoding results studies questions clean
 
 demo: install
 	@$(BIN)/clearhead demo
@@ -54,6 +56,12 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 results: install
 	$(BIN)/python -m benchmarks.results $(NAME) --data "$(DATA)"
+
+studies: install
+	$(BIN)/python -m benchmarks.studies $(NAME)
+
+questions: demo
+	$(BIN)/python -m benchmarks.questions
 
 bench: $(BENCH_INSTALLED)
 	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.run --data "$(DATA)" $(BENCH_ARGS)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.entries import Entry
+from benchmarks.sections import put
 from clearhead.files import write_atomically
 
 PAGE = Path("docs/results.md")
@@ -17,14 +18,7 @@ def write_section(entry: Entry, results: Sequence[Path]) -> None:
     if not results:
         return
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in results]
-    begin, end = f"<!-- {entry.name}: made by make results -->", f"<!-- end of {entry.name} -->"
-    section = f"{begin}\n{render(entry, runs)}\n{end}\n"
-    page = PAGE.read_text(encoding="utf-8")
-    if begin in page:
-        before, rest = page.split(begin)
-        page = before + section + rest.split(f"{end}\n")[1]
-    else:
-        page = f"{page.rstrip()}\n\n{section}"
+    page = put(PAGE.read_text(encoding="utf-8"), entry.name, "make results", render(entry, runs))
     write_atomically(PAGE, page.encode())
 
 

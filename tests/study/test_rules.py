@@ -53,7 +53,10 @@ HOLDS: dict[str, Made] = {
            for kind in ("decoder only", "encoder-decoder")}, "no mask": row("future", _8=0.1),
     },
     "layers": {"trained": row(WORD, _0=1, _2=0.9) | row(ANTECEDENT, _0=0.35, _2=0.9) | row(CONTROL, _0=0.3, _2=0.4)},
-    "data": {"convolution": row("accuracy", _50=0.9, _1500=0.97), "transformer": row("accuracy", _50=0.7, _1500=0.98)},
+    "data": {
+        "convolution": row("accuracy", _50=0.9, _1500=0.97), "transformer": row("accuracy", _50=0.7, _1500=0.98),
+        "lstm, text": row("chrf", _100=30, _9000=60), "transformer, text": row("chrf", _100=20, _9000=75),
+    },
     "reach": {"patches": {"far@0": 4, "near@0": 1}, "every patch alike": {"far@0": 3.9}, "convolution": {"far@0": 1.4}},
     "scale": {
         "a": {"parameters": 1e5, "flops": 1e8, "seconds": 1, "bytes": 16, "flops_ratio": 1},
@@ -84,7 +87,8 @@ TURNS: dict[str, list[tuple[str, str, float, float]]] = {
              ("encoder-decoder", "difference@8", 0.1, 1e-7), ("decoder only", "times@8", 0.9, 2)],
     "layers": [("trained", f"{ANTECEDENT}@2", 0.36, 0.45), ("trained", f"{CONTROL}@2", 0.9, 0.8),
                ("trained", f"{WORD}@0", 0.8, 0.88)],
-    "data": [("convolution", "accuracy@50", 0.6, 0.72), ("transformer", "accuracy@1500", 0.9, 0.96)],
+    "data": [("convolution", "accuracy@50", 0.6, 0.72), ("transformer", "accuracy@1500", 0.9, 0.96),
+             ("lstm, text", "chrf@100", 19, 21), ("transformer, text", "chrf@9000", 50, 59)],
     "reach": [("patches", "far@0", 1.2, 3), ("convolution", "far@0", 5, 3), ("patches", "near@0", 3.9, 3.7)],
     "scale": [("gpt3 shape", "parameters", 9e9, 5e10), ("gpt3 shape", "flops_ratio", 0.3, 1.6),
               ("c", "seconds", 1000, 300), ("a", "bytes", 40, 18)],

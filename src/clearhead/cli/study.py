@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,8 @@ import typer
 from clearhead.cli.options import Json, Threads, use_threads
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from clearhead.study.protocol import Cell
     from clearhead.study.results import Results
 
@@ -68,21 +71,32 @@ def _list(size: str, as_json: bool) -> None:
         return
     for one in listed:
         print(f"{one.about.name:<12} {one.about.claim_id:<4} {one.minutes:>4.0f} min  {one.about.claim}")
+    print(f"all {len(listed)}: at most {sum(one.minutes for one in listed):,.0f} minutes on 2 cores", file=sys.stderr)
 
 
 def _show(results: "Results") -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from clearhead.study.table import rows, verdict_lines
 
-    heading, *body = rows(results)
+    console = Console(highlight=False, markup=False)
+    console.print(_grid(rows(results)))
+    for more in results.study.about.tables(results.findings):
+        console.print(f"\n{more.title}")
+        console.print(_grid(more.rows))
+    print("\n" + "\n".join(verdict_lines(results)))
+    print(f"numbers and pictures in {results.folder}", file=sys.stderr)
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> "Table":
+    """Rows of text, the first of which is a heading."""
+    from rich.table import Table
+
+    heading, *body = rows
     table = Table(*heading, box=None, pad_edge=False)
     for row in body:
         table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
-    print("\n" + "\n".join(verdict_lines(results)))
-    print(f"numbers and pictures in {results.folder}", file=sys.stderr)
+    return table
 
 
 class _Shown:

@@ -26,9 +26,11 @@ Size = Literal["miniature", "default", "full"]
 
 STUDIES: Mapping[str, Mapping[Size, Study]] = {
     "long-range": {
-        "miniature": LongRange(minutes=0.1, seeds=1, distances=(3, 7), words=100, tested=4, width=8),
+        "miniature": LongRange(
+            minutes=0.1, seeds=1, distances=(3, 7), words=100, bins=((2, 4), (5, 8)), pronouns=20, tested=4, width=8
+        ),
         "default": LongRange(),
-        "full": LongRange(minutes=240, seeds=3, words=1_000_000, tested=500),
+        "full": LongRange(minutes=240, seeds=3, words=1_000_000, pronouns=20_000, tested=500),
     },
     "parallel": {
         "miniature": Parallel(seeds=1, lengths=(3, 24), distances=(1, 20), batch_tokens=48, width=8, repeats=1),
@@ -89,9 +91,15 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
         "full": Heads(minutes=300, seeds=3, counts=(1, 2, 4, 8, 16, 32), pairs=100_000, tested=1000, width=128),
     },
     "data": {
-        "miniature": Data(minutes=0.1, seeds=1, sizes=(30, 60), tested=20, width=8, layers=1),
+        "miniature": Data(
+            minutes=0.1, seeds=1, sizes=(30, 60), tested=20, width=8, layers=1, text_sizes=(30, 60), text_tested=5,
+            text_width=8, text_layers=1,
+        ),
         "default": Data(),
-        "full": Data(minutes=90, seeds=10, sizes=(25, 50, 100, 200, 400, 800, 1500)),
+        "full": Data(
+            minutes=300, seeds=5, sizes=(25, 50, 100, 200, 400, 800, 1500),
+            text_sizes=(100, 300, 1000, 3000, 10_000, 30_000, 100_000), text_width=128, text_layers=3,
+        ),
     },
     "reach": {
         "miniature": Reach(minutes=0.1, seeds=1, width=8, layers=1, patch=4, trained=40, looked_at=2),

@@ -79,7 +79,7 @@ class PronounStudy:
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, **depth}
         model = train(bench, file, seed, shape, tokenizer={"vocab_size": GRAMMAR_VOCABULARY})
         by_bin = {
-            low: _with_forms(sentences(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins
+            low: with_forms(sentences(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins
         }
         chosen_on = [one for examples in by_bin.values() for one in examples[::2]]
         tested = {low: examples[1::2] for low, examples in by_bin.items()}
@@ -124,12 +124,17 @@ def _finders(model: Model, examples: Sequence[Example]) -> list[HeadAntecedent]:
     return find_antecedents(traces, [one.pronoun for one in examples if one.pronoun is not None])
 
 
-def _with_forms(examples: Sequence[Example]) -> list[Example]:
+def german_form(example: Example) -> str:
+    """What "it" is in the German sentence; empty where it is none of the forms."""
+    if example.pronoun is None:
+        return ""
+    word = split_words(example.target)[example.pronoun.target_index].lower()
+    return word if word in FORMS else ""
+
+
+def with_forms(examples: Sequence[Example]) -> list[Example]:
     """Those whose German pronoun is one of the forms."""
-    return [
-        one for one in examples
-        if one.pronoun is not None and split_words(one.target)[one.pronoun.target_index].lower() in FORMS
-    ]  # fmt: skip
+    return [one for one in examples if german_form(one)]
 
 
 def other_forms(example: Example) -> Iterator[str]:

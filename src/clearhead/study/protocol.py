@@ -1,6 +1,6 @@
 """What a study is: a claim, a rule, and cells (a condition and a seed) that can be measured one by one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +22,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Table:
+    """What follows from the numbers, or was assumed, beside the table of the conditions. The first row is a heading."""
+
+    title: str
+    rows: Sequence[Sequence[str]]
+
+
+def no_tables(_found: "Findings") -> list[Table]:
+    """Of a study whose numbers say everything."""
+    return []
+
+
+@dataclass(frozen=True)
 class About:
     """What is known of a study before it runs."""
 
@@ -33,6 +46,8 @@ class About:
     """What the study does not show, to be read with the verdict."""
     light: tuple[str, ...] = ()
     """Conditions that take next to no time: baselines, and models that are not trained."""
+    tables: Callable[["Findings"], list[Table]] = no_tables
+    """More tables, made from what was measured so far."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,11 @@ class Findings:
             here = {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
             found[seed] = here if all(condition in here for condition in conditions) else {}
         return found
+
+    @property
+    def conditions(self) -> list[str]:
+        """Those of which something was measured, in the order in which that happened."""
+        return list(dict.fromkeys(cell.condition for cell in self.cells))
 
     def values(self, condition: str, name: str) -> list[float]:
         """One number a seed, of those that have it."""

@@ -112,9 +112,13 @@ def open_results(folder: Path, study: Study, plan: Plan) -> Results:
             f"{path} was begun with {held['minutes']:g} minutes at size {held['size']}, now it is {plan.minutes:g} at "
             f"{plan.size}; numbers of both do not compare: choose another --out, or the same settings"
         )
-    for one in record["cells"]:
-        results.cells[Cell(one["condition"], one["seed"])] = Measured(one["numbers"], one["seconds"])
+    results.cells = cells_of(record)
     return results
+
+
+def cells_of(record: Mapping[str, Any]) -> dict[Cell, Measured]:
+    """What was measured, of a record as `to_json` gives it."""
+    return {Cell(one["condition"], one["seed"]): Measured(one["numbers"], one["seconds"]) for one in record["cells"]}
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -17,7 +17,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead.model.weights import count_parameters
+from clearhead.study import costs
 from clearhead.study.charts import Chart, Series
+from clearhead.study.costs import BYTES
 from clearhead.study.networks import VOCABULARY, fresh, random_ids
 from clearhead.study.protocol import About, Bench, Findings
 from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
@@ -26,7 +28,6 @@ from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
 ON_PAPER = {"gpt2 shape": (12, 768, 12), "gpt2-xl shape": (48, 1600, 25), "gpt3 shape": (96, 12288, 96)}
 PAPER_VOCABULARY = 50257
 PAPER_TOKENS = 2048
-BYTES = 16  # a parameter in training: weight, gradient and Adam's two averages, float32 each; a cell checks it
 
 
 def _measured(seen: Seen) -> list[Numbers]:
@@ -68,8 +69,8 @@ ABOUT = About(
     "The architecture scales: the same blocks to more than 10^11 parameters (on paper: cost in memory and time by "
     "size, from measured figures)",
     RULE,
-    "Beyond the measured sizes time is operations divided by this machine's speed at the largest one; one machine, no "
-    "exchange between many, float32, activations not counted in the memory.",
+    "Beyond the measured sizes, and for many machines, the time is computed: the table of assumptions says from what.",
+    tables=costs.tables,
 )
 
 
@@ -122,19 +123,14 @@ class Scale:
         }  # fmt: skip
 
     def charts(self, found: Findings) -> list[Chart]:
-        """Operations a token by parameters; and the time of a batch, measured and from the speed."""
-        counted, timed = [], []
-        for kind in self.conditions:
-            sizes = found.values(kind, "parameters")
-            if sizes:
-                counted.append((sizes[0], found.values(kind, "flops_token")))
-                timed.append((sizes[0], found.values(kind, "seconds")))
+        """Operations a token by parameters; and the time to train, on one machine and on many."""
+        counted = [(found.values(kind, "parameters")[0], found.values(kind, "flops_token"))
+                   for kind in self.conditions if found.values(kind, "parameters")]  # fmt: skip
         return [
             Chart("scale", "Operations to train on one token", "parameters", "floating-point operations",
                   [Series("counted", counted), Series("6 x parameters", [(x, [6 * x]) for x, _ in counted])],
                   log_x=True, log_y=True),
-            Chart("scale-time", "Time of a batch, this machine", "parameters", "seconds", [Series("measured", timed)],
-                  log_x=True, log_y=True),
+            costs.time_chart(found),
         ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from clearhead.study.results import Results
+from clearhead.study.verdict import Outcome
 
 
 def rows(results: Results) -> list[list[str]]:
@@ -28,15 +29,19 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean:.3g} ±{deviation:.1g}"
 
 
+def by_seed(outcome: Outcome) -> str:
+    """What a requirement came to in each seed."""
+    return ", ".join("not measured" if value is None else f"{value:.3g}" for value in outcome.values.values())
+
+
 def verdict_lines(results: Results) -> list[str]:
     """The verdict, the rule and how each requirement stands."""
     about = results.study.about
     judged = results.judge()
     lines = [f"{about.claim_id}: {about.claim}", f"verdict: {judged.verdict}", "", "the rule, stated beforehand:"]
     for one in judged.outcomes:
-        values = ", ".join("not measured" if value is None else f"{value:.3g}" for value in one.values.values())
         lines += [
             f"  {one.standing}: {one.requirement.says}",
-            f"    by seed: {values}; {one.requirement.bounds} ({one.requirement.because})",
+            f"    by seed: {by_seed(one)}; {one.requirement.bounds} ({one.requirement.because})",
         ]
     return [*lines, *([f"  {about.caveat}"] if about.caveat else [])]

@@ -23,8 +23,12 @@ def sentences(count: int, seed: int, split: str = "train", distance: tuple[int, 
     return list(generate(count, seed, split, distance))
 
 
+@cache
 def of_length(count: int, seed: int, split: str, low: int, high: int) -> list[Example]:
-    """So many examples whose source has from `low` to `high` words, punctuation included; fewer if they are rare."""
+    """So many examples whose source has from `low` to `high` words, punctuation included; fewer if they are rare.
+
+    Cells that want the same share them.
+    """
     found: list[Example] = []
     for example in generate(20 * CANDIDATES * count, seed, split):
         if low <= len(split_words(example.source)) <= high:

@@ -1,0 +1,132 @@
+"""docs/studies.md says what the raw numbers beside it say; and `make studies` is able to write it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.sections import held, put
+from benchmarks.studies import __main__ as command
+from benchmarks.studies import page
+
+from clearhead.study import catalogue, runner
+from clearhead.study.drawing import draw
+from clearhead.study.results import FILE
+from tests.study.toy import Toy
+
+RECORDS = {name: page.read(page.DOCS / "studies" / f"{name}.json") for name in catalogue.STUDIES}
+RUN = {name: record for name, record in RECORDS.items() if record is not None}
+
+
+@pytest.mark.parametrize("name", [page.VERDICTS, *catalogue.STUDIES])
+def test_the_page_says_what_the_raw_numbers_say(name: str) -> None:
+    written = (page.DOCS / "studies.md").read_text(encoding="utf-8")
+    assert held(written, name, page.COMMAND) == page.sections()[name], "make studies NAME=..., or --page-only"
+
+
+def test_every_study_has_words_of_its_own() -> None:
+    written = (page.DOCS / "studies.md").read_text(encoding="utf-8")
+    for name in catalogue.STUDIES:
+        words = written.split(f"\n### {name}\n")[1].split("<!--")[0]
+        assert len(words.split()) > 5, name
+
+
+@pytest.mark.parametrize("name", RUN or [pytest.param("", marks=pytest.mark.skip(reason="no study has run yet"))])
+def test_raw_numbers_rule_and_verdict_agree(name: str) -> None:
+    """A rule that was changed after its run is found here."""
+    record = RUN[name]
+    assert {**page.results_of(record).to_json(), "machine": record["machine"]} == record
+    assert record["is_finished"] and record["plan"]["size"] == "default"
+
+
+@pytest.mark.parametrize("name", RUN or [pytest.param("", marks=pytest.mark.skip(reason="no study has run yet"))])
+def test_pictures_are_those_of_the_raw_numbers(name: str) -> None:
+    import matplotlib
+
+    results = page.results_of(RUN[name])
+    for chart in results.study.charts(results.findings):
+        picture = (page.DOCS / "studies" / f"{chart.name}.svg").read_bytes()
+        if f"Matplotlib v{matplotlib.__version__}".encode() in picture:  # another version draws other bytes
+            assert picture == draw(chart, "svg")
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A page with one study that has run and one that has not."""
+    toy = Toy()
+    sizes = {size: toy for size in ("miniature", "default", "full")}
+    monkeypatch.setattr(page, "STUDIES", {"toy": sizes, "order": catalogue.STUDIES["order"]})
+    runner.run(toy, tmp_path / "run", runner.plan_of(toy, "default"), threads=1)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "studies.md").write_text("# Page\n\nWords by hand.\n", encoding="utf-8")
+    page.publish(tmp_path / "run", "2 cores", tmp_path / "docs")
+    page.write_page(tmp_path / "docs")
+    return tmp_path / "docs"
+
+
+def test_a_section_is_made_from_the_raw_numbers_alone(docs: Path) -> None:
+    text = page.sections(docs)["toy"]
+    for part in ("**C0, holds.** near is more than far.", "| near | 4.5 ±0.7 |", "![A toy](studies/toy.svg)",
+                 "| near lies above far | 3, 3 | met from 1, failed up to 0, open between (so) | met |", "only a toy",
+                 "2 seeds", "of 2. 2 cores."):  # fmt: skip
+        assert part in text, part
+    assert (docs / "studies" / "toy.svg").read_bytes().startswith(b"<?xml")
+    assert "Not run at its default size yet" in page.sections(docs)["order"]
+
+
+def test_a_number_changed_in_the_file_shows(docs: Path) -> None:
+    written = (docs / "studies.md").read_text(encoding="utf-8")
+    assert held(written, "toy", page.COMMAND) == page.sections(docs)["toy"]
+    path = docs / "studies" / "toy.json"
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    record["cells"][0]["numbers"]["x"] = 0.5
+    path.write_text(json.dumps(record), encoding="utf-8")
+    assert held(written, "toy", page.COMMAND) != page.sections(docs)["toy"]
+    assert page.results_of(record).to_json()["verdict"] == "not decided" != record["verdict"]
+
+
+def test_what_did_not_hold_is_said_first(docs: Path) -> None:
+    path = docs / "studies" / "toy.json"
+    lines = page.sections(docs)[page.VERDICTS].splitlines()
+    assert [line.rsplit("|", 2)[1].strip() for line in lines[2:]] == ["holds", "not run"]
+    record = json.loads(path.read_text(encoding="utf-8"))
+    for cell in record["cells"]:
+        cell["numbers"]["x"] = 0.0
+    path.write_text(json.dumps(record), encoding="utf-8")
+    assert "does not hold here" in page.sections(docs)[page.VERDICTS].splitlines()[2]
+
+
+def test_words_by_hand_stay(docs: Path) -> None:
+    path = docs / "studies.md"
+    path.write_text(path.read_text(encoding="utf-8") + "\nMore words.\n", encoding="utf-8")
+    page.write_page(docs)
+    assert path.read_text(encoding="utf-8").startswith("# Page\n\nWords by hand.\n")
+    assert path.read_text(encoding="utf-8").endswith("<!-- end of order -->\n\nMore words.\n")
+    assert put("a\n", "x", "make y", "1").count("made by") == 1 and held("a\n", "x", "make y") is None
+
+
+def test_the_command_runs_publishes_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    published: list[str] = []
+
+    def run(name: str, folder: Path, seeds: int | None) -> int:
+        ran.append(name)
+        return 1 if name == "mask" else 0
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command, "publish", lambda folder, machine: published.append(folder.name))
+    monkeypatch.setattr(command, "write_page", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["studies", "order", "mask", "reach", "--runs", str(tmp_path)])
+    assert command.main() == 1
+    assert (ran, published) == (["order", "mask", "reach"], ["order", "reach"])
+    assert "failed: mask" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_study_runs_as_a_user_runs_it(tmp_path: Path) -> None:
+    assert command.run("order", tmp_path, 1) == 0
+    record = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    assert record["plan"] == {"minutes": 1.0, "seeds": 1, "size": "default"} and record["is_finished"]

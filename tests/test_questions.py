@@ -129,7 +129,9 @@ def test_outputs_shown_are_those_of_the_snippet(ran: Ran, snippet: Snippet) -> N
 
 
 def test_renewing_writes_what_is_printed() -> None:
-    page = "# A\n\n```python\nx = 2\nprint(x)\n```\n\n```text\nold\n```\n\n```python\nprint(x + 1)\n```\n\n```text\n```\n"
+    page = (
+        "# A\n\n```python\nx = 2\nprint(x)\n```\n\n```text\nold\n```\n\n```python\nprint(x + 1)\n```\n\n```text\n```\n"
+    )
     assert renewed(page).count("old") == 0
     assert [one.shown for one in snippets(renewed(page))] == ["2\n", "3\n"]
 

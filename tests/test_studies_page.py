@@ -55,7 +55,7 @@ def test_pictures_are_those_of_the_raw_numbers(name: str) -> None:
 def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page with one study that has run and one that has not."""
     toy = Toy()
-    sizes = {size: toy for size in ("miniature", "default", "full")}
+    sizes = dict.fromkeys(("miniature", "default", "full"), toy)
     monkeypatch.setattr(page, "STUDIES", {"toy": sizes, "order": catalogue.STUDIES["order"]})
     runner.run(toy, tmp_path / "run", runner.plan_of(toy, "default"), threads=1)
     (tmp_path / "docs").mkdir()

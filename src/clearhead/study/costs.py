@@ -82,7 +82,11 @@ def _assumptions(known: str, speed: float) -> Table:
         ["tokens an update", f"{BATCH_TOKENS:,}", "assumed: Brown et al. 2020, 175 billion parameters"],
         ["work on many machines", "divides evenly", "assumed: no machine waits, none fails"],
         ["memory on many machines", "divides evenly", "assumed: weights, gradients and averages are sharded"],
-        ["exchange an update", f"{EXCHANGED} bytes a parameter", "assumed: float32 gradients in a ring, there and back"],
+        [
+            "exchange an update",
+            f"{EXCHANGED} bytes a parameter",
+            "assumed: float32 gradients, there and back in a ring",
+        ],
         ["link of a machine", f"{LINK / 1e9:g} GB a second", "assumed: 10 Gbit Ethernet"],
         ["exchange and computing", "one after the other", "assumed: the worst case"],
     ]

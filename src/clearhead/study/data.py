@@ -101,7 +101,7 @@ ABOUT = About(
     "Fewer inductive biases need more data: from convolutional and recurrent to MLP to Transformer each is more "
     "general, and overtakes as data grows",
     RULE,
-    "1,500 small pictures and 10,000 sentences at most, each training in the same time: where curves do not cross here, "
+    "1,500 small pictures and 10,000 sentences at most, equal time for each training: where curves do not cross here, "
     "they may with a thousand times as much of both. The LSTM has attention, so that its bottleneck is not what is "
     "measured.",
     tables=tables,
@@ -138,9 +138,8 @@ class Data:
 
     def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
         """A training for each size, in equal time; what is tested on is the same for all."""
-        return self._text(condition, seed, bench) if condition in (LSTM, WRITER) else self._pictures(
-            condition, seed, bench
-        )  # fmt: skip
+        by_size = self._text if condition in (LSTM, WRITER) else self._pictures
+        return by_size(condition, seed, bench)
 
     def _pictures(self, condition: str, seed: int, bench: Bench) -> Numbers:
         pictures = all_digits(bench.folder / "digits")

@@ -68,8 +68,8 @@ ABOUT = About(
     "Plain recurrent networks lose long-range dependencies; LSTMs hold to about 100 steps and fail toward 1,000; "
     "attention does not care about distance",
     RULE,
-    "Equal time to train, about equal size. The rule is about recall of one word. The pronoun stands beside it: it asks "
-    "for more, which noun is meant and its gender in German, and reaches 60 words at most.",
+    "Equal time to train, about equal size. The rule is about recall of one word. The pronoun stands beside it: it "
+    "asks for more, which noun is meant and its gender in German, and reaches 60 words at most.",
 )
 
 
@@ -187,5 +187,5 @@ def like_width(condition: str, width: int, vocabulary: int) -> int:
 
 
 def _shape(condition: str, width: int) -> dict[str, Any]:
-    shape = {**FAMILIES[condition], "model_dim": width, "num_encoder_layers": 1, "num_decoder_layers": 1, "dropout": 0.0}
-    return shape | ({"inner_dim": 2 * width} if condition == TRANSFORMER else {})
+    shape = {"model_dim": width, "num_encoder_layers": 1, "num_decoder_layers": 1, "dropout": 0.0}
+    return FAMILIES[condition] | shape | ({"inner_dim": 2 * width} if condition == TRANSFORMER else {})

@@ -78,9 +78,7 @@ class PronounStudy:
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, **depth}
         model = train(bench, file, seed, shape, tokenizer={"vocab_size": GRAMMAR_VOCABULARY})
-        by_bin = {
-            low: with_forms(sentences(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins
-        }
+        by_bin = {low: with_forms(sentences(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins}
         chosen_on = [one for examples in by_bin.values() for one in examples[::2]]
         tested = {low: examples[1::2] for low, examples in by_bin.items()}
         return self._look(model, chosen_on, tested, seed)

@@ -1,0 +1,98 @@
+"""What studies say beside their numbers: costs by hand, where curves cross; and what long-range is trained on."""
+
+import math
+
+import pytest
+
+from clearhead.data.grammar import generate, split_words
+from clearhead.model.weights import count_parameters
+from clearhead.study import costs, data
+from clearhead.study.long_range import FAMILIES, TRANSFORMER, _shape, like_width, pronoun_lines
+from clearhead.study.networks import fresh
+from clearhead.study.protocol import Cell, Findings
+
+
+def test_costs_by_hand() -> None:
+    """A size of 3.2 million parameters: 64 million tokens, 20 updates."""
+    size = costs.Size("x", 3.2e6, 2e7, 1e10)
+    assert size.seconds(1) == pytest.approx(2e7 * 64e6 / 1e10)
+    exchange = 20 * 8 * 3.2e6 * 99 / 100 / 1.25e9
+    assert size.seconds(100) == pytest.approx(2e7 * 64e6 / 1e12 + exchange)
+    assert costs.Size("tiny", 10, 60, 1e10).seconds(2) == pytest.approx(60 * 200 / 2e10 + 8 * 10 / 2 / 1.25e9)
+
+
+FOUND = Findings({
+    Cell("2 x 8", 1): {"parameters": 100.0, "flops_token": 600.0, "speed": 1e6},
+    Cell("2 x 8", 2): {"parameters": 100.0, "flops_token": 600.0, "speed": 3e6},
+    Cell("gpt3 shape", 1): {"parameters": 1.75e11, "flops_token": 1.05e12},
+    Cell("4 x 8", 1): {"parameters": 200.0, "flops_token": 1200.0, "speed": 4e6},
+})  # fmt: skip
+
+
+def test_sizes_that_were_not_timed_take_the_speed_of_the_largest_that_was() -> None:
+    assert [(one.name, one.speed) for one in costs.sizes(FOUND)] == [
+        ("2 x 8", 2e6),
+        ("4 x 8", 4e6),
+        ("gpt3 shape", 4e6),
+    ]
+    first, second = costs.tables(FOUND)
+    assert first.rows[-1][:4] == ["gpt3 shape", "1.75e+11", "3.7e+24", "2.8e+03"]
+    assert any("4e+06 operations a second" in row for row in second.rows)
+    assert all(row[2].startswith(("measured", "assumed")) for row in second.rows[1:])
+    assert all(len(row) == len(table.rows[0]) for table in (first, second) for row in table.rows)
+    assert costs.tables(Findings({})) == [] and costs.time_chart(Findings({})).series[0].points == []
+    assert [len(one.points) for one in costs.time_chart(FOUND).series] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.5, "0.5 seconds"), (90, "1.5 minutes"), (7200, "2 hours"), (86400 * 3, "3 days"),
+     (86400 * 365.25 * 12345, "12,345 years")],
+)  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert costs.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("gaps", "where"),
+    [
+        ({10: 2.0, 1000: -2.0}, "at about 100"), ({10: 3.0, 100: 1.0, 10_000: -1.0}, "at about 1,000"),
+        ({10: 2.0, 1000: 0.5}, "nowhere"), ({10: -1.0, 1000: 3.0}, "ahead from the start"), ({10: 1, 100: 0}, "at about 100"),
+    ],
+)  # fmt: skip
+def test_where_curves_cross(gaps: dict[int, float], where: str) -> None:
+    assert str(data.crossing(gaps)) == where
+
+
+def test_the_table_of_crossings() -> None:
+    found = Findings({
+        Cell(data.CONVOLUTION, 1): {"accuracy@10": 0.8, "accuracy@1000": 0.9},
+        Cell(data.PATCHES, 1): {"accuracy@10": 0.7, "accuracy@1000": 1.0},
+        Cell(data.LSTM, 1): {"chrf@10": 30.0, "chrf@1000": 60.0},
+        Cell(data.WRITER, 1): {"chrf@10": 20.0, "chrf@1000": 50.0},
+    })  # fmt: skip
+    [table] = data.tables(found)
+    assert table.rows[1:] == [[data.PATCHES, data.CONVOLUTION, "accuracy", "at about 100"],
+                              [data.WRITER, data.LSTM, "chrf", "nowhere"]]  # fmt: skip
+    assert data.tables(Findings({})) == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("vocabulary", [32, 1100])
+def test_families_are_of_like_size(family: str, vocabulary: int) -> None:
+    def size(kind: str) -> int:
+        shape = _shape(kind, like_width(kind, 48, vocabulary))
+        return count_parameters(fresh("translate", 1, {**shape, "vocab_size": vocabulary}))
+
+    assert abs(math.log(size(family) / size(TRANSFORMER))) < 0.1
+
+
+def test_pronoun_lines_ask_for_the_german_pronoun() -> None:
+    lines = pronoun_lines(20, 1, "train", (5, 8))
+    assert len(lines) > 15 and {target for _, target in lines} <= {"er", "sie", "es", "ihn", "ihm", "ihr"}
+    known = {" ".join(split_words(one.source)): one for one in generate(20, 1, "train", (5, 8))}
+    for source, target in lines:
+        example = known[source]
+        assert example.pronoun is not None
+        assert split_words(example.target)[example.pronoun.target_index].lower() == target
+        assert 5 <= example.pronoun.index - example.pronoun.antecedent <= 8

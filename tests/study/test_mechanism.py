@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from PIL import Image
 from clearhead.cli.main import main
 from clearhead.errors import StudyError
 from clearhead.study import catalogue, runner
-from clearhead.study.protocol import Cell
+from clearhead.study.protocol import Bench, Cell
 from clearhead.study.results import FILE, Results, open_results
 from clearhead.study.table import rows, spread, verdict_lines
-from clearhead.study.verdict import Requirement, Rule
+from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.training.events import Progress
 from tests.study.toy import ABOUT, Toy
 
 pytestmark = pytest.mark.forks
@@ -131,8 +133,13 @@ class Heard(runner.NoOne):
     def __init__(self) -> None:
         self.cells: list[tuple[Cell, int, int, float]] = []
 
+        self.parts: list[tuple[float, float]] = []
+
     def cell(self, cell: Cell, done: int, total: int, seconds_left: float) -> None:
         self.cells.append((cell, done, total, seconds_left))
+
+    def part(self, done: float, seconds_left: float) -> None:
+        self.parts.append((done, seconds_left))
 
 
 def test_the_time_left_is_the_budget_at_first_and_measured_later(tmp_path: Path) -> None:
@@ -141,6 +148,26 @@ def test_the_time_left_is_the_budget_at_first_and_measured_later(tmp_path: Path)
     assert [(done, total) for _, done, total, _ in heard.cells] == [(0, 4), (1, 4), (2, 4), (3, 4)]
     assert heard.cells[0][3] == pytest.approx(120.0)
     assert heard.cells[3][3] < 10
+
+
+class TrainsTwice(Toy):
+    """In each cell two trainings of three updates, one behind the other."""
+
+    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+        for step in (1, 2, 3, 1, 2, 3):
+            time.sleep(0.002)
+            bench.watcher.progress(Progress(step, 3, 0, 1.0, 0.1, 10.0, "tok", 1.0, 1.0 * (3 - step), None))
+        return super().measure(condition, seed, bench)
+
+
+def test_progress_goes_on_through_several_trainings(tmp_path: Path) -> None:
+    heard = Heard()
+    runner.run(TrainsTwice(), tmp_path, runner.plan_of(TrainsTwice(), "default"), heard, 1)
+    assert len(heard.parts) == 24
+    first = heard.parts[:6]  # its time is 30 seconds, and three more cells come
+    assert all(0 < done < 0.01 for done, _ in first) and [done for done, _ in first] == sorted(d for d, _ in first)
+    assert all(119 < left < 120 for _, left in first)
+    assert heard.parts[-1][0] > heard.parts[-7][0] >= 2
 
 
 def test_light_conditions_leave_their_time_to_the_others() -> None:

@@ -45,15 +45,17 @@ class NoOne:
 
 
 class _TrainingProgress(Silent, Watcher):
-    """Turns the progress of a training inside a cell into that of the study."""
+    """Turns the progress of the trainings inside a cell, of which there may be several, into that of the study."""
 
-    def __init__(self, watcher: StudyWatcher, done: int, seconds_after: float) -> None:
-        self.watcher, self.done, self.seconds_after = watcher, done, seconds_after
+    def __init__(self, watcher: StudyWatcher, done: int, seconds: float, seconds_after: float) -> None:
+        self.watcher, self.done, self.seconds, self.seconds_after = watcher, done, seconds, seconds_after
+        self.began = time.monotonic()
 
     def progress(self, progress: Progress) -> None:
-        """A share of the cell."""
-        share = progress.step / max(1, progress.steps)
-        self.watcher.part(self.done + share, progress.seconds_left + self.seconds_after)
+        """A share of the cell, by the time that it is to take, or longer if its training says so."""
+        passed = time.monotonic() - self.began
+        left = max(self.seconds - passed, progress.seconds_left)
+        self.watcher.part(self.done + passed / max(passed + left, 1e-9), left + self.seconds_after)
 
 
 def plan_of(study: Study, size: str, minutes: float | None = None, seeds: int | None = None) -> Plan:
@@ -76,8 +78,8 @@ def run(study: Study, folder: Path, plan: Plan, watcher: StudyWatcher | None = N
         watcher.resumed(total - len(missing), total)
     for number, cell in enumerate(missing):
         done = total - len(missing) + number
-        after = _seconds(results, missing[number + 1 :])
-        watcher.cell(cell, done, total, _seconds(results, [cell]) + after)
+        here, after = _seconds(results, [cell]), _seconds(results, missing[number + 1 :])
+        watcher.cell(cell, done, total, here + after)
         work = folder / WORK / str(done)
         shutil.rmtree(work, ignore_errors=True)  # a cell that was cut off starts afresh
         work.mkdir(parents=True)
@@ -85,7 +87,7 @@ def run(study: Study, folder: Path, plan: Plan, watcher: StudyWatcher | None = N
             work,
             share(study, plan, cell.condition),
             threads or torch.get_num_threads(),
-            _TrainingProgress(watcher, done, after),
+            _TrainingProgress(watcher, done, here, after),
         )
         torch.manual_seed(cell.seed)
         began = time.monotonic()

@@ -16,7 +16,7 @@ def held(page: str, name: str, command: str) -> str | None:
     begin, end = _marks(name, command)
     if begin not in page:
         return None
-    return page.split(f"{begin}\n")[1].split(f"\n{end}\n")[0]
+    return page.split(begin)[1].split(end)[0].strip("\n")
 
 
 def _marks(name: str, command: str) -> tuple[str, str]:

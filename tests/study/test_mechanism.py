@@ -180,8 +180,10 @@ def test_light_conditions_leave_their_time_to_the_others() -> None:
 
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["study"]) == 0
-    listed = capsys.readouterr().out
-    assert all(name in listed for name in catalogue.STUDIES)
+    listed = capsys.readouterr()
+    assert all(name in listed.out for name in catalogue.STUDIES)
+    total = sum(sizes["default"].minutes for sizes in catalogue.STUDIES.values())
+    assert f"all 15: at most {total:.0f} minutes" in listed.err
     assert main(["study", "--json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [*catalogue.STUDIES]
     assert main(["study", "ordre"]) == 2

@@ -63,7 +63,7 @@ class Mask:
     """Gradients from the future, and one pass against many."""
 
     about: About = ABOUT
-    minutes: float = 3.0
+    minutes: float = 2.0
     seeds: int = 3
     lengths: tuple[int, ...] = (8, 16, 32, 64, 128)
     width: int = 64

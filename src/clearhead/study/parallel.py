@@ -87,7 +87,7 @@ class Parallel:
     """Steps, time, memory and gradients by length."""
 
     about: About = ABOUT
-    minutes: float = 10.0
+    minutes: float = 5.0
     seeds: int = 3
     lengths: tuple[int, ...] = (16, 64, 256, 1024, 2048)
     distances: tuple[int, ...] = (1, 4, 16, 64, 256, 1000)

@@ -72,7 +72,7 @@ class ResidualStudy:
     about: About = ABOUT
     minutes: float = 15.0
     seeds: int = 2
-    depths: tuple[int, ...] = (2, 6, 12, 24)
+    depths: tuple[int, ...] = (2, 8, 24)
     steps: int = 150  # at the default number of minutes
     sentences: int = 4000
     width: int = 32

@@ -79,7 +79,7 @@ class Scale:
     """Cost by size, measured and on paper."""
 
     about: About = ABOUT
-    minutes: float = 8.0
+    minutes: float = 4.0
     seeds: int = 2
     shapes: tuple[tuple[int, int], ...] = ((2, 64), (4, 128), (4, 256), (6, 512), (8, 768))
     on_paper: tuple[str, ...] = tuple(ON_PAPER)

@@ -80,8 +80,8 @@ def render(record: dict[str, Any], study: Study | None = None) -> str:
     unfinished = f" Unfinished: {len(results.missing())} cells are missing." if results.missing() else ""
     return "\n".join([
         *lines, "", *([about.caveat, ""] if about.caveat else []),
-        f"`clearhead study {about.name}`, size {results.plan.size}, {results.plan.seeds} seeds: {seconds / 60:.1f} "
-        f"minutes of {results.plan.minutes:g}. {record['machine']}. Raw numbers: "
+        f"`clearhead study {about.name}`, size {results.plan.size}, seeds: {results.plan.seeds}, time: "
+        f"{seconds / 60:.1f} minutes of {results.plan.minutes:g}. {record['machine']}. Raw numbers: "
         f"[{about.name}.json](studies/{about.name}.json).{unfinished}",
     ])  # fmt: skip
 

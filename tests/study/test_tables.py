@@ -57,7 +57,9 @@ def test_durations(seconds: float, text: str) -> None:
     ("gaps", "where"),
     [
         ({10: 2.0, 1000: -2.0}, "at about 100"), ({10: 3.0, 100: 1.0, 10_000: -1.0}, "at about 1,000"),
-        ({10: 2.0, 1000: 0.5}, "nowhere"), ({10: -1.0, 1000: 3.0}, "ahead from the start"),
+        ({10: 2.0, 1000: 0.5}, "nowhere"), ({10: -1.0, 1000: -3.0}, "ahead from the start"),
+        ({10: -1.0, 1000: 3.0}, "ahead at first, behind at last"),
+        ({10: 2.0, 1000: -2.0, 5000: 1.0}, "at about 100, behind again at last"),
         ({10: 1.0, 100: 0.0}, "at about 100"),
     ],
 )  # fmt: skip

@@ -57,23 +57,26 @@ class Crossing:
 
     size: float | None  # None: nowhere in what was measured
     is_ahead_at_first: bool
+    is_ahead_at_last: bool
 
     def __str__(self) -> str:
         if self.is_ahead_at_first:
-            return "ahead from the start"
-        return "nowhere" if self.size is None else f"at about {self.size:,.0f}"
+            return "ahead from the start" if self.is_ahead_at_last else "ahead at first, behind at last"
+        if self.size is None:
+            return "nowhere"
+        return f"at about {self.size:,.0f}" + ("" if self.is_ahead_at_last else ", behind again at last")
 
 
 def crossing(gaps: Mapping[int, float]) -> Crossing:
     """Where one that was behind comes level: size -> by how much it is behind; on a logarithmic axis of sizes."""
     points = sorted(gaps.items())
-    if points[0][1] <= 0:
-        return Crossing(None, True)
+    is_ahead_at_first, is_ahead_at_last = points[0][1] <= 0, points[-1][1] <= 0
     for (low, before), (high, after) in pairwise(points):
         if before > 0 >= after:
             share = before / (before - after)
-            return Crossing(math.exp(math.log(low) + share * math.log(high / low)), False)
-    return Crossing(None, False)
+            size = math.exp(math.log(low) + share * math.log(high / low))
+            return Crossing(size, is_ahead_at_first, is_ahead_at_last)
+    return Crossing(None, is_ahead_at_first, is_ahead_at_last)
 
 
 def tables(found: Findings) -> list[Table]:

@@ -23,10 +23,11 @@ def spread(values: Sequence[float]) -> str:
     if not values:
         return ""
     mean = math.fsum(values) / len(values)
+    shown = f"{mean:,.0f}" if 1000 <= abs(mean) < 1e6 else f"{mean:.3g}"
     if len(values) == 1:
-        return f"{mean:.3g}"
+        return shown
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return f"{mean:.3g} ±{deviation:.1g}"
+    return f"{shown} ±{deviation:.1g}"
 
 
 def by_seed(outcome: Outcome) -> str:

@@ -50,4 +50,7 @@ def run(name: str, folder: Path, seeds: int | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED[0])

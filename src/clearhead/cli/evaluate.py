@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Beam, Folder, Json, Settings, TestFiles, Threads, decoding_settings, use_threads
+from clearhead.cli.options import Beam, Folder, Json, Settings, Tag, TestFiles, Threads, decoding_settings, use_threads
 
 if TYPE_CHECKING:
     from clearhead.api import Model
@@ -21,6 +21,7 @@ def evaluate(
     files: TestFiles,
     against: Annotated[Path | None, typer.Option("--against", help="Another model: paired bootstrap.")] = None,
     beam: Beam = None,
+    tag: Tag = "",
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
@@ -37,7 +38,7 @@ def evaluate(
 
     use_threads(threads)
     overrides = decoding_settings(settings, beam)
-    model = load(folder)
+    model = load(folder, tag)
     if overrides and purpose(model.config.task).verb != "translate":
         raise ConfigError(f"{folder} was trained for the task {model.config.task}: there is no beam or other search")
     if against is None:
@@ -46,6 +47,8 @@ def evaluate(
         print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
         return
     other = load(against)
+    if tag and other.config.data.tags:
+        other = other.with_tag(tag)
     for each in (model, other):
         if each.config.task != "translate":
             raise TaskError(f"--against compares translators; {each.folder} was trained for {each.config.task}")

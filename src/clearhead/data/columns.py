@@ -8,6 +8,7 @@ what it was made from and the size of every file.
 """
 
 import json
+import mmap
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -103,6 +104,18 @@ class Columns:
         kind = np.dtype(self.types[name])
         offset, count = start * kind.itemsize, max(0, stop - start)
         return np.fromfile(self.folder / f"{name}.bin", dtype=kind, count=count, offset=offset)
+
+
+def give_back(array: NDArray[Any]) -> None:
+    """Takes the pages of a mapped array out of this process; they are read again when they are used.
+
+    The system would do it itself where memory is short, but until then they count as this process's own.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callable[[ColumnWriter], None]) -> Columns:

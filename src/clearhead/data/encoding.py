@@ -11,16 +11,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from clearhead.data.columns import Columns, ColumnWriter, Work, kept_columns, nobody
-from clearhead.data.corpus import Skips
+from clearhead.data.corpus import PLACES_SHOWN, Skips
 from clearhead.data.pairs import Pair
 from clearhead.data.store import IdStore, PairStore, PairStoreWriter, open_pair_store
 from clearhead.data.stored import BLOCK, StoredPairs
@@ -67,7 +67,14 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: Encoding) -> 
 
 
 def encode_stored(
-    pairs: StoredPairs, tokenizer: Tokenizer, how: Encoding, skips: Skips, work: Work = nobody, workers: int = 0
+    pairs: StoredPairs,
+    tokenizer: Tokenizer,
+    how: Encoding,
+    skips: Skips,
+    work: Work = nobody,
+    *,
+    workers: int = 0,
+    block: int = BLOCK,
 ) -> PairStore:
     """The ids of a corpus on disk, beside it: made now by so many processes (0: one a core), or found there."""
     text = tokenizer.to_json()
@@ -80,11 +87,11 @@ def encode_stored(
         (writer.folder / TOKENIZER).write_text(text, encoding="utf-8")
         pairs.wanted_N.tofile(writer.folder / WANTED)
         done, count = 0, 0
-        for block in _blocks(pairs, writer.folder, tokenizer, how, workers or core_count()):
-            made.append(block.store)
-            count += len(block.long_lines)
-            long_lines += block.long_lines[: max(0, 9 - len(long_lines))]
-            done = min(done + BLOCK, pairs.total)
+        for found in _blocks(_Job(pairs, writer.folder, how, block), tokenizer, workers or core_count()):
+            made.append(found.store)
+            count += len(found.long_lines)
+            long_lines += found.long_lines[: max(0, PLACES_SHOWN - len(long_lines))]
+            done = min(done + block, pairs.total)
             work("cutting pairs into pieces", done, pairs.total)
         writer.facts = {"long": count, "long_lines": long_lines}
         for name in (TOKENIZER, WANTED):  # the processes are done with them
@@ -115,22 +122,48 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _blocks(pairs: StoredPairs, folder: Path, tokenizer: Tokenizer, how: Encoding, workers: int) -> Iterator[Block]:
+@dataclass(frozen=True)
+class _Job:
+    """What the processes do together."""
+
+    pairs: StoredPairs
+    folder: Path
+    how: Encoding
+    block: int
+
+    def to_json(self) -> dict[str, object]:
+        """What a process is told."""
+        pairs, folder = str(self.pairs.columns.folder), str(self.folder)
+        return {"pairs": pairs, "folder": folder, "how": asdict(self.how), "block": self.block}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> "_Job":
+        """What `to_json` gave; the mask lies in the folder."""
+        folder, columns = Path(told["folder"]), Columns.open(Path(told["pairs"]))
+        assert columns is not None
+        pairs = StoredPairs(columns, np.fromfile(folder / WANTED, dtype=np.bool_))
+        return cls(pairs, folder, Encoding(told["how"]["max_pieces"], tuple(told["how"]["prefixes"])), told["block"])
+
+    def blocks(self, tokenizer: Tokenizer, first: int = 0, step: int = 1) -> Iterator[Block]:
+        """Every `step`th block from the first on."""
+        for start in range(first * self.block, self.pairs.total, step * self.block):
+            yield encode_pairs(self.pairs.block(start, start + self.block), tokenizer, self.how)[0]
+
+
+def _blocks(job: _Job, tokenizer: Tokenizer, workers: int) -> Iterator[Block]:
     """All blocks in their order."""
-    numbers = range(0, pairs.total, BLOCK)
-    workers = min(workers, len(numbers))
+    count = -(-job.pairs.total // job.block)
+    workers = min(workers, count)
     if workers > 1:
         try:
             with ExitStack() as stack:
-                job = {"pairs": str(pairs.columns.folder), "made": str(folder), "how": asdict(how), "workers": workers}
-                running = [stack.enter_context(_Worker(job | {"worker": worker})) for worker in range(workers)]
-                for number in range(len(numbers)):
+                running = [stack.enter_context(_Worker(job, worker, workers)) for worker in range(workers)]
+                for number in range(count):
                     yield running[number % workers].block()
             return
         except _NoProcessError:
             pass  # nothing was made yet
-    for start in numbers:
-        yield encode_pairs(pairs.block(start, start + BLOCK), tokenizer, how)[0]
+    yield from job.blocks(tokenizer)
 
 
 class _NoProcessError(Exception):
@@ -140,12 +173,19 @@ class _NoProcessError(Exception):
 class _Worker:
     """A process that makes blocks; it ends with this one, for nobody reads from it any more then."""
 
-    def __init__(self, job: dict[str, object]) -> None:
+    def __init__(self, job: _Job, worker: int, workers: int) -> None:
         source = str(Path(__file__).parents[2])
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
         # One core each, so the library shall not start threads of its own.
         more = {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "clearhead.data.encoding", json.dumps(job)]
+        command = [
+            sys.executable,
+            "-m",
+            "clearhead.data.encoding",
+            json.dumps(job.to_json()),
+            str(worker),
+            str(workers),
+        ]
         try:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=os.environ | more
@@ -204,24 +244,16 @@ def _read_block(stream: BinaryIO) -> Block | None:
     return Block(PairStore(source, target, arrays[4], arrays[5]), arrays[6].tolist())
 
 
-def work_off(job: dict[str, object], stream: BinaryIO) -> None:
+def work_off(job: _Job, worker: int, workers: int, stream: BinaryIO) -> None:
     """One process: every block that is its own, written to the stream."""
-    made = Path(str(job["made"]))
-    columns = Columns.open(Path(str(job["pairs"])))
-    assert columns is not None
-    pairs = StoredPairs(columns, np.fromfile(made / WANTED, dtype=np.bool_))
-    tokenizer = Tokenizer.from_json((made / TOKENIZER).read_text(encoding="utf-8"))
-    how = job["how"]
-    assert isinstance(how, dict)
-    encoding = Encoding(how["max_pieces"], tuple(how["prefixes"]))
-    worker, workers = int(str(job["worker"])), int(str(job["workers"]))
-    for start in range(worker * BLOCK, pairs.total, workers * BLOCK):
-        _write_block(encode_pairs(pairs.block(start, start + BLOCK), tokenizer, encoding)[0], stream)
+    tokenizer = Tokenizer.from_json((job.folder / TOKENIZER).read_text(encoding="utf-8"))
+    for block in job.blocks(tokenizer, worker, workers):
+        _write_block(block, stream)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     try:
-        work_off(json.loads(sys.argv[1]), sys.stdout.buffer)
+        work_off(_Job.from_json(json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3]), sys.stdout.buffer)
     except BrokenPipeError:  # which is gone
         os._exit(1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.columns import Columns, ColumnWriter
+from clearhead.data.columns import Columns, ColumnWriter, give_back
 
 Ids = NDArray[np.integer[Any]]
 Lengths = NDArray[np.int32]
@@ -55,6 +55,11 @@ class PairStore:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def give_back(self) -> None:
+        """Gives the memory back that reading mapped ids took."""
+        for array in (self.source.ids, self.source.offsets, self.target.ids, self.target.offsets):
+            give_back(array)
 
 
 class PairStoreWriter:

@@ -38,6 +38,7 @@ from clearhead.tasks.pair_data import check_files, encode_records, load, texts_t
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
 
+READ_AT_ONCE = 4096  # pairs, each of which may bring 64 KiB of mapped ids into memory, until they are given back
 SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
 
 
@@ -148,6 +149,7 @@ class TranslationTask:
         self.valid = valid
         self.valid_pairs = valid_pairs[: config.training.validate_lines]
         self._dropout = BpeDropout(tokenizer, config.data.bpe_dropout) if config.data.bpe_dropout else None
+        self._read = 0
         self._source_lengths = train.source.lengths + 1
         self._target_lengths = train.target.lengths + 1
         if not len(train) or not len(valid):
@@ -164,6 +166,10 @@ class TranslationTask:
 
     def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
         """The tensors of these pairs; with BPE dropout each is cut anew, as seed, epoch and pair say."""
+        self._read += len(indices)
+        if self._read > READ_AT_ONCE:
+            self.train.give_back()
+            self._read = 0
         if self._dropout is None:
             return collate_pairs(self.train, indices, self.config.model)
         tagged = bool(self.config.data.tags)

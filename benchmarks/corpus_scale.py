@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python -m benchmarks.corpus_scale --pairs 10000000 --folder path/with/10/GB
 
-Writes that many different pairs (two sentences of the built-in grammar each), and trains the preset tiny on them for a few
-updates, in processes of their own. Then once more, when the ids are there already. A peak is what the system counts for
-a process, mapped files included.
+Writes that many different pairs (two sentences of the built-in grammar each), and trains the preset tiny on them for a
+few updates, in processes of their own. Then once more, when the ids are there already. A peak is what the system counts
+for a process, mapped files included.
 """
 
 import argparse

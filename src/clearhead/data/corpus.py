@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +38,13 @@ Places = NDArray[np.float64]
 
 
 @runtime_checkable
-class Stored(Protocol[R]):
+class Stored(Protocol):
     """Records that lie on disk: read one after the other as often as need be, never all in memory."""
 
-    @property
-    def place_N(self) -> Places:
+    def places(self) -> Places:
         """Where the first part of each record falls between 0 and 1, as `split.place` says."""
 
-    def select(self, wanted_N: Mask) -> Sequence[R]:
+    def select(self, wanted_N: Mask) -> Sequence[Any]:
         """Some of them, in their order."""
 
 

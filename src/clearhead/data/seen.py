@@ -35,7 +35,7 @@ class Seen:
                 _put(self._table, number)
 
 
-def _put(table: array[int], number: int) -> bool:
+def _put(table: "array[int]", number: int) -> bool:
     """Puts a number into a table with room; whether it was not there yet."""
     last = len(table) - 1
     place = number & last

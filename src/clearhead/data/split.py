@@ -30,7 +30,7 @@ class Split(NamedTuple, Generic[R]):
 def split_valid(pairs: Sequence[R], share: float = 0.02, max_valid: int = 2000) -> Split[R]:
     """Hold out about `share` of the sources, but not more than `max_valid` pairs unless one source alone has more."""
     if isinstance(pairs, Stored):
-        is_valid_N = held_out(pairs.place_N, share, max_valid)
+        is_valid_N = held_out(pairs.places(), share, max_valid)
         return Split(pairs.select(~is_valid_N), list(pairs.select(is_valid_N)))
     place_N = np.fromiter((place(pair.parts[0].encode()) for pair in pairs), dtype=np.float64, count=len(pairs))
     is_valid_N = held_out(place_N, share, max_valid)

@@ -62,32 +62,33 @@ class StoredPairs(Sequence[Pair]):
         indices = range(len(self))[index]
         places = np.flatnonzero(self.wanted_N)
         if isinstance(indices, int):
-            return self._read(int(places[indices]), int(places[indices]) + 1)[0]
-        return [self._read(int(places[one]), int(places[one]) + 1)[0] for one in indices]
+            return self.block(int(places[indices]), int(places[indices]) + 1)[0]
+        return [self.block(int(places[one]), int(places[one]) + 1)[0] for one in indices]
 
     def block(self, start: int, stop: int) -> list[Pair]:
-        """The pairs among those that lie from `start` to `stop`, whoever is wanted."""
-        wanted_N = self.wanted_N[start:stop]
-        if not wanted_N.any():
+        """Those of the pairs that lie from `start` to `stop`."""
+        places = np.flatnonzero(self.wanted_N[start:stop]).tolist()
+        if not places:
             return []
-        pairs = self._read(start, min(stop, self.total))
-        return [pair for pair, is_wanted in zip(pairs, wanted_N.tolist(), strict=True) if is_wanted]
-
-    def _read(self, start: int, stop: int) -> list[Pair]:
         read = self.columns.read
-        source_ends, target_ends = (read(name, start, stop).tolist() for name in ("source_end", "target_end"))
+        stop = min(stop, self.total)
+        source_ends, target_ends, lines, files = (
+            read(name, start, stop).tolist() for name in ("source_end", "target_end", "line", "corpus")
+        )
         first = int(read("target_end", start - 1, start)[0]) if start else 0
         text = read("text", first, target_ends[-1]).tobytes()
-        lines, files = (read(name, start, stop).tolist() for name in ("line", "corpus"))
-        pairs, begin = [], first
-        for source_end, target_end, line, file in zip(source_ends, target_ends, lines, files, strict=True):
-            source = text[begin - first : source_end - first].decode()
-            pairs.append(Pair(source, text[source_end - first : target_end - first].decode(), line, file))
-            begin = target_end
-        return pairs
+        begins = [first, *target_ends]
+        return [
+            Pair(
+                text[begins[place] - first : source_ends[place] - first].decode(),
+                text[source_ends[place] - first : target_ends[place] - first].decode(),
+                lines[place],
+                files[place],
+            )
+            for place in places
+        ]
 
-    @property
-    def place_N(self) -> Places:
+    def places(self) -> Places:
         """Where each source falls between 0 and 1."""
         found: NDArray[Any] = self.columns.map("place")
         return found[self.wanted_N]

@@ -85,9 +85,9 @@ class Model:
             raise TaskError(
                 f"{self.folder} reads pictures, not text: name them, as in clearhead {verb} {self.folder} picture.png"
             )
-        self._need_tag()
+        self.need_tag()
 
-    def _need_tag(self) -> None:
+    def need_tag(self) -> None:
         """Refuses sources without a tag where the model was trained with one before each."""
         tags = self.config.data.tags
         if tags and not self.tokenizer.tag:
@@ -313,7 +313,7 @@ class Model:
         self, paths: Sequence[StrPath], settings: DecodingConfig | None = None, watcher: Watcher | None = None
     ) -> AnyReport:
         """Scores on test files of the kind that the model was trained on; the watcher hears what was left out."""
-        self._need_tag()
+        self.need_tag()
         tell = (watcher or Silent()).message
         return purpose(self.config.task).evaluate(self, _paths(paths), settings or self.config.decoding, tell)
 

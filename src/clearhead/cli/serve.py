@@ -43,6 +43,8 @@ def serve(
     is_local = host in LOCAL
     with _listen(host, port) as listener:
         models = named([load(folder, tag) for folder in folders])
+        for model in models.values():
+            model.need_tag()
         application = make_app(models, hosts=frozenset(LOCAL if is_local else ()))
         shown = f"[{host}]" if ":" in host else host
         print(f"open http://{shown}:{listener.getsockname()[1]} in a browser; Ctrl-C ends", file=sys.stderr)

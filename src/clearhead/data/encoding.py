@@ -98,9 +98,8 @@ def encode_stored(
             (writer.folder / name).unlink()
 
     folder = pairs.columns.folder
-    columns = kept_columns(
-        folder.with_name(f"{folder.name}-{key}"), key, PairStoreWriter.types(tokenizer.vocab_size), fill
-    )
+    types = PairStoreWriter.types(max(tokenizer.vocab_size, tokenizer.target.vocab_size))
+    columns = kept_columns(folder.with_name(f"{folder.name}-{key}"), key, types, fill)
     _account(columns, how, skips)
     return open_pair_store(columns)
 

@@ -51,7 +51,8 @@ def _decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
             yield _decode(raw, name, number)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        problem = f"the compressed data is damaged or cut off ({error}); fetch or compress the file again"
+        kind = "Zstandard" if isinstance(error, zstd.DamagedError) else "gzip"
+        problem = f"the {kind} data is damaged or cut off ({error}); fetch or compress the file again"
         raise DataError.at(name, number + 1, problem) from error
 
 

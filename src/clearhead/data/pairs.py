@@ -74,7 +74,7 @@ def read_pairs(
         rows = ((0, row) for row in _read_side_by_side(files[0], files[1]))
     else:
         raise DataError(
-            f"expected files of pairs (.tsv, .jsonl, .parquet) or two line files, got {len(files)}: "
+            f"expected one file of pairs (.tsv, .jsonl, .parquet) or two line files, got {len(files)}: "
             f"{', '.join(map(str, files)) or 'none'}; join the files of one language first"
         )
     for corpus, row in rows:

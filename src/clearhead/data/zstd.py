@@ -9,8 +9,12 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 BLOCK = 1 << 17
 
 
+class DamagedError(EOFError):
+    """What was read is no whole Zstandard file."""
+
+
 def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
-    """A stream of what is in a stream of compressed bytes; reading damaged ones raises `EOFError`."""
+    """A stream of what is in a stream of compressed bytes; reading damaged ones raises `DamagedError`."""
     return io.BufferedReader(_Frames(stream, needed("zstandard", "zstd", name, "Zstandard")), BLOCK)
 
 
@@ -31,7 +35,7 @@ class _Frames(io.RawIOBase):
             if not block and self._frame is None:
                 return 0
             if not block:
-                raise EOFError("Compressed file ended before the end of a frame")
+                raise DamagedError("it ends before the end of a frame")
             self._waiting = self._decompress(block)
         count = min(len(buffer), len(self._waiting))
         buffer[:count], self._waiting = self._waiting[:count], self._waiting[count:]
@@ -48,5 +52,5 @@ class _Frames(io.RawIOBase):
                 if self._frame.eof:
                     block, self._frame = self._frame.unused_data, None
         except self._library.ZstdError as error:
-            raise EOFError(str(error)) from error
+            raise DamagedError(str(error)) from error
         return b"".join(parts)

@@ -11,7 +11,7 @@ from clearhead.cli.main import main
 from clearhead.data import encoding, stored
 from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
 from clearhead.tasks import pair_data, translate
-from clearhead.training.run import Prepared, Request, _spread_names, prepare
+from clearhead.training.run import Prepared, Request, _spread_names, prepare, train
 from tests.tasks.made_up import made_up_text, write_lines
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
 
@@ -83,11 +83,11 @@ def test_bpe_dropout_goes_on_exactly(place: str, tmp_path: Path, request: pytest
     run("translate", data, tmp_path / "whole", more=DROPOUT)
     for stop_at in (5, 8):
         run("translate", data, tmp_path / "parts", Watching(stop_at), more=DROPOUT, resume=True)
+    with pytest.raises(ConfigError, match=r"data\.bpe_dropout was 0\.3, is 0\.1"):
+        run("translate", data, tmp_path / "parts", more={**BPE, "data": {"bpe_dropout": 0.1}}, resume=True)
     run("translate", data, tmp_path / "parts", more=DROPOUT, resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
-    with pytest.raises(ConfigError, match=r"data\.bpe_dropout was 0\.3, is 0\.1"):
-        run("translate", data, tmp_path / "parts", more={**BPE, "data": {"bpe_dropout": 0.1}}, resume=True)
 
 
 def test_bpe_dropout_cuts_each_pair_anew_and_validation_never(tmp_path: Path) -> None:
@@ -168,7 +168,8 @@ def test_a_tagged_model_is_asked_with_a_tag(tagged: Path, tmp_path: Path, capsys
     assert ids["loud"][1:] == ids["turned"][1:] and ids["loud"][0] != ids["turned"][0]
     loud = clearhead.load(tagged, tag="loud")
     trace = loud.trace("The old cow.", "COW")
-    assert "<loud>" in str(trace.source[0])
+    assert trace.source[0].text == "<loud>" and trace.source[0].is_special
+    assert (trace.source[1].start, trace.source[1].end) == (0, 3)
     pairs = write_tagged(tmp_path / "test")
     for arguments in (["evaluate", str(tagged), str(pairs[1])], ["score", str(tagged), str(pairs[1])]):
         assert main([*arguments, "--threads", "1"]) == 2
@@ -214,9 +215,11 @@ def test_what_is_unclear_about_tags_is_refused(
     names: list[str], valid: list[str], more: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     write_tagged(tmp_path)
+    settings = {**settings_of("translate"), "data": more}
+    request = Request([tmp_path / name for name in names], tmp_path / "out", [tmp_path / name for name in valid],
+                      settings=settings, threads=1)  # fmt: skip
     with pytest.raises(ClearheadError, match=message):
-        run("translate", [tmp_path / name for name in names], tmp_path / "out", more={"data": more},
-            valid=[tmp_path / name for name in valid])  # fmt: skip
+        train(request, Watching())
 
 
 def test_validation_files_have_their_tags(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ class Tokenizer:
         return found
 
     @property
-    def _prefix(self) -> list[int]:
+    def prefix(self) -> list[int]:
+        """The pieces that stand before every source."""
         return [self.tag_id(self.tag)] if self.tag else []
 
     def encode_masked(self, text: str) -> list[int] | None:
@@ -125,14 +126,14 @@ class Tokenizer:
     def encode(self, text: str) -> Encoding:
         """Cut a text into pieces, without special tokens."""
         found = self._pipeline.encode(encodable(text), add_special_tokens=False)
-        ids = [*self._prefix, *found.ids] if found.ids else []
+        ids = [*self.prefix, *found.ids] if found.ids else []
         places = [(0, 0)] * (len(ids) - len(found.ids)) + tidy(text, found.offsets)
         return Encoding(ids, [self._shown[index] for index in ids], places)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
         found = self._pipeline.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
-        if prefix := self._prefix:
+        if prefix := self.prefix:
             return [[*prefix, *encoding.ids] if encoding.ids else [] for encoding in found]
         return [encoding.ids for encoding in found]
 

@@ -167,7 +167,7 @@ def test_a_tagged_model_is_asked_with_a_tag(tagged: Path, tmp_path: Path, capsys
     ids = {tag: model.with_tag(tag).tokenizer.encode("The old cow.").ids for tag in ("loud", "turned")}
     assert ids["loud"][1:] == ids["turned"][1:] and ids["loud"][0] != ids["turned"][0]
     loud = clearhead.load(tagged, tag="loud")
-    trace = loud.trace("The old cow.", "COW")
+    trace = loud.trace("The old cow.")
     assert trace.source[0].text == "<loud>" and trace.source[0].is_special
     assert (trace.source[1].start, trace.source[1].end) == (0, 3)
     pairs = write_tagged(tmp_path / "test")

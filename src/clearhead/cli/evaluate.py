@@ -1,6 +1,7 @@
 """`clearhead evaluate`: scores with signatures, and two models against each other."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,7 +61,7 @@ def evaluate(
 
 
 def _compare(
-    model: "Model", other: "Model", pairs: "list[Pair]", overrides: dict[str, Any]
+    model: "Model", other: "Model", pairs: "Sequence[Pair]", overrides: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Two translators on the same pairs, with a paired bootstrap."""
     from clearhead.evaluation.comparison import compare_texts

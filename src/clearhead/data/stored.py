@@ -20,11 +20,12 @@ from clearhead.data.columns import Columns, ColumnWriter, Work, kept_columns, no
 from clearhead.data.corpus import Corpus, Fingerprint, Mask, Places, Skips, check_amount
 from clearhead.data.pairs import Pair, load_pairs, read_pairs
 from clearhead.data.split import place
-from clearhead.data.tables import suffix_of
+from clearhead.data.tables import PACKED, PARQUET, suffix_of
 from clearhead.errors import DataError
 from clearhead.files import user_cache
 
-LARGE_BYTES = 32 << 20  # of the files as they lie there; smaller ones are read into memory
+LARGE_BYTES = 32 << 20  # of text; less is read into memory
+PACKING = 4  # so many times as long is a text as its compressed form, about
 BLOCK = 8192  # pairs that are held as Python objects at a time
 TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", "corpus": "<i4", "place": "<f8"}
 
@@ -112,7 +113,7 @@ def load_corpus(
     paths: Sequence[Path], filters: Filters, minimum: int = 1, folder: Path | None = None, work: Work = nobody
 ) -> Corpus[Pair]:
     """The pairs of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
-    if not all(path.is_file() for path in paths) or sum(path.stat().st_size for path in paths) < LARGE_BYTES:
+    if not all(path.is_file() for path in paths) or sum(map(_text_size, paths)) < LARGE_BYTES:
         return load_pairs(paths, filters.max_chars, minimum, max_ratio=filters.max_ratio,
                           deduplicate=filters.deduplicate)  # fmt: skip
     key = _key(paths, filters)
@@ -129,6 +130,12 @@ def load_corpus(
     corpus = Corpus[Pair](StoredPairs(columns), skips, columns.counts["line"] + skips.total, fingerprint)
     check_amount(corpus, paths, minimum, "pairs")
     return corpus
+
+
+def _text_size(path: Path) -> int:
+    """About how many bytes of text a file holds."""
+    is_packed = path.suffix.lower() in PACKED or suffix_of(path) == PARQUET
+    return path.stat().st_size * (PACKING if is_packed else 1)
 
 
 def _key(paths: Sequence[Path], filters: Filters) -> str:

@@ -146,7 +146,7 @@ def tagged(tmp_path: Path) -> Path:
 
 def test_tags_are_pieces_before_the_sources_of_their_file(tmp_path: Path) -> None:
     turned, loud = write_tagged(tmp_path)
-    made = prepared([turned, loud], tmp_path / "x", {"data": {"tags": ["turned", "loud"]}})  # type: ignore[dict-item]
+    made = prepared([turned, loud], tmp_path / "x", {"data": {"tags": ["turned", "loud"]}})
     task, tokenizer = made.task, made.tokenizer
     assert isinstance(task, translate.TranslationTask) and tokenizer
     assert tokenizer.config.specials == ("<turned>", "<loud>")

@@ -50,7 +50,7 @@ def held_out(place_N: Places, share: float, max_valid: int) -> Mask:
     threshold = share
     while np.count_nonzero(place_N < threshold) > min(max_valid, len(place_N) - 1):
         threshold /= 2
-    is_valid_N = (place_N < threshold) | (place_N == place_N.min())
+    is_valid_N: Mask = (place_N < threshold) | (place_N == place_N.min())
     if is_valid_N.all():
         raise DataError(
             f"expected at least two different sources to hold one out for validation, all {len(place_N)} pairs have "

@@ -92,5 +92,7 @@ class PairStoreWriter:
 
 def open_pair_store(columns: Columns) -> PairStore:
     """What a `PairStoreWriter` wrote."""
-    sides = [IdStore(columns.map(f"{side}_ids"), columns.map(f"{side}_offsets")) for side in ("source", "target")]
-    return PairStore(*sides, columns.map("lines"), columns.map("corpus"))
+    source, target = (
+        IdStore(columns.map(f"{side}_ids"), columns.map(f"{side}_offsets")) for side in ("source", "target")
+    )
+    return PairStore(source, target, columns.map("lines"), columns.map("corpus"))

@@ -152,6 +152,7 @@ class TranslationTask:
         self._read = 0
         self._source_lengths = train.source.lengths + 1
         self._target_lengths = train.target.lengths + 1
+        train.give_back()
         if not len(train) or not len(valid):
             raise DataError("no pair is left to train or validate on; raise data.max_pieces or add data")
 

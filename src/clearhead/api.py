@@ -85,6 +85,24 @@ class Model:
             raise TaskError(
                 f"{self.folder} reads pictures, not text: name them, as in clearhead {verb} {self.folder} picture.png"
             )
+        self.need_tag()
+
+    def need_tag(self) -> None:
+        """Refuses sources without a tag where the model was trained with one before each."""
+        tags = self.config.data.tags
+        if tags and not self.tokenizer.tag:
+            raise TaskError(
+                f"{self.folder} was trained with a tag before every source: say which of "
+                f"{', '.join(sorted(set(tags)))} with --tag, or with_tag in Python"
+            )
+
+    def with_tag(self, tag: str) -> "Model":
+        """This model with a tag, such as a language or a domain, before every source; all its verbs work."""
+        tags = sorted(set(self.config.data.tags))
+        if tag not in tags:
+            known = f"knows the tags {', '.join(tags)}" if tags else "was trained without tags"
+            raise TaskError(f"{self.folder} {known}, not {tag!r}; name one that it knows, or leave it out")
+        return replace(self, tokenizer=self.tokenizer.tagged(tag))
 
     def decoding(self, verb: str = "", **overrides: Any) -> DecodingConfig:
         """The bundle's decoding settings with some replaced; None leaves a setting as it is.
@@ -295,6 +313,7 @@ class Model:
         self, paths: Sequence[StrPath], settings: DecodingConfig | None = None, watcher: Watcher | None = None
     ) -> AnyReport:
         """Scores on test files of the kind that the model was trained on; the watcher hears what was left out."""
+        self.need_tag()
         tell = (watcher or Silent()).message
         return purpose(self.config.task).evaluate(self, _paths(paths), settings or self.config.decoding, tell)
 
@@ -370,15 +389,16 @@ class Model:
         return writer(self.config.task).encode(self.tokenizer, texts)
 
 
-def load(folder: StrPath) -> Model:
-    """The model in a bundle; every file is checked, no connection is opened."""
+def load(folder: StrPath, tag: str = "") -> Model:
+    """The model in a bundle; every file is checked, no connection is opened. `tag` stands before every source."""
     found = bundle.load(Path(folder))
     config = configs.parse(found.config)
     network = build_model(config.model)
     restore(network, found.weights)
     network.eval()
     tokenizer = None if found.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(found.tokenizer)
-    return Model(Path(folder), config, tokenizer, network, found.manifest)  # type: ignore[arg-type]
+    model = Model(Path(folder), config, tokenizer, network, found.manifest)  # type: ignore[arg-type]
+    return model.with_tag(tag) if tag else model
 
 
 def train(

@@ -8,7 +8,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -92,6 +92,33 @@ def filling(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
     else:
         old.unlink(missing_ok=True)
+
+
+def make_once(folder: Path, make: Callable[[Path], None]) -> None:
+    """Fills a folder by `make`, unless it is there. Of several processes one does it, and the others wait for it.
+
+    What a killed process left of the same folder goes.
+    """
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f".{folder.name}.lock").open("w") as file:
+        if os.name != "nt":  # there two processes may do the work twice
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return
+        for left in folder.parent.glob(f".{folder.name}.*-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with filling(folder) as aside:
+            make(aside)
+
+
+def user_cache() -> Path:
+    """Where a user's programs keep what they can make again."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if given else Path.home() / ".cache") / "clearhead"
 
 
 def _become(aside: Path, folder: Path) -> None:

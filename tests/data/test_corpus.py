@@ -231,7 +231,7 @@ def numbered(count: int) -> list[Pair]:
 def test_a_split_loses_nothing_and_shares_no_source(sources: Sequence[str], share: float, cap: int) -> None:
     pairs = [Pair(text, f"t{line}", line) for line, text in enumerate(sources, start=1)]
     train, valid = split_valid(pairs, share, cap)
-    assert sorted(train + valid, key=lambda pair: pair.line) == pairs
+    assert sorted([*train, *valid], key=lambda pair: pair.line) == pairs
     assert train
     assert valid
     assert not {pair.source for pair in train} & {pair.source for pair in valid}

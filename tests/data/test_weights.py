@@ -6,18 +6,32 @@ import numpy as np
 import pytest
 
 from clearhead.data.batching import plan_batches
-from clearhead.data.weights import describe_repeats, repeats, split_weights
+from clearhead.data.weights import Named, describe_repeats, repeats, split_names
 from clearhead.errors import ConfigError
 
 
 def test_weights_stand_behind_names(tmp_path: Path) -> None:
     odd = tmp_path / "a.tsv:7"
     odd.touch()
-    assert split_weights([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == (
-        [Path("a.tsv"), Path("b.jsonl.gz"), Path("c.tsv")],
-        [2.0, 0.5, 1.0],
+    assert split_names([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == Named(
+        [Path("a.tsv"), Path("b.jsonl.gz"), Path("c.tsv")], [2.0, 0.5, 1.0], []
     )
-    assert split_weights([odd, Path("b.tsv"), Path("c:x.tsv")]) == ([odd, Path("b.tsv"), Path("c:x.tsv")], [])
+    plain = [odd, Path("b.tsv"), Path("c:x.tsv"), Path("d@e.tsv")]
+    assert split_names(plain) == Named(plain, [], [])
+    assert split_names([Path("a.tsv:0")]).weights == [0.0]  # which the settings refuse
+
+
+def test_tags_stand_behind_names(tmp_path: Path) -> None:
+    found = split_names([Path("en-de.tsv@de"), Path("x@y/en-fr.jsonl.zst@fr-FR:2.5")])
+    assert found == Named([Path("en-de.tsv"), Path("x@y/en-fr.jsonl.zst")], [1.0, 2.5], ["de", "fr-FR"])
+    odd = tmp_path / "a.tsv@de"
+    odd.touch()
+    assert split_names([odd]) == Named([odd], [], [])
+    with pytest.raises(ConfigError, match=r"b\.tsv has no tag and others have; .*b\.tsv@de"):
+        split_names([Path("a.tsv@de"), Path("b.tsv:2")])
+    (tmp_path / "a.tsv").touch()
+    with pytest.raises(ConfigError, match="which one is meant"):
+        split_names([odd])
 
 
 def seen(corpus_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, weights: list[float]) -> list[float]:

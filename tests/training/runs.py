@@ -99,6 +99,8 @@ class Watching:
 
     def validation(self, step: int, validation: Validation, is_best: bool) -> None: ...
 
+    def work(self, what: str, done: int, total: int) -> None: ...
+
 
 def run(
     task: str,

@@ -109,7 +109,8 @@ IDLE: dict[str, dict[str, set[str]]] = {
     "data": {
         task: set(DataConfig.model_fields) - {"valid_share", "valid_max", *used}
         for task, used in {
-            "translate": {"max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature"},
+            "translate": {"max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature", "tags",
+                          "valid_tags", "bpe_dropout"},
             "classify": {"max_chars", "max_pieces"},
             "tag": {"max_chars", "max_pieces"}, "mlm": {"documents", "max_pieces", "mask_share", "whole_words"},
             "lm": {"documents", "max_pieces", "cross_documents"}, "denoise": {"documents", "max_pieces", "mask_share"},

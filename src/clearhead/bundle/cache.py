@@ -4,14 +4,13 @@ Outside the manifest, made by rename. Named by the bundle's checksum, so that an
 Where the bundle's folder cannot be written, it is kept in the user's cache folder.
 """
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from clearhead.bundle.manifest import Manifest
 from clearhead.errors import BundleError
-from clearhead.files import filling
+from clearhead.files import filling, user_cache
 
 CACHE = "cache"
 
@@ -37,12 +36,6 @@ def cached(folder: Path, manifest: Manifest, kind: str, make: Callable[[Path], N
             _drop_others(place, kind, name)
         return place / name
     raise BundleError(f"cannot keep the converted model in {' nor in '.join(problems)}; make one of them writable")
-
-
-def user_cache() -> Path:
-    """Where a user's programs keep what they can make again."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if given else Path.home() / ".cache") / "clearhead"
 
 
 def _drop_others(place: Path, kind: str, name: str) -> None:

@@ -55,7 +55,10 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
 
 
 def _command(config: Mapping[str, object]) -> str:
-    return _COMMANDS.get(str(config.get("task", "translate")), "clearhead --help")
+    command = _COMMANDS.get(str(config.get("task", "translate")), "clearhead --help")
+    data = config.get("data")
+    tags = data.get("tags") if isinstance(data, Mapping) else None
+    return command.replace("DIR", f"DIR --tag {tags[0]}") if isinstance(tags, list | tuple) and tags else command
 
 
 def _score_list(scores: Mapping[str, object]) -> str:

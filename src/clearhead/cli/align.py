@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, Json, PairFiles, Threads, use_threads
+from clearhead.cli.options import Folder, Json, PairFiles, Tag, Threads, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -23,6 +23,7 @@ def align(
     head: Annotated[
         int | None, typer.Option("--head", min=0, help="Head of --layer, counted from 0; else their mean.")
     ] = None,
+    tag: Tag = "",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
@@ -46,7 +47,7 @@ def align(
         raise ConfigError("--gold chooses the layer and the head; leave out --layer and --head, or --gold")
     if head is not None and layer is None:
         raise ConfigError("--head counts the heads of a layer; give --layer too")
-    model = load(folder)
+    model = load(folder, tag)
     model.need("translate")
     if gold is not None:
         found = model.choose_head(gold)

@@ -1,12 +1,13 @@
 """`clearhead evaluate`: scores with signatures, and two models against each other."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Beam, Folder, Json, Settings, TestFiles, Threads, decoding_settings, use_threads
+from clearhead.cli.options import Beam, Folder, Json, Settings, Tag, TestFiles, Threads, decoding_settings, use_threads
 
 if TYPE_CHECKING:
     from clearhead.api import Model
@@ -21,6 +22,7 @@ def evaluate(
     files: TestFiles,
     against: Annotated[Path | None, typer.Option("--against", help="Another model: paired bootstrap.")] = None,
     beam: Beam = None,
+    tag: Tag = "",
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
@@ -37,7 +39,7 @@ def evaluate(
 
     use_threads(threads)
     overrides = decoding_settings(settings, beam)
-    model = load(folder)
+    model = load(folder, tag)
     if overrides and purpose(model.config.task).verb != "translate":
         raise ConfigError(f"{folder} was trained for the task {model.config.task}: there is no beam or other search")
     if against is None:
@@ -46,6 +48,8 @@ def evaluate(
         print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
         return
     other = load(against)
+    if tag and other.config.data.tags:
+        other = other.with_tag(tag)
     for each in (model, other):
         if each.config.task != "translate":
             raise TaskError(f"--against compares translators; {each.folder} was trained for {each.config.task}")
@@ -57,7 +61,7 @@ def evaluate(
 
 
 def _compare(
-    model: "Model", other: "Model", pairs: "list[Pair]", overrides: dict[str, Any]
+    model: "Model", other: "Model", pairs: "Sequence[Pair]", overrides: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Two translators on the same pairs, with a paired bootstrap."""
     from clearhead.evaluation.comparison import compare_texts

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.options import Beam, Folder, Json, Threads, use_threads
+from clearhead.cli.options import Beam, Folder, Json, Tag, Threads, use_threads
 from clearhead.errors import InspectionError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def inspect(
         list[str], typer.Option("--off", metavar="PART", help="Switch off a head (cross.1.0) or sub-layer (cross.1).")
     ] = [],  # noqa: B006
     beam: Beam = None,
+    tag: Tag = "",
     html: Annotated[Path | None, typer.Option("--html", help="Write one self-contained page with every head.")] = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write the heat maps as SVG.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Write the heat maps as PNG.")] = None,
@@ -53,7 +54,7 @@ def inspect(
     from clearhead.api import load
 
     use_threads(threads)
-    model = load(folder)
+    model = load(folder, tag)
     looked_at = model.with_heads_off(off) if off else model
     trace = _trace(looked_at, text, target, beam)
     is_drawn = not (as_json or html) or svg or png or kind or layer is not None or head is not None

@@ -13,19 +13,21 @@ Folder = Annotated[
 ]
 Files = Annotated[
     list[Path],
-    typer.Argument(metavar="FILES...", help="What the task reads; plain or .gz. See --task.", show_default=False),
+    typer.Argument(metavar="FILES...", help="What the task reads; also .gz, .zst. See --task.", show_default=False),
 ]
 TestFiles = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILES...",
-        help="To test on, of the kind that the model was trained on; plain or .gz.",
+        help="To test on, of the kind that the model was trained on; also .gz, .zst.",
         show_default=False,
     ),
 ]
 PairFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="FILES...", help="Pairs: .tsv, .jsonl or two line files; plain or .gz.", show_default=False),
+    typer.Argument(
+        metavar="FILES...", help="Pairs: .tsv, .jsonl, .parquet or two line files; also .gz, .zst.", show_default=False
+    ),
 ]
 Pictures = Annotated[
     list[Path] | None,
@@ -37,6 +39,7 @@ Settings = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Cores to use; 0: all.")]
+Tag = Annotated[str, typer.Option("--tag", help="Language or domain, of a model trained with tags.")]
 Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses kept; 1 is greedy. [default: the model's, 4]")]
 ComputeType = Annotated[
     Literal["float32", "int8"], typer.Option("--compute-type", help="int8: smaller and faster, a little less exact.")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, Json, PairFiles, Settings, Threads, decoding_settings, use_threads
+from clearhead.cli.options import Folder, Json, PairFiles, Settings, Tag, Threads, decoding_settings, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -15,6 +15,7 @@ def score(
     folder: Folder,
     files: PairFiles,
     per_token: Annotated[bool, typer.Option("--per-token", help="The mean of a token instead of the sum.")] = False,
+    tag: Tag = "",
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
@@ -35,7 +36,7 @@ def score(
     if settings and not as_json:
         raise ConfigError("--set changes what search would rank by, which only --json prints; add --json")
     use_threads(threads)
-    model = load(folder)
+    model = load(folder, tag)
     if model.config.task != "translate":
         fitting = purpose(model.config.task).verb
         problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Threads, use_threads
+from clearhead.cli.options import Tag, Threads, use_threads
 from clearhead.errors import ServingError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -21,6 +21,7 @@ def serve(
     ],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: the whole network.")] = LOCAL[0],
+    tag: Tag = "",
     threads: Threads = 0,
 ) -> None:
     """Serve models over HTTP, with a page that shows every head of every layer. Nothing leaves this machine.
@@ -41,7 +42,9 @@ def serve(
     use_threads(threads)
     is_local = host in LOCAL
     with _listen(host, port) as listener:
-        models = named([load(folder) for folder in folders])
+        models = named([load(folder, tag) for folder in folders])
+        for model in models.values():
+            model.need_tag()
         application = make_app(models, hosts=frozenset(LOCAL if is_local else ()))
         shown = f"[{host}]" if ":" in host else host
         print(f"open http://{shown}:{listener.getsockname()[1]} in a browser; Ctrl-C ends", file=sys.stderr)

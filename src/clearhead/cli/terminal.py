@@ -68,6 +68,11 @@ def describe_validation(step: int, validation: Validation, is_best: bool) -> str
     )
 
 
+def describe_work(done: int, total: int) -> str:
+    """How much of some work is done."""
+    return f"{done:,}/{total:,}" if total else f"{done:,}"
+
+
 class PlainWatcher(Watcher):
     """Plain lines, one every few seconds."""
 
@@ -95,15 +100,23 @@ class PlainWatcher(Watcher):
         """A line."""
         self.message(describe_validation(step, validation, is_best))
 
+    def work(self, what: str, done: int, total: int) -> None:
+        """A line now and then."""
+        now = time.monotonic()
+        if now - self._last >= PLAIN_EVERY or (done == total and total):
+            self._last = now
+            self.message(f"{what}: {describe_work(done, total)}")
+
 
 class LiveWatcher(Watcher):
     """A live bar with loss, best score, speed and time left; validations scroll by above it."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
-        columns = (BarColumn(24), TextColumn("{task.completed:,}/{task.total:,}"), TextColumn("{task.fields[figures]}"))
+        columns = (BarColumn(24), TextColumn("{task.fields[count]}"), TextColumn("{task.fields[figures]}"))
         self._bar = Progress(*columns, console=self._console, transient=True)
         self._task: TaskID | None = None
+        self._work: dict[str, TaskID] = {}
 
     def __enter__(self) -> "LiveWatcher":
         self._bar.start()
@@ -119,8 +132,17 @@ class LiveWatcher(Watcher):
     def progress(self, progress: TrainingProgress) -> None:
         """Moves the bar."""
         if self._task is None:
-            self._task = self._bar.add_task("", total=progress.steps, figures="")
-        self._bar.update(self._task, completed=progress.step, figures=describe(progress))
+            for task in self._work.values():
+                self._bar.remove_task(task)
+            self._task = self._bar.add_task("", total=progress.steps, count="", figures="")
+        count = describe_work(progress.step, progress.steps)
+        self._bar.update(self._task, completed=progress.step, count=count, figures=describe(progress))
+
+    def work(self, what: str, done: int, total: int) -> None:
+        """A bar of its own, which stays until the training begins."""
+        if what not in self._work:
+            self._work[what] = self._bar.add_task("", total=total or None, count="", figures=what)
+        self._bar.update(self._work[what], completed=done, total=total or None, count=describe_work(done, total))
 
     def validation(self, step: int, validation: Validation, is_best: bool) -> None:
         """A line above the bar, with what the model makes of one sentence."""

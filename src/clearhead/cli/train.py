@@ -26,8 +26,8 @@ def train(
         str,
         typer.Option(
             "--task",
-            help="translate (pairs: .tsv, .jsonl or two line files), classify (text TAB label), tag (CoNLL), mlm, lm, "
-            "denoise (plain text), image (folder of PNGs by class), caption (path of a PNG TAB text). "
+            help="translate (pairs: .tsv, .jsonl, .parquet or two line files), classify (text TAB label), tag (CoNLL), "
+            "mlm, lm, denoise (plain text), image (folder of PNGs by class), caption (path of a PNG TAB text). "
             "[default: translate]",
         ),
     ] = "",

@@ -13,6 +13,7 @@ from clearhead.cli.options import (
     Json,
     Pictures,
     Settings,
+    Tag,
     Threads,
     decoding_settings,
     use_threads,
@@ -33,6 +34,7 @@ def translate(
     folder: Folder,
     pictures: Pictures = None,
     beam: Beam = None,
+    tag: Tag = "",
     n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")] = 1,
     prefix: Annotated[str | None, typer.Option("--prefix", help="What every translation begins with.")] = None,
     include: Annotated[Words, typer.Option("--include", metavar="WORD", help="Must be in it; repeatable.")] = None,
@@ -65,7 +67,7 @@ def translate(
     from clearhead.errors import DecodingError
 
     use_threads(threads)
-    model = load(folder)
+    model = load(folder, tag)
     model.need("translate", pictures=bool(pictures))
     if (stream or alternatives is not None) and pictures:
         raise DecodingError("--stream and --alternatives-at are for lines of text, not for pictures; leave them out")

@@ -10,7 +10,7 @@ from clearhead.config.model import RECURRENT, ModelConfig
 from clearhead.config.presets import PRESETS
 from clearhead.config.section import Section
 from clearhead.config.tokenizer import BYTE_FORM, SPECIAL_FORM, SPECIALS, TokenizerConfig
-from clearhead.config.training import DataConfig, TrainingConfig
+from clearhead.config.training import TAG_FORM, DataConfig, TrainingConfig
 
 __all__ = [
     "BYTE_FORM",
@@ -18,6 +18,7 @@ __all__ = [
     "RECURRENT",
     "SPECIALS",
     "SPECIAL_FORM",
+    "TAG_FORM",
     "Config",
     "DataConfig",
     "DecodingConfig",

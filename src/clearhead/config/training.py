@@ -1,10 +1,14 @@
 """Settings of data and training."""
 
-from typing import Literal
+import re
+from typing import Any, Literal, Self
 
-from pydantic import Field, PositiveFloat, field_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from clearhead.config.section import Section
+
+TAG_FORM = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
+NO_TAGS = ("pad", "unk", "s", "mask")  # whose pieces are others
 
 
 class TrainingConfig(Section):
@@ -54,6 +58,15 @@ class DataConfig(Section):
     temperature: float = Field(
         1.0, ge=1, description="translation: above 1, files are seen as if each had its size to the power of 1/this"
     )
+    tags: tuple[str, ...] = Field(
+        (), description="translation: the tag of each file, put before its sources as one piece, as in a.tsv@de; "
+        "empty: none"
+    )  # fmt: skip
+    valid_tags: tuple[str, ...] = Field((), description="translation: the tag of each validation file, as in v.tsv@de")
+    bpe_dropout: float = Field(
+        0.0, ge=0, lt=1, description="translation: chance that a merge of pieces is left out, drawn anew for each pair "
+        "and epoch; 0: always the same pieces"
+    )  # fmt: skip
     max_pieces: int = Field(
         256, ge=2, description="longer sentences are skipped and counted, in pieces; language models: the context"
     )
@@ -62,6 +75,29 @@ class DataConfig(Section):
     mask_share: float = Field(0.15, gt=0, lt=1, description="masked language models: share of the pieces hidden")
     whole_words: bool = Field(False, description="masked language models: hide all pieces of a word together")
     cross_documents: bool = Field(False, description="language models: a token sees the documents before its own too")
+
+    @field_validator("tags", "valid_tags", mode="before")
+    @classmethod
+    def _split_tags(cls, value: Any) -> Any:
+        return [tag.strip() for tag in value.split(",") if tag.strip()] if isinstance(value, str) else value
+
+    @field_validator("tags", "valid_tags")
+    @classmethod
+    def _check_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        for tag in tags:
+            if not TAG_FORM.fullmatch(tag) or tag in NO_TAGS:
+                raise ValueError(f"a tag is letters, digits, - and _, such as de or medical, got {tag!r}")
+        return tags
+
+    @model_validator(mode="after")
+    def _check_valid_tags(self) -> Self:
+        strange = [tag for tag in self.valid_tags if tag not in self.tags]
+        if strange:
+            known = (
+                f"of the training files: {', '.join(self.tags)}" if self.tags else "and the training files have none"
+            )
+            raise ValueError(f"expected tags {known}; got {strange[0]} for a validation file")
+        return self
 
     @field_validator("max_ratio")
     @classmethod

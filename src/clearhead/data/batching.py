@@ -3,17 +3,20 @@
 Knows lengths and indices, nothing of ids or text.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.weights import Repeats, draw
 
 Indices = NDArray[np.int64]
+Lengths = NDArray[np.integer[Any]]
 
 
 def plan_batches(
-    source_lengths: NDArray[np.int64],
-    target_lengths: NDArray[np.int64],
+    source_lengths: Lengths,
+    target_lengths: Lengths,
     batch_tokens: int,
     seed: int,
     epoch: int,
@@ -35,7 +38,7 @@ def plan_batches(
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
-def _cut(order: Indices, source: NDArray[np.int64], target: NDArray[np.int64], batch_tokens: int) -> list[Indices]:
+def _cut(order: Indices, source: Lengths, target: Lengths, batch_tokens: int) -> list[Indices]:
     """Consecutive runs whose longest member times their number stays within the budget."""
     batches, start = [], 0
     while start < len(order):

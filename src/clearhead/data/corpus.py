@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from clearhead.errors import DataError
 
@@ -30,6 +33,19 @@ class Record(Protocol):
 
 
 R = TypeVar("R", bound=Record)
+Mask = NDArray[np.bool_]
+Places = NDArray[np.float64]
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """Records that lie on disk: read one after the other as often as need be, never all in memory."""
+
+    def places(self) -> Places:
+        """Where the first part of each record falls between 0 and 1, as `split.place` says."""
+
+    def select(self, wanted_N: Mask) -> Sequence[Any]:
+        """Some of them, in their order."""
 
 
 @dataclass
@@ -77,37 +93,60 @@ class Skips:
 class Corpus(Generic[R]):
     """The usable records of a corpus and the account of the rest."""
 
-    records: list[R]
+    records: Sequence[R]
     skips: Skips
     total_lines: int
+    known_fingerprint: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
         """Equal for equal data in any format or compression."""
-        return fingerprint(self.records)
+        return self.known_fingerprint or fingerprint(self.records)
+
+
+class Fingerprint:
+    """A hash of the text of records in their order, taken up one by one."""
+
+    def __init__(self, size: int = 16) -> None:
+        self._digest = blake2b(digest_size=size)
+
+    def add(self, *parts: bytes) -> None:
+        """One record."""
+        for part in parts:
+            self._digest.update(len(part).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
+            self._digest.update(part)
+
+    def number(self) -> int:
+        """As a whole number."""
+        return int.from_bytes(self._digest.digest(), "little")
+
+    def __str__(self) -> str:
+        return self._digest.hexdigest()
 
 
 def fingerprint(records: Iterable[Record]) -> str:
     """A hash of the text of the records in their order."""
-    digest = blake2b(digest_size=16)
+    found = Fingerprint()
     for record in records:
-        for text in record.parts:
-            encoded = text.encode()
-            digest.update(len(encoded).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
-            digest.update(encoded)
-    return digest.hexdigest()
+        found.add(*(text.encode() for text in record.parts))
+    return str(found)
 
 
 def gather(records: Iterable[R], skips: Skips, paths: Sequence[Path | str], minimum: int, noun: str) -> Corpus[R]:
     """A whole corpus, refused where too little is usable. The reader behind `records` tells `skips` what it skips."""
     kept = list(records)
     corpus = Corpus(kept, skips, len(kept) + skips.total)
-    names = " and ".join(str(path) for path in paths)
-    if len(kept) < minimum:
-        raise DataError(_too_little(names, corpus, f"at least {minimum} usable {noun} are needed"))
-    if skips.total - skips.asked_for > len(kept):
-        raise DataError(_too_little(names, corpus, "more than half of the lines had to be skipped"))
+    check_amount(corpus, paths, minimum, noun)
     return corpus
+
+
+def check_amount(corpus: Corpus[R], paths: Sequence[Path | str], minimum: int, noun: str) -> None:
+    """Refuses a corpus of which too little is usable."""
+    names, skips = " and ".join(str(path) for path in paths), corpus.skips
+    if len(corpus.records) < minimum:
+        raise DataError(_too_little(names, corpus, f"at least {minimum} usable {noun} are needed"))
+    if skips.total - skips.asked_for > len(corpus.records):
+        raise DataError(_too_little(names, corpus, "more than half of the lines had to be skipped"))
 
 
 def _too_little(names: str, corpus: Corpus[R], expected: str) -> str:

@@ -1,4 +1,5 @@
-"""Bytes to lines: UTF-8, with or without a byte order mark, plain or gzipped (told by its first bytes, not its name).
+"""Bytes to lines: UTF-8, with or without a byte order mark, plain, gzipped or Zstandard (told by its
+first bytes, not its name).
 
 Lines end with LF or CRLF and nothing else ends a line. What is no text is a `DataError` naming the place.
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from clearhead.data import zstd
 from clearhead.errors import DataError
 
 MAX_LINE_BYTES = 1 << 24  # a longer "line" is no text; the bound keeps memory bounded on any input
@@ -44,20 +46,23 @@ def refuse_empty(path: Path, lines: int) -> None:
 def _decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     number = 0
     try:
-        for number, raw in enumerate(_raw_lines(_unzipped(stream)), start=1):
+        for number, raw in enumerate(_raw_lines(_unzipped(stream, name)), start=1):
             if number == 1:
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
             yield _decode(raw, name, number)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        problem = f"the gzip data is damaged or cut off ({error}); fetch or compress the file again"
+        kind = "Zstandard" if isinstance(error, zstd.DamagedError) else "gzip"
+        problem = f"the {kind} data is damaged or cut off ({error}); fetch or compress the file again"
         raise DataError.at(name, number + 1, problem) from error
 
 
-def _unzipped(stream: BinaryIO) -> BinaryIO:
-    buffered = stream if isinstance(stream, io.BufferedReader) else None
-    if buffered is not None and buffered.peek(2).startswith(GZIP_MAGIC):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=buffered))
-    return stream
+def _unzipped(stream: BinaryIO, name: str) -> BinaryIO:
+    if not isinstance(stream, io.BufferedReader):
+        return stream
+    first = stream.peek(4)
+    if first.startswith(GZIP_MAGIC):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
+    return zstd.decompressed(stream, name) if first.startswith(zstd.MAGIC) else stream
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:

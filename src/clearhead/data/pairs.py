@@ -1,7 +1,8 @@
-"""Files to sentence pairs. Three formats, each plain or gzipped:
+"""Files to sentence pairs. Text is plain, gzipped or Zstandard:
 
 pairs.tsv            source TAB target, exactly two columns; also .txt and any unknown suffix
 pairs.jsonl          one object a line with the strings "source" and "target"; other keys are allowed
+pairs.parquet        columns of strings "source" and "target"; others are allowed
 train.en train.de    two files, line n of one belonging to line n of the other
 """
 
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from clearhead.data.corpus import MAX_CHARS, Corpus, Skips, fingerprint, gather
+from clearhead.data.corpus import MAX_CHARS, Corpus, Fingerprint, Skips, gather
 from clearhead.data.lines import read_lines, refuse_empty
+from clearhead.data.seen import Seen
 from clearhead.data.tables import TABLE_SUFFIXES, Columns, Row, read_table, suffix_of
 from clearhead.errors import DataError
 
@@ -62,7 +64,7 @@ def read_pairs(
     `max_ratio` pairs go of which one side is that many times as long as the other, and with `deduplicate` those that
     came before.
     """
-    seen: set[str] | None = set() if deduplicate else None
+    seen = Seen() if deduplicate else None
     skips = Skips() if skips is None else skips
     files = [Path(path) for path in paths]
     rows: Iterator[tuple[int, Row]]
@@ -72,7 +74,7 @@ def read_pairs(
         rows = ((0, row) for row in _read_side_by_side(files[0], files[1]))
     else:
         raise DataError(
-            f"expected one file of pairs (.tsv, .jsonl) or two line files, got {len(files)}: "
+            f"expected one file of pairs (.tsv, .jsonl, .parquet) or two line files, got {len(files)}: "
             f"{', '.join(map(str, files)) or 'none'}; join the files of one language first"
         )
     for corpus, row in rows:
@@ -103,16 +105,16 @@ def _fault(pair: Pair, max_chars: int) -> str:
     return ""
 
 
-def _unwanted(pair: Pair, max_ratio: float, seen: set[str] | None) -> str:
+def _unwanted(pair: Pair, max_ratio: float, seen: Seen | None) -> str:
     """Why a sound pair is left out, or nothing; then it is among those seen from now on."""
     short, long = sorted((len(pair.source), len(pair.target)))
     if 0 < max_ratio <= long / short:
         return f"one side {max_ratio:g} times as long as the other or longer"
     if seen is None:
         return ""
-    mark, before = fingerprint([pair]), len(seen)
-    seen.add(mark)
-    return "" if len(seen) > before else "came before"
+    mark = Fingerprint(8)
+    mark.add(pair.source.encode(), pair.target.encode())
+    return "" if seen.add(mark.number()) else "came before"
 
 
 def _read_side_by_side(sources: Path, targets: Path) -> Iterator[Row]:

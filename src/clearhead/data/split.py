@@ -14,41 +14,51 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Generic, NamedTuple
 
-from clearhead.data.corpus import R
+import numpy as np
+
+from clearhead.data.corpus import Mask, Places, R, Stored
 from clearhead.errors import ConfigError, DataError
 
 
 class Split(NamedTuple, Generic[R]):
     """The two parts of a corpus; no source is in both."""
 
-    train: list[R]
-    valid: list[R]
+    train: Sequence[R]
+    valid: Sequence[R]
 
 
 def split_valid(pairs: Sequence[R], share: float = 0.02, max_valid: int = 2000) -> Split[R]:
     """Hold out about `share` of the sources, but not more than `max_valid` pairs unless one source alone has more."""
+    if isinstance(pairs, Stored):
+        is_valid_N = held_out(pairs.places(), share, max_valid)
+        return Split(pairs.select(~is_valid_N), list(pairs.select(is_valid_N)))
+    place_N = np.fromiter((place(pair.parts[0].encode()) for pair in pairs), dtype=np.float64, count=len(pairs))
+    is_valid_N = held_out(place_N, share, max_valid)
+    train = [pair for pair, is_valid in zip(pairs, is_valid_N, strict=True) if not is_valid]
+    valid = [pair for pair, is_valid in zip(pairs, is_valid_N, strict=True) if is_valid]
+    return Split(train, valid)
+
+
+def held_out(place_N: Places, share: float, max_valid: int) -> Mask:
+    """Which pairs are held out, by where their sources fall."""
     if not 0 < share < 1:
         raise ConfigError(f"the share held out for validation must be between 0 and 1, got {share}; try 0.02")
     if max_valid < 1:
         raise ConfigError(f"the cap on validation pairs must be at least 1, got {max_valid}; try 2000")
-    if not pairs:
+    if not len(place_N):
         raise DataError("expected pairs to split into training and validation, got none; check the corpus")
-    places = [_place(pair.parts[0]) for pair in pairs]
     threshold = share
-    while sum(place < threshold for place in places) > min(max_valid, len(pairs) - 1):
+    while np.count_nonzero(place_N < threshold) > min(max_valid, len(place_N) - 1):
         threshold /= 2
-    lowest = min(places)
-    held_out = [place < threshold or place == lowest for place in places]
-    if all(held_out):
+    is_valid_N: Mask = (place_N < threshold) | (place_N == place_N.min())
+    if is_valid_N.all():
         raise DataError(
-            f"expected at least two different sources to hold one out for validation, all {len(pairs)} pairs have "
+            f"expected at least two different sources to hold one out for validation, all {len(place_N)} pairs have "
             f"the same; add data or give a validation file"
         )
-    train = [pair for pair, is_valid in zip(pairs, held_out, strict=True) if not is_valid]
-    valid = [pair for pair, is_valid in zip(pairs, held_out, strict=True) if is_valid]
-    return Split(train, valid)
+    return is_valid_N
 
 
-def _place(source: str) -> float:
+def place(source: bytes) -> float:
     """Where a text falls between 0 and 1; the same on every machine and in every version."""
-    return int.from_bytes(blake2b(source.encode(), digest_size=7).digest(), "big") / 2**56
+    return int.from_bytes(blake2b(source, digest_size=7).digest(), "big") / 2**56

@@ -2,8 +2,9 @@
 
     records.tsv      first TAB second, exactly two columns; also .txt and any unknown suffix
     records.jsonl    one object a line with two strings under their names; other keys are allowed
+    records.parquet  two columns of strings under their names; others are allowed
 
-Knows columns, nothing of what they mean.
+Text may be gzipped (.gz) or Zstandard (.zst). Knows columns, nothing of what they mean.
 """
 
 import json
@@ -12,10 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearhead.data.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.parquet import read_parquet
 from clearhead.errors import DataError
 
-TABLE_SUFFIXES = {".tsv", ".jsonl", ".ndjson", ".json"}
-JSON_SUFFIXES = TABLE_SUFFIXES - {".tsv"}
+PARQUET = ".parquet"
+JSON_SUFFIXES = {".jsonl", ".ndjson", ".json"}
+TABLE_SUFFIXES = {".tsv", PARQUET} | JSON_SUFFIXES
+PACKED = {".gz", ".zst"}
 
 
 class Columns(NamedTuple):
@@ -35,18 +39,25 @@ class Row(NamedTuple):
 
 
 def suffix_of(path: Path) -> str:
-    """The lower-cased suffix that tells the format, `.gz` set aside."""
-    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+    """The lower-cased suffix that tells the format, `.gz` and `.zst` set aside."""
+    return (path.with_suffix("") if path.suffix.lower() in PACKED else path).suffix.lower()
 
 
 def read_table(path: Path, columns: Columns) -> Iterator[Row]:
     """The rows; a blank line gives a row of two empty strings."""
-    parse = _parse_json if suffix_of(path) in JSON_SUFFIXES else _parse_columns
     number = 0
-    for number, line in enumerate(read_lines(path), start=1):
-        first, second = parse(path, number, line, columns) if line.strip() else ("", "")
+    for number, (first, second) in enumerate(_read_rows(path, columns), start=1):
         yield Row(path, number, first, second)
     refuse_empty(path, number)
+
+
+def _read_rows(path: Path, columns: Columns) -> Iterator[tuple[str, str]]:
+    if suffix_of(path) == PARQUET:
+        yield from read_parquet(path, columns)
+        return
+    parse = _parse_json if suffix_of(path) in JSON_SUFFIXES else _parse_columns
+    for number, line in enumerate(read_lines(path), start=1):
+        yield parse(path, number, line, columns) if line.strip() else ("", "")
 
 
 def _parse_columns(path: Path, number: int, line: str, names: Columns) -> tuple[str, str]:

@@ -1,11 +1,13 @@
-"""How often the examples of each of several files are seen: by weights, or by a temperature.
+"""What is said of each of several files: how often its examples are seen, by weights or a temperature, and its tag.
 
 Knows numbers and names of files, nothing of what they hold.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,24 +15,44 @@ from numpy.typing import NDArray
 from clearhead.errors import ConfigError
 
 Repeats = NDArray[np.float64]
+Numbers = NDArray[np.integer[Any]]
+NAME_FORM = re.compile(r"(.+?)(?:@([A-Za-z0-9_-]+))?(?::(\d+(?:\.\d+)?))?")
 
 
-def split_weights(names: Sequence[Path]) -> tuple[list[Path], list[float]]:
-    """`a.tsv:2 b.tsv` as the files and the weights 2 and 1; no weights where none is given.
+@dataclass(frozen=True)
+class Named:
+    """Files, and what stood behind their names: a weight and a tag for each of them, or for none."""
 
-    A file whose own name ends like that is a file.
+    files: list[Path]
+    weights: list[float]
+    tags: list[str]
+
+
+def split_names(names: Sequence[Path]) -> Named:
+    """`a.tsv@de:2 b.tsv@fr` as the files, the weights 2 and 1, and the tags de and fr.
+
+    No weights where none is given, and no tags. A file whose own name ends like that is a file.
     """
-    files, weights = [], []
+    files, weights, tags = [], [], []
     for name in names:
-        match = None if name.exists() else re.fullmatch(r"(.+):(\d+(?:\.\d+)?)", str(name))
+        match = NAME_FORM.fullmatch(str(name))
+        if match and name.exists():
+            if match[2] and Path(match[1]).exists():
+                raise ConfigError(f"{name} is a file, and so is {match[1]}: which one is meant? Rename one of them")
+            match = None
         files.append(Path(match[1]) if match else name)
-        weights.append(float(match[2]) if match else None)
-    if not any(weight is not None for weight in weights):
-        return files, []
-    return files, [1.0 if weight is None else weight for weight in weights]
+        weights.append(float(match[3]) if match and match[3] else None)
+        tags.append(match[2] or "" if match else "")
+    if any(tags) and not all(tags):
+        bare = files[tags.index("")]
+        raise ConfigError(f"{bare} has no tag and others have; name one for each file, as in {bare}@de, or for none")
+    given = [1.0 if weight is None else weight for weight in weights]
+    if all(weight is None for weight in weights):
+        given = []
+    return Named(files, given, tags if any(tags) else [])
 
 
-def repeats(corpus_N: NDArray[np.int64], weights: Sequence[float], temperature: float) -> Repeats | None:
+def repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> Repeats | None:
     """How often each example is seen in an epoch, from the number of the file it came from; None: each once.
 
     With a temperature T, files are seen as if each had its size to the power of 1/T, the largest file once.
@@ -45,11 +67,12 @@ def repeats(corpus_N: NDArray[np.int64], weights: Sequence[float], temperature: 
     return np.asarray((size_C / size_C.max()) ** (1 / temperature - 1))[corpus_N]
 
 
-def describe_repeats(corpus_N: NDArray[np.int64], repeats_N: Repeats) -> list[str]:
+def describe_repeats(corpus_N: Numbers, repeats_N: Repeats) -> list[str]:
     """A line a file."""
-    numbers, first, counts = np.unique(corpus_N, return_index=True, return_counts=True)
-    return [f"file {number + 1}: {count:,} pairs, each seen {repeats_N[place]:.2f} times an epoch"
-            for number, place, count in zip(numbers, first, counts, strict=True)]  # fmt: skip
+    first = {number: np.argmax(corpus_N == number) for number in np.flatnonzero(np.bincount(corpus_N))}
+    counts = np.bincount(corpus_N)
+    return [f"file {number + 1}: {counts[number]:,} pairs, each seen {repeats_N[place]:.2f} times an epoch"
+            for number, place in first.items()]  # fmt: skip
 
 
 def draw(repeats_N: Repeats, rng: np.random.Generator) -> NDArray[np.int64]:

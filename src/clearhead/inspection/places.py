@@ -54,8 +54,8 @@ def patch_places(network: nn.Module) -> tuple[tuple[Place, ...], Grid | None]:
 
 
 def _is_frame(tokenizer: Tokenizer, index: int) -> bool:
-    """A start, an end or padding: what stands for no text."""
-    return index in (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id)
+    """A start, an end, padding or a tag: what stands for no text."""
+    return index in (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, *tokenizer.prefix)
 
 
 def _is_mark(tokenizer: Tokenizer, index: int) -> bool:
@@ -67,8 +67,9 @@ def _spans(tokenizer: Tokenizer, text: str, ids: Sequence[int], begin: int) -> l
     """Where pieces stand in a stretch of text that begins at a character; special ones of a frame stand nowhere."""
     inner = [index for index in ids if not _is_frame(tokenizer, index)]
     encoding = tokenizer.encode(text)
-    is_same = encoding.ids == inner  # else cut otherwise here than in the whole text
-    found = iter(encoding.offsets if is_same else _search(tokenizer, text, inner))
+    own = len(tokenizer.prefix) if encoding.ids else 0
+    is_same = encoding.ids[own:] == inner  # else cut otherwise here than in the whole text
+    found = iter(encoding.offsets[own:] if is_same else _search(tokenizer, text, inner))
     spans: list[Span] = []
     for index in ids:
         if _is_frame(tokenizer, index):

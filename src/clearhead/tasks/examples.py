@@ -15,7 +15,7 @@ from torch import Tensor
 from clearhead.config import Config, TrainingConfig
 from clearhead.data.batching import Indices, plan_batches
 from clearhead.data.corpus import R, Skips
-from clearhead.data.store import IdStore
+from clearhead.data.store import Ids, IdStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
@@ -49,7 +49,7 @@ class Examples:
         return [int(line) for line in self.lines[indices]]
 
 
-def pad(rows: Sequence[Sequence[int] | NDArray[np.int32]], pad_id: int) -> NDArray[np.int64]:
+def pad(rows: Sequence[Sequence[int] | Ids], pad_id: int) -> NDArray[np.int64]:
     """The rows as one array, filled up behind."""
     filled = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
     for number, row in enumerate(rows):

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
+from clearhead.data.columns import Work, nobody
 from clearhead.data.corpus import Corpus, R, Skips
 from clearhead.data.split import split_valid
 from clearhead.data.tokenizer import Tokenizer
@@ -93,16 +94,20 @@ class Files:
 
     train: Sequence[Path]
     valid: Sequence[Path] = ()
+    work: Work = nobody
+    """Told how far reading is, where it takes long."""
 
 
 @dataclass(frozen=True)
 class Records(Generic[R]):
     """What was read, divided."""
 
-    train: list[R]
-    valid: list[R]
+    train: Sequence[R]
+    valid: Sequence[R]
     corpus: Corpus[R]
     sentences: int = 0  # about how many, where a record is not one
+    work: Work = nobody
+    """Told how far their making is, where it takes long."""
 
     def account(self, skips: Skips, tell: Tell) -> None:
         """Says what was left out after reading, and adds it to the account of the corpus."""
@@ -186,7 +191,7 @@ class Writer(Purpose, Protocol):
         """The text of what a model wrote."""
 
 
-def tested(corpus: Corpus[R], tell: Tell) -> list[R]:
+def tested(corpus: Corpus[R], tell: Tell) -> Sequence[R]:
     """The records of a test set, once it was said what is not among them."""
     for line in corpus.skips.lines():
         tell(f"skipped {line}")
@@ -202,9 +207,10 @@ def hold_out(
     if files.valid:
         valid = load(files.valid, 1)
         skips += valid.skips.lines()
-        records = Records(corpus.records, valid.records, corpus)
+        records = Records(corpus.records, list(valid.records), corpus, work=files.work)
     else:
-        records = Records(*split_valid(corpus.records, config.data.valid_share, config.data.valid_max), corpus)
+        train, held = split_valid(corpus.records, config.data.valid_share, config.data.valid_max)
+        records = Records(train, held, corpus, work=files.work)
     for line in skips:
         tell(f"skipped {line}")
     tell(f"{len(records.train):,} {noun} to train on, {len(records.valid):,} to validate")

@@ -9,20 +9,21 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig, ModelConfig
 from clearhead.data.batching import Indices, plan_batches
-from clearhead.data.corpus import Corpus, Skips
-from clearhead.data.pairs import Pair, are_tables, load_pairs
-from clearhead.data.store import IdStore, PairStore
+from clearhead.data.encoding import Encoding, encode_pairs
+from clearhead.data.pairs import Pair, load_pairs
+from clearhead.data.store import PairStore
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.data.tokenizer.dropout import BpeDropout
 from clearhead.data.weights import Repeats, describe_repeats, repeats
 from clearhead.decoding import including
 from clearhead.decoding.engine import Engine, Request, TorchEngine
@@ -33,9 +34,11 @@ from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_tex
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import most_pieces, pad, split_indices
+from clearhead.tasks.pair_data import check_files, encode_records, load, texts_to_learn, with_tags
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
 
+READ_AT_ONCE = 4096  # pairs, each of which may bring 64 KiB of mapped ids into memory, until they are given back
 SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
 
 
@@ -52,26 +55,6 @@ class TranslationBatch:
     src: Tensor  # src_NS with the end of each sentence, or pictures_NCYX
     tgt_in_NT: Tensor
     tgt_out_NT: Tensor
-
-
-def tokenise_pairs(
-    pairs: Sequence[Pair], tokenizer: Tokenizer, max_pieces: int, skips: Skips | None = None, path: Path = Path()
-) -> tuple[PairStore, list[Pair]]:
-    """The pairs as ids, and the pairs that were kept; longer ones than `max_pieces` are told to `skips`."""
-    sources = tokenizer.encode_batch([pair.source for pair in pairs])
-    targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
-    kept = []
-    for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        if max(len(source), len(target)) < max_pieces:
-            kept.append(index)
-        elif skips is not None:
-            skips.add(f"longer than {max_pieces} pieces", path, pairs[index].line)
-    store = PairStore(
-        IdStore.build(sources[i] for i in kept),
-        IdStore.build(targets[i] for i in kept),
-        np.array([pairs[i].line for i in kept], dtype=np.int64),
-    )
-    return store, [pairs[i] for i in kept]
 
 
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> TranslationBatch:
@@ -165,8 +148,11 @@ class TranslationTask:
         self.train = train
         self.valid = valid
         self.valid_pairs = valid_pairs[: config.training.validate_lines]
+        self._dropout = BpeDropout(tokenizer, config.data.bpe_dropout) if config.data.bpe_dropout else None
+        self._read = 0
         self._source_lengths = train.source.lengths + 1
         self._target_lengths = train.target.lengths + 1
+        train.give_back()
         if not len(train) or not len(valid):
             raise DataError("no pair is left to train or validate on; raise data.max_pieces or add data")
 
@@ -180,15 +166,30 @@ class TranslationTask:
         return plan_batches(*lengths, training.batch_tokens, training.seed, epoch, self.repeats_N)
 
     def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
-        """The tensors of these pairs."""
-        return collate_pairs(self.train, indices, self.config.model)
+        """The tensors of these pairs; with BPE dropout each is cut anew, as seed, epoch and pair say."""
+        self._read += len(indices)
+        if self._read > READ_AT_ONCE:
+            self.train.give_back()
+            self._read = 0
+        if self._dropout is None:
+            return collate_pairs(self.train, indices, self.config.model)
+        tagged = bool(self.config.data.tags)
+        sources = [self._cut(self.train.source[index].tolist(), tagged, epoch, index, 0) for index in indices.tolist()]
+        targets = [self._cut(self.train.target[index].tolist(), False, epoch, index, 1) for index in indices.tolist()]
+        return collate(sources, targets, self.config.model)
+
+    def _cut(self, ids: list[int], tagged: bool, epoch: int, index: int, side: int) -> list[int]:
+        """The text of these ids in other pieces; in the same ones where it would not fit into the network."""
+        assert self._dropout is not None
+        cut = ids[:tagged] + self._dropout.cut(ids[tagged:], self.config.training.seed, epoch, index, side)
+        return cut if len(cut) < most_pieces(self.config) else ids
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together, so each part has less padding than the whole."""
         return split_indices(indices, parts)
 
     def tokens(self, indices: Indices) -> int:
-        """Target tokens with the end of each sentence."""
+        """Target tokens with the end of each sentence; with BPE dropout those of the plain pieces, in every epoch."""
         return int(self._target_lengths[indices].sum())
 
     def lines(self, indices: Indices) -> Sequence[int]:
@@ -251,37 +252,28 @@ class Translation(EndedText):
     name = "translate"
     verb = "translate"
     noun = "pairs"
-    data_fields: tuple[str, ...] = ("max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature")
+    data_fields: tuple[str, ...] = (
+        "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature", "tags", "valid_tags",
+        "bpe_dropout",
+    )  # fmt: skip
     base: Mapping[str, Any] = {"task": "translate", "model": {"head": "text"}}
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:
-        """TSV, JSONL, or two line files."""
-        weights, num_files = config.data.weights, len(files.train) if are_tables(files.train) else 1
-        if weights and len(weights) != num_files:
-            raise ConfigError(
-                f"data.weights has {len(weights)} numbers for {num_files} files of pairs; give one a file"
-            )
-
-        def load(paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
-            data = config.data
-            return load_pairs(paths, data.max_chars, minimum, max_ratio=data.max_ratio, deduplicate=data.deduplicate)
-
-        return hold_out(load, files, config, tell, self.noun)
+        """TSV, JSONL, Parquet, or two line files."""
+        check_files(files, config.data)
+        return hold_out(partial(load, files, config.data), files, config, tell, self.noun)
 
     def make(self, config: Config, records: Records[Pair], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns one tokenizer for both sides."""
         need_text_to_text(config)
         if tokenizer is None:
-            tokenizer = Tokenizer.train((text for pair in records.train for text in pair.parts), config.tokenizer)
+            config = with_tags(config)
+            tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
         config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
-        limit = min(config.data.max_pieces, config.model.max_positions)
-        skips, path = Skips(), Path("pairs")
-        train, pairs = tokenise_pairs(records.train, tokenizer, limit, skips, path)
-        valid, valid_pairs = tokenise_pairs(records.valid, tokenizer, limit, skips, path)
-        records.account(skips, tell)
-        corpus_N = np.array([pair.corpus for pair in pairs], dtype=np.int64)
-        repeats_N = repeats(corpus_N, config.data.weights, config.data.temperature)
-        for line in describe_repeats(corpus_N, repeats_N) if repeats_N is not None else ():
+        train, valid, valid_pairs = encode_records(records, tokenizer, config, tell)
+        assert train.corpus_N is not None
+        repeats_N = repeats(train.corpus_N, config.data.weights, config.data.temperature)
+        for line in describe_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
             tell(line)
         return Made(config, tokenizer, TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N))
 
@@ -339,9 +331,9 @@ def check_lines(model: Ready, encoded: Sequence[Sequence[int]], first_line: int)
 def score_translations(model: Ready, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:
     """Scores of given translations of these pairs, and the perplexity of the references under this model."""
     references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
-    store, kept = tokenise_pairs(pairs, model.tokenizer, model.config.model.max_positions)
+    block, kept = encode_pairs(pairs, model.tokenizer, Encoding(model.config.model.max_positions))
     perplexity = None
     if len(kept) == len(pairs):
-        batches = pair_batches(store, model.config.model, 4096)
+        batches = pair_batches(block.store, model.config.model, 4096)
         perplexity = math.exp(mean_nll(model.network, batches, model.tokenizer.pad_id))
     return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)

@@ -70,6 +70,8 @@ def _check_method(given: Mapping[str, Any], drawn: Mapping[str, Any], merged: De
 
 def check_held_out(given: Mapping[str, Any], valid: Sequence[Path]) -> None:
     """Refuses to say how much is held out where nothing is."""
+    if given.get("data", {}).get("valid_tags") and not valid:
+        raise ConfigError("data.valid_tags has no meaning without --valid; leave it out")
     for name in EVERY_TASK:
         if valid and name in given.get("data", {}):
             raise ConfigError(f"data.{name} has no meaning with --valid: nothing is held out; leave one of them out")
@@ -90,6 +92,10 @@ def _check_data(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> Non
         if name not in (*EVERY_TASK, *chosen.data_fields):
             used = ", ".join((*EVERY_TASK, *chosen.data_fields))
             raise ConfigError(f"data.{name} has no meaning for the task {chosen.name}, which uses {used}")
+    if draft.data.bpe_dropout and draft.tokenizer.kind != "bpe":
+        raise ConfigError(
+            f"data.bpe_dropout leaves out merges of bpe, and tokenizer.kind is {draft.tokenizer.kind}; leave one out"
+        )
     pieces, places = draft.data.max_pieces, draft.model.max_positions
     if "max_pieces" in given and pieces > places:
         raise ConfigError(

@@ -34,6 +34,9 @@ class Watcher(Protocol):
     def validation(self, step: int, validation: Validation, is_best: bool) -> None:
         """The model was validated."""
 
+    def work(self, what: str, done: int, total: int) -> None:
+        """So much of some long work before the training is done; of 0 where that is not known."""
+
 
 class Silent:
     """Watches without a word."""
@@ -45,4 +48,7 @@ class Silent:
         """Nothing."""
 
     def validation(self, step: int, validation: Validation, is_best: bool) -> None:
+        """Nothing."""
+
+    def work(self, what: str, done: int, total: int) -> None:
         """Nothing."""

@@ -15,7 +15,7 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.corpus import fingerprint
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.weights import split_weights
+from clearhead.data.weights import split_names
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters, restore
@@ -68,7 +68,7 @@ class Prepared:
 
 def train(request: Request, watcher: Watcher) -> TrainingResult:
     """A whole training, or the rest of one."""
-    request = _spread_weights(request)
+    request = _spread_names(request)
     if request.resume and request.overwrite:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
     with locked(request.out):
@@ -134,7 +134,7 @@ def rehearse(request: Request, watcher: Watcher) -> None:
     """Says what a training would do and take, and writes nothing."""
     if request.resume:
         raise ConfigError("--dry-run tells what a new training would take; leave out --resume")
-    prepared = prepare(_spread_weights(request), watcher)
+    prepared = prepare(_spread_names(request), watcher)
     announce(prepared, watcher)
     watcher.message(describe(measure(prepared.task, prepared.model, prepared.config.training, prepared.threads)))
 
@@ -150,7 +150,7 @@ def prepare(request: Request, watcher: Watcher) -> Prepared:
     check_held_out(given, request.valid)
     if start:
         start.check(draft)
-    records = chosen.read(Files(request.files, request.valid), draft, watcher.message)
+    records = chosen.read(_files(request, watcher), draft, watcher.message)
     choice = choose(
         records.amount, chosen.noun, given, preset, is_start=start is not None, has_text=draft.model.has_text
     )
@@ -168,7 +168,7 @@ def _prepare_again(request: Request, kept: Kept, watcher: Watcher) -> Prepared:
     kept.check_settings(given, preset, task)
     kept.check_start(request.start)
     chosen = purpose(kept.config.task)
-    records = chosen.read(Files(request.files, request.valid), kept.config, watcher.message)
+    records = chosen.read(_files(request, watcher), kept.config, watcher.message)
     kept.check_data(_data_facts(request, records))
     text = kept.folder.tokenizer()
     tokenizer = None if text.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(text)
@@ -185,16 +185,25 @@ def _prepared(request: Request, records: Records[Any], made: Made, reasons: list
     model = build_model(made.config.model)
     threads = request.threads or torch.get_num_threads()
     sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
-    data = {**_data_facts(request, records), **sizes}
+    tags = {"tags": sorted(set(made.config.data.tags))} if made.config.data.tags else {}
+    data = {**_data_facts(request, records), **sizes, **tags}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start)
 
 
-def _spread_weights(request: Request) -> Request:
-    """The files of a request as files, and the weights behind their names as settings."""
-    files, weights = split_weights(request.files)
-    given = {"data": {"weights": weights}} if weights else {}
-    return replace(request, files=files, settings=configs.merge(request.settings or {}, given))
+def _spread_names(request: Request) -> Request:
+    """The files of a request as files, and the weights and tags behind their names as settings."""
+    train, valid = split_names(request.files), split_names(request.valid)
+    if valid.weights:
+        raise ConfigError("a weight says how often a file is trained on; leave it out behind --valid")
+    found = {"weights": train.weights, "tags": train.tags, "valid_tags": valid.tags}
+    given = {name: each for name, each in found.items() if each}
+    settings = configs.merge(request.settings or {}, {"data": given} if given else {})
+    return replace(request, files=train.files, valid=valid.files, settings=settings)
+
+
+def _files(request: Request, watcher: Watcher) -> Files:
+    return Files(request.files, request.valid, lambda what, done, total: watcher.work(what, done, total))
 
 
 def _named(request: Request) -> tuple[dict[str, Any], str, str]:

@@ -17,6 +17,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from clearhead.config import BYTE_FORM, TokenizerConfig
 from clearhead.data.tokenizer.tokenizer import FORMAT_VERSION, MASK, SPACE_MARK, Encoding, Tokenizer, damaged, tidy
 from clearhead.data.tokenizer.training import CONTINUATION, encodable
+from clearhead.errors import TokenizerError
 
 LANGUAGE_TAG = re.compile(r"\s*(>>[^\s<>]+<<)\s*")  # Marian's models with several target languages
 JOINER = "@@"
@@ -58,6 +59,7 @@ class ImportedTokenizer(Tokenizer):
     ) -> None:
         names = ("<mask>",) if vocabulary.mask is not None else ()
         self.config = config or TokenizerConfig(kind="imported", vocab_size=vocabulary.size, specials=names)
+        self.tag = ""
         self.vocabulary = vocabulary
         self._target = target
         self._pipeline = pipeline
@@ -87,6 +89,12 @@ class ImportedTokenizer(Tokenizer):
     @property
     def target(self) -> Tokenizer:
         return self._target or self
+
+    def tag_id(self, tag: str) -> int:
+        raise TokenizerError(
+            f"an imported tokenizer takes no tag such as {tag}; where its model knows languages, begin the text with "
+            "one, such as >>fra<<"
+        )
 
     def normalise(self, text: str) -> str:
         """The text that decoding gives back."""

@@ -1,5 +1,6 @@
 """The tokenizer as the rest of the toolkit sees it; how it is learned stands in `training`."""
 
+import copy
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ class Tokenizer:
 
     def __init__(self, pipeline: Pipeline, config: TokenizerConfig) -> None:
         self.config = config
+        self.tag = ""
+        """What stands before every source, one piece such as <de>; nothing: none."""
+        self._untagged = self
         self._pipeline = pipeline
         vocabulary = pipeline.get_vocab(with_added_tokens=False)
         self._raw = sorted(vocabulary, key=vocabulary.__getitem__)
@@ -75,8 +79,28 @@ class Tokenizer:
 
     @property
     def target(self) -> "Tokenizer":
-        """The tokenizer of what is written; another one only where source and target have vocabularies of their own."""
-        return self
+        """The tokenizer of what is written: another one where source and target have vocabularies of their own, and
+        where sources have a tag."""
+        return self._untagged
+
+    def tag_id(self, tag: str) -> int:
+        """The piece of a tag."""
+        piece = tag_piece(tag)
+        if piece not in self.config.specials:
+            raise TokenizerError(f"the vocabulary has no tag {tag}; it has {_listed(self.config)}")
+        return self.config.all_specials.index(piece)
+
+    def tagged(self, tag: str) -> "Tokenizer":
+        """This tokenizer with a tag before every source."""
+        self.tag_id(tag)
+        found = copy.copy(self)
+        found.tag, found._untagged = tag, self._untagged
+        return found
+
+    @property
+    def prefix(self) -> list[int]:
+        """The pieces that stand before every source."""
+        return [self.tag_id(self.tag)] if self.tag else []
 
     def encode_masked(self, text: str) -> list[int] | None:
         """The ids of a text in which <mask> hides pieces, where the tokenizer itself can read that; else none."""
@@ -102,11 +126,15 @@ class Tokenizer:
     def encode(self, text: str) -> Encoding:
         """Cut a text into pieces, without special tokens."""
         found = self._pipeline.encode(encodable(text), add_special_tokens=False)
-        return Encoding(found.ids, [self._shown[index] for index in found.ids], tidy(text, found.offsets))
+        ids = [*self.prefix, *found.ids] if found.ids else []
+        places = [(0, 0)] * (len(ids) - len(found.ids)) + tidy(text, found.offsets)
+        return Encoding(ids, [self._shown[index] for index in ids], places)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
         found = self._pipeline.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
+        if prefix := self.prefix:
+            return [[*prefix, *encoding.ids] if encoding.ids else [] for encoding in found]
         return [encoding.ids for encoding in found]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -133,6 +161,15 @@ class Tokenizer:
             return self._joined_words(ids)
         unknown = b"x" if self.config.kind == "char" else " \ufffd".encode()
         return word_indices([unknown if index == self.unk_id else self._surfaces[index] for index in ids])
+
+    def merges(self) -> tuple[dict[str, int], list[tuple[str, str]]]:
+        """Every piece with its id, and the pairs of pieces that bpe joins, in the order in which they were learned."""
+        model = json.loads(self._pipeline.to_str())["model"]
+        return model["vocab"], [(first, second) for first, second in model["merges"]]
+
+    def split_words(self, text: str) -> list[str]:
+        """A normalised text in the parts that pieces never cross."""
+        return [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(text)]
 
     def to_json(self) -> str:
         """The whole tokenizer as one JSON text; `tokenizer` in it is a file of the `tokenizers` library."""
@@ -211,6 +248,15 @@ def tidy(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]
             start += 1
         tidied.append((start, reach))
     return tidied[::-1]
+
+
+def tag_piece(tag: str) -> str:
+    """The special piece that stands for a tag."""
+    return f"<{tag}>"
+
+
+def _listed(config: TokenizerConfig) -> str:
+    return ", ".join(special[1:-1] for special in config.specials) or "none"
 
 
 def damaged(problem: str) -> TokenizerError:

@@ -1,0 +1,144 @@
+"""Flat arrays in a folder: written by appending, opened by mapping them into memory, with one JSON file beside them.
+
+    columns.json     format version, what the folder was made from, type and length of each array, and plain facts
+    NAME.bin         the numbers of one array, little-endian
+
+Knows numbers, nothing of what they mean. A folder is made aside and renamed when it is whole; whoever opens one checks
+what it was made from and the size of every file.
+"""
+
+import json
+import mmap
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.errors import DataError
+from clearhead.files import make_once
+
+FORMAT_VERSION = 1
+FACTS = "columns.json"
+Work = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and of how much; of 0 where that is not known."""
+
+
+def nobody(what: str, done: int, total: int) -> None:
+    """Is told how far long work is, and keeps it to itself."""
+
+
+class ColumnWriter:
+    """Arrays of a new folder; `facts` may be filled until the end."""
+
+    def __init__(self, folder: Path, key: str, types: Mapping[str, str]) -> None:
+        self.folder, self.key, self.types = folder, key, dict(types)
+        self.facts: dict[str, Any] = {}
+        self._counts = dict.fromkeys(types, 0)
+        self._files: dict[str, BinaryIO] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for name in self.types:
+            self._files[name] = self._stack.enter_context((self.folder / f"{name}.bin").open("xb"))
+        return self
+
+    def append(self, name: str, values: Any) -> None:
+        """More numbers of one array; what does not fit its type is a bug."""
+        numbers = np.asarray(values).astype(self.types[name], casting="same_kind", copy=False)
+        self._counts[name] += len(numbers)
+        self._files[name].write(np.ascontiguousarray(numbers).data)
+
+    def append_bytes(self, name: str, content: bytes | bytearray) -> None:
+        """More of an array of bytes."""
+        self._counts[name] += len(content)
+        self._files[name].write(content)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self._stack.close()
+        if kind is None:
+            arrays = {name: {"type": self.types[name], "count": count} for name, count in self._counts.items()}
+            written = {"version": FORMAT_VERSION, "key": self.key, "arrays": arrays, "facts": self.facts}
+            (self.folder / FACTS).write_text(json.dumps(written, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The arrays of a folder that is whole."""
+
+    folder: Path
+    key: str
+    types: Mapping[str, str]
+    counts: Mapping[str, int]
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, key: str = "") -> "Columns | None":
+        """The arrays of a folder made from `key`; none where a file is missing, or is not what it was."""
+        try:
+            written = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+            arrays = {name: (array["type"], int(array["count"])) for name, array in written["arrays"].items()}
+            sizes = {name: (folder / f"{name}.bin").stat().st_size for name in arrays}
+            if written["version"] != FORMAT_VERSION or (key and written["key"] != key):
+                return None
+            if any(sizes[name] != np.dtype(kind).itemsize * count for name, (kind, count) in arrays.items()):
+                return None
+            types = {name: kind for name, (kind, _) in arrays.items()}
+            counts = {name: count for name, (_, count) in arrays.items()}
+            return cls(folder, written["key"], types, counts, written["facts"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def map(self, name: str) -> NDArray[Any]:
+        """An array that the system reads when it is used; its pages are given back when memory is short."""
+        if not self.counts[name]:
+            return np.zeros(0, dtype=self.types[name])
+        return np.asarray(np.memmap(self.folder / f"{name}.bin", dtype=self.types[name], mode="r"))
+
+    def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
+        """A part of an array, copied."""
+        kind = np.dtype(self.types[name])
+        offset, count = start * kind.itemsize, max(0, stop - start)
+        return np.fromfile(self.folder / f"{name}.bin", dtype=kind, count=count, offset=offset)
+
+
+def give_back(array: NDArray[Any]) -> None:
+    """Takes the pages of a mapped array out of this process; they are read again when they are used.
+
+    The system would do it itself where memory is short, but until then they count as this process's own.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callable[[ColumnWriter], None]) -> Columns:
+    """The arrays of a folder, filled now unless it is there and whole."""
+    found = Columns.open(folder, key)
+    if found is not None:
+        return found
+
+    def make(aside: Path) -> None:
+        with ColumnWriter(aside, key, types) as writer:
+            fill(writer)
+
+    try:
+        if folder.is_dir():  # cut off, or of another version
+            with suppress(FileNotFoundError):  # another process was first
+                folder.rename(folder.with_name(f".{folder.name}.damaged-{key[:8]}"))
+        make_once(folder, make)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DataError(
+            f"cannot keep a large corpus in {folder.parent}: {reason}; make room there, or name another place in "
+            "XDG_CACHE_HOME"
+        ) from error
+    made = Columns.open(folder, key)
+    assert made is not None, f"{folder} was made and is not whole"
+    return made

@@ -1,0 +1,173 @@
+"""Sentence pairs of a large corpus, kept on disk as plain text behind an index and read back in blocks.
+
+A corpus is read, filtered and counted once; what is left is kept in the user's cache folder under a name made from the
+content of the files and the settings, so that the next training on it begins at once. Small corpora stay in memory.
+"""
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.data.columns import Columns, ColumnWriter, Work, kept_columns, nobody
+from clearhead.data.corpus import Corpus, Fingerprint, Mask, Places, Skips, check_amount
+from clearhead.data.pairs import Pair, load_pairs, read_pairs
+from clearhead.data.split import place
+from clearhead.data.tables import PACKED, PARQUET, suffix_of
+from clearhead.errors import DataError
+from clearhead.files import user_cache
+
+LARGE_BYTES = 32 << 20  # of text; less is read into memory
+PACKING = 4  # so many times as long is a text as its compressed form, about
+BLOCK = 8192  # pairs that are held as Python objects at a time
+TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", "corpus": "<i4", "place": "<f8"}
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which pairs of the files are taken."""
+
+    max_chars: int
+    max_ratio: float = 0.0
+    deduplicate: bool = False
+
+
+class StoredPairs(Sequence[Pair]):
+    """Pairs on disk, or those of them that are wanted."""
+
+    def __init__(self, columns: Columns, wanted_N: Mask | None = None) -> None:
+        self.columns = columns
+        self.total = columns.counts["line"]
+        self.wanted_N = np.ones(self.total, np.bool_) if wanted_N is None else wanted_N
+        self._count = int(np.count_nonzero(self.wanted_N))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Pair]:
+        for start in range(0, self.total, BLOCK):
+            yield from self.block(start, start + BLOCK)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Pair]: ...
+    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
+        indices = range(len(self))[index]
+        places = np.flatnonzero(self.wanted_N)
+        if isinstance(indices, int):
+            return self.block(int(places[indices]), int(places[indices]) + 1)[0]
+        return [self.block(int(places[one]), int(places[one]) + 1)[0] for one in indices]
+
+    def block(self, start: int, stop: int) -> list[Pair]:
+        """Those of the pairs that lie from `start` to `stop`."""
+        places = np.flatnonzero(self.wanted_N[start:stop]).tolist()
+        if not places:
+            return []
+        read = self.columns.read
+        stop = min(stop, self.total)
+        source_ends, target_ends, lines, files = (
+            read(name, start, stop).tolist() for name in ("source_end", "target_end", "line", "corpus")
+        )
+        first = int(read("target_end", start - 1, start)[0]) if start else 0
+        text = read("text", first, target_ends[-1]).tobytes()
+        begins = [first, *target_ends]
+        return [
+            Pair(
+                text[begins[place] - first : source_ends[place] - first].decode(),
+                text[source_ends[place] - first : target_ends[place] - first].decode(),
+                lines[place],
+                files[place],
+            )
+            for place in places
+        ]
+
+    def places(self) -> Places:
+        """Where each source falls between 0 and 1."""
+        found: NDArray[Any] = self.columns.map("place")
+        return found[self.wanted_N]
+
+    def select(self, wanted_N: Mask) -> "StoredPairs":
+        """Some of these pairs."""
+        both_N = self.wanted_N.copy()
+        both_N[self.wanted_N] = wanted_N
+        return StoredPairs(self.columns, both_N)
+
+    def spread(self, most: int) -> "StoredPairs":
+        """At most so many of these pairs, from all over the corpus."""
+        if len(self) <= most:
+            return self
+        wanted_N = np.zeros(len(self), np.bool_)
+        wanted_N[np.arange(most) * len(self) // most] = True
+        return self.select(wanted_N)
+
+
+def load_corpus(
+    paths: Sequence[Path], filters: Filters, minimum: int = 1, folder: Path | None = None, work: Work = nobody
+) -> Corpus[Pair]:
+    """The pairs of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
+    if not all(path.is_file() for path in paths) or sum(map(_text_size, paths)) < LARGE_BYTES:
+        return load_pairs(paths, filters.max_chars, minimum, max_ratio=filters.max_ratio,
+                          deduplicate=filters.deduplicate)  # fmt: skip
+    key = _key(paths, filters)
+
+    def fill(writer: ColumnWriter) -> None:
+        skips = Skips()
+        pairs = read_pairs(paths, skips, filters.max_chars, filters.max_ratio, filters.deduplicate)
+        writer.facts = {"fingerprint": _write(pairs, writer, work), **asdict(skips)}
+
+    columns = kept_columns((folder or user_cache() / "corpora") / key, key, TYPES, fill)
+    facts = dict(columns.facts)
+    fingerprint = str(facts.pop("fingerprint"))
+    skips = Skips(**facts)
+    corpus = Corpus[Pair](StoredPairs(columns), skips, columns.counts["line"] + skips.total, fingerprint)
+    check_amount(corpus, paths, minimum, "pairs")
+    return corpus
+
+
+def _text_size(path: Path) -> int:
+    """About how many bytes of text a file holds."""
+    is_packed = path.suffix.lower() in PACKED or suffix_of(path) == PARQUET
+    return path.stat().st_size * (PACKING if is_packed else 1)
+
+
+def _key(paths: Sequence[Path], filters: Filters) -> str:
+    """Equal for equal files and settings, wherever the files lie."""
+    files = []
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                files.append((suffix_of(path), hashlib.file_digest(file, "blake2b").hexdigest()))
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+    return hashlib.blake2b(json.dumps([files, asdict(filters)]).encode(), digest_size=12).hexdigest()
+
+
+def _write(pairs: Iterator[Pair], writer: ColumnWriter, work: Work) -> str:
+    """Appends all pairs in blocks, and gives their fingerprint."""
+    digest, end, done = Fingerprint(), 0, 0
+    while block := list(islice(pairs, BLOCK)):
+        text, ends, places = bytearray(), (array("q"), array("q")), array("d")
+        for pair in block:
+            source, target = pair.source.encode(), pair.target.encode()
+            digest.add(source, target)
+            text += source + target
+            ends[0].append(end + len(source))
+            end += len(source) + len(target)
+            ends[1].append(end)
+            places.append(place(source))
+        writer.append_bytes("text", text)
+        numbers = {"source_end": ends[0], "target_end": ends[1], "place": places,
+                   "line": [pair.line for pair in block], "corpus": [pair.corpus for pair in block]}  # fmt: skip
+        for name, values in numbers.items():
+            writer.append(name, np.asarray(values, dtype=TYPES[name]))
+        done += len(block)
+        work("reading pairs", done, 0)
+    return str(digest)

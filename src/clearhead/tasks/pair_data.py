@@ -1,0 +1,79 @@
+"""The pairs that a translator is trained on: what is said of their files, their vocabulary, and their ids."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from clearhead import config as configs
+from clearhead.config import Config, DataConfig
+from clearhead.data.corpus import Corpus, Skips
+from clearhead.data.encoding import Encoding, encode_pairs, encode_stored, too_long
+from clearhead.data.pairs import Pair, are_tables
+from clearhead.data.store import PairStore
+from clearhead.data.stored import Filters, StoredPairs, load_corpus
+from clearhead.data.tokenizer import Tokenizer, tag_piece
+from clearhead.errors import ConfigError
+from clearhead.tasks.task import Files, Records, Tell
+
+LEARNED_PAIRS = 500_000  # so many, from all over a larger corpus, are enough to learn a vocabulary from
+
+
+def check_files(files: Files, data: DataConfig) -> None:
+    """What is said of each file is said as often as there are files."""
+    _check_count("weights", data.weights, "numbers", files.train)
+    _check_count("tags", data.tags, "tags", files.train)
+    _check_count("valid_tags", data.valid_tags, "tags", files.valid)
+    if files.valid and data.tags and not data.valid_tags:
+        raise ConfigError("the training files have tags; name one for each validation file too, as in v.tsv@de")
+
+
+def _check_count(name: str, given: Sequence[object], what: str, paths: Sequence[Path]) -> None:
+    count = len(paths) if are_tables(paths) else min(1, len(paths))  # two line files are one of pairs
+    if given and len(given) != count:
+        raise ConfigError(f"data.{name} has {len(given)} {what} for {count} files of pairs; give one a file")
+
+
+def load(files: Files, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
+    """The pairs of some of the files."""
+    filters = Filters(data.max_chars, data.max_ratio, data.deduplicate)
+    return load_corpus(paths, filters, minimum, work=files.work)
+
+
+def with_tags(config: Config) -> Config:
+    """The config whose tokenizer has a piece for each tag."""
+    pieces = dict.fromkeys((*config.tokenizer.specials, *map(tag_piece, config.data.tags)))
+    return configs.override(config, {"tokenizer": {"specials": tuple(pieces)}})
+
+
+def texts_to_learn(pairs: Sequence[Pair], tell: Tell) -> Iterator[str]:
+    """Both sides of the pairs that a vocabulary is learned from."""
+    if isinstance(pairs, StoredPairs) and len(pairs) > LEARNED_PAIRS:
+        tell(f"the vocabulary is learned from {LEARNED_PAIRS:,} of them")
+        pairs = pairs.spread(LEARNED_PAIRS)
+    return (text for pair in pairs for text in pair.parts)
+
+
+def encode_records(
+    records: Records[Pair], tokenizer: Tokenizer, config: Config, tell: Tell
+) -> tuple[PairStore, PairStore, list[Pair]]:
+    """The ids to train on, and those to validate on with their pairs; says what was too long."""
+    limit, skips, data = min(config.data.max_pieces, config.model.max_positions), Skips(), config.data
+
+    def how(tags: Sequence[str]) -> Encoding:
+        return Encoding(limit, tuple(tokenizer.tag_id(tag) for tag in tags))
+
+    if isinstance(records.train, StoredPairs):
+        train = encode_stored(records.train, tokenizer, how(data.tags), skips, records.work)
+        tell(f"their ids are kept in {records.train.columns.folder.parent}")
+    else:
+        train, _ = _encode(records.train, tokenizer, how(data.tags), skips)
+    valid, valid_pairs = _encode(records.valid, tokenizer, how(data.valid_tags or data.tags), skips)
+    records.account(skips, tell)
+    return train, valid, valid_pairs
+
+
+def _encode(pairs: Sequence[Pair], tokenizer: Tokenizer, how: Encoding, skips: Skips) -> tuple[PairStore, list[Pair]]:
+    """The pairs as ids, and the pairs that were kept; those that are too long are told to `skips`."""
+    block, kept = encode_pairs(pairs, tokenizer, how)
+    for line in block.long_lines:
+        skips.add(too_long(how), "pairs", line)
+    return block.store, kept

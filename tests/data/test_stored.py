@@ -1,0 +1,292 @@
+"""Large corpora on disk are what small ones are in memory: the same pairs, skips, fingerprint and split."""
+
+import errno
+import gzip
+import os
+import random
+import subprocess
+import sys
+import tracemalloc
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearhead.data import seen as seen_module
+from clearhead.data import stored
+from clearhead.data.columns import Columns, ColumnWriter, give_back, kept_columns
+from clearhead.data.corpus import Corpus, Skips
+from clearhead.data.encoding import Encoding, encode_pairs, encode_stored
+from clearhead.data.pairs import Pair, load_pairs
+from clearhead.data.seen import Seen
+from clearhead.data.split import split_valid
+from clearhead.data.store import PairStore
+from clearhead.data.stored import Filters, StoredPairs, load_corpus
+from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
+from clearhead.errors import DataError
+
+FILTERS = Filters(max_chars=60, max_ratio=5, deduplicate=True)
+WORDS = ["dog", "Hund", "läuft", "日本語", "through", "\u2028", "the", "a", "Öl", "…"]
+
+
+@pytest.fixture(autouse=True)
+def everything_is_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stored, "LARGE_BYTES", 0)
+    monkeypatch.setattr(stored, "BLOCK", 13)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def sentence(rng: random.Random) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(1, 8)))
+
+
+def write_corpus(folder: Path, count: int = 300) -> list[Path]:
+    """Two files with pairs of many lengths, some of them empty, too long or there before."""
+    rng, lines = random.Random(3), []
+    for _ in range(count):
+        lines.append(f"{sentence(rng)}\t{sentence(rng)}")
+    lines[5], lines[60], lines[100] = "\tempty", lines[7], "a\t" + "long " * 30
+    first, second = folder / "a.tsv", folder / "b.tsv.gz"
+    first.write_text("".join(f"{line}\n" for line in lines[: count // 2]), encoding="utf-8")
+    second.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines[count // 2 :]).encode()))
+    return [first, second]
+
+
+def in_memory(paths: list[Path]) -> Corpus[Pair]:
+    return load_pairs(paths, FILTERS.max_chars, max_ratio=FILTERS.max_ratio, deduplicate=FILTERS.deduplicate)
+
+
+def pairs_of(corpus: Corpus[Pair]) -> StoredPairs:
+    assert isinstance(corpus.records, StoredPairs)
+    return corpus.records
+
+
+def test_a_stored_corpus_is_the_one_in_memory(tmp_path: Path) -> None:
+    paths = write_corpus(tmp_path)
+    plain = in_memory(paths)
+    for _ in range(2):  # made, and found
+        corpus = load_corpus(paths, FILTERS)
+        records = pairs_of(corpus)
+        assert list(records) == plain.records and len(records) == len(plain.records)
+        assert records[3] == plain.records[3] and records[-2:] == plain.records[-2:]
+        assert corpus.skips == plain.skips and corpus.total_lines == plain.total_lines == 300
+        assert corpus.fingerprint == plain.fingerprint
+        for share, most in ((0.1, 2000), (0.3, 20)):
+            found, wanted = split_valid(records, share, most), split_valid(plain.records, share, most)
+            assert (list(found.train), list(found.valid)) == (wanted.train, wanted.valid)
+            assert len(found.train) == len(wanted.train)
+    assert plain.skips.counts.keys() == {
+        "empty source", "empty target", "came before", "target longer than 60 characters",
+        "one side 5 times as long as the other or longer",
+    }  # fmt: skip
+
+
+def test_a_part_is_spread_over_the_whole(tmp_path: Path) -> None:
+    records = pairs_of(load_corpus(write_corpus(tmp_path), FILTERS))
+    wanted_N = np.arange(len(records)) % 3 > 0
+    part = records.select(wanted_N)
+    assert list(part) == [pair for pair, wanted in zip(records, wanted_N, strict=True) if wanted]
+    few = part.spread(10)
+    assert list(few) == [part[number * len(part) // 10] for number in range(10)]
+    assert part.spread(len(part)) is part
+
+
+def test_it_is_read_once_and_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = write_corpus(tmp_path)
+    first = load_corpus(paths, FILTERS)
+    monkeypatch.setattr(stored, "read_pairs", lambda *_: pytest.fail("read again"))
+    moved = [path.rename(path.with_name(f"moved-{path.name}")) for path in paths]
+    assert load_corpus(moved, FILTERS).fingerprint == first.fingerprint
+    for other in (moved[::-1], moved[:1]):
+        with pytest.raises(pytest.fail.Exception):
+            load_corpus(other, FILTERS)
+    with pytest.raises(pytest.fail.Exception):
+        load_corpus(moved, Filters(61, 5, True))
+    moved[0].write_bytes(moved[0].read_bytes().replace(b"dog", b"god"))
+    with pytest.raises(pytest.fail.Exception):
+        load_corpus(moved, FILTERS)
+
+
+def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
+    paths = write_corpus(tmp_path)
+    folder = pairs_of(load_corpus(paths, FILTERS)).columns.folder
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for name in before:
+        (folder / name).write_bytes(before[name][:-1])
+        load_corpus(paths, FILTERS)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+        (folder / name).unlink()
+        load_corpus(paths, FILTERS)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in folder.parent.iterdir() if not path.name.endswith(".lock")] == [folder.name]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"a\tb\nc\n", r":2: expected source TAB target"), (b"\n\n\n", "at least 1 usable"), (b"", "the file is empty")],
+)
+def test_a_fault_leaves_nothing_behind(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load_corpus([path], FILTERS)
+    left = [path for path in (tmp_path / "cache").rglob("*.bin") if path.stat().st_size]
+    assert not left
+    with pytest.raises(DataError, match="no such file"):
+        load_corpus([tmp_path / "gone.tsv"], FILTERS)
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ColumnWriter, "append", full)
+    with pytest.raises(DataError, match=r"cannot keep a large corpus in .*: No space left .* XDG_CACHE_HOME"):
+        load_corpus(write_corpus(tmp_path), FILTERS)
+    assert not list((tmp_path / "cache").rglob("*.bin"))
+
+
+def test_leavings_of_a_killed_process_go(tmp_path: Path) -> None:
+    def fill(writer: ColumnWriter) -> None:
+        writer.append("x", np.arange(5, dtype=np.uint16))
+
+    old = tmp_path / f".kept.{os.getpid()}-0badcafe"
+    old.mkdir()
+    (old / "x.bin").write_bytes(b"half")
+    columns = kept_columns(tmp_path / "kept", "key", {"x": "<u2"}, fill)
+    assert columns.map("x").tolist() == columns.read("x", 0, 5).tolist() == [0, 1, 2, 3, 4]
+    assert not old.exists()
+    assert Columns.open(tmp_path / "kept", "other key") is None
+    give_back(columns.map("x"))
+    give_back(np.arange(3))
+
+
+def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "BLOCK", 500)
+    path = tmp_path / "big.tsv"
+    path.write_text("".join(f"a small dog {number}\tein kleiner Hund {number}\n" for number in range(40_000)))
+    load_corpus([path], FILTERS)  # imports and caches
+    path.write_text(path.read_text().replace("small", "large"))
+    tracemalloc.start()
+    records = pairs_of(load_corpus([path], FILTERS))
+    assert sum(1 for _ in records) == 40_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_500_000  # as Python objects they would take 8 MB; the table of hashes alone takes 1.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=300))
+def test_seen_is_a_set(numbers: list[int]) -> None:
+    found, wanted = Seen(), set[int]()
+    for number in numbers:
+        number = number or 1
+        assert found.add(number) == (number not in wanted)
+        wanted.add(number)
+    assert len(found) == len(wanted)
+
+
+def test_seen_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_module, "FIRST_SIZE", 2)
+    found, rng = Seen(), random.Random(1)
+    numbers = [rng.getrandbits(64) | 1 for _ in range(5000)]
+    assert all(found.add(number) for number in numbers)
+    assert not any(found.add(number) for number in numbers)
+    assert isinstance(found._table, array) and len(found._table) == 8192
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    rng = random.Random(3)
+    return Tokenizer.train(
+        [sentence(rng) for _ in range(300)], TokenizerConfig(vocab_size=320, specials=("<de>", "<x>"))
+    )
+
+
+def contents(store: PairStore) -> list[object]:
+    assert store.corpus_N is not None
+    sides = [[side[index].tolist() for index in range(len(side))] for side in (store.source, store.target)]
+    return [*sides, store.lines.tolist(), store.corpus_N.tolist()]
+
+
+@pytest.mark.parametrize(("workers", "block"), [(1, 1000), (2, 7), (3, 50)])
+def test_ids_are_the_same_whoever_makes_them(workers: int, block: int, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    paths = write_corpus(tmp_path)
+    plain = split_valid(in_memory(paths).records, 0.1).train
+    how = Encoding(max_pieces=7, prefixes=(4, 5))
+    wanted, kept = encode_pairs(plain, tokenizer, how)
+    train = split_valid(load_corpus(paths, FILTERS).records, 0.1).train
+    assert isinstance(train, StoredPairs)
+    told: list[tuple[int, int]] = []
+    skips = Skips()
+    for _ in range(2):  # made, and found
+        skips = Skips()
+        store = encode_stored(train, tokenizer, how, skips, lambda what, done, total: told.append((done, total)),
+                              workers=workers, block=block)  # fmt: skip
+        assert contents(store) == contents(wanted.store)
+    assert store.source.ids.dtype == np.uint16 and len(store) == len(kept) < len(plain)
+    assert skips.counts == {"longer than 7 pieces": len(wanted.long_lines)}
+    assert skips.places == {"longer than 7 pieces": [f"pairs:{line}" for line in wanted.long_lines[:3]]}
+    total = train.total
+    assert told == [(min(done, total), total) for done in range(block, total + block, block)]
+    assert store.source[0][0] == 4 and store.source[len(store) - 1][0] == 5
+
+
+def test_ids_are_made_again_for_another_vocabulary_and_length(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    records = pairs_of(load_corpus(write_corpus(tmp_path), FILTERS))
+    other = Tokenizer.train(["dog Hund"] * 3, TokenizerConfig(vocab_size=300, specials=("<de>", "<x>")))
+    stores = [encode_stored(part, which, how, Skips(), workers=1) for part, which, how in (
+        (records, tokenizer, Encoding(12)), (records, other, Encoding(12)), (records, tokenizer, Encoding(6)),
+        (records, tokenizer, Encoding(12, (4, 5))), (records.spread(50), tokenizer, Encoding(12)))]  # fmt: skip
+    assert len({str(contents(store)) for store in stores}) == 5
+    assert contents(encode_stored(records, tokenizer, Encoding(12), Skips(), workers=1)) == contents(stores[0])
+
+
+def test_large_vocabularies_take_four_bytes() -> None:
+    from clearhead.data.store import PairStoreWriter
+
+    assert PairStoreWriter.types(65_536)["source_ids"] == "<u2" and PairStoreWriter.types(65_537)["source_ids"] == "<i4"
+
+
+def test_a_script_without_a_guard_runs_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(tokenizer.to_json())
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from clearhead.data import stored\n"
+        "from clearhead.data.corpus import Skips\n"
+        "from clearhead.data.encoding import Encoding, encode_stored\n"
+        "from clearhead.data.tokenizer import Tokenizer\n"
+        "print('once', flush=True)\n"
+        "stored.LARGE_BYTES = 0\n"
+        "pairs = stored.load_corpus([Path('a.tsv')], stored.Filters(60)).records\n"
+        "tokenizer = Tokenizer.from_json(Path('tokenizer.json').read_text())\n"
+        "print(len(encode_stored(pairs, tokenizer, Encoding(99), Skips(), workers=2, block=20)))\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=True)  # fmt: skip
+    assert done.stdout == "once\n145\n" and not done.stderr
+
+
+def test_a_process_that_is_killed_is_told(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clearhead.data import encoding
+
+    records = pairs_of(load_corpus(write_corpus(tmp_path), FILTERS))
+    start = encoding._Worker.__init__
+
+    def start_and_kill(self: encoding._Worker, *told: object) -> None:
+        start(self, *told)  # type: ignore[arg-type]
+        self.process.kill()
+
+    monkeypatch.setattr(encoding._Worker, "__init__", start_and_kill)
+    with pytest.raises(DataError, match="was ended by SIGKILL, perhaps for lack of memory"):
+        encode_stored(records, tokenizer, Encoding(12), Skips(), workers=2, block=20)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: (_ for _ in ()).throw(PermissionError()))
+    monkeypatch.setattr(encoding._Worker, "__init__", start)
+    assert len(encode_stored(records, tokenizer, Encoding(99), Skips(), workers=2, block=20)) == len(records)

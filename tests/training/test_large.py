@@ -1,0 +1,233 @@
+"""Trainings on corpora that lie on disk, with tags and with BPE dropout: as in memory, and exact when they go on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import clearhead
+from clearhead.bundle import read_manifest
+from clearhead.cli.main import main
+from clearhead.data import encoding, stored
+from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
+from clearhead.tasks import pair_data, translate
+from clearhead.training.run import Prepared, Request, _spread_names, prepare, train
+from tests.tasks.made_up import made_up_text, write_lines
+from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
+
+pytestmark = pytest.mark.forks
+BPE: Settings = {"tokenizer": {"kind": "bpe", "vocab_size": 320}}
+DROPOUT: Settings = {**BPE, "data": {"bpe_dropout": 0.3}}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every corpus were large, in one process."""
+    monkeypatch.setattr(stored, "LARGE_BYTES", 0)
+    monkeypatch.setattr(encoding, "core_count", lambda: 1)
+    monkeypatch.setattr(translate, "READ_AT_ONCE", 5)
+
+
+def prepared(data: list[Path], out: Path, more: Settings | None = None) -> Prepared:
+    settings = settings_of("translate", more)
+    return prepare(_spread_names(Request(data, out, settings=settings, threads=1)), Watching())
+
+
+def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
+    weighted, more = [Path(f"{first}:0.5"), Path(f"{second}:2")], {"data": {"max_pieces": 11, "deduplicate": True}}
+    run("translate", weighted, tmp_path / "memory", more=more)
+    assert not cache.exists()
+    monkeypatch.setattr(stored, "LARGE_BYTES", 0)
+    monkeypatch.setattr(encoding, "core_count", lambda: 1)
+    run("translate", weighted, tmp_path / "disk", more=more)
+    assert len(list(cache.rglob("columns.json"))) == 2
+    assert model_of(tmp_path / "disk") == model_of(tmp_path / "memory")
+    assert traces(tmp_path / "disk") == traces(tmp_path / "memory")
+    facts = [read_manifest(tmp_path / name).data for name in ("memory", "disk")]
+    assert facts[0] == facts[1] and facts[0]["skipped"]
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_it_goes_on_exactly_and_reads_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_data("translate", tmp_path)
+    run("translate", data, tmp_path / "whole")
+    watcher = Watching(7)
+    run("translate", data, tmp_path / "parts", watcher)
+    assert [text for text in watcher.messages if text.startswith("their ids are kept in")]
+    monkeypatch.setattr(stored, "read_pairs", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(encoding, "_blocks", lambda *_: pytest.fail("made again"))
+    run("translate", data, tmp_path / "parts", resume=True)
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
+
+
+def test_a_vocabulary_is_learned_from_a_part_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "LARGE_BYTES", 0)
+    monkeypatch.setattr(pair_data, "LEARNED_PAIRS", 5)
+    data, watcher = write_data("translate", tmp_path), Watching()
+    prepare(Request([data], tmp_path / "out", settings=settings_of("translate"), threads=1), watcher)
+    assert "the vocabulary is learned from 5 of them" in watcher.messages
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_bpe_dropout_goes_on_exactly(place: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if place == "disk":
+        request.getfixturevalue("on_disk")
+    data = [Path(f"{write_data('translate', tmp_path)}@de")]
+    run("translate", data, tmp_path / "whole", more=DROPOUT)
+    for stop_at in (5, 8):
+        run("translate", data, tmp_path / "parts", Watching(stop_at), more=DROPOUT, resume=True)
+    with pytest.raises(ConfigError, match=r"data\.bpe_dropout was 0\.3, is 0\.1"):
+        run("translate", data, tmp_path / "parts", more={**BPE, "data": {"bpe_dropout": 0.1}}, resume=True)
+    run("translate", data, tmp_path / "parts", more=DROPOUT, resume=True)
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
+    assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
+
+
+def test_bpe_dropout_cuts_each_pair_anew_and_validation_never(tmp_path: Path) -> None:
+    data = [Path(f"{write_data('translate', tmp_path)}@de")]
+    plain, cut = prepared(data, tmp_path / "x", BPE).task, prepared(data, tmp_path / "x", DROPOUT).task
+    assert isinstance(cut, translate.TranslationTask) and isinstance(plain, translate.TranslationTask)
+    indices = np.arange(9)
+    tokenizer = cut.tokenizer
+    before = plain.batch(indices, 0)
+    rows = {epoch: cut.batch(indices, epoch).src.tolist() for epoch in (0, 1)}
+    assert rows[0] == cut.batch(indices, 0).src.tolist() and rows[0] != rows[1]
+    assert rows[0] != before.src.tolist()
+    alone = [cut.batch(np.array([index]), 0).src[0].tolist() for index in indices]  # in any company the same
+    assert [[one for one in row if one] for row in rows[0]] == alone
+    for row, wanted in zip(rows[0], before.src.tolist(), strict=True):
+        assert tokenizer.decode(row) == tokenizer.decode(wanted) and row[0] == wanted[0] == tokenizer.tag_id("de")
+    targets = cut.batch(indices, 0).tgt_out_NT.tolist()
+    assert targets != before.tgt_out_NT.tolist()
+    assert tokenizer.decode_batch(targets) == tokenizer.decode_batch(before.tgt_out_NT.tolist())
+    assert cut.valid.source.ids.tolist() == plain.valid.source.ids.tolist()
+    assert cut.plan(0)[0].tolist() == plain.plan(0)[0].tolist() and cut.tokens(indices) == plain.tokens(indices)
+
+
+def test_bpe_dropout_never_makes_a_pair_too_long(tmp_path: Path) -> None:
+    data = [write_data("translate", tmp_path)]
+    more = {**BPE, "data": {"bpe_dropout": 0.9}, "model": {"max_positions": 30}}
+    task = prepared(data, tmp_path / "x", more).task
+    for indices in task.plan(0):
+        batch = task.batch(indices, 0)
+        assert max(batch.src.shape[1], batch.tgt_out_NT.shape[1]) <= 30
+
+
+@pytest.mark.parametrize("kind", ["word", "unigram"])
+def test_bpe_dropout_is_for_bpe(kind: str, tmp_path: Path) -> None:
+    more: Settings = {"tokenizer": {"kind": kind, "vocab_size": 400}, "data": {"bpe_dropout": 0.1}}
+    with pytest.raises(ConfigError, match=f"leaves out merges of bpe, and tokenizer.kind is {kind}"):
+        run("translate", tmp_path / "never read", tmp_path / "out", more=more)
+
+
+def write_tagged(folder: Path) -> list[Path]:
+    """The same sources with two kinds of targets: turned around, and shouted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = sorted(set(made_up_text(70)))
+    turned = write_lines(folder / "turned.tsv", [f"{line}\t{' '.join(reversed(line.split()))}" for line in lines])
+    loud = write_lines(folder / "loud.tsv", [f"{line}\t{line.upper()}" for line in lines])
+    return [turned, loud]
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> Path:
+    """A model with two tags."""
+    turned, loud = write_tagged(tmp_path)
+    run("translate", [Path(f"{turned}@turned:2"), Path(f"{loud}@loud")], tmp_path / "model", steps=2)
+    return tmp_path / "model"
+
+
+def test_tags_are_pieces_before_the_sources_of_their_file(tmp_path: Path) -> None:
+    turned, loud = write_tagged(tmp_path)
+    made = prepared([turned, loud], tmp_path / "x", {"data": {"tags": ["turned", "loud"]}})
+    task, tokenizer = made.task, made.tokenizer
+    assert isinstance(task, translate.TranslationTask) and tokenizer
+    assert tokenizer.config.specials == ("<turned>", "<loud>")
+    assert task.train.corpus_N is not None
+    first_N = [task.train.source[index][0] for index in range(len(task.train))]
+    assert first_N == [tokenizer.tag_id(("turned", "loud")[number]) for number in task.train.corpus_N]
+    for index, pair in enumerate(task.valid_pairs):
+        wanted = tokenizer.tag_id(("turned", "loud")[pair.corpus])
+        assert task.valid.source[index][0] == wanted and wanted not in task.valid.target[index]
+
+
+def test_a_tagged_model_is_asked_with_a_tag(tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = clearhead.load(tagged)
+    with pytest.raises(TaskError, match="say which of loud, turned with --tag, or with_tag in Python"):
+        model.translate("The old cow eats the grass.")
+    with pytest.raises(TaskError, match="knows the tags loud, turned, not 'soft'"):
+        model.with_tag("soft")
+    ids = {tag: model.with_tag(tag).tokenizer.encode("The old cow.").ids for tag in ("loud", "turned")}
+    assert ids["loud"][1:] == ids["turned"][1:] and ids["loud"][0] != ids["turned"][0]
+    loud = clearhead.load(tagged, tag="loud")
+    trace = loud.trace("The old cow.")
+    assert trace.source[0].text == "<loud>" and trace.source[0].is_special
+    assert (trace.source[1].start, trace.source[1].end) == (0, 3)
+    pairs = write_tagged(tmp_path / "test")
+    for arguments in (["evaluate", str(tagged), str(pairs[1])], ["score", str(tagged), str(pairs[1])]):
+        assert main([*arguments, "--threads", "1"]) == 2
+        assert "--tag" in capsys.readouterr().err
+        assert main([*arguments, "--threads", "1", "--tag", "loud"]) == 0
+    card = (tagged / "README.md").read_text()
+    assert "clearhead translate DIR --tag turned < input.txt" in card and "- tags: `loud`, `turned`" in card
+
+
+def test_a_tag_changes_what_the_network_reads(tagged: Path) -> None:
+    model, text, target = clearhead.load(tagged), "The old cow eats the grass.", "grass"
+    scores = [model.with_tag(tag).trace(text, target).log_prob for tag in ("loud", "turned")]
+    assert scores[0] != scores[1]
+
+
+def test_a_model_with_tags_is_trained_further_with_them(tagged: Path, tmp_path: Path) -> None:
+    turned, _ = write_tagged(tmp_path / "more")
+    settings = {"training": settings_of("translate")["training"], "data": {"valid_share": 0.2}}
+
+    def go_on(name: str, out: str) -> Path:
+        clearhead.train(f"{turned}@{name}", tmp_path / out, steps=1, start=tagged, settings=settings, threads=1)
+        return tmp_path / out
+
+    assert clearhead.load(go_on("loud", "known")).config.data.tags == ("loud",)
+    with pytest.raises(TokenizerError, match="has no tag soft; it has turned, loud"):
+        go_on("soft", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("names", "valid", "more", "message"),
+    [
+        (["turned.tsv@a", "loud.tsv"], [], {}, "loud.tsv has no tag and others have"),
+        (["turned.tsv@pad"], [], {}, "a tag is letters, digits"),
+        (["turned.tsv"], [], {"tags": "a,b"}, "data.tags has 2 tags for 1 files of pairs"),
+        (["turned.tsv@a"], ["loud.tsv"], {}, "name one for each validation file too"),
+        (["turned.tsv@a"], ["loud.tsv@b"], {}, "expected tags of the training files: a; got b"),
+        (["turned.tsv"], ["loud.tsv@b"], {}, "the training files have none; got b"),
+        (["turned.tsv@a"], [], {"valid_tags": "a"}, "data.valid_tags has no meaning without --valid"),
+        (["turned.tsv@a"], ["loud.tsv@a:2"], {}, "a weight says how often a file is trained on"),
+    ],
+)
+def test_what_is_unclear_about_tags_is_refused(
+    names: list[str], valid: list[str], more: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    write_tagged(tmp_path)
+    settings = {**settings_of("translate"), "data": more}
+    request = Request([tmp_path / name for name in names], tmp_path / "out", [tmp_path / name for name in valid],
+                      settings=settings, threads=1)  # fmt: skip
+    with pytest.raises(ClearheadError, match=message):
+        train(request, Watching())
+
+
+def test_validation_files_have_their_tags(tmp_path: Path) -> None:
+    turned, loud = write_tagged(tmp_path)
+    settings = settings_of("translate")
+    del settings["data"]["valid_share"]
+    request = Request([Path(f"{turned}@a"), Path(f"{loud}@b")], tmp_path / "out", valid=[Path(f"{loud}@b")],
+                      settings=settings, threads=1)  # fmt: skip
+    made = prepare(_spread_names(request), Watching())
+    assert isinstance(made.task, translate.TranslationTask) and made.tokenizer
+    assert {int(made.task.valid.source[index][0]) for index in range(3)} == {made.tokenizer.tag_id("b")}

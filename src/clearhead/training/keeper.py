@@ -146,3 +146,16 @@ class RunFolder:
             for name, tensor in self.state.tensors(checkpoint).items():
                 total[name] = total[name] + tensor.double() if name in total else tensor.double()
         return {name: (tensor / len(names)).to(torch.float32) for name, tensor in total.items()}
+
+
+class Elsewhere:
+    """What the other processes of a run keep: nothing, for the first one writes it all."""
+
+    def record(self, entry: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+        """Nothing."""
+
+    def best(self, step: int, weights: Weights, validation: Validation) -> None:
+        """Nothing."""

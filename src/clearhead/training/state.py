@@ -48,6 +48,8 @@ class Origin(_Strict):
     start: str
     """The fingerprint of the model that the training started from, or nothing."""
     threads: int
+    """Of each process."""
+    processes: int = 1
     torch: str
     began: str
 

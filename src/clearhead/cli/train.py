@@ -53,6 +53,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out: same command, plus this.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard's event files too, into DIR/tensorboard.")
+    ] = False,
     threads: Threads = 0,
     device: Device = "auto",
 ) -> int:
@@ -68,7 +71,9 @@ def train(
     from clearhead.training.processes import is_first_process
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
-    request = run.Request(files, out, valid or [], preset, given, overwrite, threads, task, start, resume, device)
+    request = run.Request(
+        files, out, valid or [], preset, given, overwrite, threads, task, start, resume, device, tensorboard
+    )
     with training_watcher() as watcher:
         if dry_run:
             run.rehearse(request, watcher)

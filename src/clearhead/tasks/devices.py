@@ -9,9 +9,11 @@ from torch import Tensor, nn
 Batch = TypeVar("Batch")
 
 
-def device_of(network: nn.Module) -> torch.device:
-    """Where a network computes."""
-    return next(network.parameters()).device
+def device_of(network: Any) -> torch.device:
+    """Where a network computes; what has no weights computes on the CPU."""
+    weights = network.parameters() if isinstance(network, nn.Module) else iter(())
+    first = next(weights, None)
+    return torch.device("cpu") if first is None else first.device
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:

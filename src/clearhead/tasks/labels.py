@@ -61,6 +61,12 @@ def label_loss(logits_NL: Tensor, labels_N: Tensor, smoothing: float) -> Loss:
     return Loss(smoothed, nll, len(labels_N))
 
 
+def log_probs(logits: Tensor) -> NDArray[np.float64]:
+    """Over the last axis, wherever they were computed."""
+    found: NDArray[np.float64] = logits.double().log_softmax(-1).cpu().numpy()
+    return found
+
+
 def label_validation(
     log_probs_NL: NDArray[np.float64], truth_N: NDArray[np.int64], labels: Sequence[str], shown: str
 ) -> Validation:

@@ -66,6 +66,8 @@ def _keep(
     folder.save_bundle(weights, kind, _summary(outcome) | {"scores": validation.to_json()})
     if outcome.reason != "interrupted":
         folder.state.finish()
+    if folder.events:
+        folder.events.close()
     return kind, validation
 
 

@@ -35,6 +35,7 @@ from clearhead.training.resume import Kept, asks_for_more, planned_steps
 from clearhead.training.schedule import Schedule
 from clearhead.training.start import Start
 from clearhead.training.state import Origin, StateFolder
+from clearhead.training.tensorboard import EventFiles, require_tensorboard
 from clearhead.training.trainer import Trainer
 
 REFUSED, FINISHED = "refused", "finished"  # what the first process says instead of a run to go on with
@@ -55,6 +56,7 @@ class Request:
     start: Path | None = None  # a model whose weights and tokenizer training starts from
     resume: bool = False  # go on with the run in `out`, if there is one
     device: str = "auto"  # auto (a GPU where there is one), cpu or cuda
+    tensorboard: bool = False  # event files too
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
     request = _spread_weights(request)
     if request.resume and request.overwrite:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
+    if request.tensorboard:
+        require_tensorboard()
     if was_restarted():
         request = replace(request, resume=True, overwrite=False)
     with joined(request.device) as processes:
@@ -145,7 +149,7 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
     watcher.message(describe(estimate))
     state = StateFolder(request.out / TRAINING)
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    folder = _folder(request.out, prepared, state, began, processes)
+    folder = _folder(request, prepared, state, began, processes)
     if isinstance(folder, RunFolder):
         state.begin(folder.tokenizer)
     trainer = _trainer(prepared, placed, watcher, folder, processes)
@@ -170,7 +174,7 @@ def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes)
     if processes.is_first:
         keeper.cut_metrics(request.out, kept.state.metrics_bytes)
         kept.folder.tidy()
-    folder = _folder(request.out, prepared, kept.folder, kept.origin.began, processes)
+    folder = _folder(request, prepared, kept.folder, kept.origin.began, processes)
     restore(prepared.model, kept.tensors(kept.state.weights, processes))
     placed = place(prepared.model, prepared.config.training, processes, watcher)
     trainer = _trainer(prepared, placed, watcher, folder, processes)
@@ -307,7 +311,7 @@ def _trainer(
 
 
 def _folder(
-    out: Path, prepared: Prepared, state: StateFolder, began: str, processes: Processes
+    request: Request, prepared: Prepared, state: StateFolder, began: str, processes: Processes
 ) -> RunFolder | Elsewhere:
     if not processes.is_first:
         return Elsewhere()
@@ -328,7 +332,10 @@ def _folder(
         torch=str(torch.__version__),
         began=began,
     )
-    return RunFolder(out, prepared.config, _tokenizer_text(prepared.tokenizer), prepared.data, facts, origin, state)
+    step = state.state.counts.step if state.state else 0
+    events = EventFiles(request.out, step) if request.tensorboard else None
+    text = _tokenizer_text(prepared.tokenizer)
+    return RunFolder(request.out, prepared.config, text, prepared.data, facts, origin, state, events)
 
 
 def _data_facts(request: Request, records: Records[Any]) -> dict[str, Any]:

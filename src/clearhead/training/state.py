@@ -213,6 +213,16 @@ class StateFolder:
         return (self.folder / TOKENIZER).read_text(encoding="utf-8")
 
 
+def peek(folder: Path) -> State | None:
+    """The state alone, quickly: whether the files that it names are whole is not checked."""
+    try:
+        return _parse((folder / STATE).read_bytes(), folder / STATE)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BundleError(f"cannot read {folder / STATE}: {error.strerror or error}") from error
+
+
 def _named(state: State) -> set[str]:
     """The files that a state needs."""
     names: Iterable[str] = (state.weights, state.moments, *state.checkpoints, state.best, TOKENIZER)

@@ -149,8 +149,9 @@ def joined(device: str = "auto") -> Iterator[Processes]:
             f"{count} processes cannot find each other: {str(error).strip().splitlines()[0]}; start them with torchrun"
         ) from error
     try:
-        yield Processes(dist.get_rank(), count, local_count, chosen)
-        dist.barrier()  # who leaves early closes connections that others still read from
+        processes = Processes(dist.get_rank(), count, local_count, chosen)
+        yield processes
+        processes.largest(0)  # all are done: who leaves early closes connections that others still read from
     finally:
         dist.destroy_process_group()
 

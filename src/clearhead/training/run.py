@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,17 +86,20 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
     with joined(request.device) as processes:
         if not processes.is_first:
             return _follow(request, processes)
-        with locked(request.out):
-            return _lead(request, watcher, processes)
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(request.out))
+                kept = _find(request, watcher)
+            except ClearheadError:
+                processes.tell(REFUSED)
+                raise
+            return _lead(request, kept, watcher, processes)
 
 
-def _lead(request: Request, watcher: Watcher, processes: Processes) -> TrainingResult:
+def _lead(
+    request: Request, kept: Kept | TrainingResult | None, watcher: Watcher, processes: Processes
+) -> TrainingResult:
     """What the first process, or the only one, does."""
-    try:
-        kept = _find(request, watcher)
-    except ClearheadError:
-        processes.tell(REFUSED)
-        raise
     if isinstance(kept, TrainingResult):
         processes.tell(FINISHED + kept.to_text())
         return kept

@@ -1,15 +1,11 @@
 """One training from files to a finished bundle: read, choose, tokenise, train, pick the best weights, save."""
 
-import platform
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from clearhead import bundle
 from clearhead import config as configs
@@ -21,57 +17,27 @@ from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters, named_weights, restore
 from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Files, Made, Purpose, Records, Task
+from clearhead.tasks.task import Files, Made, Purpose, Records
 from clearhead.training import keeper
 from clearhead.training.checks import check_held_out, check_ids, check_settings
 from clearhead.training.choose import choose
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.finish import TrainingResult, finish, report_finished
-from clearhead.training.keeper import TRAINING, Elsewhere, RunFolder
+from clearhead.training.keeper import TRAINING, RunFolder
 from clearhead.training.lock import locked
 from clearhead.training.measure import describe, measure
-from clearhead.training.placing import Placed, place
+from clearhead.training.opening import open_folder, open_trainer, tokenizer_text
+from clearhead.training.placing import place
 from clearhead.training.processes import ALONE, Processes, joined, may_restart, was_restarted
+from clearhead.training.request import Prepared, Request
 from clearhead.training.resume import Kept, asks_for_more, planned_steps
-from clearhead.training.schedule import Schedule
 from clearhead.training.start import Start
-from clearhead.training.state import Origin, StateFolder
-from clearhead.training.tensorboard import EventFiles, require_tensorboard
-from clearhead.training.trainer import Trainer
+from clearhead.training.state import StateFolder
+from clearhead.training.tensorboard import require_tensorboard
+
+__all__ = ["Prepared", "Request", "announce", "prepare", "rehearse", "train"]
 
 REFUSED, FINISHED = "refused", "finished"  # what the first process says instead of a run to go on with
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a user asks for."""
-
-    files: Sequence[Path]
-    out: Path
-    valid: Sequence[Path] = ()
-    preset: str = ""
-    settings: Mapping[str, Any] | None = None  # a recipe with the user's settings on top
-    overwrite: bool = False
-    threads: int = 0
-    task: str = ""  # if not in the settings
-    start: Path | None = None  # a model whose weights and tokenizer training starts from
-    resume: bool = False  # go on with the run in `out`, if there is one
-    device: str = "auto"  # auto (a GPU where there is one), cpu or cuda
-    tensorboard: bool = False  # event files too
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that is known before the first update."""
-
-    config: Config
-    tokenizer: Tokenizer | None
-    task: Task[Any]
-    model: nn.Module
-    data: dict[str, Any]
-    reasons: list[str]
-    threads: int
-    start: str  # the fingerprint of the model that training starts from
 
 
 def train(request: Request, watcher: Watcher) -> TrainingResult:
@@ -153,10 +119,10 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
     watcher.message(describe(estimate))
     state = StateFolder(request.out / TRAINING)
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    folder = _folder(request, prepared, state, began, processes)
+    folder = open_folder(request, prepared, state, began, processes)
     if isinstance(folder, RunFolder):
         state.begin(folder.tokenizer)
-    trainer = _trainer(prepared, placed, watcher, folder, processes)
+    trainer = open_trainer(prepared, placed, watcher, folder, processes)
     return finish(trainer, folder, trainer.run(), watcher)
 
 
@@ -178,10 +144,10 @@ def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes)
     if processes.is_first:
         keeper.cut_metrics(request.out, kept.state.metrics_bytes)
         kept.folder.tidy()
-    folder = _folder(request, prepared, kept.folder, kept.origin.began, processes)
+    folder = open_folder(request, prepared, kept.folder, kept.origin.began, processes)
     restore(prepared.model, kept.tensors(kept.state.weights, processes))
     placed = place(prepared.model, prepared.config.training, processes, watcher)
-    trainer = _trainer(prepared, placed, watcher, folder, processes)
+    trainer = open_trainer(prepared, placed, watcher, folder, processes)
     trainer.go_on_from(counts, kept.tensors(kept.state.moments, processes))
     return finish(trainer, folder, trainer.run(), watcher)
 
@@ -237,14 +203,10 @@ def _make(
     """The task. The first process learns the tokenizer, where none is given, and tells the others."""
     if processes.is_first:
         made = chosen.make(config, records, tokenizer, watcher.message)
-        processes.tell(_tokenizer_text(made.tokenizer))
+        processes.tell(tokenizer_text(made.tokenizer))
         return made
     text = processes.tell("")
     return chosen.make(config, records, _read_tokenizer(text), watcher.message)
-
-
-def _tokenizer_text(tokenizer: Tokenizer | None) -> str:
-    return tokenizer.to_json() if tokenizer else bundle.NO_TOKENIZER
 
 
 def _read_tokenizer(text: str) -> Tokenizer | None:
@@ -302,44 +264,6 @@ def announce(prepared: Prepared, watcher: Watcher) -> None:
         watcher.message(f"chosen: {reason}")
     shape = prepared.config.model.describe()
     watcher.message(f"{shape}: {count_parameters(prepared.model):,} parameters")
-
-
-def _trainer(
-    prepared: Prepared, placed: Placed, watcher: Watcher, folder: RunFolder | Elsewhere, processes: Processes
-) -> Trainer:
-    config = prepared.config.training
-    schedule = Schedule.fit(config, prepared.config.model.model_dim, config.steps)
-    return Trainer(
-        prepared.task, placed.model, config, schedule, watcher, folder, prepared.threads, processes, placed.whole
-    )
-
-
-def _folder(
-    request: Request, prepared: Prepared, state: StateFolder, began: str, processes: Processes
-) -> RunFolder | Elsewhere:
-    if not processes.is_first:
-        return Elsewhere()
-    facts = {
-        "parameters": count_parameters(prepared.model),
-        "processes": processes.count,
-        "threads": prepared.threads,
-        "device": processes.device.type,
-        "machine": platform.machine(),
-        "began": began,
-    }
-    origin = Origin(
-        config=prepared.config.model_dump(),
-        data=prepared.data,
-        start=prepared.start,
-        threads=prepared.threads,
-        processes=processes.count,
-        torch=str(torch.__version__),
-        began=began,
-    )
-    step = state.state.counts.step if state.state else 0
-    events = EventFiles(request.out, step) if request.tensorboard else None
-    text = _tokenizer_text(prepared.tokenizer)
-    return RunFolder(request.out, prepared.config, text, prepared.data, facts, origin, state, events)
 
 
 def _data_facts(request: Request, records: Records[Any]) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""What docs/scale.md is computed from: the work of an update of a preset, and what processes exchange for it.
+
+    python -m benchmarks.scale --preset paper-base --tokens 512
+    torchrun --nproc-per-node 2 -m benchmarks.scale --preset paper-base --tokens 512
+
+Gradients of random sentences on one thread, by turns with products of large matrices: the share of the peak is their
+ratio, whatever else the machine does. In several processes the gradients are summed too, and that time is told apart.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from clearhead import config as configs
+from clearhead.model.families import build_model
+from clearhead.model.weights import count_parameters
+from clearhead.tasks.translate import TranslationBatch, writing_loss
+from clearhead.training.processes import Processes, joined
+
+LENGTH = 32  # pieces a sentence
+SIDE = 1536  # of the matrices that the peak is measured with
+
+
+def measure(preset: str, tokens: int, rounds: int, processes: Processes) -> dict[str, float]:
+    """Figures of one update of so many target tokens, medians over rounds."""
+    torch.set_num_threads(1)
+    config = configs.build(preset=preset)
+    config = configs.override(config, {"model": {"vocab_size": config.tokenizer.vocab_size}})
+    model = build_model(config.model).train()
+    batch = random_batch(config.model.vocab_size, tokens // LENGTH)
+    seconds: dict[str, list[float]] = {"product": [], "update": [], "sum": []}
+    for number in range(rounds + 1):
+        seconds["product"].append(product_seconds())
+        began = time.perf_counter()
+        writing_loss(model, batch, config.model.pad_id, 0.1).smoothed.backward()
+        seconds["update"].append(time.perf_counter() - began)
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        processes.largest(0)  # all are here
+        began = time.perf_counter()
+        processes.sum_tensors(gradients)
+        seconds["sum"].append(time.perf_counter() - began)
+        model.zero_grad()
+        if not number:  # the first round is cold
+            seconds = {name: [] for name in seconds}
+    product, update, exchanged = (statistics.median(values) for values in seconds.values())
+    parameters = count_parameters(model)
+    peak, work = 2 * SIDE**3 / product, 6 * parameters * tokens
+    return {
+        "parameters": parameters,
+        "gflop_of_update": work / 1e9,
+        "seconds_of_update": update,
+        "peak_gflops": peak / 1e9,
+        "share_of_peak": work / update / peak,
+        "megabytes_exchanged": 4 * parameters / 1e6,
+        "seconds_exchanging": exchanged,
+    }
+
+
+def random_batch(vocab_size: int, sentences: int) -> TranslationBatch:
+    """Sentences of one length, without padding."""
+    src_NS, tgt_NT = torch.randint(10, vocab_size, (2, sentences, LENGTH))
+    return TranslationBatch(src_NS, tgt_NT, tgt_NT)
+
+
+def product_seconds() -> float:
+    """Of a product of two large matrices, without the first, which is cold."""
+    left, right = torch.randn(2, SIDE, SIDE)
+    left @ right
+    began = time.perf_counter()
+    left @ right
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Prints the figures, one a line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="paper-base")
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    with joined("cpu") as processes:
+        figures = measure(given.preset, given.tokens, given.rounds, processes)
+        if processes.is_first:
+            print("\n".join(f"{name:<20} {value:,.4g}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,9 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ NARROW = merge(STILL, {"training": {"batch_tokens": 20}})
 # As many parts in two processes of one thread as in one of two: the same sums.
 WIDE: Settings = {"training": {"batch_tokens": 1100, "accumulate": 1}}
 SHARDED: Settings = {"training": {"sharding": "full"}}
+AGAIN: Settings = {"training": {"recompute": True}}
+TWENTY: dict[str, Any] = {"steps": 20}
 
 
 @pytest.fixture(scope="module")
@@ -40,81 +42,124 @@ def noted() -> Iterator[list[float]]:
     together.Trainer._update = update  # type: ignore[method-assign]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Path:
-    """The same trainings in one process and in two; all of the latter in one start of torchrun."""
+def in_one_and_two(folder: Path, noted: list[float], alone: list[Job], together_only: list[Job]) -> Path:
+    """The same trainings in one process and in two, and some in two only: all of these in one start of torchrun."""
     torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("processes")
-    pairs, labels, pictures, text = (str(write_data(task, folder / task)) for task in
-                                     ("translate", "classify", "image", "lm"))  # fmt: skip
-    twenty: dict[str, Any] = {"steps": 20}
-    alone = [
-        Job("translate", pairs, "still", STILL, twenty),
-        Job("translate", pairs, "narrow", NARROW, twenty),
-        Job("lm", text, "lm", STILL, twenty),
-        Job("classify", labels, "wide", WIDE, {"threads": 2}),
-        Job("image", pictures, "figures", merge(WIDE, {"training": {"batch_tokens": 1200}}), {"threads": 2}),
-    ]
     for job in alone:
-        together.do(Job(**{**vars(job), "out": str(folder / "1" / job.out)}), noted)
-    run("translate", Path(pairs), folder / "begun", Watching(7), more=STILL, steps=20)
-    shutil.copytree(folder / "begun", folder / "2" / "gone on")
-    jobs = [
-        *(Job(**{**vars(job), "out": str(folder / "2" / job.out), "asked": {**job.asked, "threads": 1}})
-          for job in alone),
-        Job("translate", pairs, str(folder / "2" / "gone on"), STILL, {**twenty, "resume": True}),
-        Job("translate", pairs, str(folder / "2" / "sharded"), merge(STILL, SHARDED), twenty),
-        Job("translate", pairs, str(folder / "2" / "sharded narrow"), merge(NARROW, SHARDED), twenty),
-        Job("lm", text, str(folder / "2" / "sharded lm"), merge(STILL, SHARDED), twenty),
-        Job("translate", pairs, str(folder / "2" / "stopped"), STILL, twenty, (1, 7, signal.SIGTERM)),
-        Job("translate", pairs, str(folder / "2" / "sharded stopped"), merge(STILL, SHARDED), twenty,
-            (1, 7, signal.SIGTERM)),
-    ]  # fmt: skip
-    train_together(jobs, folder)
+        together.do(replace(job, out=str(folder / "1" / job.out)), noted)
+    jobs = [replace(job, asked={**job.asked, "threads": 1}) for job in (*alone, *together_only)]
+    train_together([replace(job, out=str(folder / "2" / job.out)) for job in jobs], folder)
     return folder
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Path:
+    """Trainings that each show one thing."""
+    folder = tmp_path_factory.mktemp("processes")
+    pairs, labels = (str(write_data(task, folder / task)) for task in ("translate", "classify"))
+    alone = [
+        Job("translate", pairs, "still", STILL, TWENTY),
+        Job("translate", pairs, "narrow", NARROW, TWENTY),
+        Job("classify", labels, "wide", WIDE, {"threads": 2}),
+    ]
+    run("translate", Path(pairs), folder / "2" / "gone on", Watching(7), more=STILL, steps=20)
+    more = [
+        Job("translate", pairs, "gone on", STILL, {**TWENTY, "resume": True}),
+        Job("translate", pairs, "stopped", STILL, TWENTY, (1, 7, signal.SIGTERM)),
+    ]
+    return in_one_and_two(folder, noted, alone, more)
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Path:
+    """The same with weights that are divided, and other tasks."""
+    folder = tmp_path_factory.mktemp("sharded")
+    pairs, pictures, text = (str(write_data(task, folder / task)) for task in ("translate", "image", "lm"))
+    alone = [
+        Job("translate", pairs, "still", STILL, TWENTY),
+        Job("translate", pairs, "narrow", NARROW, TWENTY),
+        Job("lm", text, "lm", STILL, TWENTY),
+        Job("image", pictures, "figures", merge(WIDE, {"training": {"batch_tokens": 1200}}), {"threads": 2}),
+    ]
+    more = [
+        Job("translate", pairs, "sharded", merge(STILL, SHARDED), TWENTY),
+        Job("translate", pairs, "sharded narrow", merge(NARROW, SHARDED), TWENTY),
+        Job("lm", text, "sharded lm", merge(STILL, SHARDED), TWENTY),
+        Job("translate", pairs, "sharded again", merge(merge(STILL, SHARDED), AGAIN), TWENTY),
+        Job("translate", pairs, "sharded stopped", merge(STILL, SHARDED), TWENTY, (1, 7, signal.SIGTERM)),
+    ]
+    return in_one_and_two(folder, noted, alone, more)
+
+
+def check_losses(folder: Path, alone: str, found: str) -> None:
+    expected = losses_of(folder / "1" / alone)
+    assert len(expected) == 20 and expected[0] > expected[-1]
+    assert losses_of(folder / "2" / found) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["still", "narrow"])
+def test_two_processes_have_the_losses_of_one(folder: Path, name: str) -> None:
+    check_losses(folder, name, name)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("alone", "together"),
-    [("still", "still"), ("narrow", "narrow"), ("lm", "lm"), ("still", "sharded"), ("narrow", "sharded narrow"),
-     ("lm", "sharded lm")],
-)  # fmt: skip
-def test_two_processes_have_the_losses_of_one(folder: Path, alone: str, together: str) -> None:
-    expected, found = losses_of(folder / "1" / alone), losses_of(folder / "2" / together)
-    assert len(found) == 20 and expected[0] > expected[-1]
-    assert found == pytest.approx(expected, rel=1e-5)
+    ("alone", "found"),
+    [
+        ("lm", "lm"),
+        ("still", "sharded"),
+        ("narrow", "sharded narrow"),
+        ("lm", "sharded lm"),
+        ("still", "sharded again"),
+    ],
+)
+def test_sharded_processes_have_the_losses_of_one(sharded: Path, alone: str, found: str) -> None:
+    check_losses(sharded, alone, found)
 
 
-@pytest.mark.parametrize("name", ["wide", "figures"])
-def test_two_processes_are_as_two_threads_to_the_last_bit(folder: Path, name: str) -> None:
-    """With dropout, and with the running figures of batch norms."""
+def check_bits(folder: Path, name: str) -> None:
     one, two = folder / "1" / name, folder / "2" / name
-    assert losses_of(two) == losses_of(one)
+    assert losses_of(two) == pytest.approx(losses_of(one), rel=1e-12)
     assert model_of(two) == model_of(one)
     assert read_manifest(one).training["processes"] == 1 and read_manifest(two).training["processes"] == 2
+
+
+def test_two_processes_are_as_two_threads_to_the_last_bit(folder: Path) -> None:
+    """With dropout."""
+    check_bits(folder, "wide")
+
+
+@pytest.mark.slow
+def test_running_figures_are_those_of_all_processes(sharded: Path) -> None:
+    check_bits(sharded, "figures")
 
 
 def test_a_run_of_one_process_goes_on_in_two(folder: Path) -> None:
     assert losses_of(folder / "2" / "gone on") == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["stopped", "sharded stopped"])
-def test_a_signal_to_one_process_stops_both_and_one_goes_on(
-    folder: Path, kind: str, noted: list[float], tmp_path: Path
-) -> None:
-    data, more = folder / "translate" / "pairs.tsv", merge(STILL, SHARDED if "sharded" in kind else {})
-    assert len(losses_of(folder / "2" / kind)) == 7
-    assert read_manifest(folder / "2" / kind).training["state"] == "interrupted"
-    out, watcher = tmp_path / "run", Watching()
-    shutil.copytree(folder / "2" / kind, out)
+def check_goes_on_in_one(folder: Path, out: Path, noted: list[float], more: Settings) -> None:
+    assert len(losses_of(out)) == 7
+    assert read_manifest(out).training["state"] == "interrupted"
+    watcher = Watching()
     noted.clear()
-    run("translate", data, out, watcher, more=more, steps=20, resume=True)
+    run("translate", folder / "translate" / "pairs.tsv", out, watcher, more=more, steps=20, resume=True)
     assert "the run began on 2 processes and goes on with 1: sums are rounded otherwise" in watcher.messages
     assert noted == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
 
 
-def test_a_sharded_model_is_written_whole(folder: Path) -> None:
-    weights, expected = (load(folder / "2" / name).weights for name in ("sharded", "still"))
+def test_a_signal_to_one_process_stops_both_and_one_goes_on(folder: Path, noted: list[float]) -> None:
+    check_goes_on_in_one(folder, folder / "2" / "stopped", noted, STILL)
+
+
+@pytest.mark.slow
+def test_a_sharded_run_goes_on_in_one_process(sharded: Path, noted: list[float]) -> None:
+    check_goes_on_in_one(sharded, sharded / "2" / "sharded stopped", noted, merge(STILL, SHARDED))
+
+
+@pytest.mark.slow
+def test_a_sharded_model_is_written_whole(sharded: Path) -> None:
+    weights, expected = (load(sharded / "2" / name).weights for name in ("sharded", "still"))
     assert {name: tensor.shape for name, tensor in weights.items()} == {
         name: tensor.shape for name, tensor in expected.items()
     }

@@ -54,7 +54,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients(task: str, tmp_p
     calls: list[object] = []
     stacks = [module for module in prepared.model.modules() if isinstance(module, Stack)]
     for stack in stacks:
-        stack.layers[0].register_forward_hook(lambda *_: calls.append(1))
+        stack.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
     loss, found = gradients(prepared, recompute=True)
     assert len(calls) == 2 * 2 * len(stacks) > 0  # two batches, forward and back
     assert loss == expected
@@ -116,14 +116,15 @@ def test_the_loss_in_bfloat16_sums_in_float32() -> None:
     assert found.smoothed.dtype == torch.float32 and weight.grad is not None
     logits = hidden.detach() @ weight.detach().t()
     right = nn.functional.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
-    assert float(found.smoothed) == pytest.approx(float(right), rel=5e-3) and float(found.smoothed) != float(right)
+    loss = found.smoothed.item()
+    assert loss == pytest.approx(right.item(), rel=5e-3) and loss != right.item()
 
 
 def test_masks_in_bfloat16_keep_the_mean() -> None:
     drop = Dropout(0.1).train()
     x = torch.ones(400_000, dtype=torch.bfloat16)
     with dropout_seed(1):
-        assert float(drop(x).max()) == 256 / (256 - round(0.1 * 256))  # not rounded to bfloat16
+        assert float(drop(x).max()) == pytest.approx(256 / (256 - round(0.1 * 256)), rel=1e-6)  # 1.117 in bfloat16
 
 
 # Masks on other devices
@@ -155,12 +156,13 @@ def test_the_average_follows_the_weights() -> None:
         nonlocal mean
         step(*given)
         decay = min(0.8, (1 + made.counts.step) / (10 + made.counts.step))
-        mean = float(weight) if mean is None else decay * mean + (1 - decay) * float(weight)
+        mean = weight.item() if mean is None else decay * mean + (1 - decay) * weight.item()
 
     made._step = watched  # type: ignore[method-assign]
     made.run()
     assert made.optimizer.state[weight][EMA].item() == pytest.approx(mean, rel=1e-5)
-    assert made.followed()["weight"].item() == pytest.approx(mean, rel=1e-5) != pytest.approx(float(weight), rel=1e-5)
+    found = made.followed()["weight"].item()
+    assert found == pytest.approx(mean, rel=1e-5) and found != pytest.approx(weight.item(), rel=1e-5)
 
 
 def test_a_run_with_an_average_goes_on_exactly_and_says_what_it_kept(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
     )
     from clearhead.tasks.classify import ClassificationTask
 
-    validate, scores = ClassificationTask.validate, iter([9.0, 8.0, 7.0, 6.0, 99.0])
+    validate, scores = ClassificationTask.validate, iter([9.0, 8.0, 7.0, 6.0, 99.0, 5.0])
 
     def scored(self: Any, model: Any) -> Any:
         found = validate(self, model)

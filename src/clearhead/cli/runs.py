@@ -1,6 +1,7 @@
 """`clearhead runs`: the runs in a folder."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,8 @@ from clearhead.cli.options import Json
 
 if TYPE_CHECKING:
     from clearhead.training.history import Run
+
+WIDE = 240  # characters, where no terminal sets a limit
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -43,11 +46,13 @@ def _show(found: "list[Run]") -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for name in ("run", "task", "state", "updates", "best score", "minutes", "parameters"):
-        table.add_column(name, justify="left" if name in ("run", "task", "state") else "right", no_wrap=True)
+    table.add_column("run", overflow="fold")
+    for name in ("task", "state", "updates", "best score", "minutes", "parameters"):
+        table.add_column(name, justify="left" if name in ("task", "state") else "right", no_wrap=True)
     for run in found:
         table.add_row(*_cells(run))
-    Console(highlight=False, markup=False, soft_wrap=True).print(table)
+    is_terminal = sys.stdout.isatty()
+    Console(highlight=False, markup=False, width=None if is_terminal else WIDE).print(table)
     for run in found:
         if run.problem:
             print(f"{run.folder}: {run.problem}")

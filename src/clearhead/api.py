@@ -416,6 +416,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     threads: int = 0,
+    device: str = "auto",
     watcher: Watcher | None = None,
 ) -> Model:
     """Trains a model and loads the result.
@@ -438,6 +439,7 @@ def train(
         task=task,
         start=Path(start) if start else None,
         resume=resume,
+        device=device,
     )
     run_training(request, watcher or Silent())
     return load(out)

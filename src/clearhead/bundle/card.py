@@ -8,6 +8,7 @@ from clearhead.bundle.manifest import Manifest
 _KINDS = {
     "best": "the ones that scored best on the validation data",
     "averaged": "an average over several points of the training",
+    "ema": "an exponential moving average over all updates of the training",
     "last": "the ones at the end of the training",
     "imported": "those of a checkpoint that another toolkit made",
 }

@@ -15,7 +15,7 @@ from clearhead.errors import BundleError
 
 FORMAT_VERSION = 1
 
-WeightsKind = Literal["best", "averaged", "last", "imported"]
+WeightsKind = Literal["best", "averaged", "ema", "last", "imported"]
 
 
 class Manifest(BaseModel):
@@ -25,7 +25,8 @@ class Manifest(BaseModel):
 
     format_version: int
     weights_kind: WeightsKind
-    """Which weights of the run these are: the best on validation, an average, the last, or those of another toolkit."""
+    """Which weights of the run these are: the best on validation, an average of checkpoints, an exponential moving mean
+    of all updates, the last, or those of another toolkit."""
     created: str
     """When it was saved, in UTC, as ISO 8601."""
     versions: dict[str, str]

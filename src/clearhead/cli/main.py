@@ -33,6 +33,8 @@ VERBS = {
     "serve": "Serve models over HTTP, with a page that opens them up.",
     "study": "Measure a claim about Transformers, with a rule, a table and pictures.",
     "info": "Show what is in a model folder.",
+    "runs": "List trainings: their state, score and size.",
+    "plot": "Draw the curves of a training.",
     "import": "Convert a checkpoint of Hugging Face, fairseq or torch.",
     "data": "Make data: the built-in English-German grammar, or handwritten digits.",
     "demo": "Train a translator on the built-in grammar and show what it can do.",

@@ -40,6 +40,9 @@ Settings = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Cores to use; 0: all.")]
 Tag = Annotated[str, typer.Option("--tag", help="Language or domain, of a model trained with tags.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute; auto: a GPU where there is one.")
+]
 Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses kept; 1 is greedy. [default: the model's, 4]")]
 ComputeType = Annotated[
     Literal["float32", "int8"], typer.Option("--compute-type", help="int8: smaller and faster, a little less exact.")

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from clearhead.tasks.task import Validation
 from clearhead.training.events import Progress as TrainingProgress
 from clearhead.training.events import Watcher
+from clearhead.training.processes import is_first_process
 
 PLAIN_EVERY = 10.0  # seconds between plain lines
 
@@ -39,8 +40,8 @@ def line_bar(size: int | None) -> Iterator[Callable[[int, int], None]]:
 
 
 def training_watcher() -> "LiveWatcher | PlainWatcher":
-    """What fits stderr."""
-    return LiveWatcher() if sys.stderr.isatty() else PlainWatcher()
+    """What fits stderr; of several processes only the first one has a bar."""
+    return LiveWatcher() if sys.stderr.isatty() and is_first_process() else PlainWatcher()
 
 
 def describe(progress: TrainingProgress) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Files, Settings, Threads
+from clearhead.cli.options import Device, Files, Settings, Threads
 from clearhead.errors import ConfigError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -53,24 +53,34 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out: same command, plus this.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard's event files too, into DIR/tensorboard.")
+    ] = False,
     threads: Threads = 0,
+    device: Device = "auto",
 ) -> int:
     """Train a model on your own text: a translator, or what --task names.
 
-    What is not set is chosen from the amount of data and the time, and printed with the reason.
+    What is not set is chosen from the amount of data and the time, and printed with the reason. In several processes:
+    torchrun --nproc-per-node 2 -m clearhead train ... (docs/scale.md).
 
     Example: clearhead train pairs.tsv --out runs/de --minutes 10
     """
     from clearhead.cli.terminal import training_watcher
     from clearhead.training import run
+    from clearhead.training.processes import is_first_process
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
-    request = run.Request(files, out, valid or [], preset, given, overwrite, threads, task, start, resume)
+    request = run.Request(
+        files, out, valid or [], preset, given, overwrite, threads, task, start, resume, device, tensorboard
+    )
     with training_watcher() as watcher:
         if dry_run:
             run.rehearse(request, watcher)
             return 0
         result = run.train(request, watcher)
+    if not is_first_process():  # that one speaks for all
+        return 128 + signal.Signals(result.outcome.signal) if result.outcome.signal else 0
     validation = result.validation
     if result.outcome.signal:
         print(f"interrupted; the best model so far is in {out}; --resume goes on", file=sys.stderr)

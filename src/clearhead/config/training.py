@@ -38,6 +38,21 @@ class TrainingConfig(Section):
     validate_lines: int = Field(500, ge=1, description="tasks that write text: so many are written for the score")
     patience: int = Field(0, ge=0, description="validations without gain before stopping early; 0: never")
     average: int = Field(5, ge=1, description="last checkpoints that are averaged at the end")
+    ema: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="decay of a moving average of the weights, such as 0.999, tried at the end; 0: none",
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of matrix products in training; weights, sums and what is saved stay float32"
+    )
+    recompute: bool = Field(
+        False, description="layers of attention: computed again on the way back instead of kept, to save memory"
+    )
+    sharding: Literal["none", "full"] = Field(
+        "none", description="full: several processes divide weights, gradients and moments between them"
+    )
     max_bad_steps: int = Field(20, ge=1, description="updates in a row with infinite loss or gradient before giving up")
 
 

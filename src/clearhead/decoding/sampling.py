@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.config.decoding import SamplingConfig
 from clearhead.decoding.candidates import NEVER
@@ -55,8 +55,8 @@ def sample(
             return
         ids.append(token)
         if seen < context:
-            seen, step = seen + 1, generator.step(torch.tensor([[token]]), state)
-            logits_V, state = step.logits_RTV[0, -1], step.state
+            seen, step = seen + 1, generator.step(torch.tensor([[token]], device=_device_of(generator)), state)
+            logits_V, state = step.logits_RTV[0, -1].cpu(), step.state
         else:
             ids = ids[-max(1, context // 2) :]
             seen, (logits_V, state) = len(ids), _read(generator, ids)
@@ -64,6 +64,11 @@ def sample(
 
 def _read(generator: Generator[Any, Any], ids: Sequence[int]) -> tuple[Tensor, Any]:
     """logits_V of what follows these tokens, and the state behind them."""
-    first_RT, state = generator.start(generator.encode(torch.tensor([ids])), 1)
+    first_RT, state = generator.start(generator.encode(torch.tensor([ids], device=_device_of(generator))), 1)
     step = generator.step(first_RT, state)
-    return step.logits_RTV[0, -1], step.state
+    return step.logits_RTV[0, -1].cpu(), step.state
+
+
+def _device_of(generator: Generator[Any, Any]) -> torch.device | None:
+    """Where a network computes."""
+    return next(generator.parameters()).device if isinstance(generator, nn.Module) else None

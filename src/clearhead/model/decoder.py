@@ -84,7 +84,7 @@ class Decoder(Stack):
         scope = self.scope(x_RTD, memories[0].past, None)
         pasts, weights = [], []
         for layer, memory in zip(self.layers, memories, strict=True):
-            x_RTD, past, layer_weights = layer(x_RTD, scope, memory, want_weights)
+            x_RTD, past, layer_weights = self.through(layer, x_RTD, scope, memory, want_weights)
             pasts.append(past)
             if layer_weights is not None:
                 weights.append(layer_weights)

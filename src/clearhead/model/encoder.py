@@ -4,12 +4,15 @@ B batch, S source length, T positions of any stack, D model width, H heads; 1 = 
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues, MultiHeadAttention
+from clearhead.model.dropout import replaying
 from clearhead.model.feed_forward import FeedForward
 from clearhead.model.masks import additive_mask, both, causal_mask
 from clearhead.model.normalisation import build_norm
@@ -70,6 +73,9 @@ class EncoderLayer(SelfLayer):
 class Stack(nn.Module):
     """Layers, mostly a last norm where they are pre-norm, and the positions that speak inside attention."""
 
+    recomputes = False
+    """Whether training computes each layer again on the way back, instead of keeping all that was inside it."""
+
     def __init__(self, config: ModelConfig, layers: Iterable[SelfLayer], is_causal: bool) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
@@ -78,6 +84,12 @@ class Stack(nn.Module):
         kind = config.positions
         self.relative = RelativeBias(config, is_bidirectional=not is_causal) if kind == "relative" else None
         self.rotary = RotaryPositions(config.max_positions, config.head_key_dim) if kind == "rotary" else None
+
+    def through(self, layer: nn.Module, *given: Any) -> Any:
+        """What a layer makes of what it is given; computed again, it drops the same values."""
+        if self.recomputes and self.training and torch.is_grad_enabled():
+            return checkpoint(layer, *given, use_reentrant=False, preserve_rng_state=False, context_fn=replaying)
+        return layer(*given)
 
     def scope(
         self, x_BTD: Tensor, past: KeysValues | None, allowed: Tensor | None, places_BT: Tensor | None = None
@@ -110,6 +122,6 @@ class Encoder(Stack):
         scope = self.scope(x_BSD, None, allowed_B11S)
         weights: list[Tensor | None] = []
         for layer in self.layers:
-            x_BSD, _, layer_weights = layer(x_BSD, scope, want_weights=want_weights)
+            x_BSD, _, layer_weights = self.through(layer, x_BSD, scope, None, want_weights)
             weights.append(layer_weights)
         return self.norm(x_BSD), weights

@@ -61,7 +61,7 @@ class CausalStack(Stack):
         """The last layer's states, the pasts, and each layer's attention weights if asked for."""
         pasts, weights = [], []
         for layer, layer_past in zip(self.layers, past or (None,) * len(self.layers), strict=True):
-            x_RTD, now, self_RHTT = layer(x_RTD, scope, layer_past, want_weights)
+            x_RTD, now, self_RHTT = self.through(layer, x_RTD, scope, layer_past, want_weights)
             pasts.append(now)
             if self_RHTT is not None:
                 weights.append(SelfWeights(self_RHTT))

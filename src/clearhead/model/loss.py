@@ -27,11 +27,13 @@ class _ChunkedCrossEntropy(Function):
 
     With smoothing e the target distribution is q = (1-e) onehot + e/V, and d loss / d logits = p - q. The uniform
     part e/V is never written into the logits: it is one mean row of W in d hidden, and one constant row in d W.
+
+    `products` is the type of the factors of matrix products; sums, softmax and gradients are of the weights' own type.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, smoothing: float
+        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, smoothing: float, products: torch.dtype
     ) -> tuple[Tensor, ...]:
         num_tokens, vocab = len(hidden_ND), len(weight_VD)
         needs_grad = hidden_ND.requires_grad or weight_VD.requires_grad
@@ -40,13 +42,14 @@ class _ChunkedCrossEntropy(Function):
         mean_row_D = weight_VD.mean(0)
         nll_N = hidden_ND.new_empty(num_tokens)
         log_z_N = hidden_ND.new_empty(num_tokens)
+        short_ND, short_VD = hidden_ND.to(products), weight_VD.to(products)
         size = max(1, min(num_tokens, CHUNK_NUMBERS // vocab))
         logits_space, p_space = hidden_ND.new_empty(2, size, vocab)  # used again by every chunk: fresh memory is slow
         for start in range(0, num_tokens, size):
             part = slice(start, start + size)
-            h_CD, target_C1 = hidden_ND[part], target_N[part, None]
+            h_CD, target_C1 = short_ND[part], target_N[part, None]
             logits_CV, p_CV = logits_space[: len(h_CD)], p_space[: len(h_CD)]
-            torch.mm(h_CD, weight_VD.t(), out=logits_CV)
+            _multiply(h_CD, short_VD.t(), logits_CV)
             torch.softmax(logits_CV, 1, out=p_CV)
             picked_C1 = logits_CV.gather(1, target_C1)
             top_C1, where_C1 = logits_CV.max(1, keepdim=True)
@@ -54,8 +57,9 @@ class _ChunkedCrossEntropy(Function):
             nll_N[part], log_z_N[part] = (log_z_C1 - picked_C1)[:, 0], log_z_C1[:, 0]
             if grad_hidden_ND is not None and grad_weight_VD is not None:
                 p_CV.scatter_add_(1, target_C1, p_CV.new_full(target_C1.shape, smoothing - 1.0))
-                torch.mm(p_CV, weight_VD, out=grad_hidden_ND[part])
-                grad_weight_VD.addmm_(p_CV.t(), h_CD)
+                p_CV = p_CV.to(products)
+                _multiply(p_CV, short_VD, grad_hidden_ND[part])
+                _add_product(p_CV.t(), h_CD, grad_weight_VD)
         uniform_N = log_z_N - hidden_ND @ mean_row_D
         if grad_hidden_ND is not None and grad_weight_VD is not None:
             grad_hidden_ND.sub_(mean_row_D, alpha=smoothing)
@@ -65,9 +69,23 @@ class _ChunkedCrossEntropy(Function):
         return (1.0 - smoothing) * nll + smoothing * uniform_N.sum(), nll
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
-        return grad_hidden_ND * grads[0], grad_weight_VD * grads[0], None, None
+        return grad_hidden_ND * grads[0], grad_weight_VD * grads[0], None, None, None
+
+
+def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+    if left.dtype == out.dtype:
+        torch.mm(left, right, out=out)
+    else:
+        out.copy_(left @ right)
+
+
+def _add_product(left: Tensor, right: Tensor, out: Tensor) -> None:
+    if left.dtype == out.dtype:
+        out.addmm_(left, right)
+    else:
+        out.add_(left @ right)
 
 
 def cross_entropy(
@@ -88,5 +106,9 @@ def cross_entropy(
         weight_VD = torch.cat((weight_VD, bias_V[:, None]), -1)
     real_NT = target_NT != pad_id
     target_N = target_NT[real_NT]
-    smoothed, nll = _ChunkedCrossEntropy.apply(hidden_NTD[real_NT], weight_VD, target_N, smoothing)  # type: ignore[no-untyped-call]
+    kind = hidden_NTD.device.type
+    products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight_VD.dtype
+    with torch.autocast(kind, enabled=False):
+        hidden_ND = hidden_NTD[real_NT].to(weight_VD.dtype)
+        smoothed, nll = _ChunkedCrossEntropy.apply(hidden_ND, weight_VD, target_N, smoothing, products)  # type: ignore[no-untyped-call]
     return Loss(smoothed, nll.detach(), len(target_N))

@@ -4,6 +4,7 @@ colour-blind tell them apart."""
 import importlib.util
 import io
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from clearhead.errors import StudyError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, in an order in which neighbours differ in lightness too.
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+MOST_MARKERS = 60  # more would lie over each other
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 
 
@@ -26,11 +28,24 @@ def require_matplotlib() -> None:
 
 def draw(chart: Chart, form: Literal["png", "svg"]) -> bytes:
     """The picture's bytes; the same chart gives the same bytes."""
+    return draw_all([chart], form)
+
+
+def draw_all(charts: Sequence[Chart], form: Literal["png", "svg"]) -> bytes:
+    """Several charts below each other in one picture."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(7.0, 4.4 if len(charts) == 1 else 3.0 * len(charts)), layout="constrained")
+    for axes, chart in zip(figure.subplots(len(charts), squeeze=False)[:, 0], charts, strict=True):
+        _draw_chart(axes, chart)
+    written = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "clearhead"}):
+        figure.savefig(written, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+    return written.getvalue()
+
+
+def _draw_chart(axes: "Axes", chart: Chart) -> None:
     for number, series in enumerate(chart.series):
         _draw_series(axes, series, number)
     if chart.log_x:
@@ -43,10 +58,6 @@ def draw(chart: Chart, form: Literal["png", "svg"]) -> bytes:
     axes.grid(alpha=0.3)
     if len(chart.series) > 1:
         axes.legend(fontsize=8)
-    written = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "clearhead"}):
-        figure.savefig(written, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
-    return written.getvalue()
 
 
 def _draw_series(axes: "Axes", series: Series, number: int) -> None:
@@ -60,7 +71,7 @@ def _draw_series(axes: "Axes", series: Series, number: int) -> None:
         label=series.label,
         color=colour,
         linestyle=STYLES[number % len(STYLES)],
-        marker=MARKERS[number % len(MARKERS)],
+        marker=MARKERS[number % len(MARKERS)] if len(points) <= MOST_MARKERS else None,
         markersize=5,
     )
     if any(len(values) > 1 for _, values in points):

@@ -24,6 +24,7 @@ from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
+from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import (
     Examples,
     check_length,
@@ -34,7 +35,7 @@ from clearhead.tasks.examples import (
     pad,
     split_indices,
 )
-from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation
+from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation, log_probs
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import FramedText
 
@@ -104,7 +105,7 @@ def label_log_probs(network: LabelNetwork, rows: Sequence[Sequence[int]], config
     log_probs_NL = np.zeros((len(rows), len(config.labels)))
     for batch in in_batches([len(row) for row in rows], config.training.batch_tokens):
         ids_BS = torch.from_numpy(pad([rows[index] for index in batch], config.model.pad_id))
-        log_probs_NL[batch] = network(ids_BS).double().log_softmax(-1).numpy()
+        log_probs_NL[batch] = log_probs(network(on_device(ids_BS, device_of(network))))
     network.train(was_training)
     return log_probs_NL
 

@@ -28,8 +28,9 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
+from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import split_indices
-from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation
+from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation, log_probs
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
 from clearhead.tasks.texts import FramedText
 
@@ -180,7 +181,8 @@ def picture_log_probs(network: LabelNetwork, pixels_NCYX: Pixels, config: Config
     network.eval()
     size = max(FEWEST_PICTURES, config.training.batch_tokens // num_patches(config.model))
     parts = [pixels_NCYX[start : start + size] for start in range(0, len(pixels_NCYX), size)]
-    log_probs_NL = np.concatenate([network(scaled(part)).double().log_softmax(-1).numpy() for part in parts])
+    device = device_of(network)
+    log_probs_NL = np.concatenate([log_probs(network(on_device(scaled(part), device))) for part in parts])
     network.train(was_training)
     return log_probs_NL
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
@@ -54,9 +55,16 @@ def label_numbers(given: Iterable[tuple[str, str]], labels: Sequence[str]) -> ND
 
 def label_loss(logits_NL: Tensor, labels_N: Tensor, smoothing: float) -> Loss:
     """The loss of logits against the right labels, summed."""
+    logits_NL = logits_NL.to(torch.promote_types(logits_NL.dtype, torch.float32))
     smoothed = F.cross_entropy(logits_NL, labels_N, label_smoothing=smoothing, reduction="sum")
     nll = F.cross_entropy(logits_NL.detach(), labels_N, reduction="sum")
     return Loss(smoothed, nll, len(labels_N))
+
+
+def log_probs(logits: Tensor) -> NDArray[np.float64]:
+    """Over the last axis, wherever they were computed."""
+    found: NDArray[np.float64] = logits.double().log_softmax(-1).cpu().numpy()
+    return found
 
 
 def label_validation(

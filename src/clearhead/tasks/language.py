@@ -23,6 +23,7 @@ from clearhead.errors import ConfigError
 from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.model.language import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
+from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import in_batches, pad, split_indices
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
@@ -172,8 +173,8 @@ def total_nll(network: LanguageModel, rows: Sequence[Predictions], config: Confi
     network.eval()
     total = 0.0
     for batch in in_batches([len(row.inputs) for row in rows], config.training.batch_tokens):
-        inputs_NT = torch.from_numpy(pad([rows[index].inputs for index in batch], pad_id))
-        targets_NT = torch.from_numpy(pad([rows[index].targets for index in batch], pad_id))
+        both = ([rows[index].inputs for index in batch], [rows[index].targets for index in batch])
+        inputs_NT, targets_NT = (on_device(torch.from_numpy(pad(each, pad_id)), device_of(network)) for each in both)
         total += float(cross_entropy(network(inputs_NT), network.output.weight, targets_NT, pad_id, 0.0).nll)
     network.train(was_training)
     return total

@@ -27,6 +27,7 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
 from clearhead.model.heads import MaskedNetwork
 from clearhead.model.loss import Loss
+from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
 from clearhead.tasks.labels import label_loss
@@ -184,9 +185,9 @@ def guesses(network: MaskedNetwork, ids_NS: Tensor, places_NS: Tensor) -> Tensor
     """logits_MV of the hidden places, without dropout."""
     was_training = network.training
     network.eval()
-    logits_MV = network.logits(network(ids_NS, places_NS))
+    logits_MV = network.logits(network(*on_device((ids_NS, places_NS), device_of(network))))
     network.train(was_training)
-    return logits_MV.double()
+    return logits_MV.double().cpu()
 
 
 def score_masks(network: MaskedNetwork, texts: Maskable, tokenizer: Tokenizer, config: Config) -> MaskedReport:

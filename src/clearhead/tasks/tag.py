@@ -28,8 +28,9 @@ from clearhead.errors import DataError
 from clearhead.evaluation.spans import SpanReport, score_spans
 from clearhead.model.heads import TagNetwork
 from clearhead.model.loss import Loss
+from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
-from clearhead.tasks.labels import label_loss
+from clearhead.tasks.labels import label_loss, log_probs
 from clearhead.tasks.tagged_text import TaggedText, find_words, mark, mark_words
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
 from clearhead.tasks.texts import FramedText
@@ -149,7 +150,7 @@ def tag_log_probs(
     rows = _rows(sentences, tokenizer, room_of(config))
     for batch in in_batches([len(row.ids) for row in rows], config.training.batch_tokens):
         ids_BS = torch.from_numpy(pad([rows[number].ids for number in batch], tokenizer.pad_id))
-        log_probs_BSL = network(ids_BS).double().log_softmax(-1).numpy()
+        log_probs_BSL = log_probs(network(on_device(ids_BS, device_of(network))))
         for number, log_probs_SL in zip(batch, log_probs_BSL, strict=True):
             row = rows[number]
             results[row.sentence][row.words_C] = log_probs_SL[row.places_C]

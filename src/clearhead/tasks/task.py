@@ -4,9 +4,10 @@ The trainer knows tasks, never families; a family knows tensors, never tasks. A 
 `--task`: it reads files, makes a task of them, and scores a trained model.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -45,6 +46,16 @@ class Validation:
             "perplexity": self.perplexity,
             self.score_name: {"score": self.score, "signature": self.signature},
         }
+
+    def to_text(self) -> str:
+        """All of it, for another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> "Validation":
+        """What `to_text` gave."""
+        facts = json.loads(text)
+        return cls(**{**facts, "example": tuple(facts["example"])})
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "Validation":

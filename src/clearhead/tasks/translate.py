@@ -33,6 +33,7 @@ from clearhead.errors import ConfigError, DataError, DecodingError
 from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_texts
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.constraints import constraints_of
+from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import most_pieces, pad, split_indices
 from clearhead.tasks.pair_data import check_files, encode_records, load, texts_to_learn, with_tags
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
@@ -100,7 +101,7 @@ def mean_nll(model: Any, batches: Iterable[TranslationBatch], pad_id: int) -> fl
     model.eval()
     total, count = 0.0, 0
     for batch in batches:
-        loss = writing_loss(model, batch, pad_id, 0.0)
+        loss = writing_loss(model, on_device(batch, device_of(model)), pad_id, 0.0)
         total, count = total + float(loss.nll), count + loss.tokens
     model.train(was_training)
     return total / count
@@ -225,6 +226,7 @@ def translation_engine(model: Any) -> TorchEngine:
         config.read_vocab_size,
         config.max_positions,
         threads=torch.get_num_threads(),
+        device=device_of(model),
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead import config as configs
-from clearhead.config import Config, DecodingConfig, ModelConfig, TrainingConfig
+from clearhead.config import RECURRENT, Config, DecodingConfig, ModelConfig, TrainingConfig
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Made, Purpose
 
@@ -27,6 +27,7 @@ def check_settings(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> 
         raise ConfigError("labels are taken from the data; leave them out")
     _check_model(chosen, given.get("model", {}), draft.model)
     _check_data(chosen, given.get("data", {}), draft)
+    _check_training(draft)
     if given.get("tokenizer") and not draft.model.has_text:
         raise ConfigError(f"the task {chosen.name} has no tokenizer; leave the tokenizer settings out")
     if "validate_lines" in given.get("training", {}) and chosen.verb != WRITERS_VERB:
@@ -85,6 +86,20 @@ def _check_model(chosen: Purpose, given: Mapping[str, Any], model: ModelConfig) 
             raise ConfigError(f"model.{name} is taken from the data; leave it out")
         if why := model.why_idle(name):
             raise ConfigError(f"model.{name} {why}; leave it out")
+
+
+def _check_training(draft: Config) -> None:
+    """Ways to train that some networks cannot be trained in."""
+    model, training = draft.model, draft.training
+    if training.recompute and (why := model.why_idle("num_heads")):
+        raise ConfigError(f"training.recompute {why}; leave it out")
+    if training.recompute and model.norm == "batch":
+        raise ConfigError("training.recompute does not go with model.norm=batch, which would count each batch twice")
+    if training.precision != "float32" and model.family in RECURRENT:
+        raise ConfigError(
+            f"training.precision={training.precision} is not for model.family={model.family}, whose kernels take "
+            "float32 only; leave it out"
+        )
 
 
 def _check_data(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> None:

@@ -27,6 +27,8 @@ class Counts(BaseModel):
     validated: int = 0
     """The step of the last validation."""
     validations: int = 0
+    validate_at: int = 0
+    """The step of the next validation, where a run with --minutes has spaced them; 0: by `training.validate_every`."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     seconds_validating: float = 0.0
@@ -59,6 +61,16 @@ class Pace:
             seconds = self._recent[-1][0] - self._recent[0][0]
             self._speed = sum(tokens for _, tokens in self._recent[1:]) / max(1e-9, seconds)
         return self._speed
+
+
+def next_validation(counts: Counts, steps: int, every: int, seconds: float) -> int:
+    """The step at which to validate next, so that all validations take about so many seconds, the last among them.
+
+    They go on as long as they took so far. A first one and one at the end there always are.
+    """
+    each = counts.seconds_validating / max(1, counts.validations)
+    left = max(1, int((seconds - counts.seconds_validating) / max(1e-9, each)))
+    return min(steps, counts.step + max(every, math.ceil((steps - counts.step) / left)))
 
 
 def seconds_left(counts: Counts, steps: int, validate_every: int) -> float:

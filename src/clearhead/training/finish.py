@@ -1,16 +1,17 @@
 """The end of a run: which of its weights are kept, and what is said of them."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from clearhead import bundle
-from clearhead.model.weights import Weights, named_weights, restore, snapshot
+from clearhead.bundle import WeightsKind
+from clearhead.model.weights import Weights
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Validation
 from clearhead.training.events import Watcher
-from clearhead.training.keeper import RunFolder
-from clearhead.training.replicas import torch_threads
+from clearhead.training.keeper import Elsewhere, RunFolder
 from clearhead.training.trainer import Outcome, Trainer
 
 
@@ -24,47 +25,82 @@ class TrainingResult:
     validation: Validation
     verb: str  # the command that runs it
 
+    def to_text(self) -> str:
+        """All of it, for another process."""
+        return json.dumps({**asdict(self), "folder": str(self.folder), "validation": self.validation.to_text()})
 
-def finish(trainer: Trainer, folder: RunFolder, outcome: Outcome, watcher: Watcher) -> TrainingResult:
-    """Saves the best weights of a run, which after an interruption are those of its best validation."""
-    if outcome.reason == "interrupted":
-        kind, weights, validation = "best", *_best_so_far(trainer, folder)
-    else:
-        kind, weights, validation = _best_of_all(trainer, folder, watcher)
-    folder.save_bundle(weights, kind, _summary(outcome) | {"scores": validation.to_json()})  # type: ignore[arg-type]
+    @classmethod
+    def from_text(cls, text: str) -> "TrainingResult":
+        """What `to_text` gave."""
+        facts = json.loads(text)
+        folder, outcome = Path(facts["folder"]), Outcome(**facts["outcome"])
+        return cls(folder, outcome, facts["weights_kind"], Validation.from_text(facts["validation"]), facts["verb"])
+
+
+def finish(trainer: Trainer, folder: RunFolder | Elsewhere, outcome: Outcome, watcher: Watcher) -> TrainingResult:
+    """Saves the best weights of a run, which after an interruption are those of its best validation.
+
+    The first process, which has the folder, does it; the others give the same result.
+    """
+    last, followed = trainer.weights(), trainer.followed()  # which all processes put together
+    text = ""
+    if isinstance(folder, RunFolder):
+        kind, validation = _keep(trainer, folder, outcome, last, followed, watcher)
+        verb = purpose(folder.config.task).verb
+        text = TrainingResult(folder.folder, outcome, kind, validation, verb).to_text()
+    trainer.model.eval()
+    return TrainingResult.from_text(trainer.processes.tell(text))
+
+
+def _keep(
+    trainer: Trainer, folder: RunFolder, outcome: Outcome, last: Weights, followed: Weights, watcher: Watcher
+) -> tuple[WeightsKind, Validation]:
+    """Which weights become the model, and how good they are."""
+    kind: WeightsKind = "best"
+    if outcome.reason != "interrupted":
+        kind, weights, validation = _best_of_all(trainer, folder, last, followed, watcher)
+    elif trainer.counts.best:
+        weights, validation = folder.best_weights(), trainer.counts.best
+    else:  # there was no validation yet: the weights as they are, so that there is a model
+        weights, validation = last, trainer.score(last)
+    folder.save_bundle(weights, kind, _summary(outcome) | {"scores": validation.to_json()})
     if outcome.reason != "interrupted":
         folder.state.finish()
-    trainer.model.eval()
-    return TrainingResult(folder.folder, outcome, kind, validation, purpose(folder.config.task).verb)
+    if folder.events:
+        folder.events.close()
+    return kind, validation
 
 
-def _best_so_far(trainer: Trainer, folder: RunFolder) -> tuple[Weights, Validation]:
-    """Of the best validation; without any, the weights as they are, so that there is a model. The state stays."""
-    if trainer.counts.best:
-        return folder.best_weights(), trainer.counts.best
-    with torch_threads(trainer.threads):
-        return named_weights(trainer.model), trainer.task.validate(trainer.model)
-
-
-def _best_of_all(trainer: Trainer, folder: RunFolder, watcher: Watcher) -> tuple[str, Weights, Validation]:
-    """Validates the best, the averaged and the last weights."""
-    model = trainer.model
-    candidates: dict[str, Weights] = {"best": folder.best_weights()}
+def _best_of_all(
+    trainer: Trainer, folder: RunFolder, last: Weights, followed: Weights, watcher: Watcher
+) -> tuple[WeightsKind, Weights, Validation]:
+    """Validates the averaged, the followed and the last weights; what the best ones score is known."""
+    counts = trainer.counts
+    assert counts.best is not None, "the last update is always validated"
+    candidates: dict[WeightsKind, Weights] = {"best": folder.best_weights()}
     if len(folder.state.checkpoints) > 1:
-        candidates |= {"averaged": folder.average(), "last": snapshot(model)}
-    scores: dict[str, Validation] = {}
+        candidates["averaged"] = folder.average()
+    if followed:
+        candidates["ema"] = _copy(followed)
+    if len(candidates) > 1 and counts.best_step != counts.step:
+        candidates["last"] = _copy(last)
+    scores: dict[WeightsKind, Validation] = {"best": counts.best}
     for kind, weights in candidates.items():
-        restore(model, weights)
-        with torch_threads(trainer.threads):
-            scores[kind] = trainer.task.validate(model)
+        if kind != "best":
+            scores[kind] = trainer.score(weights)
     kind = max(scores, key=lambda name: scores[name].rank)
     shown = ", ".join(f"{name} {score.score:.2f}" for name, score in scores.items())
     watcher.message(f"validation {scores[kind].score_name} of the weights: {shown}; kept: {kind}")
     return kind, candidates[kind], scores[kind]
 
 
+def _copy(weights: Weights) -> Weights:
+    """So that other weights can be put into the network."""
+    return {name: tensor.clone() for name, tensor in weights.items()}
+
+
 def report_finished(folder: Path, watcher: Watcher) -> TrainingResult:
-    """The result of a run that was finished before."""
+    """The result of a run that was finished before, from its folder."""
     manifest = bundle.read_manifest(folder)
     facts: dict[str, Any] = manifest.training
     outcome = Outcome(

@@ -18,6 +18,7 @@ from clearhead.model.weights import Weights
 from clearhead.tasks.task import Validation
 from clearhead.training.counts import Counts
 from clearhead.training.state import STATE, Origin, StateFolder
+from clearhead.training.tensorboard import EventFiles
 
 METRICS = "metrics.jsonl"
 TRAINING = "training"
@@ -93,9 +94,12 @@ class RunFolder:
     training: dict[str, Any]
     origin: Origin
     state: StateFolder
+    events: EventFiles | None = None
 
     def record(self, entry: dict[str, Any]) -> None:
-        """Appends one line to metrics.jsonl."""
+        """Appends one line to metrics.jsonl, and to the event files if there are some."""
+        if self.events:
+            self.events.record(entry)
         try:
             with (self.folder / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry, ensure_ascii=False) + "\n")
@@ -146,3 +150,16 @@ class RunFolder:
             for name, tensor in self.state.tensors(checkpoint).items():
                 total[name] = total[name] + tensor.double() if name in total else tensor.double()
         return {name: (tensor / len(names)).to(torch.float32) for name, tensor in total.items()}
+
+
+class Elsewhere:
+    """What the other processes of a run keep: nothing, for the first one writes it all."""
+
+    def record(self, entry: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+        """Nothing."""
+
+    def best(self, step: int, weights: Weights, validation: Validation) -> None:
+        """Nothing."""

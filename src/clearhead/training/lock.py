@@ -40,6 +40,21 @@ def locked(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a training runs in the folder; one that begins in this very moment may be overlooked."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(handle)
+    return False
+
+
 def _lock(handle: int, folder: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

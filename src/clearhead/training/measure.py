@@ -10,11 +10,10 @@ import numpy as np
 from torch import nn
 
 from clearhead.config import TrainingConfig
-from clearhead.data.batching import Indices
-from clearhead.model.loss import Loss
 from clearhead.tasks.task import Task
 from clearhead.training.gradients import Gradients, Portion
-from clearhead.training.replicas import Replicas, replica_count, torch_threads
+from clearhead.training.processes import ALONE, Processes
+from clearhead.training.replicas import open_replicas, torch_threads
 
 SECONDS = 4.0  # for measuring, at most; with --minutes up to half as many more
 VALIDATION_SHARE = 0.1  # of the time of a run with --minutes that is kept for validations
@@ -31,11 +30,13 @@ class Estimate:
     memory_mib: float  # peak of this process while it measured
 
 
-def measure(task: Task[Any], model: nn.Module, config: TrainingConfig, threads: int) -> Estimate:
-    """How long the run will take, and with `minutes` how many updates fit: fixed here, once."""
+def measure(
+    task: Task[Any], model: nn.Module, config: TrainingConfig, threads: int, processes: Processes = ALONE
+) -> Estimate:
+    """How long the run will take, and with `minutes` how many updates fit: fixed here, once, for all processes."""
     plan = task.plan(0)
     budget = min(1.5 * SECONDS, 0.6 * config.minutes) if config.minutes else SECONDS
-    each = seconds_per_update(task, model, config, threads, budget)
+    each = seconds_per_update(task, model, config, threads, budget, processes)
     updates_an_epoch = len(plan) / config.accumulate
     if config.steps:
         steps = config.steps
@@ -61,27 +62,35 @@ def describe(estimate: Estimate) -> str:
     )
 
 
-def seconds_per_update(task: Task[Any], model: nn.Module, config: TrainingConfig, threads: int, budget: float) -> float:
+def seconds_per_update(
+    task: Task[Any],
+    model: nn.Module,
+    config: TrainingConfig,
+    threads: int,
+    budget: float,
+    processes: Processes = ALONE,
+) -> float:
     """Measured time of an update: gradients of real batches from all over the first epoch, weights left alone.
 
-    The first third is left out, where memory and caches are still cold; of the others the median, so that a moment in
-    which something else ran does not count for the whole training.
+    Several processes measure in step, with what they exchange; the slowest counts. The first third is left out, where
+    memory and caches are still cold; of the others the median, so that a moment in which something else ran does not
+    count for the whole training.
     """
-    plan, count = task.plan(0), replica_count(threads, config.batch_tokens)
+    plan = task.plan(0)
     seconds: list[float] = []
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     began = time.monotonic()
-    with torch_threads(1), Replicas[Indices, Loss](model, count, threads) as replicas:
+    with torch_threads(1), open_replicas(model, threads, config.batch_tokens, processes) as replicas:
         model.train()
-        gradients = Gradients(task, replicas, config.seed, lambda _: None)
+        gradients = Gradients(task, replicas, config.seed, lambda _: None, config.precision)
         for index in np.random.default_rng(0).integers(0, len(plan), 90):
             start = time.monotonic()
             gradients.add([Portion(0, plan[index])], 0)
             replicas.gather_gradients()
             model.zero_grad()
             seconds.append(time.monotonic() - start)
-            if len(seconds) > 4 and time.monotonic() - began > budget:
+            if len(seconds) > 4 and processes.largest(time.monotonic() - began) > budget:
                 break
     for name, buffer in model.named_buffers():  # running figures of a batch norm
         buffer.copy_(buffers[name])
-    return float(np.median(seconds[len(seconds) // 3 :])) * config.accumulate
+    return processes.largest(float(np.median(seconds[len(seconds) // 3 :]))) * config.accumulate

@@ -4,6 +4,9 @@ Each replica is a second set of modules over the same weight storage, with gradi
 into one part a replica; each part runs forward and backward in a thread of its own on one core, and the gradients
 are summed. The sum is that of the whole batch. Measured with preset tiny on two cores: 1.3 times the tokens a
 second of two threads inside each operation, for small operations do not divide well.
+
+Several processes are the same one level up: the parts of a batch go to the replicas of the first process, then to those
+of the second, and so on, and the sums of the processes are summed. On a GPU a process has one replica.
 """
 
 import copy
@@ -14,6 +17,11 @@ from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from clearhead.data.batching import Indices
+from clearhead.model.loss import Loss
+from clearhead.training.processes import ALONE, Processes
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -41,8 +49,11 @@ def torch_threads(count: int) -> Iterator[None]:
 class Replicas(Generic[Part, Result]):
     """Models that share their weights, each with a thread of its own; a context manager that ends the threads."""
 
-    def __init__(self, model: nn.Module, count: int, threads: int) -> None:
+    def __init__(self, model: nn.Module, count: int, threads: int, processes: Processes = ALONE) -> None:
         self.models = [model, *(_sharing_copy(model) for _ in range(count - 1))]
+        self.processes = processes
+        self.is_sharded = is_sharded(model)
+        self._figures = _running_figures(model)
         each = max(1, threads // count)
         self._pool = ThreadPoolExecutor(count, initializer=lambda: torch.set_num_threads(each))
 
@@ -51,6 +62,20 @@ class Replicas(Generic[Part, Result]):
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
+
+    @property
+    def total(self) -> int:
+        """Replicas in all processes together."""
+        return len(self.models) * self.processes.count
+
+    @property
+    def first(self) -> int:
+        """The number of this process's first replica among all."""
+        return len(self.models) * self.processes.rank
+
+    def mine(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Those of a batch's parts that this process computes; where there are few, none may be left for it."""
+        return parts[self.first : self.first + len(self.models)]
 
     def run(self, compute: Callable[[int, nn.Module, Part], Result], parts: Sequence[Part]) -> list[Result]:
         """`compute(i, replica i, part i)` for all parts side by side; it may call backward."""
@@ -68,7 +93,7 @@ class Replicas(Generic[Part, Result]):
             model.zero_grad()
 
     def gather_gradients(self) -> list[Tensor]:
-        """The replicas' gradients summed into the first model's, and taken from the others."""
+        """The gradients of all replicas of all processes summed into the first model's, and taken from the others."""
         first, *others = (list(model.parameters()) for model in self.models)
         for other in others:
             for parameter, copied in zip(first, other, strict=True):
@@ -76,17 +101,51 @@ class Replicas(Generic[Part, Result]):
                     continue
                 parameter.grad = copied.grad if parameter.grad is None else parameter.grad.add_(copied.grad)
                 copied.grad = None
+        self._sum_over_processes(first)
         self._share_figures()
         return [parameter.grad for parameter in first if parameter.grad is not None]
+
+    def _sum_over_processes(self, parameters: Sequence[nn.Parameter]) -> None:
+        """A weight that had no gradient in any process has none afterwards: the optimiser leaves it alone."""
+        if self.processes.count == 1 or self.is_sharded:  # sharded ones were summed while they were computed
+            return
+        counts = self.processes.sum(*(float(parameter.grad is not None) for parameter in parameters))
+        for parameter, count in zip(parameters, counts, strict=True):
+            if count and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.processes.sum_tensors([parameter.grad for parameter in parameters if parameter.grad is not None])
 
     @torch.no_grad()
     def _share_figures(self) -> None:
         """The running figures of norms, each the mean over the replicas, which saw different parts of the batch."""
-        for same in zip(*(model.buffers() for model in self.models), strict=True):
-            if same[0].is_floating_point() and len(same) > 1 and not torch.equal(same[0], same[1]):
-                mean = torch.stack(same).mean(0)
-                for buffer in same:
-                    buffer.copy_(mean)
+        if not self._figures or self.total == 1:
+            return
+        mean = {name: self.models[0].get_buffer(name) for name in self._figures}
+        if len(self.models) > 1:
+            mean = {name: torch.stack([model.get_buffer(name) for model in self.models]).mean(0) for name in mean}
+        self.processes.sum_tensors(list(mean.values()))
+        for model in self.models:
+            for name, figures in mean.items():
+                model.get_buffer(name).copy_(figures / self.processes.count)
+
+
+def open_replicas(model: nn.Module, threads: int, batch_tokens: int, processes: Processes) -> Replicas[Indices, Loss]:
+    """As many replicas as serve best: one where a GPU computes, or where all processes hold each weight together."""
+    count = replica_count(threads, batch_tokens // processes.count)
+    if processes.device.type != "cpu" or is_sharded(model):
+        count = 1
+    return Replicas(model, count, threads, processes)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether each process holds only a part of every weight."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def _running_figures(model: nn.Module) -> list[str]:
+    """The buffers that training changes and a model keeps: of all that are saved, those that are no counts."""
+    saved = model.state_dict(keep_vars=True)
+    return [name for name, buffer in model.named_buffers() if name in saved and buffer.is_floating_point()]
 
 
 def _sharing_copy(model: nn.Module) -> nn.Module:

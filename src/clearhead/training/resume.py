@@ -1,5 +1,6 @@
 """Going on with a run: what it left, what must be as it was, and how long it goes on."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.errors import ConfigError, TrainingError
+from clearhead.model.weights import Weights
 from clearhead.training.checks import check_length
 from clearhead.training.events import Watcher
 from clearhead.training.keeper import TRAINING
 from clearhead.training.measure import steps_of_epochs
+from clearhead.training.processes import Processes
 from clearhead.training.state import Origin, State, StateFolder
 
 LENGTH = ("steps", "epochs", "minutes")
@@ -30,6 +33,7 @@ class Kept:
     folder: StateFolder
     state: State
     config: Config
+    tokenizer: str
 
     @classmethod
     def load(cls, out: Path) -> "Kept | None":
@@ -37,7 +41,22 @@ class Kept:
         folder = StateFolder.load(out / TRAINING)
         if folder is None or folder.state is None:
             return None
-        return cls(out, folder, folder.state, configs.parse(folder.state.origin.config))
+        return cls(out, folder, folder.state, configs.parse(folder.state.origin.config), folder.tokenizer())
+
+    def to_text(self) -> str:
+        """All but the tensors, for the other processes."""
+        return json.dumps({"state": self.state.model_dump(), "tokenizer": self.tokenizer})
+
+    @classmethod
+    def from_text(cls, out: Path, text: str) -> "Kept":
+        """What the first process found; the folder may be on its machine only, and is not looked at."""
+        told = json.loads(text)
+        state = State.model_validate(told["state"])
+        return cls(out, StateFolder(out / TRAINING), state, configs.parse(state.origin.config), told["tokenizer"])
+
+    def tensors(self, name: str, processes: Processes) -> Weights:
+        """The tensors of a file, which the first process reads for all."""
+        return processes.share(self.folder.tensors(name) if processes.is_first else {})
 
     @property
     def origin(self) -> Origin:
@@ -78,12 +97,14 @@ class Kept:
                     f"Restore the files, {ANEW}"
                 )
 
-    def warn(self, threads: int, watcher: Watcher) -> None:
+    def warn(self, threads: int, processes: Processes, watcher: Watcher) -> None:
         """Says what makes the numbers come out otherwise in their last digits."""
-        if threads != self.origin.threads:
-            watcher.message(
-                f"the run began on {self.origin.threads} cores and goes on with {threads}: sums are rounded otherwise"
-            )
+        for before, now, kind in (
+            (self.origin.processes, processes.count, "processes"),
+            (self.origin.threads, threads, "cores"),
+        ):
+            if before != now:
+                watcher.message(f"the run began on {before} {kind} and goes on with {now}: sums are rounded otherwise")
         if torch.__version__ != self.origin.torch:
             watcher.message(f"the run began with torch {self.origin.torch}: {torch.__version__} may round otherwise")
 

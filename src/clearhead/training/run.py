@@ -1,14 +1,11 @@
 """One training from files to a finished bundle: read, choose, tokenise, train, pick the best weights, save."""
 
-import platform
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from clearhead import bundle
 from clearhead import config as configs
@@ -16,99 +13,122 @@ from clearhead.config import Config
 from clearhead.data.corpus import fingerprint
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.weights import split_names
-from clearhead.errors import ConfigError, TrainingError
+from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.families import build_model
-from clearhead.model.weights import count_parameters, restore
+from clearhead.model.weights import count_parameters, named_weights, restore
 from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Files, Made, Records, Task
+from clearhead.tasks.task import Files, Made, Purpose, Records
 from clearhead.training import keeper
 from clearhead.training.checks import check_held_out, check_ids, check_settings
 from clearhead.training.choose import choose
-from clearhead.training.events import Watcher
+from clearhead.training.events import Silent, Watcher
 from clearhead.training.finish import TrainingResult, finish, report_finished
 from clearhead.training.keeper import TRAINING, RunFolder
 from clearhead.training.lock import locked
 from clearhead.training.measure import describe, measure
+from clearhead.training.opening import open_folder, open_trainer, tokenizer_text
+from clearhead.training.placing import place
+from clearhead.training.processes import ALONE, Processes, joined, may_restart, was_restarted
+from clearhead.training.request import Prepared, Request
 from clearhead.training.resume import Kept, asks_for_more, planned_steps
-from clearhead.training.schedule import Schedule
 from clearhead.training.start import Start
-from clearhead.training.state import Origin, StateFolder
-from clearhead.training.trainer import Trainer
+from clearhead.training.state import StateFolder
+from clearhead.training.tensorboard import require_tensorboard
 
+__all__ = ["Prepared", "Request", "announce", "prepare", "rehearse", "train"]
 
-@dataclass(frozen=True)
-class Request:
-    """What a user asks for."""
-
-    files: Sequence[Path]
-    out: Path
-    valid: Sequence[Path] = ()
-    preset: str = ""
-    settings: Mapping[str, Any] | None = None  # a recipe with the user's settings on top
-    overwrite: bool = False
-    threads: int = 0
-    task: str = ""  # if not in the settings
-    start: Path | None = None  # a model whose weights and tokenizer training starts from
-    resume: bool = False  # go on with the run in `out`, if there is one
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that is known before the first update."""
-
-    config: Config
-    tokenizer: Tokenizer | None
-    task: Task[Any]
-    model: nn.Module
-    data: dict[str, Any]
-    reasons: list[str]
-    threads: int
-    start: str  # the fingerprint of the model that training starts from
+REFUSED, FINISHED = "refused", "finished"  # what the first process says instead of a run to go on with
 
 
 def train(request: Request, watcher: Watcher) -> TrainingResult:
-    """A whole training, or the rest of one."""
+    """A whole training, or the rest of one. Of several processes each calls it; the first one says what is done."""
     request = _spread_names(request)
     if request.resume and request.overwrite:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
-    with locked(request.out):
-        keeper.check(request.out, overwrite=request.overwrite, resume=request.resume)
-        if not request.resume:
-            return _begin(request, watcher)
-        kept = Kept.load(request.out)
-        if kept and not kept.state.is_finished:
-            return _go_on(request, kept, watcher)
-        if kept or keeper.is_finished(request.out):
-            config = kept.config if kept else configs.parse(bundle.load(request.out).config)
-            if not asks_for_more(config, request.settings or {}):
-                return report_finished(request.out, watcher)
-            if kept is None:
-                raise TrainingError(
-                    f"{request.out} is finished and its {TRAINING}/ was removed: it cannot go on; "
-                    f"--from {request.out} with another --out trains its model further"
-                )
-            return _go_on(request, kept, watcher)
-        watcher.message(f"there is no checkpoint in {request.out} yet: starting from the beginning")
-        return _begin(request, watcher)
+    if request.tensorboard:
+        require_tensorboard()
+    if was_restarted():
+        request = replace(request, resume=True, overwrite=False)
+    with joined(request.device) as processes:
+        if not processes.is_first:
+            return _follow(request, processes)
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(request.out))
+                kept = _find(request, watcher)
+            except ClearheadError:
+                processes.tell(REFUSED)
+                raise
+            return _lead(request, kept, watcher, processes)
 
 
-def _begin(request: Request, watcher: Watcher) -> TrainingResult:
-    prepared = prepare(request, watcher)
-    keeper.claim(request.out)
-    estimate = measure(prepared.task, prepared.model, prepared.config.training, prepared.threads)
+def _lead(
+    request: Request, kept: Kept | TrainingResult | None, watcher: Watcher, processes: Processes
+) -> TrainingResult:
+    """What the first process, or the only one, does."""
+    if isinstance(kept, TrainingResult):
+        processes.tell(FINISHED + kept.to_text())
+        return kept
+    processes.tell(kept.to_text() if kept else "")
+    return _go_on(request, kept, watcher, processes) if kept else _begin(request, watcher, processes)
+
+
+def _follow(request: Request, processes: Processes) -> TrainingResult:
+    """What the other processes do: the same without a folder, once they are told what that is."""
+    told = processes.tell("")
+    if told == REFUSED:
+        raise TrainingError(f"process {processes.rank} ends, for the first one refused; it says why")
+    if told.startswith(FINISHED):
+        return TrainingResult.from_text(told.removeprefix(FINISHED))
+    kept = Kept.from_text(request.out, told) if told else None
+    return _go_on(request, kept, Silent(), processes) if kept else _begin(request, Silent(), processes)
+
+
+def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
+    """The run to go on with, the result of one that is finished, or nothing where one begins."""
+    keeper.check(request.out, overwrite=request.overwrite, resume=request.resume)
+    if not request.resume:
+        if request.overwrite and may_restart():
+            keeper.claim(request.out)  # else a restart could take the old run for this one
+        return None
+    kept = Kept.load(request.out)
+    if kept and not kept.state.is_finished:
+        return kept
+    if kept or keeper.is_finished(request.out):
+        config = kept.config if kept else configs.parse(bundle.load(request.out).config)
+        if not asks_for_more(config, request.settings or {}):
+            return report_finished(request.out, watcher)
+        if kept is None:
+            raise TrainingError(
+                f"{request.out} is finished and its {TRAINING}/ was removed: it cannot go on; "
+                f"--from {request.out} with another --out trains its model further"
+            )
+        return kept
+    watcher.message(f"there is no checkpoint in {request.out} yet: starting from the beginning")
+    return None
+
+
+def _begin(request: Request, watcher: Watcher, processes: Processes) -> TrainingResult:
+    prepared = prepare(request, watcher, processes)
+    if processes.is_first:
+        keeper.claim(request.out)
+    placed = place(prepared.model, prepared.config.training, processes, watcher)
+    estimate = measure(prepared.task, placed.model, prepared.config.training, prepared.threads, processes)
     prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": estimate.steps}}))
     announce(prepared, watcher)
     watcher.message(describe(estimate))
     state = StateFolder(request.out / TRAINING)
-    folder = _folder(request.out, prepared, state, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-    state.begin(folder.tokenizer)
-    trainer = _trainer(prepared, watcher, folder)
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    folder = open_folder(request, prepared, state, began, processes)
+    if isinstance(folder, RunFolder):
+        state.begin(folder.tokenizer)
+    trainer = open_trainer(prepared, placed, watcher, folder, processes)
     return finish(trainer, folder, trainer.run(), watcher)
 
 
-def _go_on(request: Request, kept: Kept, watcher: Watcher) -> TrainingResult:
+def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> TrainingResult:
     """The rest of a run, from where its state was saved."""
-    prepared = _prepare_again(request, kept, watcher)
+    prepared = _prepare_again(request, kept, watcher, processes)
     counts, before = kept.state.counts, kept.config.training
     steps = planned_steps(
         kept.config,
@@ -118,15 +138,17 @@ def _go_on(request: Request, kept: Kept, watcher: Watcher) -> TrainingResult:
     )
     prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": steps}}))
     if steps > before.steps:
-        counts = counts.model_copy(update={"without_gain": 0})  # who asks for more is patient again
+        counts = counts.model_copy(update={"without_gain": 0, "validate_at": 0})  # who asks for more is patient again
     shown = f"{steps:,} updates" + (f" instead of {before.steps:,}" if steps != before.steps else "")
     watcher.message(f"going on after update {counts.step:,} of {shown}")
-    keeper.cut_metrics(request.out, kept.state.metrics_bytes)
-    kept.folder.tidy()
-    folder = _folder(request.out, prepared, kept.folder, kept.origin.began)
-    trainer = _trainer(prepared, watcher, folder)
-    restore(prepared.model, kept.folder.tensors(kept.state.weights))
-    trainer.go_on_from(counts, kept.folder.tensors(kept.state.moments))
+    if processes.is_first:
+        keeper.cut_metrics(request.out, kept.state.metrics_bytes)
+        kept.folder.tidy()
+    folder = open_folder(request, prepared, kept.folder, kept.origin.began, processes)
+    restore(prepared.model, kept.tensors(kept.state.weights, processes))
+    placed = place(prepared.model, prepared.config.training, processes, watcher)
+    trainer = open_trainer(prepared, placed, watcher, folder, processes)
+    trainer.go_on_from(counts, kept.tensors(kept.state.moments, processes))
     return finish(trainer, folder, trainer.run(), watcher)
 
 
@@ -134,13 +156,20 @@ def rehearse(request: Request, watcher: Watcher) -> None:
     """Says what a training would do and take, and writes nothing."""
     if request.resume:
         raise ConfigError("--dry-run tells what a new training would take; leave out --resume")
-    prepared = prepare(_spread_names(request), watcher)
-    announce(prepared, watcher)
-    watcher.message(describe(measure(prepared.task, prepared.model, prepared.config.training, prepared.threads)))
+    with joined(request.device) as processes:
+        watcher = watcher if processes.is_first else Silent()
+        prepared = prepare(_spread_names(request), watcher, processes)
+        announce(prepared, watcher)
+        config = prepared.config.training
+        model = place(prepared.model, config, processes, watcher).model
+        watcher.message(describe(measure(prepared.task, model, config, prepared.threads, processes)))
 
 
-def prepare(request: Request, watcher: Watcher) -> Prepared:
-    """Reads the data, chooses what was left open, learns the tokenizer and builds the task and the model."""
+def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) -> Prepared:
+    """Reads the data, chooses what was left open, learns the tokenizer and builds the task and the model.
+
+    Each process reads the data; the tokenizer is the first one's.
+    """
     given, preset, task = _named(request)
     chosen = purpose(task or "translate")
     start = Start.load(request.start) if request.start else None
@@ -155,14 +184,36 @@ def prepare(request: Request, watcher: Watcher) -> Prepared:
         records.amount, chosen.noun, given, preset, is_start=start is not None, has_text=draft.model.has_text
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
-    made = chosen.make(config, records, start.tokenizer if start else None, watcher.message)
-    prepared = _prepared(request, records, made, choice.reasons)
+    made = _make(chosen, config, records, start.tokenizer if start else None, watcher, processes)
+    prepared = _prepared(request, records, made, choice.reasons, processes)
     if start:
         start.hand_over(prepared.model, made.config, watcher)
+    processes.copy(list(named_weights(prepared.model).values()))
     return prepared
 
 
-def _prepare_again(request: Request, kept: Kept, watcher: Watcher) -> Prepared:
+def _make(
+    chosen: Purpose,
+    config: Config,
+    records: Records[Any],
+    tokenizer: Tokenizer | None,
+    watcher: Watcher,
+    processes: Processes,
+) -> Made:
+    """The task. The first process learns the tokenizer, where none is given, and tells the others."""
+    if processes.is_first:
+        made = chosen.make(config, records, tokenizer, watcher.message)
+        processes.tell(tokenizer_text(made.tokenizer))
+        return made
+    text = processes.tell("")
+    return chosen.make(config, records, _read_tokenizer(text), watcher.message)
+
+
+def _read_tokenizer(text: str) -> Tokenizer | None:
+    return None if text.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(text)
+
+
+def _prepare_again(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> Prepared:
     """As `prepare` did when the run began: its settings and its tokenizer are taken, and its data must be the same."""
     given, preset, task = _named(request)
     kept.check_settings(given, preset, task)
@@ -170,20 +221,20 @@ def _prepare_again(request: Request, kept: Kept, watcher: Watcher) -> Prepared:
     chosen = purpose(kept.config.task)
     records = chosen.read(_files(request, watcher), kept.config, watcher.message)
     kept.check_data(_data_facts(request, records))
-    text = kept.folder.tokenizer()
-    tokenizer = None if text.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(text)
-    made = chosen.make(kept.config, records, tokenizer, watcher.message)
+    made = chosen.make(kept.config, records, _read_tokenizer(kept.tokenizer), watcher.message)
     assert made.config == kept.config, "the same data made another config"
-    prepared = replace(_prepared(request, records, made, []), start=kept.origin.start)
-    kept.warn(prepared.threads, watcher)
+    prepared = replace(_prepared(request, records, made, [], processes), start=kept.origin.start)
+    kept.warn(prepared.threads, processes, watcher)
     return prepared
 
 
-def _prepared(request: Request, records: Records[Any], made: Made, reasons: list[str]) -> Prepared:
+def _prepared(
+    request: Request, records: Records[Any], made: Made, reasons: list[str], processes: Processes
+) -> Prepared:
     check_ids(made)
     torch.manual_seed(made.config.training.seed)
     model = build_model(made.config.model)
-    threads = request.threads or torch.get_num_threads()
+    threads = request.threads or processes.threads()
     sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
     tags = {"tags": sorted(set(made.config.data.tags))} if made.config.data.tags else {}
     data = {**_data_facts(request, records), **sizes, **tags}
@@ -222,31 +273,6 @@ def announce(prepared: Prepared, watcher: Watcher) -> None:
         watcher.message(f"chosen: {reason}")
     shape = prepared.config.model.describe()
     watcher.message(f"{shape}: {count_parameters(prepared.model):,} parameters")
-
-
-def _trainer(prepared: Prepared, watcher: Watcher, folder: RunFolder) -> Trainer:
-    config = prepared.config.training
-    schedule = Schedule.fit(config, prepared.config.model.model_dim, config.steps)
-    return Trainer(prepared.task, prepared.model, config, schedule, watcher, folder, prepared.threads)
-
-
-def _folder(out: Path, prepared: Prepared, state: StateFolder, began: str) -> RunFolder:
-    tokenizer = prepared.tokenizer.to_json() if prepared.tokenizer else bundle.NO_TOKENIZER
-    facts = {
-        "parameters": count_parameters(prepared.model),
-        "threads": prepared.threads,
-        "machine": platform.machine(),
-        "began": began,
-    }
-    origin = Origin(
-        config=prepared.config.model_dump(),
-        data=prepared.data,
-        start=prepared.start,
-        threads=prepared.threads,
-        torch=str(torch.__version__),
-        began=began,
-    )
-    return RunFolder(out, prepared.config, tokenizer, prepared.data, facts, origin, state)
 
 
 def _data_facts(request: Request, records: Records[Any]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Origin(_Strict):
     start: str
     """The fingerprint of the model that the training started from, or nothing."""
     threads: int
+    """Of each process."""
+    processes: int = 1
     torch: str
     began: str
 
@@ -209,6 +211,16 @@ class StateFolder:
     def tokenizer(self) -> str:
         """The tokenizer's JSON text."""
         return (self.folder / TOKENIZER).read_text(encoding="utf-8")
+
+
+def peek(folder: Path) -> State | None:
+    """The state alone, quickly: whether the files that it names are whole is not checked."""
+    try:
+        return _parse((folder / STATE).read_bytes(), folder / STATE)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BundleError(f"cannot read {folder / STATE}: {error.strerror or error}") from error
 
 
 def _named(state: State) -> set[str]:

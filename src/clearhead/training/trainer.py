@@ -2,9 +2,11 @@
 
 Knows tasks, never families or text. What it finds it hands to a `Keeper`, which writes it to disk. Everything random in
 it is a pure function of the seed and the position, so a loop that is given the counts, weights and moments of another
-goes on exactly as that one would have.
+goes on exactly as that one would have. Several processes run the same loop in step: each computes its share of every
+gradient and makes every update, and the first one alone validates and keeps.
 """
 
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -15,17 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import TrainingConfig
-from clearhead.data.batching import Indices
 from clearhead.errors import TrainingError
-from clearhead.model.loss import Loss
-from clearhead.model.weights import Weights, named_weights
+from clearhead.model.weights import Weights, named_weights, restore
 from clearhead.tasks.task import Task, Validation
-from clearhead.training.counts import Counts, Pace, seconds_left
+from clearhead.training.counts import Counts, Pace, next_validation, seconds_left
 from clearhead.training.events import Progress, Watcher
 from clearhead.training.gradients import Gradients, Portion
-from clearhead.training.optimizer import build_optimizer, moments, restore_moments
-from clearhead.training.replicas import Replicas, replica_count, torch_threads
+from clearhead.training.measure import VALIDATION_SHARE
+from clearhead.training.optimizer import build_optimizer, follow, followed, moments, restore_moments
+from clearhead.training.processes import ALONE, Processes
+from clearhead.training.replicas import open_replicas, torch_threads
 from clearhead.training.schedule import Schedule
+from clearhead.training.sharding import gathered, whole_tensor
 from clearhead.training.signals import Stop
 
 SMOOTHING = 0.98  # of the loss that is shown
@@ -72,42 +75,47 @@ class Trainer:
         watcher: Watcher,
         keeper: Keeper,
         threads: int,
+        processes: Processes = ALONE,
+        whole: nn.Module | None = None,
     ) -> None:
+        """`whole`: a network that takes the weights to be validated, where those of `model` are sharded."""
         self.task, self.model, self.config = task, model, config
         self.schedule, self.watcher, self.keeper, self.threads = schedule, watcher, keeper, threads
+        self.processes, self.whole = processes, model if whole is None else whole
         self.validate_every = config.validate_every or max(1, math.ceil(schedule.steps / 20))
         self.save_every = config.save_every or self.validate_every
         self.optimizer = build_optimizer(model, config)
         self.counts = Counts()
         self._pace = Pace(self.counts)
-        self._stop = Stop()
+        self._stop = Stop(processes)
 
     def go_on_from(self, counts: Counts, kept: Weights) -> None:
         """Takes over where another loop stood; the model has that one's weights already."""
-        self.counts = counts.model_copy()
+        self.counts = counts.model_copy(update={} if self.processes.is_first else {"cpu_seconds": 0.0})
         restore_moments(self.optimizer, self.model, kept)
 
     def run(self) -> Outcome:
         """Train until the steps are done, nothing improves any more, or a signal comes."""
         self._pace = Pace(self.counts)
-        count = replica_count(self.threads, self.config.batch_tokens)
+        config = self.config
         with (
             self._stop.listening(self.watcher),
             torch_threads(1),
-            Replicas[Indices, Loss](self.model, count, self.threads) as replicas,
+            open_replicas(self.model, self.threads, config.batch_tokens, self.processes) as replicas,
         ):
-            gradients = Gradients(self.task, replicas, self.config.seed, self.watcher.message)
+            gradients = Gradients(self.task, replicas, config.seed, self.watcher.message, config.precision)
             self.model.train()
             reason = self._loop(gradients)
             self._save(is_checkpoint=False)
         counts = self.counts
+        (cpu_seconds,) = self.processes.sum(counts.cpu_seconds)
         return Outcome(
             reason=reason,
             step=counts.step,
             steps=self.schedule.steps,
-            epochs=round(counts.step * self.config.accumulate / len(self.task.plan(0)), 2),
+            epochs=round(counts.step * config.accumulate / len(self.task.plan(0)), 2),
             seconds=counts.seconds,
-            cpu_seconds=counts.cpu_seconds,
+            cpu_seconds=cpu_seconds,
             tokens=counts.tokens,
             bad_steps=counts.bad_steps,
             signal=self._stop.signal,
@@ -127,6 +135,7 @@ class Trainer:
                 return "finished"
             self._update(gradients, next(updates))
             self._report()
+            self._stop.agree()
             self._settle()
 
     def _updates(self) -> Iterator[list[Portion]]:
@@ -151,7 +160,8 @@ class Trainer:
         is_checkpoint = is_last or counts.step % self.save_every == 0
         if is_checkpoint:
             self._save(is_checkpoint)
-        is_due = is_last or counts.step % self.validate_every == 0
+        is_next = counts.step >= counts.validate_at if counts.validate_at else counts.step % self.validate_every == 0
+        is_due = is_last or is_next
         if is_due and counts.validated != counts.step and not self._stop:
             self._validate()
             if is_checkpoint:
@@ -159,14 +169,33 @@ class Trainer:
 
     def _save(self, is_checkpoint: bool) -> None:
         self._pace.note(self.counts)
-        self.keeper.save(self.counts, named_weights(self.model), moments(self.optimizer, self.model), is_checkpoint)
+        kept = gathered(moments(self.optimizer, self.model), self.processes)
+        self.keeper.save(self.counts, self.weights(), kept, is_checkpoint)
+
+    def weights(self) -> Weights:
+        """All weights as they are now: the tensors themselves, or copies where they are sharded; for the first only."""
+        return gathered(named_weights(self.model), self.processes)
+
+    def followed(self) -> Weights:
+        """The moving mean of the weights, for the first only; nothing where none is asked for."""
+        return gathered(followed(self.optimizer, self.model), self.processes) if self.config.ema else {}
+
+    def score(self, weights: Weights | None = None) -> Validation:
+        """How good the whole network is, once it has the weights that are given; for the first process alone."""
+        if weights is not None:
+            restore(self.whole, weights)
+        with torch_threads(self.threads * self.processes.local_count):  # the others wait
+            validation = self.task.validate(self.whole.to(self.processes.device))
+        if self.whole is not self.model:
+            self.whole.cpu()  # a GPU has other things to hold
+        return validation
 
     def _update(self, gradients: Gradients, portions: list[Portion]) -> None:
         """One update of the weights, or none where the loss or the gradient is not finite."""
         counts = self.counts
-        loss = gradients.add(portions, counts.step)
+        (loss,) = self.processes.sum(gradients.add(portions, counts.step))
         found = gradients.replicas.gather_gradients()
-        norm = torch.nn.utils.get_total_norm(found)
+        norm = whole_tensor(torch.nn.utils.get_total_norm(found))
         if math.isfinite(loss) and bool(norm.isfinite()):
             counts.bad_in_a_row = 0
             self._step(found, norm)
@@ -184,6 +213,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.rate(self.counts.step)
         self.optimizer.step()
+        if self.config.ema:
+            follow(self.optimizer, self.config.ema, self.counts.step)
 
     def _refuse(self, portions: list[Portion], loss: float, norm: float) -> None:
         """Leaves the weights alone, says which lines the batch came from, and gives up after too many in a row."""
@@ -202,28 +233,40 @@ class Trainer:
 
     def _validate(self) -> None:
         """Scores the model, and keeps it where it is the best so far."""
-        began = time.monotonic()
-        counts = self.counts
-        with torch_threads(self.threads):
-            validation = self.task.validate(self.model)
+        counts, weights = self.counts, self.weights()
+        validation, seconds = self._told_score(weights)
         is_best = counts.best is None or validation.rank > counts.best.rank
         if is_best:
             counts.best, counts.best_step, counts.without_gain = validation, counts.step, 0
-            self.keeper.best(counts.step, named_weights(self.model), validation)
+            self.keeper.best(counts.step, weights, validation)
         else:
             counts.without_gain += 1
         self.keeper.record({"step": counts.step, "valid": validation.to_json(), "best": is_best})
         self.watcher.validation(counts.step, validation, is_best)
         counts.validated = counts.step
         counts.validations += 1
-        counts.seconds_validating += time.monotonic() - began
+        counts.seconds_validating += seconds
+        if self.config.minutes and not self.config.validate_every:
+            seconds = 60 * self.config.minutes * VALIDATION_SHARE
+            counts.validate_at = next_validation(counts, self.schedule.steps, self.validate_every, seconds)
         self._pace.paused()
+        self._stop.agree()
+
+    def _told_score(self, weights: Weights) -> tuple[Validation, float]:
+        """How good the model is and how long it took to find out, as the first process says."""
+        began = time.monotonic()
+        text = ""
+        if self.processes.is_first:
+            text = self.score(None if self.whole is self.model else weights).to_text()
+        told = json.loads(self.processes.tell(json.dumps([text, time.monotonic() - began])))
+        return Validation.from_text(told[0]), told[1]
 
     def _report(self) -> None:
         counts, steps = self.counts, self.schedule.steps
         self._pace.note(counts)
         speed, rate = self._pace.speed(), self.schedule.rate(counts.step)
-        left = seconds_left(counts, steps, self.validate_every)
+        every = max(self.validate_every, counts.validate_at - counts.validated)
+        left = seconds_left(counts, steps, every)
         self.watcher.progress(
             Progress(
                 counts.step,

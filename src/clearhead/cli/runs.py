@@ -1,0 +1,67 @@
+"""`clearhead runs`: the runs in a folder."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli.options import Json
+
+if TYPE_CHECKING:
+    from clearhead.training.history import Run
+
+WIDE = 240  # characters, where no terminal sets a limit
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def runs(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[DIR...]", help="Folders with runs, at any depth. [default: this one]"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List trainings: their state, updates, best score, minutes and size.
+
+    Example: clearhead runs runs
+    """
+    from clearhead.training.history import find_runs
+
+    found = find_runs(folders or [Path()])
+    if as_json:
+        print(json.dumps([run.to_json() for run in found], ensure_ascii=False))
+        return
+    if not found:
+        print(f"no run in {', '.join(map(str, folders or ['this folder']))}")
+        return
+    _show(found)
+
+
+def _show(found: "list[Run]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for name in ("task", "state", "updates", "best score", "minutes", "parameters"):
+        table.add_column(name, justify="left" if name in ("task", "state") else "right", no_wrap=True)
+    for run in found:
+        table.add_row(*_cells(run))
+    is_terminal = sys.stdout.isatty()
+    Console(highlight=False, markup=False, width=None if is_terminal else WIDE).print(table)
+    for run in found:
+        if run.problem:
+            print(f"{run.folder}: {run.problem}")
+
+
+def _cells(run: "Run") -> list[str]:
+    """What is not known stays empty."""
+    updates = "" if run.step is None else f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else "")
+    score = "" if run.score is None else f"{run.score_name} {run.score:.2f}"
+    minutes = "" if run.minutes is None else f"{run.minutes:.1f}"
+    parameters = "" if run.parameters is None else f"{run.parameters:,}"
+    return [run.folder, run.task or "", run.state, updates, score, minutes, parameters]

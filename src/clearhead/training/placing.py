@@ -1,0 +1,32 @@
+"""Where the network of a training lies: on a device, whole or divided, its layers kept or computed again."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from clearhead.config import TrainingConfig
+from clearhead.model.encoder import Stack
+from clearhead.training.events import Watcher
+from clearhead.training.processes import Processes
+from clearhead.training.sharding import shard
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The network that is trained, and the one that its weights are validated in: the same, unless they are sharded."""
+
+    model: nn.Module
+    whole: nn.Module
+
+
+def place(model: nn.Module, config: TrainingConfig, processes: Processes, watcher: Watcher) -> Placed:
+    """Makes a network ready to be trained, in place."""
+    for module in model.modules():
+        if isinstance(module, Stack):
+            module.recomputes = config.recompute
+    if config.sharding == "full" and processes.count > 1:
+        return Placed(model, shard(model, processes))
+    if config.sharding == "full":
+        watcher.message("training.sharding=full: one process has no other to share with; start several with torchrun")
+    model.to(processes.device)
+    return Placed(model, model)

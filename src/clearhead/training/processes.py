@@ -1,0 +1,206 @@
+"""Several processes that train one model together, as torchrun starts them, on one machine or on many.
+
+A batch is cut into one part for each replica of each process (`replicas.py`). Every process computes the gradients of
+its own parts, and flat buffers of them are summed by one all-reduce an update. Torch's DistributedDataParallel is not
+used: it averages over processes, where the sum over the tokens of the whole update is wanted; it communicates in the
+one backward pass of one module, where here several replicas have theirs, in pieces where memory is short, or none where
+a batch has fewer examples than there are parts; and it does so for every batch, where accumulated ones need it once. It
+would communicate while the backward pass still runs, which is what this gives away.
+
+Sums come out equal in all processes, so that each makes the same update of the same weights. The first process alone
+reads and writes the folder of a run. What is told is JSON and plain tensors; nothing is pickled.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from clearhead.errors import ConfigError, TrainingError
+from clearhead.model.weights import Weights
+
+BUCKET = 16 * 1024 * 1024  # numbers that are summed at once: fewer calls, at the price of a copy of that size
+PATIENCE = timedelta(hours=12)  # the others wait while the first validates; torchrun sees to processes that died
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a training, as one of them sees them."""
+
+    rank: int = 0
+    count: int = 1
+    local_count: int = 1
+    """How many of them share this machine."""
+    device: torch.device = CPU
+    """Where this one computes."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one that reads and writes the run."""
+        return self.rank == 0
+
+    def threads(self) -> int:
+        """As many as torch takes by itself; several processes divide the cores of a machine between them."""
+        if self.count == 1:
+            return torch.get_num_threads()
+        return max(1, len(os.sched_getaffinity(0)) // self.local_count)
+
+    def tell(self, text: str) -> str:
+        """What the first one says; what the others say is not listened to."""
+        if self.count == 1:
+            return text
+        spoken = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
+        length = torch.tensor([len(spoken) if text else 0])
+        self._send(length)
+        heard = spoken if self.is_first else torch.empty(int(length), dtype=torch.uint8)
+        if int(length):
+            self._send(heard)
+        return heard.numpy().tobytes().decode() if int(length) else ""
+
+    def share(self, tensors: Weights) -> Weights:
+        """The first one's tensors by name; the others need not know which there are."""
+        if self.count == 1:
+            return tensors
+        facts = [
+            (name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)) for name, tensor in tensors.items()
+        ]
+        listed = json.loads(self.tell(json.dumps(facts)))
+        if not self.is_first:
+            tensors = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, dtype, shape in listed}
+        self.copy(list(tensors.values()))
+        return tensors
+
+    def copy(self, tensors: Sequence[Tensor]) -> None:
+        """Makes these tensors equal to the first one's, in place."""
+        if self.count > 1:
+            for tensor in tensors:
+                whole = tensor.detach().contiguous()
+                self._send(whole)
+                if not self.is_first:
+                    tensor.detach().copy_(whole)
+
+    def sum(self, *numbers: float) -> list[float]:
+        """Each number summed over all processes."""
+        return self._reduce(numbers, dist.ReduceOp.SUM) if self.count > 1 else list(numbers)
+
+    def largest(self, number: float) -> float:
+        """The largest that any of them has."""
+        return self._reduce([number], dist.ReduceOp.MAX)[0] if self.count > 1 else number
+
+    @torch.no_grad()
+    def sum_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Sums tensors of one type over all processes, in place; all give tensors of the same shapes."""
+        if self.count == 1:
+            return
+        for bucket in _buckets(tensors):
+            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+            with self._connected():
+                dist.all_reduce(flat)
+            parts = flat.split([tensor.numel() for tensor in bucket])
+            torch._foreach_copy_(bucket, [part.view_as(tensor) for part, tensor in zip(parts, bucket, strict=True)])
+
+    def _reduce(self, numbers: Sequence[float], how: "dist.ReduceOp.RedOpType") -> list[float]:
+        together = torch.tensor(numbers, dtype=torch.float64)
+        with self._connected():
+            dist.all_reduce(together, how)
+        return [float(number) for number in together]
+
+    def _send(self, tensor: Tensor) -> None:
+        with self._connected():
+            dist.broadcast(tensor, src=0)
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Where another process died, torch complains of a connection; whoever died says why."""
+        try:
+            yield
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise TrainingError(
+                f"process {self.rank} of {self.count} lost the others, of which one has ended ({reason}); "
+                "see what that one said, then add --resume"
+            ) from error
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Processes]:
+    """All processes that torchrun started, once each of them is here; without torchrun this one alone."""
+    count = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    local_rank, local_count = (int(os.environ.get(name, default)) for name, default in _LOCAL)
+    if count == 1:
+        yield Processes(device=choose_device(device))
+        return
+    chosen = choose_device(device, local_rank, local_count)
+    backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+    try:
+        dist.init_process_group(backend, timeout=PATIENCE)
+    except (ValueError, RuntimeError) as error:
+        raise TrainingError(
+            f"{count} processes cannot find each other: {str(error).strip().splitlines()[0]}; start them with torchrun"
+        ) from error
+    try:
+        processes = Processes(dist.get_rank(), count, local_count, chosen)
+        yield processes
+        processes.largest(0)  # all are done: who leaves early closes connections that others still read from
+    finally:
+        dist.destroy_process_group()
+
+
+_LOCAL = (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
+
+
+def choose_device(name: str, local_rank: int = 0, local_count: int = 1) -> torch.device:
+    """auto: a GPU of its own for each process of this machine where there are some, else the CPU."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"--device {name}: expected auto, cpu or cuda")
+    found = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
+    if name == "cuda" and not found:
+        raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install a CUDA build of torch")
+    if not found:
+        return CPU
+    if local_count > found:
+        raise ConfigError(
+            f"{local_count} processes on this machine, which has {found} GPUs; "
+            f"start torchrun with --nproc-per-node {found}, or add --device cpu"
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def was_restarted() -> bool:
+    """Whether torchrun started this process again after one had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def may_restart() -> bool:
+    """Whether torchrun starts the processes again when one dies."""
+    return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+
+
+def is_first_process() -> bool:
+    """Whether this process speaks for all, also before they found each other."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours together, up to a size."""
+    bucket: list[Tensor] = []
+    numbers = 0
+    for tensor in tensors:
+        if bucket and numbers + tensor.numel() > BUCKET:
+            yield bucket
+            bucket, numbers = [], 0
+        bucket.append(tensor)
+        numbers += tensor.numel()
+    if bucket:
+        yield bucket

@@ -1,0 +1,47 @@
+"""The figures of a run as TensorBoard's event files, by tensorboardX: it needs protobuf and numpy alone, where torch's
+own writer needs all of TensorBoard. Imported only when they are asked for."""
+
+import importlib.util
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clearhead.errors import TrainingError
+
+EVENTS = "tensorboard"
+
+
+def require_tensorboard() -> None:
+    """Refuses a machine on which event files cannot be written: before the work, not after it."""
+    if importlib.util.find_spec("tensorboardX") is None:
+        raise TrainingError(
+            "event files need tensorboardX, which is not installed; pip install 'clearhead[tensorboard]'"
+        )
+
+
+class EventFiles:
+    """Event files in the folder `tensorboard/` of a run, the same figures as in its metrics."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """`step`: where the run stands; TensorBoard hides what was noted behind it before."""
+        from tensorboardX import SummaryWriter  # type: ignore[import-untyped]
+
+        self._writer = SummaryWriter(str(folder / EVENTS), purge_step=step + 1 if step else None)
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """One line of the metrics."""
+        for name, value in figures(entry).items():
+            self._writer.add_scalar(name, value, entry["step"])
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self._writer.close()
+
+
+def figures(entry: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers in a line of the metrics, by the names that TensorBoard groups them by."""
+    found = {f"train/{name}": entry[name] for name in ("loss", "rate", "tokens_per_second") if name in entry}
+    for name, value in entry.get("valid", {}).items():
+        found[f"valid/{name}"] = value["score"] if isinstance(value, Mapping) else value
+    return {name: float(value) for name, value in found.items() if math.isfinite(value)}

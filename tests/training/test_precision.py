@@ -1,0 +1,232 @@
+"""Ways to train that save memory or time: bfloat16 products, layers computed again, moving averages, spaced scores."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from clearhead.bundle import load, read_manifest
+from clearhead.config import merge
+from clearhead.errors import ConfigError
+from clearhead.model.dropout import Dropout, _drawn_by_torch, dropout_seed, keep_mask
+from clearhead.model.encoder import Stack
+from clearhead.model.loss import cross_entropy
+from clearhead.training.counts import Counts, next_validation
+from clearhead.training.events import Silent
+from clearhead.training.gradients import Gradients, Portion
+from clearhead.training.optimizer import EMA
+from clearhead.training.placing import place
+from clearhead.training.processes import ALONE
+from clearhead.training.replicas import open_replicas
+from clearhead.training.run import Prepared
+from tests.tasks.every import TRAINED, prepare_task
+from tests.training.runs import Watching, model_of, run, traces, write_data
+from tests.training.test_trainer import Regression, trainer
+
+
+def gradients(prepared: Prepared, **training: Any) -> tuple[float, list[torch.Tensor]]:
+    """Loss and gradient of one update, with dropout."""
+    config = prepared.config.training.model_copy(update=training)
+    place(prepared.model, config, ALONE, Silent())
+    for module in prepared.model.modules():
+        if isinstance(module, Dropout):
+            module.rate = 0.3
+    prepared.model.train()
+    with open_replicas(prepared.model, 1, config.batch_tokens, ALONE) as replicas:
+        made = Gradients(prepared.task, replicas, 1, print, config.precision)
+        loss = made.add([Portion(0, np.arange(7)), Portion(0, np.arange(7, 19))], 3)
+        found = [gradient.clone() for gradient in replicas.gather_gradients()]
+        replicas.drop_gradients()
+    return loss, found
+
+
+# Layers computed again
+
+
+@pytest.mark.parametrize("task", TRAINED)
+def test_layers_that_are_computed_again_have_the_same_gradients(task: str, tmp_path: Path) -> None:
+    prepared = prepare_task(tmp_path, task)
+    expected, expected_gradients = gradients(prepared)
+    calls: list[object] = []
+    stacks = [module for module in prepared.model.modules() if isinstance(module, Stack)]
+    for stack in stacks:
+        stack.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    loss, found = gradients(prepared, recompute=True)
+    assert len(calls) == 2 * 2 * len(stacks) > 0  # two batches, forward and back
+    assert loss == expected
+    for gradient, right in zip(found, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, right, atol=1e-6, rtol=1e-6)
+
+
+def test_computing_again_keeps_less(tmp_path: Path) -> None:
+    """Numbers that autograd holds on to between forward and backward."""
+    prepared = prepare_task(tmp_path, "classify")
+    held = []
+    for recompute in (False, True):
+        place(prepared.model, prepared.config.training.model_copy(update={"recompute": recompute}), ALONE, Silent())
+        kept: list[int] = []
+        prepared.model.train()
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x.numel()) or x, lambda x: x):  # type: ignore[misc]
+            prepared.task.loss(prepared.model, prepared.task.batch(np.arange(19), 0))
+        held.append(sum(kept))
+    assert held[1] < 0.6 * held[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": {"family": "lstm"}, "training": {"recompute": True}}, r"training\.recompute has no meaning for"),
+        ({"model": {"norm": "batch"}, "training": {"recompute": True}}, r"does not go with model\.norm=batch"),
+        ({"model": {"family": "gru"}, "training": {"precision": "bfloat16"}}, r"is not for model\.family=gru"),
+    ],
+)
+def test_what_cannot_be_trained_so_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    from clearhead.training.run import Request, prepare
+
+    data = write_data("classify", tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        prepare(Request([data], tmp_path / "out", settings=settings, task="classify", preset="tiny"), Silent())
+
+
+# bfloat16
+
+
+@pytest.mark.parametrize("task", TRAINED)
+def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: Path) -> None:
+    prepared = prepare_task(tmp_path, task)
+    expected, expected_gradients = gradients(prepared)
+    loss, found = gradients(prepared, precision="bfloat16")
+    assert loss != expected and loss == pytest.approx(expected, rel=0.02)
+    flat, right = (torch.cat([gradient.flatten() for gradient in each]) for each in (found, expected_gradients))
+    assert flat.dtype == torch.float32
+    assert float(torch.cosine_similarity(flat, right, dim=0)) > 0.995
+
+
+def test_the_loss_in_bfloat16_sums_in_float32() -> None:
+    torch.manual_seed(2)
+    hidden, weight = (torch.randn(size, 13, requires_grad=True) for size in (37, 53))
+    target = torch.randint(1, 53, (37,))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = cross_entropy(hidden.bfloat16(), weight, target, 0, 0.1)
+    found.smoothed.backward()  # type: ignore[no-untyped-call]
+    assert found.smoothed.dtype == torch.float32 and weight.grad is not None
+    logits = hidden.detach() @ weight.detach().t()
+    right = nn.functional.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
+    loss = found.smoothed.item()
+    assert loss == pytest.approx(right.item(), rel=5e-3) and loss != right.item()
+
+
+def test_masks_in_bfloat16_keep_the_mean() -> None:
+    drop = Dropout(0.1).train()
+    x = torch.ones(400_000, dtype=torch.bfloat16)
+    with dropout_seed(1):
+        assert float(drop(x).max()) == pytest.approx(256 / (256 - round(0.1 * 256)), rel=1e-6)  # 1.117 in bfloat16
+
+
+# Masks on other devices
+
+
+def test_masks_that_torch_draws_are_a_function_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, cpu = torch.Size([211, 307]), torch.device("cpu")
+    with dropout_seed(1, 2):
+        first, second = (_drawn_by_torch(shape, 64, cpu) for _ in range(2))
+    with dropout_seed(1, 2):
+        again = _drawn_by_torch(shape, 64, cpu)
+    assert torch.equal(first, again) and not torch.equal(first, second)
+    assert float(first.float().mean()) == pytest.approx(0.75, abs=0.01)
+    monkeypatch.setattr("clearhead.model.dropout._drawn_on_cpu", _drawn_by_torch)
+    with dropout_seed(1, 2):
+        assert float(keep_mask(shape, 0.25).mean()) == pytest.approx(1.0, abs=0.01)
+
+
+# Moving averages
+
+
+def test_the_average_follows_the_weights() -> None:
+    """Against the recurrence, computed beside it."""
+    made, _ = trainer(Regression(), steps=30, ema=0.8)
+    weight = made.model.weight
+    mean, step = None, made._step
+
+    def watched(*given: Any) -> None:
+        nonlocal mean
+        step(*given)
+        decay = min(0.8, (1 + made.counts.step) / (10 + made.counts.step))
+        mean = weight.item() if mean is None else decay * mean + (1 - decay) * weight.item()
+
+    made._step = watched  # type: ignore[method-assign]
+    made.run()
+    assert made.optimizer.state[weight][EMA].item() == pytest.approx(mean, rel=1e-5)
+    found = made.followed()["weight"].item()
+    assert found == pytest.approx(mean, rel=1e-5) and found != pytest.approx(weight.item(), rel=1e-5)
+
+
+def test_a_run_with_an_average_goes_on_exactly_and_says_what_it_kept(tmp_path: Path) -> None:
+    data, more = write_data("classify", tmp_path), {"training": {"ema": 0.9}}
+    watcher = Watching()
+    run("classify", data, tmp_path / "whole", watcher, more=more)
+    (line,) = [text for text in watcher.messages if "of the weights" in text]
+    assert ", ema " in line and line.endswith(f"kept: {read_manifest(tmp_path / 'whole').weights_kind}")
+    run("classify", data, tmp_path / "parts", Watching(5), more=more)
+    run("classify", data, tmp_path / "parts", more=more, resume=True)
+    assert (model_of(tmp_path / "parts"), traces(tmp_path / "parts")) == (
+        model_of(tmp_path / "whole"),
+        traces(tmp_path / "whole"),
+    )
+
+
+def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last updates are much too large: only their average is any good."""
+    data = write_data("classify", tmp_path)
+    wild = merge(
+        {"training": {"ema": 0.99, "average": 1}}, {"training": {"learning_rate": 0.3, "warmup": 0, "cooldown": 0}}
+    )
+    from clearhead.tasks.classify import ClassificationTask
+
+    validate, scores = ClassificationTask.validate, iter([9.0, 8.0, 7.0, 6.0, 99.0, 5.0])
+
+    def scored(self: Any, model: Any) -> Any:
+        found = validate(self, model)
+        return type(found)(found.loss, found.perplexity, next(scores), *list(vars(found).values())[3:])
+
+    monkeypatch.setattr(ClassificationTask, "validate", scored)
+    result = run("classify", data, tmp_path / "out", more=wild)
+    assert result.weights_kind == "ema" == read_manifest(tmp_path / "out").weights_kind
+    assert "moving average" in (tmp_path / "out" / "README.md").read_text()
+    kept = load(tmp_path / "out").weights
+    assert kept.keys()
+
+
+# Validations of short runs
+
+
+def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
+    counts = Counts(step=1, validations=1, seconds_validating=3.0)
+    assert next_validation(counts, 20, 1, 1.0) == 20  # more than there is: only the last one is left
+    assert next_validation(counts, 200, 10, 12.0) == 1 + 67  # three more fit
+    assert next_validation(counts, 200, 10, 1e6) == 11  # as often as without a limit
+    late = Counts(step=150, validations=3, seconds_validating=9.0)
+    assert next_validation(late, 200, 10, 12.0) == 200
+
+
+def test_a_run_with_minutes_spaces_its_validations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    from clearhead.tasks.classify import ClassificationTask
+
+    validate = ClassificationTask.validate
+
+    def slow(self: Any, model: Any) -> Any:
+        time.sleep(0.4)
+        return validate(self, model)
+
+    monkeypatch.setattr(ClassificationTask, "validate", slow)
+    data = write_data("classify", tmp_path)
+    more = {"training": {"validate_every": 0, "save_every": 0, "minutes": 0.05, "steps": 0}}
+    run("classify", data, tmp_path / "out", more=more, steps=0)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert 1 <= sum("valid" in line for line in lines) <= 3

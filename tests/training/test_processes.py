@@ -1,0 +1,249 @@
+"""One training in several processes: the same losses, the same weights, and resumed in any number of them."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.bundle import load, read_manifest
+from clearhead.cli.main import main
+from clearhead.config import merge
+from clearhead.errors import ConfigError, TrainingError
+from clearhead.training.processes import ALONE, Processes, choose_device, joined
+from clearhead.training.replicas import Replicas, replica_count
+from clearhead.training.state import StateFolder
+from tests.training import together
+from tests.training.launching import losses_of, torchrun, train_together
+from tests.training.runs import Settings, Watching, model_of, run, write_data
+from tests.training.together import Job
+
+STILL: Settings = {"model": {"dropout": 0.0}, "training": {"validate_every": 10, "save_every": 10}}
+# Batches of one sentence are among them: there the second process has nothing to do.
+NARROW = merge(STILL, {"training": {"batch_tokens": 20}})
+# As many parts in two processes of one thread as in one of two: the same sums.
+WIDE: Settings = {"training": {"batch_tokens": 1100, "accumulate": 1}}
+SHARDED: Settings = {"training": {"sharding": "full"}}
+AGAIN: Settings = {"training": {"recompute": True}}
+TWENTY: dict[str, Any] = {"steps": 20}
+
+
+@pytest.fixture(scope="module")
+def noted() -> Iterator[list[float]]:
+    """The losses of trainings in this process."""
+    update = together.Trainer._update
+    yield together.note_losses()
+    together.Trainer._update = update  # type: ignore[method-assign]
+
+
+def in_one_and_two(folder: Path, noted: list[float], alone: list[Job], together_only: list[Job]) -> Path:
+    """The same trainings in one process and in two, and some in two only: all of these in one start of torchrun."""
+    torch.set_num_threads(1)
+    for job in alone:
+        together.do(replace(job, out=str(folder / "1" / job.out)), noted)
+    jobs = [replace(job, asked={**job.asked, "threads": 1}) for job in (*alone, *together_only)]
+    train_together([replace(job, out=str(folder / "2" / job.out)) for job in jobs], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Path:
+    """Trainings that each show one thing."""
+    folder = tmp_path_factory.mktemp("processes")
+    pairs, labels = (str(write_data(task, folder / task)) for task in ("translate", "classify"))
+    alone = [
+        Job("translate", pairs, "still", STILL, TWENTY),
+        Job("translate", pairs, "narrow", NARROW, TWENTY),
+        Job("classify", labels, "wide", WIDE, {"threads": 2}),
+    ]
+    run("translate", Path(pairs), folder / "2" / "gone on", Watching(7), more=STILL, steps=20)
+    more = [
+        Job("translate", pairs, "gone on", STILL, {**TWENTY, "resume": True}),
+        Job("translate", pairs, "stopped", STILL, TWENTY, (1, 7, signal.SIGTERM)),
+    ]
+    return in_one_and_two(folder, noted, alone, more)
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Path:
+    """The same with weights that are divided, and other tasks."""
+    folder = tmp_path_factory.mktemp("sharded")
+    pairs, pictures, text = (str(write_data(task, folder / task)) for task in ("translate", "image", "lm"))
+    alone = [
+        Job("translate", pairs, "still", STILL, TWENTY),
+        Job("translate", pairs, "narrow", NARROW, TWENTY),
+        Job("lm", text, "lm", STILL, TWENTY),
+        Job("image", pictures, "figures", merge(WIDE, {"training": {"batch_tokens": 1200}}), {"threads": 2}),
+    ]
+    more = [
+        Job("translate", pairs, "sharded", merge(STILL, SHARDED), TWENTY),
+        Job("translate", pairs, "sharded narrow", merge(NARROW, SHARDED), TWENTY),
+        Job("lm", text, "sharded lm", merge(STILL, SHARDED), TWENTY),
+        Job("translate", pairs, "sharded again", merge(merge(STILL, SHARDED), AGAIN), TWENTY),
+        Job("translate", pairs, "sharded stopped", merge(STILL, SHARDED), TWENTY, (1, 7, signal.SIGTERM)),
+    ]
+    return in_one_and_two(folder, noted, alone, more)
+
+
+def check_losses(folder: Path, alone: str, found: str) -> None:
+    expected = losses_of(folder / "1" / alone)
+    assert len(expected) == 20 and expected[0] > expected[-1]
+    assert losses_of(folder / "2" / found) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["still", "narrow"])
+def test_two_processes_have_the_losses_of_one(folder: Path, name: str) -> None:
+    check_losses(folder, name, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("alone", "found"),
+    [
+        ("lm", "lm"),
+        ("still", "sharded"),
+        ("narrow", "sharded narrow"),
+        ("lm", "sharded lm"),
+        ("still", "sharded again"),
+    ],
+)
+def test_sharded_processes_have_the_losses_of_one(sharded: Path, alone: str, found: str) -> None:
+    check_losses(sharded, alone, found)
+
+
+def check_bits(folder: Path, name: str) -> None:
+    one, two = folder / "1" / name, folder / "2" / name
+    assert losses_of(two) == pytest.approx(losses_of(one), rel=1e-12)
+    assert model_of(two) == model_of(one)
+    assert read_manifest(one).training["processes"] == 1 and read_manifest(two).training["processes"] == 2
+
+
+def test_two_processes_are_as_two_threads_to_the_last_bit(folder: Path) -> None:
+    """With dropout."""
+    check_bits(folder, "wide")
+
+
+@pytest.mark.slow
+def test_running_figures_are_those_of_all_processes(sharded: Path) -> None:
+    check_bits(sharded, "figures")
+
+
+def test_a_run_of_one_process_goes_on_in_two(folder: Path) -> None:
+    assert losses_of(folder / "2" / "gone on") == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
+
+
+def check_goes_on_in_one(folder: Path, out: Path, noted: list[float], more: Settings) -> None:
+    assert len(losses_of(out)) == 7
+    assert read_manifest(out).training["state"] == "interrupted"
+    watcher = Watching()
+    noted.clear()
+    run("translate", folder / "translate" / "pairs.tsv", out, watcher, more=more, steps=20, resume=True)
+    assert "the run began on 2 processes and goes on with 1: sums are rounded otherwise" in watcher.messages
+    assert noted == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
+
+
+def test_a_signal_to_one_process_stops_both_and_one_goes_on(folder: Path, noted: list[float]) -> None:
+    check_goes_on_in_one(folder, folder / "2" / "stopped", noted, STILL)
+
+
+@pytest.mark.slow
+def test_a_sharded_run_goes_on_in_one_process(sharded: Path, noted: list[float]) -> None:
+    check_goes_on_in_one(sharded, sharded / "2" / "sharded stopped", noted, merge(STILL, SHARDED))
+
+
+@pytest.mark.slow
+def test_a_sharded_model_is_written_whole(sharded: Path) -> None:
+    weights, expected = (load(sharded / "2" / name).weights for name in ("sharded", "still"))
+    assert {name: tensor.shape for name, tensor in weights.items()} == {
+        name: tensor.shape for name, tensor in expected.items()
+    }
+    for name, tensor in weights.items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_only_the_first_process_speaks(tmp_path: Path) -> None:
+    data = write_data("classify", tmp_path)
+    options = [str(data), "--out", str(tmp_path / "out"), "--task", "classify", "--steps", "3", "--preset", "tiny"]
+    done = torchrun(2, ["-m", "clearhead", "train", *options])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("(validation)") == 1 and done.stderr.count("parameters") == 1
+    again = torchrun(2, ["-m", "clearhead", "train", *options])
+    assert again.returncode != 0 and "holds a finished run" in again.stderr
+    assert "process 1 ends, for the first one refused" in again.stderr
+    resumed = torchrun(2, ["-m", "clearhead", "train", *options, "--resume"])
+    assert resumed.returncode == 0 and "is finished after 3 updates" in resumed.stderr, resumed.stderr
+
+
+# What one process can show
+
+
+def test_parts_go_to_the_replicas_of_each_process_in_turn() -> None:
+    model, parts = nn.Linear(2, 2), list(range(5))
+    with (
+        Replicas[int, int](model, 2, 2, Processes(0, 3)) as first,
+        Replicas[int, int](model, 2, 2, Processes(2, 3)) as last,
+    ):
+        assert first.total == 6 and (first.first, last.first) == (0, 4)
+        assert (list(first.mine(parts)), list(last.mine(parts))) == ([0, 1], [4])
+        assert list(last.mine(parts[:3])) == []
+
+
+def test_processes_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
+    assert [Processes(0, 8, count).threads() for count in (2, 3, 8)] == [3, 2, 1]
+    torch.set_num_threads(1)
+    assert ALONE.threads() == 1
+    assert replica_count(4, 4096 // 8) == 1
+
+
+def test_alone_nothing_is_exchanged() -> None:
+    with joined("cpu") as processes:
+        assert processes == ALONE and processes.is_first
+        assert processes.tell("text") == "text" and processes.sum(1.5, 2.0) == [1.5, 2.0]
+        assert processes.largest(3.0) == 3.0 and processes.share({}) == {}
+
+
+def test_processes_that_do_not_find_each_other_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(TrainingError, match=r"2 processes cannot find each other: .* torchrun"), joined():
+        pass
+
+
+def test_a_gpu_is_used_where_there_is_one_and_never_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto").type == "cpu"
+    with pytest.raises(ConfigError, match="--device cuda: torch finds no GPU here; leave it out"):
+        choose_device("cuda")
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert choose_device("auto", 3, 4) == torch.device("cuda", 3) and chosen == [3]
+    assert choose_device("cpu", 3, 4).type == "cpu"
+    with pytest.raises(ConfigError, match="5 processes on this machine, which has 4 GPUs"):
+        choose_device("auto", 4, 5)
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_data("classify", tmp_path)
+    code = main(["train", str(data), "--task", "classify", "--out", str(tmp_path / "out"), "--device", "cuda"])
+    if not torch.cuda.is_available():
+        assert code == 2 and "torch finds no GPU here" in capsys.readouterr().err
+
+
+def test_a_state_without_processes_was_made_by_one(folder: Path) -> None:
+    """States of before there were several."""
+    found = StateFolder.load(folder / "1" / "still" / "training")
+    assert found and found.state
+    facts = json.loads(found.state.origin.model_dump_json())
+    del facts["processes"]
+    assert type(found.state.origin).model_validate(facts).processes == 1

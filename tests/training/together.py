@@ -1,0 +1,94 @@
+"""Trainings in several processes, to be started by torchrun: a JSON file says which, one after the other.
+
+Each leaves the loss of every update in `losses.json` beside its model.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clearhead.training import measure
+from clearhead.training import run as training
+from clearhead.training.processes import Processes, is_first_process, joined, was_restarted
+from clearhead.training.trainer import Trainer
+from tests.training.runs import Settings, run
+
+LOSSES = "losses.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training; `send` is a process, the update after which it gets a signal unless it was restarted, and that."""
+
+    task: str
+    data: str
+    out: str
+    more: Settings = field(default_factory=dict)
+    asked: dict[str, Any] = field(default_factory=dict)
+    send: tuple[int, int, int] | None = None
+
+
+def note_losses() -> list[float]:
+    """The loss of each update from now on: what the loop sums over the processes."""
+    losses: list[float] = []
+    update = Trainer._update
+
+    def noting(self: Trainer, gradients: Any, portions: Any) -> None:
+        add = gradients.add
+
+        def added(*given: Any) -> float:
+            share: float = add(*given)
+            losses.append(self.processes.sum(share)[0])
+            return share
+
+        gradients.add = added
+        update(self, gradients, portions)
+        gradients.add = add
+
+    Trainer._update = noting  # type: ignore[method-assign]
+    return losses
+
+
+def do(job: Job, losses: list[float]) -> None:
+    """Trains, and notes the losses."""
+    losses.clear()
+    run(job.task, Path(job.data), Path(job.out), more=job.more, **job.asked)
+    if is_first_process():
+        (Path(job.out) / LOSSES).write_text(json.dumps(losses))
+
+
+@contextmanager
+def sending(rank: int, step: int, number: int) -> Iterator[None]:
+    """Sends this process a signal after an update."""
+    report = Trainer._report
+
+    def reporting(self: Trainer) -> None:
+        report(self)
+        if self.processes.rank == rank and self.counts.step == step:
+            os.kill(os.getpid(), number)
+
+    Trainer._report = reporting  # type: ignore[method-assign]
+    yield
+    Trainer._report = report  # type: ignore[method-assign]
+
+
+def main(path: Path) -> None:
+    """All jobs within one group of processes."""
+    measure.SECONDS = 0.0
+    losses = note_losses()
+    jobs = [Job(**each) for each in json.loads(path.read_text())]
+    with joined() as processes:
+        assert processes.count == int(os.environ["WORLD_SIZE"]) and isinstance(processes, Processes)
+        training.joined = lambda device: nullcontext(processes)  # type: ignore[assignment]
+        for job in jobs:
+            with sending(*job.send) if job.send and not was_restarted() else nullcontext():
+                do(job, losses)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -11,8 +11,9 @@ from clearhead.decoding.engine import Engine
 from clearhead.errors import DecodingError
 from clearhead.interop import ctranslate2
 from clearhead.interop.plain import need_plain
+from clearhead.tasks.searching import translation_engine
 from clearhead.tasks.task import Ready
-from clearhead.tasks.translate import translation_engine
+from clearhead.tasks.writing import context_of, no_text, writing_engine
 
 ENGINES = ("torch", "ctranslate2")
 
@@ -34,12 +35,18 @@ def open_engine(model: Saved, name: str, compute_type: str = "float32", token_lo
             f"expected an engine of {', '.join(ENGINES)} and a compute type of {', '.join(types)}, "
             f"not {name} and {compute_type}"
         )
+    is_prompted = model.config.model.family == "decoder"
     if name == "torch":
         if compute_type != "float32":
             raise DecodingError(
                 f"the torch engine computes in float32, not in {compute_type}; use --engine ctranslate2"
             )
-        return translation_engine(model.network)
+        is_prompted = model.config.model.family == "decoder"
+        return (
+            writing_engine(model.network, model.config, model.tokenizer)
+            if is_prompted
+            else translation_engine(model.network)
+        )
     need_plain(model.network)  # also where its conversion is kept already
     vocabulary = ctranslate2.vocabulary(model.tokenizer)
 
@@ -54,4 +61,6 @@ def open_engine(model: Saved, name: str, compute_type: str = "float32", token_lo
         compute_type,  # type: ignore[arg-type]
         threads=torch.get_num_threads(),
         token_log_probs=token_log_probs,
+        context=context_of(model.config) if is_prompted else 0,
+        never=no_text(model.tokenizer) if is_prompted else None,
     )

@@ -195,7 +195,7 @@ def test_the_verb_prints_what_python_gives(
         (["--beam", "2", "--set", "decoding.min_length=201"], "decoding.min_length=201 cannot be met"),
         (["--beam", "2", "--include", "house", "--exclude", "house"], "contradicts decoding.include"),
         (["--include", "house", "--set", "decoding.method=sample"], "goes with neither groups nor sampling"),
-        (["--beam", "2", "--include", "house", "--max-tokens", "1"], "Raise max_tokens, or ask for less"),
+        (["--beam", "2", "--include", "house field", "--max-tokens", "1"], "Raise max_tokens, or ask for less"),
         (["--lines"], "--lines reads prompts from standard input: add --json"),
         (["--lines", "--json", "--alternatives-at", "1"], "--lines reads prompts from standard input"),
         (["x" * 40], "the prompt has"),

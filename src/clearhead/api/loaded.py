@@ -8,6 +8,7 @@ from typing import Any
 from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
+from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Engine
 from clearhead.errors import ConfigError, DecodingError, TaskError
@@ -29,7 +30,9 @@ class Loaded:
     tokenizer: Tokenizer
     network: Any
     manifest: Manifest
-    _engines: dict[tuple[str, str, bool], Engine] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _engines: dict[tuple[str, str, bool, str], Engine] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def need(self, verb: str, *, pictures: bool = False) -> None:
         """Refuses a verb, or an input, that this model was not trained for, and says which one fits."""
@@ -74,14 +77,21 @@ class Loaded:
             raise ConfigError(f"expected settings, or {', '.join(named)} by name, got both; put it into the settings")
         return settings or by_name(**given)
 
-    def engine(self, name: str = "torch", compute_type: str = "float32", token_log_probs: bool = True) -> Engine:
+    def engine(
+        self,
+        name: str = "torch",
+        compute_type: str = "float32",
+        token_log_probs: bool = True,
+        shortlist: Shortlist | None = None,
+    ) -> Engine:
         """What searches: torch, or ctranslate2 (float32 or int8), for which the bundle is converted once.
 
-        Without `token_log_probs` the ctranslate2 engine leaves out the pass that computes them. It stays loaded.
+        Without `token_log_probs` the ctranslate2 engine leaves out the pass that computes them. It stays loaded, and
+        has its shortlist for good, which is given to the torch engine with each text.
         """
-        key = (name, compute_type, token_log_probs)
+        key = (name, compute_type, token_log_probs, "" if shortlist is None else shortlist.digest)
         if name == "torch" or key not in self._engines:
-            self._engines[key] = open_engine(self, *key)
+            self._engines[key] = open_engine(self, name, compute_type, token_log_probs, shortlist)
         return self._engines[key]
 
     def export(self, out: StrPath, to: str, *, compute_type: str = "float32", overwrite: bool = False) -> list[str]:

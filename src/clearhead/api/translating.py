@@ -61,11 +61,12 @@ class Translating(Loaded):
         """The `n_best` translations of each text, best first. An empty text gives one empty translation.
 
         Samples come in the order in which they were drawn. An error names the text by its line, counted from
-        `first_line`. `engine` is a name or what `engine()` gave; `shortlist` what `load_shortlist()` gave.
+        `first_line`. `engine` is a name or what `engine()` gave; `shortlist` what `load_shortlist()` gave,
+        the same for both.
         """
         self.need("translate")
         self.check_n_best(n_best, settings)
-        searching = self.engine(engine) if isinstance(engine, str) else engine
+        searching = self.engine(engine, shortlist=shortlist) if isinstance(engine, str) else engine
         found = search_texts(self, self._encode(texts), n_best, settings, first_line, searching, shortlist)
         return [translations(self, hypotheses, settings) for hypotheses in found]
 

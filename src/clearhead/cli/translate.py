@@ -79,7 +79,7 @@ def translate(
     decoding = model.decoding(**decoding_settings(settings, beam, given))
     if alternatives is None:
         model.check_n_best(n_best, decoding)
-    chosen = model.engine(engine, compute_type, token_log_probs=as_json)
+    chosen = model.engine(engine, compute_type, as_json, how.shortlist)
     chosen.run([], decoding)  # refuses at once what it cannot honour
     for note in chosen.notes(decoding):
         typer.echo(note, err=True)
@@ -110,10 +110,9 @@ class _How:
             raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")
         if is_special and engine != "torch":
             raise DecodingError(f"--stream and --alternatives-at need --engine torch, not {engine}")
-        if self.shortlist is not None and (is_special or has_pictures or engine != "torch"):
+        if self.shortlist is not None and (is_special or has_pictures):
             raise DecodingError(
-                "--shortlist is for lines of text with --engine torch, without --stream and --alternatives-at; leave "
-                "it out"
+                "--shortlist is for lines of text, without --stream and --alternatives-at; leave one of them out"
             )
 
 

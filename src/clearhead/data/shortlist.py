@@ -8,6 +8,7 @@ V source vocabulary, L pieces of all lists, F pieces that every sentence gets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,21 @@ class Shortlist:
         lengths = np.diff(self.offsets_V1)
         return float(lengths[lengths > 0].mean()) if lengths.any() else 0.0
 
-    def save(self, path: Path) -> None:
-        """Writes the file, all of it or nothing."""
+    def to_bytes(self) -> bytes:
+        """The file; equal lists give equal bytes."""
         arrays = dict(zip(_ARRAYS, (self.offsets_V1, self.lists_L, self.frequent_F), strict=True))
         about = {"format": FORMAT, "vocab_size": str(self.vocab_size), "tokenizer": self.fingerprint}
+        return save(arrays, about)
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal lists."""
+        return sha256(self.to_bytes()).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Writes the file, all of it or nothing."""
         try:
-            write_atomically(path, save(arrays, about))
+            write_atomically(path, self.to_bytes())
         except OSError as error:
             raise DataError(f"cannot write {path}: {error.strerror}; choose another file") from error
 

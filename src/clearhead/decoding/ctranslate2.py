@@ -72,19 +72,21 @@ class CTranslate2Engine:
         token_log_probs: bool = True,
         context: int = 0,
         never: Sequence[int] | None = None,
+        has_shortlist: bool = False,
     ) -> None:
         """`threads`: batches decoded side by side, each on one thread; 0 for as many as torch has threads.
 
         `batch_tokens`: largest number of source tokens a batch, with padding. `token_log_probs`: whether outputs are
         scored once more for the log-probability of each token, which otherwise stays empty. `context`: how many
         tokens the model reads, 0: as many as it has places. `never`: tokens that are not written, besides padding;
-        None: the start token.
+        None: the start token. `has_shortlist`: the model was converted with one, which is used for all requests.
         """
         self.config = config
         self.vocabulary = list(vocabulary)
         self.batch_tokens = batch_tokens
         self.token_log_probs = token_log_probs
         self.is_prompted = config.family == "decoder"
+        self.has_shortlist = has_shortlist
         self.context = context or config.max_positions
         never = [config.start_id] if never is None else never
         self._never = sorted(
@@ -110,12 +112,18 @@ class CTranslate2Engine:
 
     def notes(self, settings: DecodingConfig) -> list[str]:
         """What a user should know about the answers under these settings."""
-        if settings.length_norm != "paper" or settings.beam == 1:
-            return []
-        return [
-            "ctranslate2 has no decoding.length_norm=paper: it searches by a power of the length, and the "
-            f"{settings.beam} hypotheses that it finds are ranked by the paper's formula"
-        ]
+        notes = []
+        if self.has_shortlist:
+            notes.append(
+                "ctranslate2 gives all sentences of a batch the lists of all of them: what is written may depend on "
+                "the batch; scores are shares of the whole vocabulary"
+            )
+        if settings.length_norm == "paper" and settings.beam > 1:
+            notes.append(
+                "ctranslate2 has no decoding.length_norm=paper: it searches by a power of the length, and the "
+                f"{settings.beam} hypotheses that it finds are ranked by the paper's formula"
+            )
+        return notes
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """For each request its hypotheses, best first."""
@@ -136,7 +144,7 @@ class CTranslate2Engine:
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.context, len(self.vocabulary))
             names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
-            names |= _changed(request.asked, _IDLE_CONSTRAINTS)
+            names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
         names = set(self.unsupported(settings)) or names  # what settings ask for, requests ask for too
         if names:
             raise DecodingError(
@@ -204,6 +212,7 @@ class CTranslate2Engine:
             suppress_sequences=[[self.vocabulary[token]] for token in self._never],
             return_end_token=True,
             return_scores=True,
+            **({"use_vmap": True} if self.has_shortlist else {}),
         )
 
     def _written(self, pieces: Pieces, score: float, exponent: float) -> Written:

@@ -6,6 +6,7 @@ from typing import Protocol, get_args
 import torch
 
 from clearhead.bundle import Manifest, cached
+from clearhead.data.shortlist import Shortlist
 from clearhead.decoding.ctranslate2 import CTranslate2Engine
 from clearhead.decoding.engine import Engine
 from clearhead.errors import DecodingError
@@ -27,8 +28,17 @@ class Saved(Ready, Protocol):
     def manifest(self) -> Manifest: ...
 
 
-def open_engine(model: Saved, name: str, compute_type: str = "float32", token_log_probs: bool = True) -> Engine:
-    """The engine of that name, on as many cores as torch may use."""
+def open_engine(
+    model: Saved,
+    name: str,
+    compute_type: str = "float32",
+    token_log_probs: bool = True,
+    shortlist: Shortlist | None = None,
+) -> Engine:
+    """The engine of that name, on as many cores as torch may use.
+
+    The ctranslate2 engine has a shortlist for all requests; that of the torch engine comes with each.
+    """
     types = get_args(ctranslate2.ComputeType)
     if name not in ENGINES or compute_type not in types:
         raise DecodingError(
@@ -51,9 +61,12 @@ def open_engine(model: Saved, name: str, compute_type: str = "float32", token_lo
     vocabulary = ctranslate2.vocabulary(model.tokenizer)
 
     def make(folder: Path) -> None:
-        ctranslate2.convert(model.network, vocabulary, folder)
+        ctranslate2.convert(model.network, vocabulary, folder, shortlist=shortlist)
 
-    folder = cached(model.folder, model.manifest, ctranslate2.kind(), make)
+    kind = ctranslate2.kind()
+    if shortlist is not None:
+        kind = f"shortlist-{shortlist.digest[:12]}-{kind}"
+    folder = cached(model.folder, model.manifest, kind, make)
     return CTranslate2Engine(
         folder,
         model.config.model,
@@ -63,4 +76,5 @@ def open_engine(model: Saved, name: str, compute_type: str = "float32", token_lo
         token_log_probs=token_log_probs,
         context=context_of(model.config) if is_prompted else 0,
         never=no_text(model.tokenizer) if is_prompted else None,
+        has_shortlist=shortlist is not None,
     )

@@ -38,7 +38,8 @@ def pair() -> tuple[LanguageModel, Any]:
     """Ours and a GPT-2 with the same weights, which end now and then."""
     torch.manual_seed(3)
     ours = LanguageModel(ModelConfig.model_validate(SHAPE))
-    theirs = hf.GPT2LMHeadModel(
+    make: Any = hf.GPT2LMHeadModel
+    theirs = make(
         hf.GPT2Config(vocab_size=V, n_positions=29, n_embd=12, n_layer=2, n_head=3, n_inner=17, bos_token_id=BEGIN,
                       eos_token_id=STOP)
     )  # fmt: skip
@@ -62,7 +63,7 @@ def theirs_of(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
         input_ids=torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         do_sample=False, max_new_tokens=11, suppress_tokens=[0, 1, 2], eos_token_id=STOP, pad_token_id=0, **more,
     )  # fmt: skip
-    new = found_NT[0, len(prompt) :].tolist()
+    new: list[int] = found_NT[0, len(prompt) :].tolist()
     return new[: new.index(STOP)] if STOP in new else new
 
 
@@ -126,8 +127,8 @@ def test_the_only_piece_of_a_prompt_may_be_written_again() -> None:
     model = LanguageModel(ModelConfig.model_validate({**SHAPE, "max_positions": 8})).eval()
     with torch.no_grad():
         for layer in model.decoder.layers:
-            layer.attention.out.weight.zero_()  # type: ignore[union-attr]
-            layer.feed_forward.outer.weight.zero_()  # type: ignore[union-attr]
+            layer.attention.out.weight.zero_()  # type: ignore[union-attr,operator]
+            layer.feed_forward.outer.weight.zero_()  # type: ignore[union-attr,operator]
         model.embedding.positions.table_LD.zero_()  # type: ignore[union-attr]
     [[found]] = writer(model, 8).run([Request((7,), limit=4)], DecodingConfig(beam=1))
     assert found.tokens == (7, 7, 7, 7), "what is read is likeliest, for the tables are tied"

@@ -124,7 +124,8 @@ def test_skipped_pairs_keep_their_lines(
         None, "empty source", None, "empty line", "source longer than 2000 characters", None, None,
     ]  # fmt: skip
     model, sound = clearhead.load(trained.folder), [0, 2, 5, 6]
-    pairs = [Pair(*rows[place].split("\t"), place + 1) for place in sound]
+    sides = {place: rows[place].split("\t") for place in sound}
+    pairs = [Pair(source, target, place + 1) for place, (source, target) in sides.items()]
     if verb == "align":
         assert [lines[place] for place in sound] == [one.pharaoh for one in model.align(pairs)]
     else:

@@ -22,6 +22,7 @@ from clearhead.cli.options import (
     decoding_settings,
     use_threads,
 )
+from clearhead.errors import DecodingError
 
 if TYPE_CHECKING:
     from clearhead.api import Model
@@ -32,33 +33,41 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="Most pieces to write. [default: the model's, 200]")
+]
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", help="Below 1 safer, above 1 wilder; 0: greedy. [default: 1]")
+]
+TopK = Annotated[
+    int | None, typer.Option("--top-k", help="Draw from the K likeliest pieces only; 0: all. [default: 0]")
+]
+TopP = Annotated[
+    float | None, typer.Option("--top-p", help="Draw from the likeliest pieces up to this sum. [default: 1]")
+]
+Stop = Annotated[
+    list[str] | None, typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated.")
+]
+Texts = Annotated[
+    int, typer.Option("--n-best", "--samples", min=1, help="Texts to write: the best, or so many samples.")
+]
+
+
 @app.command()
 def generate(
     folder: Folder,
     prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Text to go on from.", show_default=False)] = "",
     lines: Annotated[
-        bool, typer.Option("--lines", help="Prompts from standard input, one a line; with --json.")
+        bool, typer.Option("--lines", help="Prompts from standard input, one a line; needs --json.")
     ] = False,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="Most pieces to write. [default: the model's, 200]")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Below 1 safer, above 1 wilder; 0: greedy. [default: 1]")
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", help="Draw from the K likeliest pieces only; 0: all. [default: 0]")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option("--top-p", help="Draw from the likeliest pieces up to this sum. [default: 1]")
-    ] = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed, the same text. [default: 0]")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated.")
-    ] = None,
+    stop: Stop = None,
     beam: Beam = None,
-    n_best: Annotated[
-        int, typer.Option("--n-best", "--samples", min=1, help="Texts to write: the best, or so many samples.")
-    ] = 1,
+    n_best: Texts = 1,
     include: Include = None,
     exclude: Exclude = None,
     alternatives: Alternatives = None,
@@ -76,23 +85,15 @@ def generate(
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
     from clearhead.api import load
-    from clearhead.errors import DecodingError
     from clearhead.tasks.writing import with_method
 
     use_threads(threads)
     model = load(folder)
     model.need("generate")
-    drawn = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
-             "stop": stop or None}  # fmt: skip
-    sampling = {name: value for name, value in drawn.items() if value is not None}
-    given = {"include": include or None, "exclude": exclude or None, "sampling": sampling or None}
+    sampling = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop)
+    given = _given(include=include, exclude=exclude, sampling=sampling)
     decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, given)))
-    if lines and (prompt or alternatives is not None or not as_json):
-        raise DecodingError("--lines reads prompts from standard input: add --json, leave out PROMPT and alternatives")
-    if engine != "torch" and alternatives is not None:
-        raise DecodingError(f"--alternatives-at needs --engine torch, not {engine}")
-    if alternatives is None:
-        model.check_n_best(n_best, decoding)
+    _check(model, decoding, n_best, alternatives, engine, lines, bool(prompt) or not as_json)
     chosen = model.engine(engine, compute_type, token_log_probs=as_json)
     chosen.run([], decoding)  # refuses at once what it cannot honour
     for note in chosen.notes(decoding):
@@ -101,12 +102,36 @@ def generate(
     if lines:
         _answer_lines(asked)
     elif alternatives is not None:
-        found = model.generate_alternatives(prompt, alternatives, n_best, settings=decoding)
-        _show_all(prompt, found, as_json)
+        _show_all(prompt, model.generate_alternatives(prompt, alternatives, n_best, settings=decoding), as_json)
     elif as_json:
         _show_all(prompt, asked.texts([prompt])[0], as_json)
     else:
         _write(asked, prompt)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were given; typer has empty lists for those that were not."""
+    return {name: value for name, value in options.items() if value is not None and value != [] and value != {}}
+
+
+def _check(
+    model: "Model",
+    settings: "DecodingConfig",
+    n_best: int,
+    alternatives: int | None,
+    engine: str,
+    lines: bool,
+    is_for_one: bool,
+) -> None:
+    """Refuses what does not go together; `is_for_one`: what is asked for makes sense for a single prompt only."""
+    if lines and (alternatives is not None or is_for_one):
+        raise DecodingError(
+            "--lines reads prompts from standard input: add --json, leave out PROMPT and --alternatives-at"
+        )
+    if engine != "torch" and alternatives is not None:
+        raise DecodingError(f"--alternatives-at needs --engine torch, not {engine}")
+    if alternatives is None:
+        model.check_n_best(n_best, settings)
 
 
 @dataclass(frozen=True)

@@ -76,10 +76,10 @@ class Shortlist:
             raise DataError(
                 f"{path} was made for another tokenizer than this model's; make one with clearhead shortlist"
             )
-        found = cls(*(arrays[name] for name in _ARRAYS), int(about["vocab_size"]), fingerprint)
+        offsets, lists, frequent = (arrays[name] for name in _ARRAYS)
+        found = cls(offsets, lists, frequent, int(about["vocab_size"]), fingerprint)
         ids = np.concatenate((found.lists_L, found.frequent_F))
         is_sound = len(ids) and ids.min() >= 0 and ids.max() < found.vocab_size
-        offsets = found.offsets_V1
         if not is_sound or offsets[0] or offsets[-1] != len(found.lists_L) or (np.diff(offsets) < 0).any():
             raise DataError(f"{path} is damaged: its lists do not fit together; make it again")
         return found

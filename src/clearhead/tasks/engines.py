@@ -45,33 +45,33 @@ def open_engine(
             f"expected an engine of {', '.join(ENGINES)} and a compute type of {', '.join(types)}, "
             f"not {name} and {compute_type}"
         )
-    is_prompted = model.config.model.family == "decoder"
-    if name == "torch":
-        if compute_type != "float32":
-            raise DecodingError(
-                f"the torch engine computes in float32, not in {compute_type}; use --engine ctranslate2"
-            )
-        is_prompted = model.config.model.family == "decoder"
-        return (
-            writing_engine(model.network, model.config, model.tokenizer)
-            if is_prompted
-            else translation_engine(model.network)
-        )
+    if name == "ctranslate2":
+        return _open_ctranslate2(model, compute_type, token_log_probs, shortlist)  # type: ignore[arg-type]
+    if compute_type != "float32":
+        raise DecodingError(f"the torch engine computes in float32, not in {compute_type}; use --engine ctranslate2")
+    if model.config.model.family == "decoder":
+        return writing_engine(model.network, model.config, model.tokenizer)
+    return translation_engine(model.network)
+
+
+def _open_ctranslate2(
+    model: Saved, compute_type: ctranslate2.ComputeType, token_log_probs: bool, shortlist: Shortlist | None
+) -> CTranslate2Engine:
+    """Over a conversion that is made once and kept; with a shortlist it is another one."""
     need_plain(model.network)  # also where its conversion is kept already
-    vocabulary = ctranslate2.vocabulary(model.tokenizer)
+    vocabulary, kind = ctranslate2.vocabulary(model.tokenizer), ctranslate2.kind()
+    if shortlist is not None:
+        kind = f"shortlist-{shortlist.digest[:12]}-{kind}"
 
     def make(folder: Path) -> None:
         ctranslate2.convert(model.network, vocabulary, folder, shortlist=shortlist)
 
-    kind = ctranslate2.kind()
-    if shortlist is not None:
-        kind = f"shortlist-{shortlist.digest[:12]}-{kind}"
-    folder = cached(model.folder, model.manifest, kind, make)
+    is_prompted = model.config.model.family == "decoder"
     return CTranslate2Engine(
-        folder,
+        cached(model.folder, model.manifest, kind, make),
         model.config.model,
         vocabulary,
-        compute_type,  # type: ignore[arg-type]
+        compute_type,
         threads=torch.get_num_threads(),
         token_log_probs=token_log_probs,
         context=context_of(model.config) if is_prompted else 0,

@@ -97,6 +97,18 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
     assert "expected a position of 0 to" in translate("--alternatives-at", "99")
 
 
+def test_n_best_is_filled_up_with_empty_lines(translate, trained: Trained) -> None:  # type: ignore[no-untyped-def]
+    """An empty line has but one translation, and groups that find the same find fewer: the count of lines stays."""
+    same = ["--set", "decoding.groups=4", "--set", "decoding.diversity=0", "--n-best", "3"]
+    lines = translate(*same, lines=["", LINES[0], "", LINES[1]]).split("\n")[:-1]
+    model = clearhead.load(trained.folder)
+    decoding = model.decoding(groups=4, diversity=0.0)
+    found = model.translate_n_best([LINES[0], LINES[1]], 3, decoding)
+    assert [len(each) for each in found] == [1, 1], "four times the greedy translation"
+    assert lines == ["", "", "", found[0][0].text, "", "", "", "", "", found[1][0].text, "", ""]
+    assert len(translate(*same, "--json", lines=["", LINES[0]]).splitlines()) == 2
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -107,6 +119,7 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
         (["--set", "decoding.min_length=900"], "decoding.min_length=900 cannot be met"),
         (["--set", "decoding.no_repeat=2"], "did you mean decoding.no_repeat_ngram?"),
         (["--stream", "--n-best", "2"], "--stream shows one translation"),
+        (["--stream", "--alternatives-at", "0"], "--stream shows one translation; leave out --n-best and --alt"),
     ],
 )
 def test_mistakes_are_one_line(translate, options: list[str], message: str) -> None:  # type: ignore[no-untyped-def]

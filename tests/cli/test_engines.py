@@ -10,6 +10,7 @@ import pytest
 
 import clearhead
 from clearhead.cli.main import main
+from tests.tasks.every import Models
 from tests.whole import Trained
 
 
@@ -111,3 +112,38 @@ def test_the_python_api_takes_an_engine_by_name_or_as_it_is(folder: Path, lines:
         model.with_heads_off(["cross.0"]).translate(lines[0], engine="ctranslate2")
     with pytest.raises(clearhead.ClearheadError, match="expected an engine of torch, ctranslate2"):
         model.translate(lines[0], engine="tensorrt")
+
+
+def test_both_engines_write_on_from_prompts(
+    models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Converted once, refused by name, exported as CTranslate2's own Generator loads it."""
+    folder, prompts = tmp_path / "model", ["", "The", "Look at", "in"]
+    shutil.copytree(models["lm"], folder)
+    monkeypatch.setattr("clearhead.cli.stream.given_lines", lambda: iter([prompts]))
+    found = {}
+    for engine in ("torch", "ctranslate2"):
+        options = ["--lines", "--json", "--beam", "2", "--max-tokens", "7", "--engine", engine, "--threads", "1"]
+        assert main(["generate", str(folder), *options]) == 0
+        found[engine] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    for mine, other in zip(found["torch"], found["ctranslate2"], strict=True):
+        assert (other["prompt"], other["text"], other["tokens"]) == (mine["prompt"], mine["text"], mine["tokens"])
+        assert other["token_log_probs"] == pytest.approx(mine["token_log_probs"], abs=1e-4)
+    assert len(list((folder / "cache").iterdir())) == 1
+    for options, message in (
+        (["--engine", "ctranslate2"], "cannot honour decoding.method"),
+        (["The", "--beam", "2", "--engine", "ctranslate2"], "use --engine torch, whose context slides"),
+        (["--beam", "1", "--engine", "ctranslate2", "--stop", "x"], "cannot honour decoding.sampling.stop"),
+    ):
+        assert main(["generate", str(folder), *options]) == 2
+        out, err = capfd.readouterr()
+        assert out == "" and message in err and err.count("\n") == 1
+    assert main(["export", str(folder), "--to", "ctranslate2", str(tmp_path / "out")]) == 0
+    model = clearhead.load(folder)
+    generator = ctranslate2.Generator(str(tmp_path / "out"), intra_threads=1)
+    specials = [[model.tokenizer.piece(index)] for index in (0, 1, 2)]
+    start = ["<s>", *model.tokenizer.encode("The").pieces]
+    [result] = generator.generate_batch(
+        [start], max_length=7, include_prompt_in_result=False, suppress_sequences=specials
+    )
+    assert tuple(result.sequences[0]) == model.generate("The", beam=1, max_tokens=7).tokens

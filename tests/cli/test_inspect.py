@@ -232,3 +232,16 @@ def test_a_model_without_attention_says_so(tmp_path: Path, capsys: pytest.Captur
     assert main(["inspect", str(folder), TEXT, "--json", "--threads", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["attention"] == []
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("options", [["--layer", "9"], ["--head", "7"], ["--kind", "sideways"], ["--off", "cross.9"]])
+def test_nothing_is_written_where_something_is_wrong(
+    options: list[str], trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is asked is checked before the first of several files."""
+    files = [word for form in ("html", "svg", "png") for word in (f"--{form}", str(tmp_path / f"page.{form}"))]
+    for more in ([], ["--json"]):
+        assert main(["inspect", str(trained.folder), SOURCE, *options, *files, *more, "--threads", "1"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == "" and len(captured.err.splitlines()) == 1
+        assert list(tmp_path.iterdir()) == []

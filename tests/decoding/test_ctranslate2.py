@@ -10,7 +10,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.ctranslate2 import CTranslate2Engine
 from clearhead.decoding.engine import Request
 from clearhead.decoding.scoring import Hypothesis
-from clearhead.decoding.search import find
+from clearhead.decoding.search import Job, find
 from clearhead.errors import DecodingError
 from clearhead.interop.ctranslate2 import ComputeType, convert
 from clearhead.model.transformer import Transformer
@@ -39,7 +39,7 @@ def converted(
 def margin(model: Transformer, request: Request, settings: DecodingConfig) -> float:
     """How close the closest decision of our own search was, in log-probability."""
     limits = [settings.longest(len(request.source) - 1)]
-    return find(model, torch.tensor([request.source]), settings, limits, END, PAD, 1)[0].margin
+    return find(Job(model, torch.tensor([request.source]), settings, limits, END, PAD, 1))[0].margin
 
 
 def first_tokens(answers: list[list[Hypothesis]]) -> list[tuple[int, ...]]:

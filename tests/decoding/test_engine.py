@@ -6,7 +6,7 @@ from torch import Tensor
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.engine import Request
-from clearhead.decoding.search import search
+from clearhead.decoding.search import Job, search
 from clearhead.errors import DecodingError
 from clearhead.model.transformer import Memory
 from tests.decoding.small import END, PAD, START, VOCAB, engine, random_model, requests
@@ -63,7 +63,7 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
     for request, answer in zip(asked, answers, strict=True):
         limits = [len(request.source) + 4]
         assert [each.tokens for each in answer] == [
-            each.tokens for each in search(model, torch.tensor([request.source]), settings, limits, END, PAD, 1)[0]
+            each.tokens for each in search(Job(model, torch.tensor([request.source]), settings, limits, END, PAD, 1))[0]
         ]
     assert engine(model).run([], settings) == []
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.config import DecodingConfig
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.rules import Spelling
-from clearhead.decoding.search import Hypothesis, search
+from clearhead.decoding.search import Hypothesis, Job, search
 from clearhead.model.transformer import Transformer
 from tests.model.test_against_transformers import V, copy, ids, t5_links, t5_pair
 
@@ -56,7 +56,7 @@ def ours_of(
 ) -> list[Hypothesis]:
     decoding = DecodingConfig.model_validate({"beam": beam, "length_norm": "none", **more})
     constraints = [asked] * NUM if asked else []
-    return [each[0] for each in search(model, src_NS, decoding, [NEW] * NUM, END, PAD, 1, None, constraints)]
+    return [each[0] for each in search(Job(model, src_NS, decoding, [NEW] * NUM, END, PAD, 1, None, constraints))]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -19,7 +19,7 @@ from clearhead.decoding.engine import Request
 from clearhead.decoding.layout import Constraints, Layout
 from clearhead.decoding.rules import exactly
 from clearhead.decoding.scoring import Hypothesis, divisor
-from clearhead.decoding.search import search
+from clearhead.decoding.search import Job, search
 from clearhead.errors import DecodingError
 from tests.decoding.small import VOCAB, random_model, requests
 from tests.decoding.table import END, PAD, START, TableGenerator, TableState, TableStep, _every
@@ -31,7 +31,7 @@ def test_groups_against_a_loop(groups: int, width: int, penalty: float) -> None:
     table, limit = TableGenerator(11, end_bonus=1.0), 6
     beam = groups * width
     decoding = DecodingConfig(beam=beam, groups=groups, diversity=penalty)
-    results = search(table, torch.arange(9)[:, None], decoding, [limit] * 9, END, PAD, beam)
+    results = search(Job(table, torch.arange(9)[:, None], decoding, [limit] * 9, END, PAD, beam))
     for key, found in enumerate(results):
         expected = _diverse(table, key, groups, width, penalty, limit)
         scores = {tokens: sum(score) / divisor(len(score), decoding) for tokens, score in expected.items()}
@@ -97,7 +97,7 @@ def test_coverage_against_every_output(weight: float, stop: str) -> None:
     table, limit = Attending(6), 4
     decoding = DecodingConfig.model_validate({"beam": 130, "coverage": weight, "stop": stop})
     src_NS = torch.tensor([[key, 5, END, PAD] for key in range(3, 7)])
-    results = search(table, src_NS, decoding, [limit] * 4, END, PAD, 3)
+    results = search(Job(table, src_NS, decoding, [limit] * 4, END, PAD, 3))
     for key, found in enumerate(results, 3):
         scores = {}
         for tokens, ends in _every(6, limit):
@@ -113,14 +113,14 @@ def test_coverage_against_every_output(weight: float, stop: str) -> None:
 
 def test_coverage_needs_attention() -> None:
     with pytest.raises(DecodingError, match=r"decoding\.coverage needs a model that attends to its source"):
-        search(TableGenerator(7), torch.zeros(1, 1).long(), DecodingConfig(coverage=0.1), [5], END, PAD)
+        search(Job(TableGenerator(7), torch.zeros(1, 1).long(), DecodingConfig(coverage=0.1), [5], END, PAD))
 
 
 def drawn(
     table: TableGenerator, src_NS: Tensor, n_best: int = 1, limit: int = 3, **more: Any
 ) -> list[list[Hypothesis]]:
     decoding = DecodingConfig.model_validate({"method": "sample", "sampling": more})
-    return search(table, src_NS, decoding, [limit] * len(src_NS), END, PAD, n_best)
+    return search(Job(table, src_NS, decoding, [limit] * len(src_NS), END, PAD, n_best))
 
 
 def test_outputs_are_drawn_as_often_as_they_are_probable() -> None:
@@ -158,7 +158,7 @@ def test_a_draw_depends_on_seed_number_and_sentence_only() -> None:
 
 def test_temperature_zero_is_greedy() -> None:
     table, src_NS = TableGenerator(11, end_bonus=0.5), torch.arange(20)[:, None]
-    greedy = search(table, src_NS, DecodingConfig(beam=1), [7] * 20, END, PAD)
+    greedy = search(Job(table, src_NS, DecodingConfig(beam=1), [7] * 20, END, PAD))
     assert [each[0].tokens for each in drawn(table, src_NS, limit=7, temperature=0)] == [
         each[0].tokens for each in greedy
     ]

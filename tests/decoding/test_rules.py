@@ -12,7 +12,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.banks import Phrases
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.rules import Spelling, repeating
-from clearhead.decoding.search import Hypothesis, search
+from clearhead.decoding.search import Hypothesis, Job, search
 from clearhead.errors import DecodingError
 from tests.decoding.small import engine, random_model
 from tests.decoding.small import requests as some_requests
@@ -28,7 +28,7 @@ def found_by(
     """Search with a beam that holds every prefix."""
     src_NS = torch.arange(SENTENCES)[:, None]
     constraints = [asked] * SENTENCES if asked else []
-    return search(TableGenerator(6), src_NS, decoding, [limit] * SENTENCES, END, PAD, n_best, None, constraints)
+    return search(Job(TableGenerator(6), src_NS, decoding, [limit] * SENTENCES, END, PAD, n_best, None, constraints))
 
 
 def check(
@@ -158,7 +158,7 @@ def test_excluded_words_are_written_in_no_way(word: str) -> None:
     """Of all outputs that never stand at the end of the word, search finds the best."""
     table, decoding = TableGenerator(9), DecodingConfig(beam=260)
     asked = [Constraints(exclude=(spell(word),))] * SENTENCES
-    results = search(table, torch.arange(SENTENCES)[:, None], decoding, [3] * SENTENCES, END, PAD, 4, None, asked)
+    results = search(Job(table, torch.arange(SENTENCES)[:, None], decoding, [3] * SENTENCES, END, PAD, 4, None, asked))
     for key, found in enumerate(results):
         expected = [
             tokens
@@ -210,5 +210,5 @@ def test_plain_search_does_no_new_work(monkeypatch: pytest.MonkeyPatch) -> None:
             asked.append(want_attention)
             return super().step(*arguments)  # type: ignore[arg-type]
 
-    search(Watched(6), torch.arange(3)[:, None], DecodingConfig(beam=2), [4] * 3, END, PAD)  # type: ignore[arg-type]
+    search(Job(Watched(6), torch.arange(3)[:, None], DecodingConfig(beam=2), [4] * 3, END, PAD))  # type: ignore[arg-type]
     assert asked and not any(asked)

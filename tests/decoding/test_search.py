@@ -11,7 +11,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.banks import Phrases
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.observer import ROOT, Candidate
-from clearhead.decoding.search import Hypothesis, find, search
+from clearhead.decoding.search import Hypothesis, Job, find, search
 from clearhead.errors import DecodingError
 from tests.decoding.table import END, PAD, START, TableGenerator
 
@@ -22,7 +22,7 @@ Stop = Literal["beam_finished", "cannot_improve"]
 
 def run(table: TableGenerator, settings: DecodingConfig, limits: list[int], n_best: int = 1) -> list[list[Hypothesis]]:
     src_NS = torch.arange(len(limits))[:, None]
-    return search(table, src_NS, settings, limits, END, PAD, n_best)
+    return search(Job(table, src_NS, settings, limits, END, PAD, n_best))
 
 
 @pytest.mark.parametrize("norm", ["paper", "length", "none"])
@@ -109,7 +109,7 @@ def test_leaving_early_does_not_change_the_others(beam: int) -> None:
     rows = list(table.rows_seen)
     assert rows[-1] < rows[0], "finished sentences stay in the batch"
     for key, limit in enumerate(limits):
-        assert search(table, torch.tensor([[key]]), settings, [limit], END, PAD, 1) == [together[key]]
+        assert search(Job(table, torch.tensor([[key]]), settings, [limit], END, PAD, 1)) == [together[key]]
 
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
@@ -118,7 +118,7 @@ def test_ties_go_to_the_earlier_parent_and_the_lower_token(beam: int) -> None:
     table = TableGenerator(vocab_size=301, scale=0.0, end_bonus=-9.0)
     [found] = run(table, DecodingConfig(beam=beam), [3], n_best=beam)
     assert [each.tokens for each in found] == [(3, 3, 3 + rank) for rank in range(beam)]
-    results = find(table, torch.zeros(1, 1, dtype=torch.long), DecodingConfig(beam=beam), [3], END, PAD)
+    results = find(Job(table, torch.zeros(1, 1, dtype=torch.long), DecodingConfig(beam=beam), [3], END, PAD))
     assert results[0].margin == 0.0
 
 
@@ -139,10 +139,10 @@ def test_margin_is_the_distance_to_another_answer() -> None:
         table = Nudged(vocab_size=7, scale=2.0)
         src_NS = torch.tensor([[key]])
         settings = DecodingConfig(beam=1)
-        [plain] = find(table, src_NS, settings, [1], END, PAD)
+        [plain] = find(Job(table, src_NS, settings, [1], END, PAD))
         for share, is_same in ((0.99, True), (1.01, False)):
             table.nudge = plain.margin * share
-            [nudged] = search(table, src_NS, settings, [1], END, PAD)
+            [nudged] = search(Job(table, src_NS, settings, [1], END, PAD))
             assert (nudged[0].tokens == plain.hypotheses[0].tokens) is is_same
 
 
@@ -167,7 +167,7 @@ def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) ->
     table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
     settings = DecodingConfig(beam=beam, stop=stop)
     limits = [2, 3, 5, 7, 11, 13]
-    results = search(table, torch.arange(6)[:, None], settings, limits, END, PAD, beam, notes)
+    results = search(Job(table, torch.arange(6)[:, None], settings, limits, END, PAD, beam, notes))
     assert results == run(table, settings, limits, n_best=beam), "watching changed the result"
     for sentence, found in enumerate(results):
         nodes = {each.node: each for each in notes.trees[sentence]}
@@ -191,7 +191,7 @@ def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) ->
 def test_an_observer_sees_prefixes_and_banks_too(phrases: tuple[tuple[int, ...], ...]) -> None:
     table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
     asked = [Constraints((7, 4), Phrases(phrases))] * 3
-    results = search(table, torch.arange(3)[:, None], DecodingConfig(beam=3), [9] * 3, END, PAD, 3, notes, asked)
+    results = search(Job(table, torch.arange(3)[:, None], DecodingConfig(beam=3), [9] * 3, END, PAD, 3, notes, asked))
     for sentence, found in enumerate(results):
         nodes = {each.node: each for each in notes.trees[sentence]}
         assert len(nodes) == len(notes.trees[sentence])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clearhead.config import DecodingConfig, TokenizerConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.search import search
+from clearhead.decoding.search import Job, search
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.constraints import _phrases, constraints_of, contains, spelling, unmet
 from tests.decoding.table import TableGenerator
@@ -146,10 +146,10 @@ def test_words_without_a_space_of_their_own_need_one_between_them() -> None:
 def test_words_of_letters_are_written_by_narrow_beams(limit: int) -> None:
     table, asked = TableGenerator(CHAR.vocab_size), constraints_of(DecodingConfig(include=("er", "sie")), CHAR)
     assert asked is not None
-    found = search(
+    found = search(Job(
         table, torch.arange(5)[:, None], DecodingConfig(beam=2), [limit] * 5, CHAR.eos_id, CHAR.pad_id, 1, None,
         [asked] * 5,
-    )  # fmt: skip
+    ))  # fmt: skip
     for [best] in found:
         assert contains(CHAR.decode(best.tokens), "er") and contains(CHAR.decode(best.tokens), "sie")
 

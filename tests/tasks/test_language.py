@@ -22,8 +22,8 @@ from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters
 from clearhead.tasks.documents import split_end
 from clearhead.tasks.language import LanguageModelling, LanguageTask, score_documents
+from clearhead.tasks.running import RunningText
 from clearhead.tasks.task import Files
-from clearhead.tasks.writing import RunningText
 
 START, END, PAD = Tokenizer.bos_id, Tokenizer.eos_id, Tokenizer.pad_id
 SIZES = (5, 1, 17, 7, 30, 2)
@@ -255,7 +255,7 @@ def test_python_api_streams_what_it_generates(looped: Path) -> None:
         found = model.generate("one", max_tokens=30, **settings)
         assert "".join(model.stream("one", max_tokens=30, **settings)) == found.text
         assert found.finish_reason in {"length", "stop", "end"} and len(found.tokens) <= 30
-    with pytest.raises(ConfigError, match=r"unknown key decoding\.sampling\.heat"):
+    with pytest.raises(ConfigError, match=r"unknown key decoding\.heat"):
         model.generate("one", heat=3)
     with pytest.raises(DecodingError, match="the prompt has 32 pieces, the model takes 31; shorten it"):
         next(model.stream("o" * 32))

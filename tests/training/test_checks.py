@@ -41,7 +41,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"decoding": {"beam": 4}},
         "decoding.beam has no meaning for the task classify, which does not search",
     ),
-    ("lm", {"decoding": {"beam": 4}}, "decoding.beam has no meaning for the task lm, which uses sampling"),
+    ("lm", {"decoding": {"beam": 4}}, "decoding.beam has no meaning with decoding.method=sample"),
+    ("lm", {"decoding": {"max_length": "9"}}, "decoding.max_length has no meaning for the task lm, which uses beam"),
+    ("lm", {"decoding": {"method": "search", "sampling": {"seed": 1}}}, "decoding.sampling.seed has no meaning for"),
     ("translate", {"decoding": {"sampling": {"seed": 1}}}, "decoding.sampling has no meaning for the task translate"),
     ("translate", {"decoding": {"groups": "1", "diversity": "2"}}, "decoding.diversity has no meaning without"),
     ("translate", {"decoding": {"method": "sample", "beam": 4}}, "decoding.beam has no meaning with decoding.method"),
@@ -104,7 +106,7 @@ IDLE: dict[str, dict[str, set[str]]] = {
     "decoding": {
         **{task: {"sampling", "diversity"} for task in ("translate", "denoise", "caption")},
         **{task: set(DecodingConfig.model_fields) for task in ("classify", "tag", "mlm", "image")},
-        "lm": set(DecodingConfig.model_fields) - {"sampling"},
+        "lm": {"max_length", "coverage", "prefix", "diversity", "beam", "stop"},
     },
     "data": {
         task: set(DataConfig.model_fields) - {"valid_share", "valid_max", *used}

@@ -1,6 +1,5 @@
 """`clearhead align`: which words of given pairs belong together."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -32,12 +31,13 @@ def align(
     Lines are in Pharaoh format: 0-0 1-2 links the first words, and the second source word to the third target word.
     Words are runs of letters and digits, and punctuation marks; with --json they are named. --gold chooses the layer
     and the head with the lowest alignment error rate on validation pairs whose alignment is known, such as those of
-    `clearhead data grammar --split valid --out gold.jsonl`.
+    `clearhead data grammar --split valid --out gold.jsonl`. A pair that is skipped gives an empty line; with --json
+    it is said why.
 
     Example: clearhead align runs/de test.tsv --gold gold.jsonl
     """
     from clearhead.api import load
-    from clearhead.data.pairs import load_pairs
+    from clearhead.cli.pairs import answer_pairs
     from clearhead.errors import ConfigError
     from clearhead.inspection.aligning import usual_head
     from clearhead.inspection.sublayers import Part
@@ -60,12 +60,4 @@ def align(
     else:
         chosen = usual_head(model)
         typer.echo(f"{chosen}; choose a better one with --gold", err=True)
-    corpus = load_pairs(files)
-    for line in corpus.skips.lines():
-        typer.echo(f"skipped {line}", err=True)
-    for pair, one in zip(corpus.records, model.align(corpus.records, chosen, files[0]), strict=True):
-        if as_json:
-            record = {"line": pair.line, "source": pair.source, "target": pair.target, **one.to_json()}
-            print(json.dumps(record, ensure_ascii=False))
-        else:
-            print(one.pharaoh)
+    answer_pairs(files, lambda pairs: model.align(pairs, chosen, files[0]), lambda one: one.pharaoh, as_json)

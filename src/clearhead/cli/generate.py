@@ -2,62 +2,187 @@
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Folder, Json, Threads, use_threads
+from clearhead.cli.options import (
+    Alternatives,
+    Beam,
+    ComputeType,
+    EngineName,
+    Exclude,
+    Folder,
+    Include,
+    Json,
+    Settings,
+    Threads,
+    decoding_settings,
+    use_threads,
+)
+from clearhead.errors import DecodingError
+
+if TYPE_CHECKING:
+    from clearhead.api import Model
+    from clearhead.config import DecodingConfig
+    from clearhead.decoding.engine import Engine
+    from clearhead.tasks.writing import Generated
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="Most pieces to write. [default: the model's, 200]")
+]
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", help="Below 1 safer, above 1 wilder; 0: greedy. [default: 1]")
+]
+TopK = Annotated[
+    int | None, typer.Option("--top-k", help="Draw from the K likeliest pieces only; 0: all. [default: 0]")
+]
+TopP = Annotated[
+    float | None, typer.Option("--top-p", help="Draw from the likeliest pieces up to this sum. [default: 1]")
+]
+Stop = Annotated[
+    list[str] | None, typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated.")
+]
+Texts = Annotated[
+    int, typer.Option("--n-best", "--samples", min=1, help="Texts to write: the best, or so many samples.")
+]
 
 
 @app.command()
 def generate(
     folder: Folder,
     prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Text to go on from.", show_default=False)] = "",
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="Most pieces to write. [default: the model's, 200]")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Below 1 safer, above 1 wilder; 0: greedy. [default: 1]")
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", help="Draw from the K likeliest pieces only; 0: all. [default: 0]")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option("--top-p", help="Draw from the likeliest pieces up to this sum. [default: 1]")
-    ] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Prompts from standard input, one a line; needs --json.")
+    ] = False,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed, the same text. [default: 0]")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated.")
-    ] = None,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Texts to write, each with its own chance.")] = 1,
+    stop: Stop = None,
+    beam: Beam = None,
+    n_best: Texts = 1,
+    include: Include = None,
+    exclude: Exclude = None,
+    alternatives: Alternatives = None,
+    engine: EngineName = "torch",
+    compute_type: ComputeType = "float32",
     as_json: Json = False,
+    settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
     """Write on from a prompt, piece by piece as it comes; without a prompt, from the beginning of a document.
 
-    The text is printed with its prompt. With --json each sample gives one object, in which they are apart.
+    Text is drawn, unless the model's own settings search; --beam searches for the likeliest text. The text is printed
+    with its prompt. With --json each text gives one object, in which they are apart.
 
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
     from clearhead.api import load
+    from clearhead.tasks.writing import with_method
 
     use_threads(threads)
     model = load(folder)
     model.need("generate")
-    settings = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
-                "stop": stop}  # fmt: skip
-    for number in range(samples):
-        if as_json:
-            found = model.generate(prompt, sample=number, **settings)
-            print(json.dumps({"prompt": prompt, **found.to_json()}, ensure_ascii=False), flush=True)
-            continue
-        pieces = model.stream(prompt, sample=number, **settings)
-        first = next(pieces, "")  # what is wrong with the prompt or the settings comes before any output
-        sys.stdout.write((f"--- {number + 1}\n" if samples > 1 else "") + prompt + first)
+    sampling = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop)
+    given = _given(include=include, exclude=exclude, sampling=sampling)
+    decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, given)))
+    _check(model, decoding, n_best, alternatives, engine, lines, bool(prompt) or not as_json)
+    chosen = model.engine(engine, compute_type, token_log_probs=as_json)
+    chosen.run([], decoding)  # refuses at once what it cannot honour
+    for note in chosen.notes(decoding):
+        typer.echo(note, err=True)
+    asked = _Asked(model, decoding, n_best, chosen, engine == "torch")
+    if lines:
+        _answer_lines(asked)
+    elif alternatives is not None:
+        _show_all(prompt, model.generate_alternatives(prompt, alternatives, n_best, settings=decoding), as_json)
+    elif as_json:
+        _show_all(prompt, asked.texts([prompt])[0], as_json)
+    else:
+        _write(asked, prompt)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were given; typer has empty lists for those that were not."""
+    return {name: value for name, value in options.items() if value is not None and value != [] and value != {}}
+
+
+def _check(
+    model: "Model",
+    settings: "DecodingConfig",
+    n_best: int,
+    alternatives: int | None,
+    engine: str,
+    lines: bool,
+    is_for_one: bool,
+) -> None:
+    """Refuses what does not go together; `is_for_one`: what is asked for makes sense for a single prompt only."""
+    if lines and (alternatives is not None or is_for_one):
+        raise DecodingError(
+            "--lines reads prompts from standard input: add --json, leave out PROMPT and --alternatives-at"
+        )
+    if engine != "torch" and alternatives is not None:
+        raise DecodingError(f"--alternatives-at needs --engine torch, not {engine}")
+    if alternatives is None:
+        model.check_n_best(n_best, settings)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of a model, for any prompt."""
+
+    model: "Model"
+    settings: "DecodingConfig"
+    n_best: int
+    engine: "Engine"
+    can_stream: bool
+
+    def texts(self, prompts: list[str]) -> "list[list[Generated]]":
+        return self.model.generate_n_best(prompts, self.n_best, self.settings, self.engine)
+
+
+def _answer_lines(asked: _Asked) -> None:
+    from clearhead.cli.stream import counted, given_lines
+
+    for prompts in counted(given_lines()):
+        for prompt, found in zip(prompts, asked.texts(prompts), strict=True):
+            _show_all(prompt, found, as_json=True)
         sys.stdout.flush()
-        for piece in pieces:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
-        sys.stdout.write("\n")
+
+
+def _write(asked: _Asked, prompt: str) -> None:
+    """Each text with its prompt: while it is written, or where several are searched for when all are found."""
+    if asked.can_stream and (asked.n_best == 1 or asked.settings.method == "sample"):
+        for number in range(asked.n_best):
+            parts = asked.model.stream(prompt, sample=number, settings=asked.settings)
+            _print(prompt, parts, number, asked.n_best)
+    else:
+        _show_all(prompt, asked.texts([prompt])[0], as_json=False)
+
+
+def _show_all(prompt: str, found: "list[Generated]", as_json: bool) -> None:
+    for number, one in enumerate(found):
+        if as_json:
+            record: dict[str, Any] = {"prompt": prompt, **one.to_json()}
+            print(json.dumps(record, ensure_ascii=False), flush=True)
+        else:
+            _print(prompt, [one.text], number, len(found))
+
+
+def _print(prompt: str, parts: Iterable[str], number: int, count: int) -> None:
+    """One text, part by part; with several each under its number."""
+    running = iter(parts)
+    first = next(running, "")  # what is wrong with the prompt or the settings comes before any output
+    sys.stdout.write((f"--- {number + 1}\n" if count > 1 else "") + prompt + first)
+    sys.stdout.flush()
+    for part in running:
+        sys.stdout.write(part)
+        sys.stdout.flush()
+    sys.stdout.write("\n")

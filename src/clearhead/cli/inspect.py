@@ -85,7 +85,7 @@ def _trace(model: "Model", text: str, target: str | None, beam: int | None) -> "
 def _effect(model: "Model", off: "Model", text: str, target: str | None, beam: int | None) -> "Effect":
     from clearhead.inspection.ablation import effect
 
-    return effect(model, off, _trace(model, text, target, beam), model.decoding(beam=beam))
+    return effect(model, off, _trace(model, text, target, beam), model.looking(beam=beam))
 
 
 def _maps(trace: "Trace", kind: str | None, layer: int | None, head: int | None) -> "list[HeatMap]":

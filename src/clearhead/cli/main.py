@@ -27,6 +27,7 @@ VERBS = {
     "embed": "Give each line its vector.",
     "score": "Print how probable a model finds given translations.",
     "align": "Print which words of given translations belong together.",
+    "shortlist": "Learn which few pieces each sentence is likely to need, for faster translation.",
     "evaluate": "Score a model on a test set, each score with its signature.",
     "inspect": "Look inside a model while it reads a sentence: every head of every layer.",
     "export": "Write a model as another toolkit reads it.",

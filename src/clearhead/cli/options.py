@@ -47,6 +47,20 @@ Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses kept; 1 is 
 ComputeType = Annotated[
     Literal["float32", "int8"], typer.Option("--compute-type", help="int8: smaller and faster, a little less exact.")
 ]
+EngineName = Annotated[
+    Literal["torch", "ctranslate2"], typer.Option("--engine", help="What searches; ctranslate2: fast on a CPU.")
+]
+NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")]
+Include = Annotated[
+    list[str] | None, typer.Option("--include", metavar="WORD", help="Must be in it; repeatable.", show_default=False)
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="WORD", help="Must not be in it; repeatable.", show_default=False),
+]
+Alternatives = Annotated[
+    int | None, typer.Option("--alternatives-at", metavar="PLACE", min=0, help="Other pieces there, --n-best of them.")
+]
 
 
 def use_threads(threads: int) -> None:

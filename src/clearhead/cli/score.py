@@ -1,11 +1,13 @@
 """`clearhead score`: how probable a model finds given translations."""
 
-import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli.options import Folder, Json, PairFiles, Settings, Tag, Threads, decoding_settings, use_threads
+
+if TYPE_CHECKING:
+    from clearhead.tasks.scoring import Scored
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -22,12 +24,13 @@ def score(
 ) -> None:
     """Print the log-probability of each given translation under a model, one line a pair.
 
-    With --json each pair gives one object: the sum, what search would rank it by, and every token's share.
+    With --json each pair gives one object: the sum, what search would rank it by, and every token's share. A pair that
+    is skipped gives an empty line; with --json it is said why.
 
     Example: clearhead score runs/de test.tsv
     """
     from clearhead.api import load
-    from clearhead.data.pairs import load_pairs
+    from clearhead.cli.pairs import answer_pairs
     from clearhead.errors import ConfigError, TaskError
     from clearhead.tasks.purposes import purpose
 
@@ -42,12 +45,8 @@ def score(
         problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"
         raise TaskError(f"{problem}. Use clearhead {fitting} {folder}")
     decoding = model.decoding(verb="score", **decoding_settings(settings, None))
-    corpus = load_pairs(files)
-    for line in corpus.skips.lines():
-        typer.echo(f"skipped {line}", err=True)
-    for pair, found in zip(corpus.records, model.score(corpus.records, decoding, files[0]), strict=True):
-        if as_json:
-            record = {"line": pair.line, "source": pair.source, "target": pair.target, **found.to_json()}
-            print(json.dumps(record, ensure_ascii=False))
-        else:
-            print(f"{found.log_prob / len(found.token_log_probs) if per_token else found.log_prob:.4f}")
+
+    def plain(found: "Scored") -> str:
+        return f"{found.log_prob / len(found.token_log_probs) if per_token else found.log_prob:.4f}"
+
+    answer_pairs(files, lambda pairs: model.score(pairs, decoding, files[0]), plain, as_json)

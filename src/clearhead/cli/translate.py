@@ -2,15 +2,22 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli.options import (
+    Alternatives,
     Beam,
     ComputeType,
+    EngineName,
+    Exclude,
     Folder,
+    Include,
     Json,
+    NBest,
     Pictures,
     Settings,
     Tag,
@@ -19,14 +26,15 @@ from clearhead.cli.options import (
     use_threads,
 )
 from clearhead.cli.stream import counted, given_lines
+from clearhead.errors import DecodingError
 
 if TYPE_CHECKING:
     from clearhead.api import Model, Translation
     from clearhead.config import DecodingConfig
+    from clearhead.data.shortlist import Shortlist
+    from clearhead.decoding.engine import Engine
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-
-Words = list[str] | None
 
 
 @app.command()
@@ -35,21 +43,19 @@ def translate(
     pictures: Pictures = None,
     beam: Beam = None,
     tag: Tag = "",
-    n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")] = 1,
+    n_best: NBest = 1,
     prefix: Annotated[str | None, typer.Option("--prefix", help="What every translation begins with.")] = None,
-    include: Annotated[Words, typer.Option("--include", metavar="WORD", help="Must be in it; repeatable.")] = None,
-    exclude: Annotated[Words, typer.Option("--exclude", metavar="WORD", help="Must not be in it; repeatable.")] = None,
+    include: Include = None,
+    exclude: Exclude = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw instead of searching; see decoding.sampling.")] = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Of --sample: the same seed, the same text.")] = None,
-    alternatives: Annotated[
-        int | None,
-        typer.Option("--alternatives-at", metavar="PLACE", min=0, help="Other pieces there, --n-best of them."),
-    ] = None,
+    alternatives: Alternatives = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print a line while it is written.")] = False,
-    engine: Annotated[
-        Literal["torch", "ctranslate2"], typer.Option("--engine", help="What searches; ctranslate2: fast on a CPU.")
-    ] = "torch",
+    engine: EngineName = "torch",
     compute_type: ComputeType = "float32",
+    shortlist: Annotated[
+        Path | None, typer.Option("--shortlist", metavar="FILE", help="Made by `clearhead shortlist`; faster.")
+    ] = None,
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
@@ -64,70 +70,99 @@ def translate(
     Example: clearhead translate runs/de < in.txt > out.txt
     """
     from clearhead.api import load
-    from clearhead.errors import DecodingError
 
     use_threads(threads)
     model = load(folder, tag)
     model.need("translate", pictures=bool(pictures))
-    if (stream or alternatives is not None) and pictures:
-        raise DecodingError("--stream and --alternatives-at are for lines of text, not for pictures; leave them out")
-    if stream and (n_best > 1 or alternatives is not None):
-        raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")
-    given = {"prefix": prefix, "include": include or None, "exclude": exclude or None}
-    sampling = {"method": "sample"} if sample else {}
-    if seed is not None:
-        sampling["sampling"] = {"seed": seed}  # type: ignore[assignment]
-    decoding = model.decoding(**decoding_settings(settings, beam, {**given, **sampling}))
+    how = _How(n_best, alternatives, stream, as_json, None if shortlist is None else model.load_shortlist(shortlist))
+    how.check(engine, bool(pictures))
+    given = {"prefix": prefix, "include": include or None, "exclude": exclude or None,
+             "method": "sample" if sample else None, "sampling": None if seed is None else {"seed": seed}}  # fmt: skip
+    decoding = model.decoding(**decoding_settings(settings, beam, given))
     if alternatives is None:
         model.check_n_best(n_best, decoding)
-    if engine != "torch" and (stream or alternatives is not None):
-        raise DecodingError(f"--stream and --alternatives-at need --engine torch, not {engine}")
-    chosen = model.engine(engine, compute_type, token_log_probs=as_json)
+    chosen = model.engine(engine, compute_type, as_json, how.shortlist)
     chosen.run([], decoding)  # refuses at once what it cannot honour
     for note in chosen.notes(decoding):
         typer.echo(note, err=True)
     if pictures:
-        for path, found in zip(pictures, model.caption_pictures(pictures, n_best, decoding), strict=True):
-            _show(str(path), found, n_best, as_json)
-        return
+        _answer_pictures(model, pictures, decoding, how)
+    else:
+        _answer_lines(model, decoding, chosen, how)
+
+
+@dataclass(frozen=True)
+class _How:
+    """What is printed of the translations, and when."""
+
+    n_best: int
+    alternatives: int | None
+    stream: bool
+    as_json: bool
+    shortlist: "Shortlist | None"
+
+    def check(self, engine: str, has_pictures: bool) -> None:
+        """Refuses what does not go together."""
+        is_special = self.stream or self.alternatives is not None
+        if is_special and has_pictures:
+            raise DecodingError(
+                "--stream and --alternatives-at are for lines of text, not for pictures; leave them out"
+            )
+        if self.stream and (self.n_best > 1 or self.alternatives is not None):
+            raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")
+        if is_special and engine != "torch":
+            raise DecodingError(f"--stream and --alternatives-at need --engine torch, not {engine}")
+        if self.shortlist is not None and (is_special or has_pictures):
+            raise DecodingError(
+                "--shortlist is for lines of text, without --stream and --alternatives-at; leave one of them out"
+            )
+
+
+def _answer_pictures(model: "Model", pictures: list[Path], decoding: "DecodingConfig", how: _How) -> None:
+    for path, found in zip(pictures, model.caption_pictures(pictures, how.n_best, decoding), strict=True):
+        _show(str(path), found, how)
+
+
+def _answer_lines(model: "Model", decoding: "DecodingConfig", engine: "Engine", how: _How) -> None:
     first = 1
-    for lines in counted(given_lines(1 if stream else None)):
-        if stream:
-            _stream(model, lines[0], decoding, first, as_json)
-        elif alternatives is not None:
+    for lines in counted(given_lines(1 if how.stream else None)):
+        if how.stream:
+            _stream(model, lines[0], decoding, first, how)
+        elif how.alternatives is not None:
             for number, line in enumerate(lines, first):
-                found = model.alternatives(line, alternatives, n_best, settings=decoding, line=number)
-                _show(line, found, n_best, as_json)
+                found = model.alternatives(line, how.alternatives, how.n_best, settings=decoding, line=number)
+                _show(line, found, how)
         else:
-            for line, found in zip(lines, model.translate_n_best(lines, n_best, decoding, first, chosen), strict=True):
-                _show(line, found, n_best, as_json)
+            answers = model.translate_n_best(lines, how.n_best, decoding, first, engine, how.shortlist)
+            for line, found in zip(lines, answers, strict=True):
+                _show(line, found, how)
         sys.stdout.flush()
         first += len(lines)
 
 
-def _show(line: str, found: "list[Translation]", n_best: int, as_json: bool) -> None:
-    if as_json:
+def _show(line: str, found: "list[Translation]", how: _How) -> None:
+    if how.as_json:
         best = found[0].to_json()
         record = {"source": line, **best}
         if len(found) > 1:
             record["n_best"] = [one.to_json() for one in found]
         print(json.dumps(record, ensure_ascii=False))
     else:
-        for text in [one.text for one in found] + [""] * (n_best - len(found)):
+        for text in [one.text for one in found] + [""] * (how.n_best - len(found)):
             print(text)
 
 
-def _stream(model: "Model", line: str, decoding: "DecodingConfig", number: int, as_json: bool) -> None:
+def _stream(model: "Model", line: str, decoding: "DecodingConfig", number: int, how: _How) -> None:
     """One line, part by part; with JSON an object for each part, and at last the whole."""
     parts = model.stream_translation(line, settings=decoding, line=number)
     while True:
         try:
             part = next(parts)
         except StopIteration as done:
-            if as_json:
-                _show(line, [done.value], 1, as_json)
+            if how.as_json:
+                _show(line, [done.value], how)
             else:
                 print()
             return
-        print(json.dumps({"part": part}, ensure_ascii=False) if as_json else part, end="\n" if as_json else "")
+        print(json.dumps({"part": part}, ensure_ascii=False) if how.as_json else part, end="\n" if how.as_json else "")
         sys.stdout.flush()

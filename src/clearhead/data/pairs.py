@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from clearhead.data.corpus import MAX_CHARS, Corpus, Fingerprint, Skips, gather
 from clearhead.data.lines import read_lines, refuse_empty
@@ -66,6 +67,25 @@ def read_pairs(
     """
     seen = Seen() if deduplicate else None
     skips = Skips() if skips is None else skips
+    for pair, fault, path in read_every_pair(paths, max_chars):
+        if fault:
+            skips.add(fault, path, pair.line)
+        elif unwanted := _unwanted(pair, max_ratio, seen):
+            skips.leave_out(unwanted, path, pair.line)
+        else:
+            yield pair
+
+
+class ReadPair(NamedTuple):
+    """A pair, and why it is of no use if it is not."""
+
+    pair: Pair
+    fault: str
+    path: Path
+
+
+def read_every_pair(paths: Sequence[Path | str], max_chars: int = MAX_CHARS) -> Iterator[ReadPair]:
+    """Stream a pair for each line of a corpus, usable or not."""
     files = [Path(path) for path in paths]
     rows: Iterator[tuple[int, Row]]
     if are_tables(files):
@@ -79,15 +99,7 @@ def read_pairs(
         )
     for corpus, row in rows:
         pair = Pair(row.first, row.second, row.line, corpus)
-        reason = _fault(pair, max_chars)
-        if reason:
-            skips.add(reason, row.path, row.line)
-            continue
-        unwanted = _unwanted(pair, max_ratio, seen)
-        if unwanted:
-            skips.leave_out(unwanted, row.path, row.line)
-        else:
-            yield pair
+        yield ReadPair(pair, _fault(pair, max_chars), row.path)
 
 
 def are_tables(files: Sequence[Path]) -> bool:

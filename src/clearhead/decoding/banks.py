@@ -24,6 +24,8 @@ from clearhead.decoding.rules import Spelling, exactly
 
 _OTHER, _JOINING, _OPENING = -1, -2, -3
 """Stand for any token that has to do with no phrase; one that goes on with the word before; one that parts words."""
+LETTER = -4
+"""Stands for a prompt that ends with a letter: what follows right behind it begins no word."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Phrases:
     """Tokens that go on with the word before them: right behind a phrase they may make it another word."""
     words: tuple[Spelling, ...] = ()
     """How else each phrase may be written; if not given, only in its tokens."""
+    lead: tuple[int, ...] = ()
+    """What is taken to stand before the output: nothing, or `LETTER`."""
 
     @property
     def size(self) -> int:
@@ -54,7 +58,7 @@ class Phrases:
 
     def state(self, tokens: Sequence[int]) -> "Written":
         """What is written of each phrase by these tokens."""
-        return Written(self, tokens)
+        return Written(self, [*self.lead, *tokens])
 
     def bank(self, tokens: Sequence[int]) -> int:
         """How many tokens of phrases are written: of whole ones, and of the longest that is being written."""

@@ -80,18 +80,23 @@ class Beams:
 class Decision:
     """What becomes of the candidates of one step."""
 
-    is_end_NK: Bools
-    finished_NK: Bools  # by the end token or at the limit
+    is_end_NK: Bools  # by the end token, or by what an output is to end with
+    finished_NK: Bools  # these, or those at the limit
     kept_NW: Ints  # the best that do not end
     totals_NW: Floats  # theirs; minus infinity where there are not enough
     finish_margin_N: Floats  # how far the nearest candidate is from having been finished, or not
     keep_margin_N: Floats  # how far the best one not kept is from having been
 
 
-def decide(found: Candidates, end_id: int, is_last_N: Bools, width: int) -> Decision:
-    """The end among the best `width` finishes; the best `width` others go on; at the limit the best `width` finish."""
+def decide(found: Candidates, end_id: int, is_last_N: Bools, width: int, is_stop_NK: Bools | None = None) -> Decision:
+    """The end among the best `width` finishes; the best `width` others go on; at the limit the best `width` finish.
+
+    What stops is an end too.
+    """
     ranks_NK = found.ranks_NK
     is_end_NK = found.tokens_NK == end_id
+    if is_stop_NK is not None:
+        is_end_NK = is_end_NK | is_stop_NK
     is_possible_NK = ranks_NK > -np.inf
     in_beam_K = np.arange(ranks_NK.shape[1]) < width
     others_NK = np.argsort(is_end_NK, 1, kind="stable")
@@ -99,6 +104,8 @@ def decide(found: Candidates, end_id: int, is_last_N: Bools, width: int) -> Deci
     others_ranks_NK = np.where(is_end_NK, -np.inf, ranks_NK)
     kept_ranks_NW = np.take_along_axis(others_ranks_NK, kept_NW, 1)
     next_N = np.take_along_axis(others_ranks_NK, next_N1, 1)[:, 0]
+    if is_stop_NK is not None:  # there may be so many that the next one is not among the candidates
+        next_N = np.maximum(next_N, ranks_NK[:, -1])
     totals_NW = kept_ranks_NW
     if found.bent_NK is not None:
         totals_NW = np.where(kept_ranks_NW > -np.inf, np.take_along_axis(found.totals_NK, kept_NW, 1), -np.inf)

@@ -110,12 +110,6 @@ def rank_by_chance(logits_RV: Tensor, settings: SamplingConfig, noise_RV: Tensor
     return ranks_RV * temperature, torch.stack(margins).amin(0) * temperature
 
 
-def draw(logits_V: Tensor, settings: SamplingConfig, rng: np.random.Generator) -> int:
-    """One token."""
-    noise_V = torch.from_numpy(gumbel(rng, len(logits_V)))
-    return int(rank_by_chance(logits_V.double(), settings, noise_V)[0].argmax())
-
-
 def gumbel(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
     """Noise that makes the highest sum a draw."""
     return -np.log(np.maximum(rng.standard_exponential(count, dtype=np.float32), 1e-30))

@@ -12,6 +12,7 @@ What differs from our search, and what is done about it:
 - Padding and the start token are taken out before the softmax, so their share goes to the other tokens; with us it is
   lost. Token log-probabilities are therefore computed apart, by scoring the output; without them `log_prob` is the
   search's own, higher by that share.
+- Behind a prompt its context does not slide: what does not fit is refused.
 
 Knows token ids, nothing of text.
 """
@@ -25,18 +26,21 @@ from typing import Any
 import torch
 
 from clearhead.config import DecodingConfig, ModelConfig
+from clearhead.config.decoding import SamplingConfig
+from clearhead.decoding.ctranslate2_models import Loaded, Pieces, PromptModel, SourceModel
+from clearhead.decoding.layout import Constraints
 from clearhead.decoding.requests import Request, check_request
 from clearhead.decoding.scoring import Hypothesis, divisor
 from clearhead.errors import DecodingError
 from clearhead.interop.ctranslate2 import ComputeType
-from clearhead.interop.packages import library
 
 _HONOURED = {"beam", "alpha", "length_norm", "stop", "max_length"}
+# Of prompts: how much is written, and what is put before them, which requests have done already.
+_HONOURED_SAMPLING = {"max_tokens", "start"}
+_IDLE_CONSTRAINTS = {"before", "first_sample"}  # what only rules and draws look at
 _NO_EXPONENT = 1e-30  # length ** this is 1 in any precision, but it is not 0
 # Greedy sentences whose limits differ by no more than so many tokens go together.
 _ROOM = 16
-
-Tokens = list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,42 +70,60 @@ class CTranslate2Engine:
         threads: int = 0,
         batch_tokens: int = 2048,
         token_log_probs: bool = True,
+        context: int = 0,
+        never: Sequence[int] | None = None,
+        has_shortlist: bool = False,
     ) -> None:
         """`threads`: batches decoded side by side, each on one thread; 0 for as many as torch has threads.
 
         `batch_tokens`: largest number of source tokens a batch, with padding. `token_log_probs`: whether outputs are
-        scored once more for the log-probability of each token, which otherwise stays empty.
+        scored once more for the log-probability of each token, which otherwise stays empty. `context`: how many
+        tokens the model reads, 0: as many as it has places. `never`: tokens that are not written, besides padding;
+        None: the start token. `has_shortlist`: the model was converted with one, which is used for all requests.
         """
         self.config = config
         self.vocabulary = list(vocabulary)
         self.batch_tokens = batch_tokens
         self.token_log_probs = token_log_probs
+        self.is_prompted = config.family == "decoder"
+        self.has_shortlist = has_shortlist
+        self.context = context or config.max_positions
+        never = [config.start_id] if never is None else never
+        self._never = sorted(
+            token for token in {*never, config.pad_id} - {config.end_id} if token < len(self.vocabulary)
+        )
         self._ids = {piece: index for index, piece in enumerate(self.vocabulary)}
         self._end = self.vocabulary[config.end_id]
-        self._translator = library("ctranslate2").Translator(
-            str(folder),
-            device="cpu",
-            compute_type=compute_type,
-            inter_threads=threads or torch.get_num_threads(),
-            intra_threads=1,
+        kind = PromptModel if self.is_prompted else SourceModel
+        self._model: Loaded = kind(
+            folder, compute_type=compute_type, inter_threads=threads or torch.get_num_threads(), intra_threads=1
         )
 
     def unsupported(self, settings: DecodingConfig) -> list[str]:
         """Settings that this search does not have: any that is not named above and is not left as it is."""
-        names = [f"decoding.stop={settings.stop}"] if settings.stop != "beam_finished" else []
+        is_greedy = settings.beam == 1 and settings.stop == "seems_best"  # what ends is better than what goes on
+        names = [f"decoding.stop={settings.stop}"] if settings.stop != "beam_finished" and not is_greedy else []
         for name, field in DecodingConfig.model_fields.items():
-            if name not in _HONOURED and getattr(settings, name) != field.get_default(call_default_factory=True):
+            if self.is_prompted and name == "sampling":
+                names += _unsupported_sampling(settings)
+            elif name not in _HONOURED and getattr(settings, name) != field.get_default(call_default_factory=True):
                 names.append(f"decoding.{name}")
         return names
 
     def notes(self, settings: DecodingConfig) -> list[str]:
         """What a user should know about the answers under these settings."""
-        if settings.length_norm != "paper" or settings.beam == 1:
-            return []
-        return [
-            "ctranslate2 has no decoding.length_norm=paper: it searches by a power of the length, and the "
-            f"{settings.beam} hypotheses that it finds are ranked by the paper's formula"
-        ]
+        notes = []
+        if self.has_shortlist:
+            notes.append(
+                "ctranslate2 gives all sentences of a batch the lists of all of them: what is written may depend on "
+                "the batch; scores are shares of the whole vocabulary"
+            )
+        if settings.length_norm == "paper" and settings.beam > 1:
+            notes.append(
+                "ctranslate2 has no decoding.length_norm=paper: it searches by a power of the length, and the "
+                f"{settings.beam} hypotheses that it finds are ranked by the paper's formula"
+            )
+        return notes
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """For each request its hypotheses, best first."""
@@ -118,74 +140,82 @@ class CTranslate2Engine:
         return answers
 
     def _refuse(self, requests: Sequence[Request], settings: DecodingConfig) -> None:
-        names = set(self.unsupported(settings))
+        names = set[str]()
         for number, request in enumerate(requests, 1):
-            check_request(number, request, settings, self.config.max_positions, len(self.vocabulary))
-            names |= {
-                field.name
-                for field in dataclasses.fields(request)
-                if field.name not in ("source", "n_best", "name") and getattr(request, field.name) != field.default
-            }
+            check_request(number, request, settings, self.context, len(self.vocabulary))
+            names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
+            names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
+        names = set(self.unsupported(settings)) or names  # what settings ask for, requests ask for too
         if names:
             raise DecodingError(
                 f"the ctranslate2 engine cannot honour {', '.join(sorted(names))}; leave it out, or use --engine torch"
             )
+        if self.is_prompted:
+            self._refuse_long(requests, settings)
+
+    def _refuse_long(self, requests: Sequence[Request], settings: DecodingConfig) -> None:
+        """Prompts behind which there is no room for the longest text; the last token of it is not read."""
+        for number, request in enumerate(requests, 1):
+            limit, room = request.longest(settings, self.context), self.context - len(request.source) + 1
+            if limit > room:
+                raise DecodingError(
+                    f"{request.name or f'prompt {number}'}: its {len(request.source)} pieces and {limit} more do not "
+                    f"fit into the {self.context} that the model reads at once; set max_tokens to {room} or less, or "
+                    "use --engine torch, whose context slides"
+                )
 
     def _search(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Written]]:
-        """What is written for each request, in groups of one limit each."""
-        most = self.config.max_positions
+        """What is written for each request, in groups of one limit each; prompts of one length each too."""
+        most = self.context
         limits = [request.longest(settings, most) for request in requests]
         written: list[list[Written]] = [[] for _ in requests]
-        everyone = range(len(requests))
-        if settings.beam > 1:
-            self._search_groups(requests, _by_limit(everyone, limits), settings, written)
+        everyone, lengths = range(len(requests)), [0] * len(requests)
+        if self.is_prompted:
+            lengths = [len(request.source) for request in requests]
+        if settings.beam > 1 or self.is_prompted:
+            self._search_groups(requests, _by_limit(everyone, limits, lengths), settings, written)
             return written
         rounded = [min(-(-limit // _ROOM) * _ROOM, most) for limit in limits]
-        self._search_groups(requests, _by_limit(everyone, rounded), settings, written)
+        self._search_groups(requests, _by_limit(everyone, rounded, lengths), settings, written)
         too_long = [index for index in everyone if written[index][0].length > limits[index]]
-        self._search_groups(requests, _by_limit(too_long, limits), settings, written)
+        self._search_groups(requests, _by_limit(too_long, limits, lengths), settings, written)
         return written
 
     def _search_groups(
         self,
         requests: Sequence[Request],
-        groups: dict[int, list[int]],
+        groups: dict[tuple[int, int], list[int]],
         settings: DecodingConfig,
         written: list[list[Written]],
     ) -> None:
         """Fills in what is written for these groups, the longest first, all given to the workers at once."""
         waiting = []
-        for limit in sorted(groups, reverse=True):
-            asked = [requests[index] for index in groups[limit]]
+        for key in sorted(groups, reverse=True):
+            asked = [requests[index] for index in groups[key]]
             exponent = _exponent(settings, asked)
-            waiting.append((groups[limit], exponent, self._call(asked, limit, exponent, settings)))
+            waiting.append((groups[key], exponent, self._call(asked, key[0], exponent, settings)))
         for indices, exponent, futures in waiting:
             for index, future in zip(indices, futures, strict=True):
-                found = future.result()
-                pairs = zip(found.hypotheses, found.scores, strict=True)
+                pairs = zip(*self._model.outputs(future), strict=True)
                 written[index] = [self._written(pieces, score, exponent) for pieces, score in pairs]
 
     def _call(self, asked: list[Request], limit: int, exponent: float, settings: DecodingConfig) -> list[Any]:
         """One call of CTranslate2, under way: a future for each request."""
         is_ranked_again = settings.length_norm == "paper"
-        futures: list[Any] = self._translator.translate_batch(
+        return self._model.search(
             [self._pieces(request.source) for request in asked],
-            asynchronous=True,
-            max_batch_size=max(1, self.batch_tokens // settings.beam),
-            batch_type="tokens",
-            beam_size=settings.beam,
+            limit,
+            self.batch_tokens,
+            settings.beam,
             num_hypotheses=settings.beam if is_ranked_again else max(request.n_best for request in asked),
             length_penalty=exponent,
-            suppress_sequences=[[self.vocabulary[token]] for token in self._never_written],
+            suppress_sequences=[[self.vocabulary[token]] for token in self._never],
             return_end_token=True,
             return_scores=True,
-            max_input_length=0,
-            max_decoding_length=limit,
-            min_decoding_length=0,
+            **({"use_vmap": True} if self.has_shortlist else {}),
         )
-        return futures
 
-    def _written(self, pieces: Tokens, score: float, exponent: float) -> Written:
+    def _written(self, pieces: Pieces, score: float, exponent: float) -> Written:
         is_ended = bool(pieces) and pieces[-1] == self._end
         tokens = tuple(self._ids[piece] for piece in (pieces[:-1] if is_ended else pieces))
         return Written(tokens, is_ended, score * len(pieces) ** exponent)
@@ -193,45 +223,57 @@ class CTranslate2Engine:
     def _score(self, requests: Sequence[Request], written: list[list[Written]]) -> list[list[tuple[float, ...]]]:
         """The log-probability of each token that was written, and of the end where it was."""
         flat = [(request.source, one) for request, found in zip(requests, written, strict=True) for one in found]
-        results = self._translator.score_batch(
-            [self._pieces(source) for source, _ in flat],
-            [self._pieces(one.tokens) for _, one in flat],
-            max_batch_size=self.batch_tokens,
-            batch_type="tokens",
-            max_input_length=0,
-        )
+        sources, outputs = [self._pieces(source) for source, _ in flat], [self._pieces(one.tokens) for _, one in flat]
+        results = self._model.score(sources, outputs, self._end, self.batch_tokens)
         log_probs = iter(
-            tuple(float(value) for value in result.log_probs[: one.length])
+            tuple(float(value) for value in result[: one.length])
             for (_, one), result in zip(flat, results, strict=True)
         )
         return [[next(log_probs) for _ in found] for found in written]
 
-    @property
-    def _never_written(self) -> list[int]:
-        return sorted({self.config.pad_id, self.config.start_id} - {self.config.end_id})
-
-    def _pieces(self, tokens: Iterable[int]) -> Tokens:
+    def _pieces(self, tokens: Iterable[int]) -> Pieces:
         return [self.vocabulary[token] for token in tokens]
 
 
 def _exponent(settings: DecodingConfig, asked: Sequence[Request]) -> float:
     """What CTranslate2 raises the length to.
 
-    For the paper's ((5+n)/6)^alpha it is the slope of that around the length of the sources, on a logarithmic scale:
-    where more hypotheses finish than the beam is wide, those that would rank last are left out.
+    For the paper's ((5+n)/6)^alpha it is the slope of that around the length of the sources (behind prompts, the
+    limit), on a logarithmic scale: where more hypotheses finish than the beam is wide, those that would rank last are
+    left out.
     """
     alpha = 0.0 if settings.length_norm == "none" else settings.alpha
     if settings.length_norm == "paper":
-        length = sum(len(request.source) for request in asked) / len(asked)
+        length = sum(request.limit or len(request.source) for request in asked) / len(asked)
         return alpha * length / (5 + length) or _NO_EXPONENT
     return alpha or (0.0 if all(request.n_best == 1 for request in asked) else _NO_EXPONENT)
 
 
-def _by_limit(indices: Iterable[int], limits: Sequence[int]) -> dict[int, list[int]]:
-    groups: dict[int, list[int]] = defaultdict(list)
+def _by_limit(
+    indices: Iterable[int], limits: Sequence[int], lengths: Sequence[int]
+) -> dict[tuple[int, int], list[int]]:
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index in indices:
-        groups[limits[index]].append(index)
+        groups[limits[index], lengths[index]].append(index)
     return groups
+
+
+def _unsupported_sampling(settings: DecodingConfig) -> list[str]:
+    """Of what holds for search too; how to draw matters only where something is drawn, which is refused anyway."""
+    names = () if settings.method == "search" else SamplingConfig.model_fields
+    plain = SamplingConfig()
+    return [
+        f"decoding.sampling.{name}"
+        for name in {*names, "stop"} - _HONOURED_SAMPLING
+        if getattr(settings.sampling, name) != getattr(plain, name)
+    ]
+
+
+def _changed(record: Request | Constraints, idle: set[str]) -> set[str]:
+    """The fields of a record that are not as they are by themselves, but for those that do not matter."""
+    plain = Request(()) if isinstance(record, Request) else Constraints()
+    names = {field.name for field in dataclasses.fields(record)} - idle
+    return {name for name in names if getattr(record, name) != getattr(plain, name)}
 
 
 def _hypothesis(one: Written, log_probs: tuple[float, ...] | None, settings: DecodingConfig) -> Hypothesis:

@@ -24,7 +24,8 @@ from clearhead.decoding.layout import Layout
 from clearhead.decoding.progress import Found
 from clearhead.decoding.requests import Picture, Request, check_request
 from clearhead.decoding.scoring import Hypothesis
-from clearhead.decoding.search import Walk, find
+from clearhead.decoding.search import Job, Walk, find
+from clearhead.decoding.sliding import Sliding
 
 __all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
 
@@ -63,10 +64,15 @@ class TorchEngine:
         batch_tokens: int = 8192,
         threads: int = 0,
         device: torch.device | str = "cpu",
+        is_prompted: bool = False,
+        never: Sequence[int] | None = None,
     ) -> None:
         """`batch_tokens`: largest number of source tokens a batch, with padding, times the beam.
 
         `threads`: batches decoded side by side, each on one thread of torch; 0 for as many as torch has threads.
+        `is_prompted`: sources are prompts, which the output follows; where both together are longer than
+        `max_positions`, the model goes on from the last half of them. `never`: tokens that are not written, besides
+        padding; None: the start token.
         """
         self.generator = generator
         self.end_id = end_id
@@ -76,6 +82,8 @@ class TorchEngine:
         self.batch_tokens = batch_tokens
         self.threads = threads
         self.device = torch.device(device)
+        self.is_prompted = is_prompted
+        self.never = never
         self.num_decoded_again = 0
         self._lock = threading.Lock()
 
@@ -105,12 +113,14 @@ class TorchEngine:
         batches: list[list[int]] = []
         workers = self._workers()
         each = len(requests) // (_BATCHES_EACH * workers) if workers > 1 else len(requests)
-        keys = [(_shape(request), request.places) for request in requests]
+        keys = [(self._shape(request), request.places) for request in requests]
         shape = None
         for index in sorted(range(len(requests)), key=keys.__getitem__):
             rows = Layout.of(settings, requests[index].n_best, requests[index].asked.phrases.size).rows
-            tokens = requests[index].places * rows  # of a sentence; the longest so far
-            size = min(max(_FEWEST_ROWS // rows, each), self.batch_tokens // tokens)
+            places = requests[index].places  # of a sentence; the longest so far
+            if self.is_prompted:  # each row keeps the prompt and all that follows it
+                places = min(places + requests[index].longest(settings, self.max_positions), self.max_positions)
+            size = min(max(_FEWEST_ROWS // rows, each), self.batch_tokens // (places * rows))
             if shape != keys[index][0] or len(batches[-1]) >= size:
                 shape = keys[index][0]
                 batches.append([])
@@ -145,11 +155,20 @@ class TorchEngine:
 
     def _find(self, requests: list[Request], settings: DecodingConfig) -> list[Found]:
         """These requests as one batch."""
-        limits = [request.longest(settings, self.max_positions) for request in requests]
-        n_best = max(request.n_best for request in requests)
-        asked = [request.asked for request in requests]
-        src = self._sources(requests)
-        return find(self.generator, src, settings, limits, self.end_id, self.pad_id, n_best, None, asked)
+        return find(self._job(requests, settings, max(request.n_best for request in requests)))
+
+    def _job(self, requests: Sequence[Request], settings: DecodingConfig, n_best: int = 1) -> Job:
+        return Job(
+            Sliding(self.generator, self.max_positions) if self.is_prompted else self.generator,
+            self._sources(requests),
+            settings,
+            [request.longest(settings, self.max_positions) for request in requests],
+            self.end_id,
+            self.pad_id,
+            n_best,
+            constraints=[request.asked for request in requests],
+            never=self.never,
+        )
 
     def stream(self, request: Request, settings: DecodingConfig) -> WhileWriting[tuple[int, ...], None, Hypothesis]:
         """The best hypothesis of one request; before that, as soon as any are, the tokens that it will begin with.
@@ -158,11 +177,7 @@ class TorchEngine:
         at once, with a wide beam perhaps only at the end.
         """
         check_request(1, request, settings, self.max_positions, self.vocab_size)
-        limit = request.longest(settings, self.max_positions)
-        walk = Walk(
-            self.generator, self._sources([request]), settings, [limit], self.end_id, self.pad_id,
-            constraints=[request.asked],
-        )  # fmt: skip
+        walk = Walk(self._job([request], settings))
         steps, shown = walk.steps(), tuple[int, ...]()
         while True:
             with _evaluating(self.generator), _one_thread():  # only while it computes: the rest is the caller's time
@@ -178,6 +193,13 @@ class TorchEngine:
                 yield shown
         return walk.progress.results(1)[0].hypotheses[0]
 
+    def _shape(self, request: Request) -> tuple[int, int, int, bool, bool]:
+        """What the requests of a batch must have in common; prompts of other lengths would have to be padded."""
+        asked = request.asked
+        length = len(request.source) if self.is_prompted else 0
+        has_picture, has_list = request.picture is not None, asked.shortlist is not None
+        return len(asked.prefix), asked.phrases.size, length, has_picture, has_list
+
     def _sources(self, requests: Sequence[Request]) -> Tensor:
         """src_NS padded behind, or pictures_NCYX."""
         pictures = [request.picture.pixels_CYX for request in requests if request.picture is not None]
@@ -186,13 +208,6 @@ class TorchEngine:
         longest = max(len(request.source) for request in requests)
         rows = [[*request.source, *[self.pad_id] * (longest - len(request.source))] for request in requests]
         return torch.tensor(rows, device=self.device)
-
-
-def _shape(request: Request) -> tuple[int, int, bool]:
-    """What the requests of a batch must have in common."""
-    asked = request.constraints
-    sizes = (0, 0) if asked is None else (len(asked.prefix), asked.phrases.size)
-    return (*sizes, request.picture is not None)
 
 
 def _common(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

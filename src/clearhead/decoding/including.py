@@ -4,12 +4,12 @@ Banks look at more hypotheses than a plain beam does, and a wider search finds l
 short for the most part. Nobody who asks for a word that is there already wants the rest to change.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.banks import Phrases
-from clearhead.decoding.engine import Engine
+from clearhead.decoding.engine import Engine, TorchEngine
 from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import Hypothesis
 
@@ -27,6 +27,31 @@ def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -
         others = [each for each in found if each.tokens not in {one.tokens for one in kept}]
         plain[place] = [*kept, *others][: requests[place].n_best]
     return plain
+
+
+def stream(
+    engine: TorchEngine, request: Request, settings: DecodingConfig
+) -> Generator[tuple[int, ...], None, Hypothesis]:
+    """The tokens of the best output in parts, each as soon as it is certain, and the output itself.
+
+    With words to include they come at once: which of two searches answers is known at the end only.
+    """
+    shown = 0
+    if request.asked.phrases.size:
+        [[best]] = run(engine, [request], settings)
+    else:
+        streaming = engine.stream(request, settings)
+        while True:
+            try:
+                certain = next(streaming)
+            except StopIteration as done:
+                best = done.value
+                break
+            yield certain[shown:]
+            shown = len(certain)
+    if best.tokens[shown:]:
+        yield best.tokens[shown:]
+    return best
 
 
 def _plain(request: Request) -> Request:

@@ -67,7 +67,7 @@ class Progress:
     def record(self, beams: Beams, found: Candidates, decision: Decision, bonus_R: Floats | None = None) -> Bools:
         """Take up what has finished; is_over_N: the searches that are done. `bonus_R` is added to the score of rows."""
         for row, rank in np.argwhere(decision.finished_NK).tolist():
-            self._take(beams, found, row, rank, bonus_R)
+            self._take(beams, found, row, rank, bool(decision.is_end_NK[row, rank]), bonus_R)
         here, was_over_N = beams.searches_N, beams.is_over_N
         best_total_N = decision.totals_NW[:, 0] if found.bent_NK is None else decision.totals_NW.max(1)
         has_none_left_N = self.is_last(beams) | (best_total_N == -np.inf)
@@ -121,11 +121,13 @@ class Progress:
         """What a distance of scores is multiplied by to be one of log-probabilities."""
         return divisor / (1 + self.looseness * divisor)
 
-    def _take(self, beams: Beams, found: Candidates, search: int, rank: int, bonus_R: Floats | None) -> None:
+    def _take(
+        self, beams: Beams, found: Candidates, search: int, rank: int, is_end: bool, bonus_R: Floats | None
+    ) -> None:
         """One more finished hypothesis."""
         row, token = search * self.width + found.parents_NK[search, rank], int(found.tokens_NK[search, rank])
-        reason: FinishReason = "end" if token == self.end_id else "length"
-        tokens = [*beams.tokens_RT[row].tolist(), *([token] if reason == "length" else [])]
+        reason: FinishReason = "end" if token == self.end_id else "stop" if is_end else "length"
+        tokens = [*beams.tokens_RT[row].tolist(), *([] if reason == "end" else [token])]
         log_probs = [*beams.log_probs_RT[row].tolist(), float(found.log_probs_NK[search, rank])]
         bonus = 0.0 if bonus_R is None else float(bonus_R[row])
         total = float(found.totals_NK[search, rank])

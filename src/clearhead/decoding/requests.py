@@ -24,13 +24,15 @@ class Request:
     """One source to be decoded."""
 
     source: tuple[int, ...]
-    """Ids as the encoder wants them, with the closing end token; none where there is a picture."""
+    """Ids as the encoder wants them, with the closing end token; a prompt; or none where there is a picture."""
     n_best: int = 1
     """How many hypotheses are wanted; in search at most the beam."""
     constraints: Constraints | None = None
     """What the output must be like."""
     picture: Picture | None = None
     """What is read instead of ids."""
+    limit: int | None = None
+    """The most tokens to write, the end included; None: as `decoding.max_length` says."""
     name: str = field(default="", compare=False)
     """What errors call it, such as `line 4`; if not given, by its number among the requests."""
 
@@ -46,6 +48,8 @@ class Request:
 
     def longest(self, settings: DecodingConfig, max_positions: int) -> int:
         """The limit of the output, its end included."""
+        if self.limit is not None:
+            return self.limit
         length = len(self.source) - 1 if self.picture is None else self.picture.places
         return max(1, min(settings.longest(length), max_positions))
 
@@ -78,9 +82,10 @@ def _check_room(name: str, request: Request, settings: DecodingConfig, max_posit
     """Refuse an output that cannot be as long as it must be."""
     limit, asked = request.longest(settings, max_positions), request.constraints
     if settings.min_length > limit:
+        by = "" if request.limit else f" (decoding.max_length={settings.max_length}, the model's {max_positions})"
         raise DecodingError(
-            f"{name} may have an output of {limit} pieces (decoding.max_length={settings.max_length}, the "
-            f"model's {max_positions}); decoding.min_length={settings.min_length} cannot be met. Change one of them."
+            f"{name} may have an output of {limit} pieces{by}; "
+            f"decoding.min_length={settings.min_length} cannot be met. Change one of them."
         )
     if asked is None:
         return
@@ -88,5 +93,5 @@ def _check_room(name: str, request: Request, settings: DecodingConfig, max_posit
     if needed > limit:
         raise DecodingError(
             f"{name} may have an output of {limit} pieces, but its prefix and the words to include take "
-            f"{needed}. Raise decoding.max_length, or ask for less."
+            f"{needed}. Raise {'max_tokens' if request.limit else 'decoding.max_length'}, or ask for less."
         )

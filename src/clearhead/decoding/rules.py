@@ -5,7 +5,7 @@ N searches, W hypotheses of each, R = N*W rows, T tokens so far, V vocabulary
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch import Tensor
 from clearhead.config import DecodingConfig
 from clearhead.decoding.beams import Beams
 from clearhead.decoding.candidates import NEVER
+
+if TYPE_CHECKING:
+    from clearhead.decoding.layout import Constraints
 
 Bans = Iterator[tuple[int, Sequence[int]]]
 """Rows with the tokens that may not follow there."""
@@ -56,12 +59,13 @@ class NoRepeat:
     """No so many tokens in a row twice."""
 
     size: int
+    before_N: Sequence[Sequence[int]]
+    """What stands before the output of each search, and is not to be repeated either."""
 
     def bans(self, beams: Beams) -> Bans:
         """What followed the same `size` - 1 tokens before."""
-        tokens_RT = beams.tokens_RT
-        for row in beams.live_rows().tolist():
-            yield row, repeating(tokens_RT[row].tolist(), self.size)
+        for row, search, tokens in _live(beams):
+            yield row, repeating([*self.before_N[search], *tokens], self.size)
 
 
 def repeating(tokens: Sequence[int], size: int) -> list[int]:
@@ -144,23 +148,31 @@ class Exclude:
 
     words_N: Sequence[Sequence[Spelling]]
     """Of each search."""
+    before_N: Sequence[Sequence[int]]
+    """What stands before the output of each search: a word may have begun there."""
 
     def bans(self, beams: Beams) -> Bans:
         """What would complete a word."""
-        tokens_RT, width = beams.tokens_RT, beams.totals_NW.shape[1]
-        for row in beams.live_rows().tolist():
-            tokens = tokens_RT[row].tolist()
-            for word in self.words_N[int(beams.searches_N[row // width])]:
-                yield row, word.ends(tokens)
+        for row, search, tokens in _live(beams):
+            for word in self.words_N[search]:
+                yield row, word.ends([*self.before_N[search], *tokens])
 
 
-def rules_of(settings: DecodingConfig, end_id: int, words_N: Sequence[Sequence[Spelling]]) -> list[Rule]:
-    """The rules that are on; `words_N` are the excluded words of each search."""
+def _live(beams: Beams) -> Iterator[tuple[int, int, list[int]]]:
+    """Each row with a hypothesis, its search, and what it has written."""
+    tokens_RT, width = beams.tokens_RT, beams.totals_NW.shape[1]
+    for row in beams.live_rows().tolist():
+        yield row, int(beams.searches_N[row // width]), tokens_RT[row].tolist()
+
+
+def rules_of(settings: DecodingConfig, end_id: int, asked_N: "Sequence[Constraints]") -> list[Rule]:
+    """The rules that are on; `asked_N` is what is asked of each search."""
     rules: list[Rule] = []
+    words_N, before_N = [each.exclude for each in asked_N], [each.before for each in asked_N]
     if settings.min_length:
         rules.append(MinLength(settings.min_length, end_id))
     if settings.no_repeat_ngram:
-        rules.append(NoRepeat(settings.no_repeat_ngram))
+        rules.append(NoRepeat(settings.no_repeat_ngram, before_N))
     if any(words_N):
-        rules.append(Exclude(words_N))
+        rules.append(Exclude(words_N, before_N))
     return rules

@@ -5,7 +5,7 @@ from typing import Literal
 
 from clearhead.config import DecodingConfig
 
-FinishReason = Literal["end", "length", "blocked"]
+FinishReason = Literal["end", "length", "blocked", "stop"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Hypothesis:
     token_log_probs: tuple[float, ...]
     """Of every token, and of the end token where it was written."""
     finish_reason: FinishReason
-    """`end`: the end token was written; `length`: the limit was reached; `blocked`: rules allowed no token more."""
+    """`end`: the end token was written; `length`: the limit was reached; `blocked`: rules allowed no token more;
+    `stop`: what an output is to end with was written."""
 
 
 def divisor(length: int, settings: DecodingConfig) -> float:

@@ -8,7 +8,7 @@ ended or cut, and ranked with the finished ones by normalised score. CTranslate2
 
 A sentence is one search, or several side by side: groups of its beam, samples, or banks of wanted words (`Layout`).
 What may follow is said by `rules`, what is looked at by a `Chooser`, what a finished hypothesis is worth by `scoring`
-and `coverage`; the search itself knows none of them.
+and `coverage`; the search itself knows none of them. A model without a source goes on from a prompt in its place.
 
 Knows token ids, nothing of text. Decisions are made on the host, for the whole batch at a time, with one transfer from
 the device a step.
@@ -17,140 +17,96 @@ M sentences, G searches of each, N = M*G searches, W hypotheses of each, R = N*W
 length, P tokens of a prefix
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.config import DecodingConfig
 from clearhead.decoding.banks import Banks
 from clearhead.decoding.beams import Beams, decide
-from clearhead.decoding.candidates import Bools, Ints, allowed_log_probs
+from clearhead.decoding.candidates import NEVER, Bools, Candidates, Ints, allowed_log_probs
 from clearhead.decoding.chance import chance_of
+from clearhead.decoding.choice import Choice, sentences_of
 from clearhead.decoding.choosing import Best, Chooser, Diverse, Drawn
 from clearhead.decoding.coverage import Coverage, places_that_count
-from clearhead.decoding.generator import Generator
-from clearhead.decoding.layout import Constraints, Layout
-from clearhead.decoding.observer import Narrator, Observer
+from clearhead.decoding.job import Job
+from clearhead.decoding.layout import Constraints
+from clearhead.decoding.observer import Narrator
 from clearhead.decoding.progress import Found, Progress
 from clearhead.decoding.rules import forbid, rules_of
 from clearhead.decoding.scoring import Hypothesis
-from clearhead.errors import DecodingError
 
-__all__ = ["Constraints", "Hypothesis", "Walk", "find", "search"]
+__all__ = ["Constraints", "Hypothesis", "Job", "Walk", "find", "search"]
 
 # Greedy search carries rows of finished sentences along until they are this share of all: moving the others together
 # copies their cache.
 _IDLE_SHARE = 0.125
 
 
-def search(
-    generator: Generator[Any, Any],
-    src_NS: Tensor,
-    settings: DecodingConfig,
-    limits: Sequence[int],
-    end_id: int,
-    pad_id: int,
-    n_best: int = 1,
-    observer: Observer | None = None,
-    constraints: Sequence[Constraints] = (),
-) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each sentence, best first; a limit counts generated tokens, the end token included.
-
-    Samples come in the order in which they were drawn.
-    """
-    found = find(generator, src_NS, settings, limits, end_id, pad_id, n_best, observer, constraints)
-    return [each.hypotheses for each in found]
+def search(job: Job) -> list[list[Hypothesis]]:
+    """The `n_best` hypotheses of each sentence, best first. Samples come in the order in which they were drawn."""
+    return [each.hypotheses for each in find(job)]
 
 
-def find(
-    generator: Generator[Any, Any],
-    src_NS: Tensor,
-    settings: DecodingConfig,
-    limits: Sequence[int],
-    end_id: int,
-    pad_id: int,
-    n_best: int = 1,
-    observer: Observer | None = None,
-    constraints: Sequence[Constraints] = (),
-) -> list[Found]:
+def find(job: Job) -> list[Found]:
     """What `search` gives, with the margin of each sentence: how close the closest decision on the way was."""
-    walking = Walk(generator, src_NS, settings, limits, end_id, pad_id, n_best, observer, constraints)
+    walking = Walk(job)
     for _ in walking.steps():
         pass
-    return walking.progress.results(n_best)
+    return walking.progress.results(job.n_best)
 
 
 class Walk:
     """One batch on its way: what governs it, and what has been found."""
 
-    def __init__(
-        self,
-        generator: Generator[Any, Any],
-        src_NS: Tensor,
-        settings: DecodingConfig,
-        limits: Sequence[int],
-        end_id: int,
-        pad_id: int,
-        n_best: int = 1,
-        observer: Observer | None = None,
-        constraints: Sequence[Constraints] = (),
-    ) -> None:
-        if n_best > settings.beam and settings.method == "search":
-            raise DecodingError(
-                f"expected n_best of at most decoding.beam={settings.beam}, not {n_best}; raise the beam."
-            )
-        self.generator, self.src, self.end_id, self.pad_id = generator, src_NS, end_id, pad_id
-        self.asked = constraints or [Constraints()] * len(limits)
-        wanted = self.asked[0].phrases.size
-        self.layout = layout = Layout.of(settings, n_best, wanted)
-        words_N = [each.exclude for each in self.asked for _ in range(layout.groups)]
-        self.rules = rules_of(settings, end_id, words_N)
-        self.chooser = self._chooser(settings, limits)
+    def __init__(self, job: Job) -> None:
+        self.job, self.asked, self.layout = job, job.asked, job.layout
+        settings, layout = job.settings, job.layout
+        asked_N = [each for each in self.asked for _ in range(layout.groups)]
+        self.rules = rules_of(settings, job.end_id, asked_N)
+        self.chooser = self._chooser()
         self.coverage = None
         if settings.coverage:
-            counts = places_that_count(src_NS, pad_id, end_id)
+            counts = places_that_count(job.src, job.pad_id, job.end_id)
             self.coverage = Coverage(settings.coverage, counts, layout.rows)
-        looseness = settings.coverage * max(each.numel() for each in src_NS) if settings.coverage else 0.0
+        looseness = settings.coverage * max(each.numel() for each in job.src) if settings.coverage else 0.0
         self.progress = Progress(
-            settings, list(limits), end_id, layout.width, layout.groups, layout.together, looseness
+            settings, list(job.limits), job.end_id, layout.width, layout.groups, layout.together, looseness
         )
-        self.narrator = None if observer is None else Narrator(observer, settings, len(limits), layout)
+        self.narrator = None if job.observer is None else Narrator(job.observer, settings, len(job.limits), layout)
 
-    def _chooser(self, settings: DecodingConfig, limits: Sequence[int]) -> Chooser:
+    def _chooser(self) -> Chooser:
         """What fits the layout."""
+        job, groups = self.job, self.layout.groups
         if self.layout.together == "one":
             return Best()
         if self.layout.together == "ranked":
-            return Diverse(self.layout.groups, settings.diversity, self.end_id)
+            return Diverse(groups, job.settings.diversity, job.end_id)
         if self.layout.together == "banks":
-            return Banks([each.phrases for each in self.asked], limits, self.end_id)
-        seed, numbers = settings.sampling.seed, range(self.layout.groups)
-        sources = [src if src.is_floating_point() else src[src != self.pad_id] for src in self.src]
-        return Drawn(settings.sampling, [chance_of(seed, number, each) for each in sources for number in numbers])
+            return Banks([each.phrases for each in self.asked], job.limits, job.end_id)
+        sampling, chances = job.settings.sampling, []
+        for source, asked in zip(job.sources(), self.asked, strict=True):
+            first = asked.first_sample
+            chances += [chance_of(sampling.seed, number, source) for number in range(first, first + groups)]
+        return Drawn(sampling, chances)
 
     @torch.inference_mode()
     def steps(self) -> Iterator[Beams]:
         """Walks to the end, and shows the unfinished hypotheses after every step but the last."""
-        layout, progress, coverage = self.layout, self.progress, self.coverage
-        tokens_RT, state = self.generator.start(self.generator.encode(self.src), layout.rows)
-        banned = _never_written(tokens_RT, self.end_id, self.pad_id)
-        first = tokens_RT.shape[1]
-        tokens_RT = self._with_prefix(tokens_RT)
-        beams = None
+        job, layout, progress, coverage = self.job, self.layout, self.progress, self.coverage
+        first_RT, state = job.generator.start(job.generator.encode(job.src), layout.rows)
+        banned = job.banned(first_RT)
+        if choice := job.choice(banned):
+            state = choice.narrow(job.generator, state)
+        tokens_RT, beams = self._with_prefix(first_RT), None
         while True:
-            step = self.generator.step(tokens_RT, state, want_attention=coverage is not None)
+            step = job.generator.step(tokens_RT, state, want_attention=coverage is not None)
             if beams is None:
-                beams = self._start(step.logits_RTV, first)
-                if self.narrator is not None:
-                    self.narrator.begin(beams)
-            log_probs_RV = allowed_log_probs(step.logits_RTV[:, -1], banned)
-            if self.rules:
-                forbid(log_probs_RV, self.rules, beams)
-            found = self.chooser.choose(log_probs_RV, beams)
-            decision = decide(found, self.end_id, progress.is_last(beams), layout.width)
+                beams = self._start(step.logits_RTV[:, first_RT.shape[1] - 1 : -1], choice)
+            found = self._candidates(step.logits_RTV[:, -1], beams, banned, choice)
+            is_stop_NK = self._stops(beams, found)
+            decision = decide(found, job.end_id, progress.is_last(beams), layout.width, is_stop_NK)
             penalty_R = None if coverage is None else coverage.add(step.attention)
             is_over_N = progress.record(beams, found, decision, penalty_R)
             if self.narrator is not None:
@@ -164,7 +120,7 @@ class Walk:
             state = step.state
             if not _is_identity(rows_NW, len(is_over_N)):
                 rows_R = torch.from_numpy(rows_NW.reshape(-1)).to(tokens_RT.device)
-                state = self.generator.select(state, rows_R)
+                state = job.generator.select(state, rows_R)
                 if coverage is not None:
                     coverage.select(rows_R)
             yield beams
@@ -177,32 +133,59 @@ class Walk:
         prefix_MP = torch.tensor([each.prefix for each in self.asked], device=first_RT.device)
         return torch.cat((first_RT, prefix_MP.repeat_interleave(self.layout.rows, 0)), 1)
 
-    def _start(self, logits_RTV: Tensor, first: int) -> Beams:
+    def _candidates(self, logits_RV: Tensor, beams: Beams, banned: set[int], choice: Choice | None) -> Candidates:
+        """What may follow, and of that what is looked at; with a shortlist the columns are of its tokens alone."""
+        if choice is not None:
+            log_probs_RV = choice.log_probs(logits_RV, sentences_of(beams, self.layout.groups))
+            if not self.rules and isinstance(self.chooser, Best):
+                return choice.named(self.chooser.choose(log_probs_RV, beams))
+            log_probs_RV = choice.spread(log_probs_RV)
+        else:
+            vocab_size = logits_RV.shape[1]
+            log_probs_RV = allowed_log_probs(logits_RV, [token for token in sorted(banned) if 0 <= token < vocab_size])
+        if self.rules:
+            forbid(log_probs_RV, self.rules, beams)
+        return self.chooser.choose(log_probs_RV, beams)
+
+    def _start(self, logits_RPV: Tensor, choice: Choice | None) -> Beams:
         """One hypothesis a search: the prefix. Of banks only that which the prefix belongs to has one."""
         groups, width = self.layout.groups, self.layout.width
         prefix_NP = np.array([each.prefix for each in self.asked], dtype=np.int64).repeat(groups, 0)
         log_probs_NP = np.zeros(prefix_NP.shape)
         if prefix_NP.size:
-            log_probs_NPV = logits_RTV[::width, first - 1 : -1].double().log_softmax(-1)
-            places_NP1 = torch.from_numpy(prefix_NP).to(logits_RTV.device)[:, :, None]
-            log_probs_NP = log_probs_NPV.gather(2, places_NP1)[:, :, 0].cpu().numpy()
+            logits_NPV, columns_NP = logits_RPV[::width].double(), prefix_NP
+            if choice is not None:
+                forbidden_NU = choice.forbidden_MU.repeat_interleave(groups, 0)
+                logits_NPV, columns_NP = logits_NPV.masked_fill(forbidden_NU[:, None], NEVER), choice.columns(prefix_NP)
+            places_NP1 = torch.from_numpy(columns_NP).to(logits_RPV.device)[:, :, None]
+            log_probs_NP = logits_NPV.log_softmax(-1).gather(2, places_NP1)[:, :, 0].cpu().numpy()
         is_live_N: Bools = np.ones(len(prefix_NP), dtype=np.bool_)
         if self.layout.together == "banks":
             banks = [each.phrases.bank(each.prefix) for each in self.asked]
             is_live_N = np.arange(groups) == np.array(banks).repeat(groups).reshape(-1, groups)
-        return Beams.start(prefix_NP, log_probs_NP, width, is_live_N.reshape(-1))
+        beams = Beams.start(prefix_NP, log_probs_NP, width, is_live_N.reshape(-1))
+        if self.narrator is not None:
+            self.narrator.begin(beams)
+        return beams
+
+    def _stops(self, beams: Beams, found: Candidates) -> Bools | None:
+        """is_stop_NK: the candidates with which an output has written what it is to end with, where there is such."""
+        if all(each.is_stopped is None for each in self.asked):
+            return None
+        is_stop_NK: Bools = np.zeros(found.tokens_NK.shape, dtype=np.bool_)
+        for row, rank in np.argwhere(found.totals_NK > -np.inf).tolist():
+            is_stopped = self.asked[int(beams.searches_N[row]) // self.layout.groups].is_stopped
+            tokens_T = beams.tokens_RT[row * self.layout.width + found.parents_NK[row, rank]]
+            is_stop_NK[row, rank] = is_stopped is not None and is_stopped(
+                [*tokens_T.tolist(), int(found.tokens_NK[row, rank])]
+            )
+        return is_stop_NK
 
     def _stays(self, is_over_N: Bools) -> Bools:
         """Searches leave when all of their sentence are over."""
         if self.layout.groups == 1:
             return ~is_over_N
         return (~is_over_N).reshape(-1, self.layout.groups).any(1).repeat(self.layout.groups)
-
-
-def _never_written(first_RT: Tensor, end_id: int, pad_id: int) -> list[int]:
-    """Padding, and the start token where rows start from one that is not the end token too."""
-    start = {int(first_RT[0, 0])} if first_RT.shape[1] == 1 else set()
-    return sorted((start | {pad_id}) - {end_id})
 
 
 def _is_identity(rows_NW: Ints, num_searches: int) -> bool:

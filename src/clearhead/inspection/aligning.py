@@ -2,7 +2,7 @@
 
 Which head aligns best differs from model to model: it is chosen by the alignment error rate against gold.
 
-L decoder layers, H heads
+N pairs of a batch, L decoder layers, H heads, T target length, S source length
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from clearhead.data.aligned import AlignedPair, Links
 from clearhead.data.pairs import Pair
-from clearhead.errors import DataError, TaskError
-from clearhead.inspection.alignment import WordAttention, align_heads, word_attention
-from clearhead.inspection.sublayers import Part, sub_layers
-from clearhead.inspection.tracing import given_text, trace
-from clearhead.tasks.examples import most_pieces
+from clearhead.errors import DataError, InspectionError, TaskError
+from clearhead.inspection.alignment import Spoken, WordAttention, align_heads, by_words
+from clearhead.inspection.places import text_places, written_places
+from clearhead.inspection.sublayers import Part, SubLayer, sub_layers
+from clearhead.tasks.forced import Forced, encode_pairs, over_pairs
+from clearhead.tasks.purposes import purpose
+from clearhead.tasks.targets import collate
 from clearhead.tasks.task import Ready
 
 
@@ -53,50 +57,76 @@ class Alignment:
 
 def align(model: Ready, pairs: Sequence[Pair], head: Part, path: Path | str) -> Iterator[Alignment]:
     """The alignment of each pair by one head; errors name the pair's line in `path`."""
-    for pair in pairs:
-        found = _attention(model, pair, path)
-        _check(found, head)
-        source, target = tuple(found.source_words), tuple(found.target_words)
-        yield Alignment(source, target, found.links(head.layer, head.head))
+    _check(model, head)
+    return (
+        Alignment(tuple(found.source_words), tuple(found.target_words), found.links(0, head.head))
+        for found in _attention(model, pairs, path, [head.layer])
+    )
 
 
 def choose_head(model: Ready, gold: Sequence[AlignedPair], path: Path | str) -> ChosenHead:
     """The head, or the mean over a layer's heads, with the lowest alignment error rate; of equal ones the first."""
-    found = []
-    for one in gold:
-        attention = _attention(model, one.pair, path)
+    layers = range(len(_cross(model)))
+    found = [*_attention(model, [one.pair for one in gold], path, layers)]
+    for one, attention in zip(gold, found, strict=True):
         sizes = len(attention.source_words), len(attention.target_words)
         if any(source >= sizes[0] or target >= sizes[1] for source, target in one.links):
             raise DataError.at(
                 path, one.pair.line, f"the alignment names words beyond the {sizes[0]} and {sizes[1]} that there are; "
                 "count words and punctuation marks from 0",
             )  # fmt: skip
-        found.append(attention)
     best = align_heads(found, [one.links for one in gold])[0]
     return ChosenHead(best.part, best.error_rate, len(gold))
 
 
 def usual_head(model: Ready) -> Part:
     """Where there is nothing to choose by: the last layer but one, which often aligns best; or the only one."""
-    layers = sum(one.name == "cross" for one in sub_layers(model.network))
-    return Part("cross", max(0, layers - 2))
+    return Part("cross", max(0, len(_cross(model)) - 2))
 
 
-def _check(found: WordAttention, head: Part) -> None:
-    num_layers, num_heads = found.weights_LHJI.shape[:2]
-    if not (0 <= head.layer < num_layers and (head.head is None or 0 <= head.head < num_heads)):
+def _cross(model: Ready) -> list[SubLayer]:
+    """What looks from the target at the source."""
+    found = [one for one in sub_layers(model.network) if one.name == "cross"]
+    if not found:
+        raise InspectionError("this model has no attention between source and target: there is nothing to align by")
+    return found
+
+
+def _check(model: Ready, head: Part) -> None:
+    layers = _cross(model)
+    num_heads = layers[0].num_heads
+    if not (0 <= head.layer < len(layers) and (head.head is None or 0 <= head.head < num_heads)):
         raise TaskError(
-            f"expected a layer of 0 to {num_layers - 1} and a head of 0 to {num_heads - 1}, got {head}; choose one"
+            f"expected a layer of 0 to {len(layers) - 1} and a head of 0 to {num_heads - 1}, got {head}; choose one"
         )
 
 
-def _attention(model: Ready, pair: Pair, path: Path | str) -> WordAttention:
-    limit = most_pieces(model.config) - 1
-    tokenizer = model.tokenizer
-    longest = max(len(tokenizer.encode(pair.source).ids), len(tokenizer.target.encode(pair.target).ids))
-    if longest > limit:
-        raise DataError.at(path, pair.line, f"{longest:,} pieces, the model takes {limit:,}; split the line")
-    try:
-        return word_attention(trace(model, given_text(model, pair.source), pair.target, model.config.decoding))
-    except DataError as error:
-        raise DataError.at(path, pair.line, str(error)) from error
+def _attention(model: Ready, pairs: Sequence[Pair], path: Path | str, layers: Sequence[int]) -> Iterator[WordAttention]:
+    """Attention between the words of each pair while the model is made to write its target, in these layers."""
+    encoded = encode_pairs(model, pairs, path)
+    for one in encoded:
+        if not one.source or not one.target or model.tokenizer.target.unk_id in one.target:
+            problem = (
+                "a side has no pieces, or the target has some that the tokenizer does not know; leave the line out"
+            )
+            raise DataError.at(path, one.pair.line, problem)
+    heads = sum(one.num_heads for one in _cross(model))
+    return over_pairs(encoded, lambda batch: _forced(model, batch, layers), lambda length: length**2 * heads)
+
+
+@torch.inference_mode()
+def _forced(model: Ready, pairs: list[Forced], layers: Sequence[int]) -> list[WordAttention]:
+    """One pass over a batch; weights_HTS of a pair are those without its padding."""
+    network, tokenizer, spell = model.network, model.tokenizer, purpose(model.config.task).spell
+    batch = collate([one.source for one in pairs], [one.target for one in pairs], model.config.model)
+    _, state = network.start(network.encode(batch.src), 1)
+    attention = network.step(batch.tgt_in_NT, state, want_attention=True).attention
+    weights_NLHTS = torch.stack([attention[layer].cross_RHTS for layer in layers], 1).numpy()
+    found = []
+    for one, weights_LHTS in zip(pairs, weights_NLHTS, strict=True):
+        read, written = [*one.source, tokenizer.eos_id], [model.config.model.start_id, *one.target, tokenizer.eos_id]
+        source = Spoken(text_places(tokenizer, one.pair.source, read), one.pair.source)
+        places = written_places(tokenizer.target, spell, written)[1:]
+        target = Spoken(places, spell(tokenizer.target, written))
+        found.append(by_words(weights_LHTS[:, :, : len(places), : len(read)], target, source))
+    return found

@@ -5,6 +5,7 @@ H heads, T queries, S keys, L layers, I words looked at, J words that look
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +43,24 @@ def word_attention(trace: Trace, kind: Kind = "cross") -> WordAttention:
     if not layers:
         what = "between source and target" if kind == "cross" else f"of kind {kind}"
         raise InspectionError(f"this model has no attention {what}; it has {', '.join(trace.kinds) or 'none'}")
-    row_places = trace.source if kind == "encoder" else trace.outputs
-    to_rows, to_columns = _membership(row_places), _membership(trace.columns(kind))
-    weights_LHTS = np.stack([one.weights_HTS for one in layers])
-    by_word = np.einsum("lhts,si,tj->lhji", weights_LHTS, to_columns, to_rows) / to_rows.sum(0)[:, None]
-    row_text = trace.source_text if kind == "encoder" else trace.target_text
+    rows = (trace.source, trace.source_text) if kind == "encoder" else (trace.outputs, trace.target_text)
     column_text = trace.target_text if kind == "decoder" else trace.source_text
-    return WordAttention(_texts(trace.columns(kind), column_text), _texts(row_places, row_text), by_word)
+    weights_LHTS = np.stack([one.weights_HTS for one in layers])
+    return by_words(weights_LHTS, Spoken(*rows), Spoken(trace.columns(kind), column_text))
+
+
+class Spoken(NamedTuple):
+    """Places, and the text that they stand in."""
+
+    places: Sequence[Place]
+    text: str
+
+
+def by_words(weights_LHTS: NDArray[np.float32], rows: Spoken, columns: Spoken) -> WordAttention:
+    """Attention from pieces to words: the sum over the pieces looked at, the mean over those that look."""
+    to_rows, to_columns = _membership(rows.places), _membership(columns.places)
+    by_word = np.einsum("lhts,si,tj->lhji", weights_LHTS, to_columns, to_rows) / to_rows.sum(0)[:, None]
+    return WordAttention(_texts(*columns), _texts(*rows), by_word)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.search import find
+from clearhead.decoding.search import Job, find
 from clearhead.errors import InspectionError
 from clearhead.inspection.tracing import Given
 from clearhead.tasks.task import Ready
@@ -72,5 +72,6 @@ def go_on_from(model: Ready, given: Given, prefix: Sequence[int], settings: Deco
     if prefix[-1] == config.end_id or limit < 1:
         return list(prefix)
     generator = Prefixed(model.network, prefix, config.start_id if config.start_id != config.end_id else config.pad_id)
-    best = find(generator, given.src, settings, [limit], config.end_id, config.pad_id)[0].hypotheses[0]
+    [found] = find(Job(generator, given.src, settings, [limit], config.end_id, config.pad_id))
+    best = found.hypotheses[0]
     return [*prefix, *best.tokens, *[config.end_id] * (best.finish_reason == "end")]

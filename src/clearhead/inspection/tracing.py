@@ -17,7 +17,7 @@ from torch import Tensor
 from clearhead.config import DecodingConfig
 from clearhead.decoding.observer import Candidate
 from clearhead.decoding.scoring import Hypothesis
-from clearhead.decoding.search import find
+from clearhead.decoding.search import Job, find
 from clearhead.errors import DataError, InspectionError
 from clearhead.inspection.places import patch_places, text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
@@ -58,7 +58,7 @@ class Searched:
 def given_text(model: Ready, text: str) -> Given:
     """A text as the model's own verb would read it; refuses one that is empty or too long."""
     task = purpose(model.config.task)
-    pieces = task.pieces(model.tokenizer, text)
+    [pieces] = task.pieces(model.tokenizer, [text])
     if not pieces:
         raise DataError("expected a text to look at, got an empty one; give it a sentence")
     ids = task.frame(model.tokenizer, pieces)
@@ -116,7 +116,7 @@ def trace(
 def target_ids(model: Ready, target: str) -> list[int]:
     """The ids of a text that is to be written, with its end; refuses what the tokenizer cannot spell."""
     task = purpose(model.config.task)
-    ids = task.pieces(model.tokenizer.target, target)
+    [ids] = task.pieces(model.tokenizer.target, [target])
     if model.tokenizer.target.unk_id in ids:
         raise DataError(
             f"the target {target!r} has characters or words that the tokenizer does not know; leave them out"
@@ -164,8 +164,8 @@ def search(model: Ready, given: Given, settings: DecodingConfig, hypothesis: int
         raise InspectionError(f"decoding.min_length={settings.min_length} is more than the limit of {limit}; lower it")
     asked = constraints_of(settings, model.tokenizer.target)
     n_best = settings.beam if settings.method == "search" else max(1, hypothesis + 1)
-    ids = config.end_id, config.pad_id
-    found = find(network, given.src, settings, [limit], *ids, n_best, tree, [asked] if asked else ())[0]
+    ids, constraints = (config.end_id, config.pad_id), [asked] if asked else ()
+    [found] = find(Job(network, given.src, settings, [limit], *ids, n_best, tree, constraints))
     if not 0 <= hypothesis < len(found.hypotheses):
         raise InspectionError(
             f"search found {len(found.hypotheses)} hypotheses, counted from 0; there is no hypothesis {hypothesis}"

@@ -5,8 +5,10 @@ Knows tensors and names, nothing of search. What CTranslate2 cannot express is r
 L number of positions, D model width
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -15,6 +17,7 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.config.model import default_of
+from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
 from clearhead.interop.packages import library
@@ -70,12 +73,38 @@ def kind() -> str:
     return f"ctranslate2-{library('ctranslate2').__version__}-{_WAY}"
 
 
-def convert(network: nn.Module, pieces: Sequence[str], folder: Path, compute_type: ComputeType = "float32") -> None:
-    """Writes the files of the converted network into an empty folder; int8 stores weights in a quarter of the size."""
+def convert(
+    network: nn.Module,
+    pieces: Sequence[str],
+    folder: Path,
+    compute_type: ComputeType = "float32",
+    shortlist: Shortlist | None = None,
+) -> None:
+    """Writes the files of the converted network into an empty folder; int8 stores weights in a quarter of the size.
+
+    A shortlist becomes a vocabulary mapping, which CTranslate2 uses where it is told to.
+    """
     spec = build_spec(network, pieces)
     spec.validate()
     spec.optimize(quantization=compute_type)
-    spec.save(str(folder))
+    with TemporaryDirectory() as aside:
+        if shortlist is not None:
+            path = Path(aside) / "mapping"
+            path.write_text("".join(f"{line}\n" for line in _mapping(shortlist, pieces)), encoding="utf-8")
+            spec.register_vocabulary_mapping(str(path))
+        spec.save(str(folder))
+
+
+def _mapping(shortlist: Shortlist, pieces: Sequence[str]) -> Iterator[str]:
+    """source TAB targets, with spaces between; those of no source go with every sentence."""
+    if spaced := [piece for piece in pieces if any(char.isspace() for char in piece)]:
+        raise InteropError(
+            f"CTranslate2's vocabulary mapping has no room for pieces with white space, as {spaced[0]!r}"
+        )
+    yield "\t" + " ".join(pieces[index] for index in shortlist.frequent_F)
+    for index, (begin, end) in enumerate(pairwise(shortlist.offsets_V1.tolist())):
+        if begin < end:
+            yield f"{pieces[index]}\t" + " ".join(pieces[target] for target in shortlist.lists_L[begin:end])
 
 
 def build_spec(network: Any, pieces: Sequence[str]) -> Any:

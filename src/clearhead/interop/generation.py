@@ -25,8 +25,8 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     for name, idle in IDLE.items():
         if options.get(name, idle) not in (idle, None):
             notes.append(f"not carried over: {name}={options.get(name)}")
-    if task == "lm":
-        return {"sampling": _sampling(options)}
+    if task == "lm" and options.get("do_sample", False):
+        return {"method": "sample", "sampling": _sampling(options)}
     if options.get("do_sample", False):
         notes.append("not carried over: do_sample=True; translations are searched for")
     stop = str(options.get("early_stopping", False))
@@ -40,20 +40,23 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     }
     if settings["alpha"] < 0:
         raise InteropError(f"length_penalty {settings['alpha']} is not supported, only 0 and more; {path} asks for it")
+    if task == "lm":  # the likeliest text, or piece by piece where the beam is 1
+        return {**settings, "method": "search", "sampling": _limit(options)}
     is_new = options.get("max_new_tokens") is not None
     longest = options.number("max_new_tokens") if is_new else options.number("max_length", 1) - 1  # with the start
     return settings | ({"max_length": str(longest)} if longest > 0 else {})
 
 
 def _sampling(options: Options) -> dict[str, Any]:
-    """How text is drawn: the likeliest piece at a time, unless sampling is asked for."""
-    settings: dict[str, Any] = {"temperature": 0.0}
-    if options.get("do_sample", False):
-        settings = {
-            "temperature": options.small("temperature", 1.0),
-            "top_k": options.identifier("top_k", 50),
-            "top_p": options.small("top_p", 1.0),
-        }
-    if options.get("max_new_tokens"):
-        settings["max_tokens"] = options.number("max_new_tokens")
-    return settings
+    """How text is drawn."""
+    return {
+        "temperature": options.small("temperature", 1.0),
+        "top_k": options.identifier("top_k", 50),
+        "top_p": options.small("top_p", 1.0),
+        **_limit(options),
+    }
+
+
+def _limit(options: Options) -> dict[str, Any]:
+    """How much text is written, where that is said."""
+    return {"max_tokens": options.number("max_new_tokens")} if options.get("max_new_tokens") else {}

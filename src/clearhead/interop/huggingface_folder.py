@@ -51,7 +51,14 @@ def _family(config: Config) -> str:
 def _generation(config: Config, notes: list[str]) -> dict[str, Any]:
     """The decoding settings in their words."""
     decoding, model = config.decoding, config.model
-    settings: dict[str, Any] = {"eos_token_id": model.end_id, "num_beams": decoding.beam}
+    settings: dict[str, Any] = {"eos_token_id": model.end_id}
+    if config.task == "lm":
+        settings["max_new_tokens"] = decoding.sampling.max_tokens
+    if decoding.method == "sample":
+        drawn = decoding.sampling
+        how = {"temperature": drawn.temperature, "top_k": drawn.top_k, "top_p": drawn.top_p, "min_p": drawn.min_p}
+        return settings | {"num_beams": 1, "do_sample": drawn.temperature > 0} | (how if drawn.temperature else {})
+    settings["num_beams"] = decoding.beam
     if decoding.length_norm == "paper":
         notes.append("decoding.length_norm=paper has no counterpart; length_penalty is left out")
     else:

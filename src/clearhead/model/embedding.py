@@ -1,9 +1,10 @@
 """Token embeddings, scaled by sqrt(D) and added to positions (sections 3.4 and 3.5), and to segments as in BERT.
 
-B batch, T positions, D model width
+B batch, T positions, D model width, V vocabulary, U some tokens of it
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,18 @@ class TokenEmbedding(nn.Module):
     def forward(self, ids_BT: Tensor) -> Tensor:
         """embedded_BTD, as stored."""
         return F.embedding(ids_BT, self.weight)
+
+
+class Narrowed(NamedTuple):
+    """The rows of an output projection that belong to some tokens, where logits of others are not wanted."""
+
+    weight_UD: Tensor
+    bias_U: Tensor | None
+
+    @classmethod
+    def of(cls, weight_VD: Tensor, bias_V: Tensor | None, tokens_U: Tensor) -> "Narrowed":
+        """The rows of these tokens, in this order."""
+        return cls(weight_VD[tokens_U], None if bias_V is None else bias_V[tokens_U])
 
 
 class PositionedEmbedding(nn.Module):

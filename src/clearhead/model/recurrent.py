@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
-from clearhead.model.embedding import TokenEmbedding
+from clearhead.model.embedding import Narrowed, TokenEmbedding
 from clearhead.model.reading import Read, pool
 from clearhead.model.recurrent_attention import Source, SourceAttention
 from clearhead.model.recurrent_layers import LayerState, RecurrentStack
@@ -85,6 +85,7 @@ class State:
     source: Source | None
     width: int
     layers: tuple[LayerState, ...]
+    narrowed: Narrowed | None = None  # the tokens that logits are wanted of; None: all
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,12 @@ class RecurrentTranslator(nn.Module):
         hidden_RTD, layers, weights_RTS = self._decode(tokens_RT, state)
         attention = [] if weights_RTS is None else [SourceWeights(weights_RTS[:, None])]
         new_state = replace(state, layers=layers)
-        return Step(self.logits(hidden_RTD), new_state, attention if want_attention else None)
+        logits_RTV = self.logits(hidden_RTD) if state.narrowed is None else F.linear(hidden_RTD, *state.narrowed)
+        return Step(logits_RTV, new_state, attention if want_attention else None)
+
+    def narrow(self, state: State, tokens_U: Tensor) -> State:
+        """The state with which steps give logits of these tokens only, in this order."""
+        return replace(state, narrowed=Narrowed.of(self.output.weight, None, tokens_U))
 
     def _decode(self, tokens_RT: Tensor, state: State) -> tuple[Tensor, tuple[LayerState, ...], Tensor | None]:
         """hidden_RTD, the state of each layer, and weights_RTS where there is attention."""
@@ -185,4 +191,4 @@ class RecurrentTranslator(nn.Module):
         source, sentences = state.source, rows_R[:: state.width] // state.width
         if source is not None and not torch.equal(sentences, torch.arange(len(source.keys_NSD), device=rows_R.device)):
             source = source.pick(sentences)
-        return State(source, state.width, layers)
+        return replace(state, source=source, layers=layers)

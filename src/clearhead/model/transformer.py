@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
-from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
+from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import padding_mask
@@ -36,6 +36,7 @@ class State:
     width: int
     past: tuple[KeysValues, ...]
     position: int
+    narrowed: Narrowed | None = None  # the tokens that logits are wanted of; None: all
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,13 @@ class Transformer(nn.Module):
         x_RTD = self.target_embedding(tokens_RT, state.position)
         hidden_RTD, past, attention = self.decoder(x_RTD, memories, want_attention)
         new_state = replace(state, past=past, position=state.position + tokens_RT.shape[1])
-        return Step(self.logits(self._scaled(hidden_RTD)), new_state, attention if want_attention else None)
+        hidden_RTD = self._scaled(hidden_RTD)
+        logits_RTV = self.logits(hidden_RTD) if state.narrowed is None else F.linear(hidden_RTD, *state.narrowed)
+        return Step(logits_RTV, new_state, attention if want_attention else None)
+
+    def narrow(self, state: State, tokens_U: Tensor) -> State:
+        """The state with which steps give logits of these tokens only, in this order."""
+        return replace(state, narrowed=Narrowed.of(self.output.weight, self.output_bias_V, tokens_U))
 
     def select(self, state: State, rows_R: Tensor) -> State:
         """The state with these rows in this order, in whole groups of `width` that each stay with one sentence."""

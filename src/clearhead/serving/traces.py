@@ -103,7 +103,7 @@ class Traces:
         changed = model.with_heads_off(request.off) if request.off else model
         if not request.positions:
             changed = replace(changed, network=without_positions(changed.network))
-        settings = model.decoding(beam=request.beam, alpha=request.alpha)
+        settings = model.looking(beam=request.beam, alpha=request.alpha)
         if request.hypothesis >= settings.beam:
             raise RequestError(
                 400, "bad_setting", f"hypothesis: a beam of {settings.beam} finds no hypothesis {request.hypothesis}, "

@@ -29,18 +29,11 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import check_length, drop_long, split_indices
 from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
+from clearhead.tasks.searching import SPARE, translation_engine
+from clearhead.tasks.targets import TranslationBatch, mean_nll, with_targets, writing_loss
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
-from clearhead.tasks.translate import (
-    SPARE,
-    TranslationBatch,
-    mean_nll,
-    reference_text,
-    scoring_tokenizer,
-    translation_engine,
-    with_targets,
-    writing_loss,
-)
+from clearhead.tasks.translate import reference_text, scoring_tokenizer
 
 COLUMNS = Columns("picture", "text")
 SCORED_TOGETHER = 256  # pictures
@@ -214,11 +207,3 @@ class Caption(EndedText):
         perplexity = math.exp(caption_nll(model.network, pixels_NCYX, rows))
         references = [reference_text(model.tokenizer, record.text) for record in records]
         return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)
-
-    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """Never: what is read are pictures, which `Model.need` makes sure of."""
-        raise TypeError("pictures are no text")
-
-    def decode(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-        """Plain text."""
-        return tokenizer.decode(ids)

@@ -57,17 +57,24 @@ def _certain(ways: Spelling, word: str, tokenizer: Tokenizer) -> Spelling:
     return replace(ways, opening=ways.opening - silent, joining=ways.joining | silent if ways.joining else ways.joining)
 
 
-def unmet(settings: DecodingConfig, tokenizer: Tokenizer, text: str) -> tuple[str, ...]:
-    """The constraints that an output does not meet: words to include that it lacks, words to exclude that it has."""
-    missing = [word for word in settings.include if not contains(text, tokenizer.normalise(word).strip())]
-    present = [word for word in settings.exclude if contains(text, tokenizer.normalise(word).strip())]
+def unmet(settings: DecodingConfig, tokenizer: Tokenizer, text: str, before: str = "") -> tuple[str, ...]:
+    """The constraints that an output does not meet: words to include that it lacks, words to exclude that it has.
+
+    `before` is the prompt that it follows: it may part words, or begin one.
+    """
+    include, exclude = (
+        [(word, tokenizer.normalise(word).strip()) for word in words] for words in (settings.include, settings.exclude)
+    )
+    whole, first = before + text, len(before)
+    missing = [word for word, bare in include if not contains(whole, bare, first)]
+    present = [word for word, bare in exclude if contains(whole, bare, max(0, first - len(bare) + 1))]
     begins = text.startswith(tokenizer.normalise(settings.prefix).strip())
     return (*([] if begins else [settings.prefix]), *missing, *present)
 
 
-def contains(text: str, word: str) -> bool:
-    """Whether a word stands in a text on its own."""
-    start = text.find(word)
+def contains(text: str, word: str, first: int = 0) -> bool:
+    """Whether a word stands in a text on its own, and begins no sooner than at that character."""
+    start = text.find(word, first)
     while start >= 0:
         end = start + len(word)
         if _is_edge(text[:start], word[:1]) and _is_edge(text[end : end + 1], word[-1:]):

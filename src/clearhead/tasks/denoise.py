@@ -26,18 +26,11 @@ from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import Examples, split_indices
 from clearhead.tasks.holes import Corruption, decode_marked, encode_marked, sentinels_of, spans_of
+from clearhead.tasks.searching import validation_decoding, write
+from clearhead.tasks.targets import TranslationBatch, collate, mean_nll, pair_batches, writing_loss
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import EndedText
-from clearhead.tasks.translate import (
-    TranslationBatch,
-    collate,
-    mean_nll,
-    need_text_to_text,
-    pair_batches,
-    validation_decoding,
-    write,
-    writing_loss,
-)
+from clearhead.tasks.translate import need_text_to_text
 
 NUM_SENTINELS = 32
 
@@ -200,9 +193,9 @@ class Denoising(EndedText):
         """Plain text."""
         return hold_out_text(files, config, tell)
 
-    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
+    def pieces(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """Sentinels are marks and not text."""
-        return encode_marked(tokenizer, text)
+        return [encode_marked(tokenizer, text) for text in texts]
 
     def spell(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
         """With the sentinels in it."""
@@ -233,11 +226,3 @@ class Denoising(EndedText):
         store = corruption.fixed(texts, [int(line) for line in examples.lines])
         nll = mean_nll(model.network, pair_batches(store, config.model, 4096), tokenizer.pad_id)
         return DenoisingReport(score_holes(model.network, store, len(store), tokenizer, decoding), math.exp(nll))
-
-    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """Texts with sentinels in them."""
-        return [encode_marked(tokenizer, text) for text in texts]
-
-    def decode(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-        """Text with sentinels in it."""
-        return decode_marked(tokenizer, ids)

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.config.decoding import SamplingConfig
 from clearhead.data.batching import Indices
 from clearhead.data.packing import Packed
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding import sampling
+from clearhead.decoding.engine import Request
 from clearhead.errors import ConfigError
 from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.model.language import LanguageModel
@@ -28,7 +27,7 @@ from clearhead.tasks.documents import NOUN, hold_out_text
 from clearhead.tasks.examples import in_batches, pad, split_indices
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import EndedText
-from clearhead.tasks.writing import context_of, no_text
+from clearhead.tasks.writing import context_of, writing_engine
 
 SHOWN_PROMPT, SHOWN_TOKENS = 12, 24  # pieces of the example that a validation shows
 
@@ -121,14 +120,9 @@ class LanguageTask:
         """How the model goes on from the beginning of a document, token by token the likeliest."""
         tokenizer, ids = self.tokenizer, self.valid_ids[len(self.valid_ids) // 2]
         cut = min(SHOWN_PROMPT, len(ids) // 2, context_of(self.config) - 1)
-        settings = SamplingConfig(max_tokens=SHOWN_TOKENS, temperature=0)
-        was_training = model.training
-        model.eval()
-        prompt = [tokenizer.bos_id, *ids[:cut]]
-        context, never = context_of(self.config), no_text(tokenizer)
-        drawn = sampling.sample(model, prompt, settings, context, tokenizer.eos_id, never)
-        written = tokenizer.decode([one.token for one in drawn])
-        model.train(was_training)
+        request = Request((tokenizer.bos_id, *ids[:cut]), limit=SHOWN_TOKENS)
+        [[found]] = writing_engine(model, self.config, tokenizer).run([request], DecodingConfig(beam=1))
+        written = tokenizer.decode(found.tokens)
         return tokenizer.decode(ids[:cut]), written, tokenizer.decode(ids[cut : cut + SHOWN_TOKENS])
 
 
@@ -193,6 +187,7 @@ class LanguageModelling(EndedText):
         "tokenizer": {"normalisation": "none"},  # line breaks are text that is to be written
         "data": {"documents": "paragraph"},
         "training": {"label_smoothing": 0.0},
+        "decoding": {"method": "sample"},
     }
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:

@@ -226,11 +226,11 @@ class MaskedLanguage(FramedText):
         require_mask(config.tokenizer.specials)
         return hold_out_text(files, config, tell)
 
-    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
+    def pieces(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """Gaps are marked by [MASK]."""
         from clearhead.tasks.filling import encode_gaps  # which needs what stands above
 
-        return encode_gaps(tokenizer, text)
+        return [encode_gaps(tokenizer, text) for text in texts]
 
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer, and cuts what is too long for the network."""

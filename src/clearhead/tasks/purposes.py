@@ -9,19 +9,18 @@ from clearhead.tasks.image import Image
 from clearhead.tasks.language import LanguageModelling
 from clearhead.tasks.masked import MaskedLanguage
 from clearhead.tasks.tag import Tagging
-from clearhead.tasks.task import Purpose, Writer
+from clearhead.tasks.task import Purpose
 from clearhead.tasks.translate import Translation
 
-_WRITERS: tuple[Writer, ...] = (Translation(), Denoising(), Caption())
 _ALL: tuple[Purpose, ...] = (
-    _WRITERS[0],
+    Translation(),
     Classification(),
     Tagging(),
     LanguageModelling(),
     MaskedLanguage(),
-    _WRITERS[1],
+    Denoising(),
     Image(),
-    _WRITERS[2],
+    Caption(),
     Embedding(),
 )
 PURPOSES: dict[str, Purpose] = {purpose.name: purpose for purpose in _ALL}
@@ -32,8 +31,3 @@ def purpose(name: str) -> Purpose:
     if name not in PURPOSES:
         raise ConfigError(f"unknown task {name!r}; there are {', '.join(PURPOSES)}.")
     return PURPOSES[name]
-
-
-def writer(name: str) -> Writer:
-    """The purpose of that name, which is one whose models `clearhead translate` runs."""
-    return next(each for each in _WRITERS if each.name == name)

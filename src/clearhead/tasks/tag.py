@@ -214,10 +214,11 @@ class Tagging(FramedText):
 
         return hold_out(load, files, config, tell, self.noun)
 
-    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
-        """The words of a text, joined by single spaces."""
-        places = find_words(text, tokenizer.config.kind == "pretokenised")
-        return cut_words(tokenizer, [text[start:end] for start, end in places]).ids
+    def pieces(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """The words of each text, joined by single spaces."""
+        is_split = tokenizer.config.kind == "pretokenised"
+        words = ([text[start:end] for start, end in find_words(text, is_split)] for text in texts)
+        return [cut_words(tokenizer, each).ids for each in words]
 
     def make(self, config: Config, records: Records[Tagged], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer and the list of tags, which come from the whole training file, held-out part and all."""

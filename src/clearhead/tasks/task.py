@@ -182,24 +182,14 @@ class Purpose(Protocol):
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
         """Scores on test files; `tell` hears what was left out."""
 
-    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
-        """The ids of a text, without its frame; of a source as of a target."""
+    def pieces(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without its frame; of sources as of targets."""
 
     def frame(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
         """The ids as the network reads them."""
 
     def spell(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
         """The text of ids that a network wrote."""
-
-
-class Writer(Purpose, Protocol):
-    """A purpose whose models write text: how texts and ids belong together."""
-
-    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of what a model is given, without the end."""
-
-    def decode(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-        """The text of what a model wrote."""
 
 
 def tested(corpus: Corpus[R], tell: Tell) -> Sequence[R]:

@@ -12,9 +12,9 @@ from clearhead.tasks.examples import framed
 class EndedText:
     """text </s>: what networks read that write another text."""
 
-    def pieces(self, tokenizer: Tokenizer, text: str) -> list[int]:
-        """The ids of a text, without its frame; of a source as of a target."""
-        return tokenizer.encode_batch([text])[0]
+    def pieces(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without its frame; of sources as of targets."""
+        return tokenizer.encode_batch(texts)
 
     def frame(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
         """The ids as the network reads them."""

@@ -1,23 +1,14 @@
-"""Translation: pairs of sentences in, cross-entropy of the target under teacher forcing, BLEU of greedy output.
-
-What every task that writes text has in common stands here too: batches of targets, their loss, and greedy output.
-
-N sentences, S source length, T target length, C colours, Y height, X width
-"""
+"""Translation: pairs of sentences in, cross-entropy of the target under teacher forcing, BLEU of greedy output."""
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from clearhead import config as configs
-from clearhead.config import Config, DecodingConfig, ModelConfig
+from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, plan_batches
 from clearhead.data.encoding import Encoding, encode_pairs
 from clearhead.data.pairs import Pair, load_pairs
@@ -25,99 +16,17 @@ from clearhead.data.store import PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.dropout import BpeDropout
 from clearhead.data.weights import Repeats, describe_repeats, repeats
-from clearhead.decoding import including
-from clearhead.decoding.engine import Engine, Request, TorchEngine
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.scoring import Hypothesis
-from clearhead.errors import ConfigError, DataError, DecodingError
+from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_texts
-from clearhead.model.loss import Loss, cross_entropy
-from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.examples import most_pieces, pad, split_indices
+from clearhead.model.loss import Loss
+from clearhead.tasks.examples import most_pieces, split_indices
 from clearhead.tasks.pair_data import check_files, encode_records, load, texts_to_learn, with_tags
+from clearhead.tasks.searching import search_texts, validation_decoding, write
+from clearhead.tasks.targets import TranslationBatch, collate, collate_pairs, mean_nll, pair_batches, writing_loss
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
 
 READ_AT_ONCE = 4096  # pairs, each of which may bring 64 KiB of mapped ids into memory, until they are given back
-SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
-
-
-def validation_decoding(source_lengths: Sequence[int], target_lengths: Sequence[int]) -> DecodingConfig:
-    """Greedy, with room for every reference; no more, for a model that is still poor writes up to the limit."""
-    excess = max((t - s for s, t in zip(source_lengths, target_lengths, strict=True)), default=0)
-    return DecodingConfig(beam=1, max_length=f"input+{max(0, excess) + SPARE}")
-
-
-@dataclass(frozen=True)
-class TranslationBatch:
-    """Sources; targets shifted right behind the start, and the same targets with their end."""
-
-    src: Tensor  # src_NS with the end of each sentence, or pictures_NCYX
-    tgt_in_NT: Tensor
-    tgt_out_NT: Tensor
-
-
-def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> TranslationBatch:
-    """The tensors of these sources and targets, which come without start and end, padded behind."""
-    ended = [[*source, model.end_id] for source in sources]
-    return with_targets(torch.from_numpy(pad(ended, model.pad_id)), targets, model)
-
-
-def with_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> TranslationBatch:
-    """Sources that are tensors already, and the targets that belong to them."""
-    shifted = [[model.start_id, *target] for target in targets]
-    ended = [[*target, model.end_id] for target in targets]
-    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad(rows, model.pad_id)) for rows in (shifted, ended))
-    return TranslationBatch(src, tgt_in_NT, tgt_out_NT)
-
-
-def collate_pairs(store: PairStore, indices: Indices, model: ModelConfig) -> TranslationBatch:
-    """The tensors of these pairs."""
-    return collate(
-        [store.source[index].tolist() for index in indices],
-        [store.target[index].tolist() for index in indices],
-        model,
-    )
-
-
-def pair_batches(store: PairStore, model: ModelConfig, batch_tokens: int) -> Iterator[TranslationBatch]:
-    """All pairs once, those of like length together."""
-    for indices in plan_batches(store.source.lengths + 1, store.target.lengths + 1, batch_tokens, seed=0, epoch=0):
-        yield collate_pairs(store, indices, model)
-
-
-def writing_loss(model: Any, batch: TranslationBatch, pad_id: int, smoothing: float) -> Loss:
-    """Cross-entropy under teacher forcing, summed over the target tokens."""
-    bias_V = getattr(model, "output_bias_V", None)  # of families that have one
-    hidden_NTD = model(batch.src, batch.tgt_in_NT)
-    return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out_NT, pad_id, smoothing, bias_V)
-
-
-@torch.inference_mode()
-def mean_nll(model: Any, batches: Iterable[TranslationBatch], pad_id: int) -> float:
-    """Mean negative log-likelihood of a target token (the end included), without smoothing."""
-    was_training = model.training
-    model.eval()
-    total, count = 0.0, 0
-    for batch in batches:
-        loss = writing_loss(model, on_device(batch, device_of(model)), pad_id, 0.0)
-        total, count = total + float(loss.nll), count + loss.tokens
-    model.train(was_training)
-    return total / count
-
-
-def write(
-    network: Any,
-    sources: Sequence[Sequence[int]],
-    end_id: int,
-    decoding: DecodingConfig,
-    constraints: Constraints | None = None,
-) -> list[tuple[int, ...]]:
-    """The best output for each source, both as ids without start and end."""
-    requests = [Request((*source, end_id), constraints=constraints) for source in sources]
-    found = including.run(translation_engine(network), requests, decoding)
-    return [hypotheses[0].tokens for hypotheses in found]
 
 
 def need_text_to_text(config: Config) -> None:
@@ -216,20 +125,6 @@ class TranslationTask:
         return Validation(loss, math.exp(min(loss, 50.0)), score.value, score.name.lower(), score.signature, example)
 
 
-def translation_engine(model: Any) -> TorchEngine:
-    """What translates with this network, on as many cores as torch may use."""
-    config = model.config
-    return TorchEngine(
-        model,
-        config.end_id,
-        config.pad_id,
-        config.read_vocab_size,
-        config.max_positions,
-        threads=torch.get_num_threads(),
-        device=device_of(model),
-    )
-
-
 def reference_text(tokenizer: Tokenizer, target: str) -> str:
     """A reference as it is scored: text that came in joined pieces is put together."""
     joiner = tokenizer.config.joiner
@@ -287,47 +182,11 @@ class Translation(EndedText):
             tell("perplexity is left out: some pairs are longer than the model takes")
         return report
 
-    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """Plain text."""
-        return tokenizer.encode_batch(texts)
-
-    def decode(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-        """Plain text."""
-        return tokenizer.decode(ids)
-
 
 def translate_texts(model: Ready, texts: Sequence[str], decoding: DecodingConfig) -> list[str]:
     """The best translation of each text; an empty one stays empty."""
     found = search_texts(model, model.tokenizer.encode_batch(texts), 1, decoding)
     return [model.tokenizer.target.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in found]
-
-
-def search_texts(
-    model: Ready,
-    encoded: Sequence[Sequence[int]],
-    n_best: int,
-    decoding: DecodingConfig,
-    first_line: int = 1,
-    engine: Engine | None = None,
-) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line."""
-    check_lines(model, encoded, first_line)
-    filled = [index for index, ids in enumerate(encoded) if ids]
-    asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
-    requests = [Request((*encoded[index], end), n_best, asked, name=f"line {first_line + index}") for index in filled]
-    results: list[list[Hypothesis]] = [[] for _ in encoded]
-    engine = engine or translation_engine(model.network)
-    for index, hypotheses in zip(filled, including.run(engine, requests, decoding), strict=True):
-        results[index] = hypotheses
-    return results
-
-
-def check_lines(model: Ready, encoded: Sequence[Sequence[int]], first_line: int) -> None:
-    """Refuses a source that the network cannot take whole."""
-    limit = most_pieces(model.config) - 1  # the end takes a place too
-    for line, ids in enumerate(encoded, first_line):
-        if len(ids) > limit:
-            raise DecodingError(f"line {line} has {len(ids):,} pieces, the model takes {limit:,}; split the line")
 
 
 def score_translations(model: Ready, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:

@@ -1,88 +1,62 @@
-"""Text from a language model: prompt in, text out piece by piece, up to the end, a stop string or a limit."""
+"""Text from a language model: prompts in, texts that go on from them out, up to the end, a stop string or a limit."""
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from clearhead.config import Config
+import torch
+
+from clearhead.config import Config, DecodingConfig, merge
 from clearhead.config.decoding import SamplingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding import sampling
+from clearhead.data.tokenizer.words import is_wordlike
+from clearhead.decoding import including
+from clearhead.decoding.alternatives import alternatives as find_alternatives
+from clearhead.decoding.banks import LETTER
+from clearhead.decoding.engine import Engine, Request, TorchEngine
+from clearhead.decoding.layout import Constraints
+from clearhead.decoding.scoring import FinishReason, Hypothesis
 from clearhead.errors import DecodingError
+from clearhead.tasks.constraints import constraints_of, unmet
+from clearhead.tasks.devices import device_of
+from clearhead.tasks.running import RunningText, Stops
 from clearhead.tasks.task import Ready
 
-HALF_A_CHARACTER = "\ufffd"
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")
+"""The fields of `decoding.sampling` that say how a token is drawn; the others hold for search too."""
+SEARCHING = ("beam", "groups", "include")
+"""The fields of `decoding` that only search honours."""
 
 
 @dataclass(frozen=True)
 class Generated:
     """What a model wrote behind a prompt, and its log-probability under the model itself (temperature 1, all tokens).
 
-    It ended at the document's end (end), before a stop string (stop) or at `max_tokens` (length). The tokens hold
-    what of a stop string was written; the end token has a log-probability but is no piece.
+    It ended at the document's end (end), before a stop string (stop), at `max_tokens` (length), or where rules allowed
+    no piece more (blocked). The tokens hold what of a stop string was written; the end token has a log-probability but
+    is no piece. `score` is what texts of a search are ranked by: log-probability, normalised by length.
     """
 
     text: str
     tokens: tuple[str, ...]
     log_prob: float
     token_log_probs: tuple[float, ...]
-    finish_reason: Literal["end", "stop", "length"]
+    finish_reason: FinishReason
+    score: float
+    unmet: tuple[str, ...] = ()
+    """Words to include that are missing, words to exclude that are there."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
             "text": self.text,
+            "score": self.score,
             "log_prob": self.log_prob,
             "tokens": list(self.tokens),
             "token_log_probs": list(self.token_log_probs),
             "finish_reason": self.finish_reason,
+            "unmet": list(self.unmet),
         }
-
-
-class RunningText:
-    """Tokens to text that can be shown at once: only whole characters, and nothing that may begin a stop string."""
-
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
-        self.tokenizer, self.stops = tokenizer, stops
-        self.is_stopped = False
-        self._before = [*prompt]  # the space in front of a piece counts only behind another one
-        self._waiting: list[int] = []
-        self._held = ""
-
-    def add(self, token: int) -> str:
-        """The text that is certain with this token, if any."""
-        self._waiting.append(token)
-        text = self._decode()
-        if not text or text.endswith(HALF_A_CHARACTER):
-            return ""
-        self._before, self._waiting = self._waiting[-1:], []
-        return self._show(text)
-
-    def finish(self) -> str:
-        """What was held back when nothing more comes."""
-        shown = self._show(self._decode())
-        return shown if self.is_stopped else shown + self._held
-
-    def _decode(self) -> str:
-        known = len(self.tokenizer.decode(self._before))
-        return self.tokenizer.decode([*self._before, *self._waiting])[known:]
-
-    def _show(self, text: str) -> str:
-        if self.is_stopped:
-            return ""
-        text = self._held + text
-        found = [text.index(stop) for stop in self.stops if stop in text]
-        if found:
-            self.is_stopped = True
-            return text[: min(found)]
-        held = max((_overlap(text, stop) for stop in self.stops), default=0)
-        shown, self._held = text[: len(text) - held], text[len(text) - held :]
-        return shown
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How much of a stop string the text ends with, less than all of it."""
-    return next(size for size in range(min(len(text), len(stop) - 1), -1, -1) if text.endswith(stop[:size]))
 
 
 def context_of(config: Config) -> int:
@@ -91,50 +65,120 @@ def context_of(config: Config) -> int:
 
 
 def no_text(tokenizer: Tokenizer) -> list[int]:
-    """What is never to be drawn: all special tokens but the end."""
+    """What is never to be written: all special tokens but the end."""
     return [special for special in tokenizer.special_ids if special != tokenizer.eos_id]
 
 
-def write(model: Ready, prompt: str, settings: SamplingConfig, number: int = 0) -> Generator[str, None, Generated]:
-    """Streams the text that follows a prompt, and returns all about it; an empty prompt starts a document.
+def by_name(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their bare names, as the decoding section has them: `stop` and so on are those of sampling."""
+    drawn = {name: value for name, value in given.items() if name in SamplingConfig.model_fields}
+    others = {name: value for name, value in given.items() if name not in drawn}
+    return merge(others, {"sampling": drawn} if drawn else {})
 
-    Only text is written: no special token but the end is ever drawn. `number` tells samples of one seed apart.
+
+def with_method(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The method that the given settings ask for, where they do not name it: a beam searches, a temperature draws."""
+    if "method" in given:
+        return dict(given)
+    if any(name in given for name in SEARCHING):
+        return {**given, "method": "search"}
+    return {**given, "method": "sample"} if any(name in given.get("sampling", {}) for name in DRAWING) else dict(given)
+
+
+def writing_engine(network: Any, config: Config, tokenizer: Tokenizer) -> TorchEngine:
+    """What writes on from prompts with this network, on as many cores as torch may use."""
+    model, threads = config.model, torch.get_num_threads()
+    return TorchEngine(
+        network, tokenizer.eos_id, model.pad_id, model.vocab_size, context_of(config), threads=threads,
+        device=device_of(network), is_prompted=True, never=no_text(tokenizer),
+    )  # fmt: skip
+
+
+def write_many(
+    model: Ready, prompts: Sequence[str], n_best: int, settings: DecodingConfig, engine: Engine, number: int = 0
+) -> list[list[Generated]]:
+    """The `n_best` texts that follow each prompt, best first; samples from a number on, in the order of drawing."""
+    names = [f"prompt {number}" if len(prompts) > 1 else "the prompt" for number in range(1, len(prompts) + 1)]
+    encoded = model.tokenizer.encode_batch(prompts)
+    requests = [
+        prompt_request(model, ids, settings, number, n_best, name) for ids, name in zip(encoded, names, strict=True)
+    ]
+    found = including.run(engine, requests, settings)
+    return [
+        [_generated(model, request, each, settings) for each in hypotheses]
+        for request, hypotheses in zip(requests, found, strict=True)
+    ]
+
+
+def stream(model: Ready, prompt: str, settings: DecodingConfig, number: int = 0) -> Generator[str, None, Generated]:
+    """The best text that follows a prompt in parts, as soon as each is certain, and all about it.
+
+    `number` tells samples of one seed apart. An empty prompt starts a document.
     """
-    tokenizer, context = model.tokenizer, context_of(model.config)
-    encoded = tokenizer.encode(prompt).ids
-    if len(encoded) >= context:
-        raise DecodingError(f"the prompt has {len(encoded):,} pieces, the model takes {context - 1:,}; shorten it")
-    end = tokenizer.eos_id
-    running = RunningText(tokenizer, encoded, settings.stop)
-    tokens: list[int] = []
-    log_probs: list[float] = []
-    parts: list[str] = []
-    ids = [tokenizer.bos_id, *encoded] if settings.start or not encoded else encoded
-    for drawn in sampling.sample(model.network, ids, settings, context, end, no_text(tokenizer), number):
-        log_probs.append(drawn.log_prob)
-        if drawn.token == end:
-            break
-        tokens.append(drawn.token)
-        if text := running.add(drawn.token):
-            parts.append(text)
-            yield text
-        if running.is_stopped:
-            break
-    is_ended = len(log_probs) > len(tokens)
-    if text := running.finish():
-        parts.append(text)
-        yield text
-    reason: Literal["end", "stop", "length"] = "stop" if running.is_stopped else "end" if is_ended else "length"
-    pieces = tuple(tokenizer.piece(token) for token in tokens)
-    return Generated("".join(parts), pieces, sum(log_probs), tuple(log_probs), reason)
-
-
-def write_all(model: Ready, prompt: str, settings: SamplingConfig, number: int = 0) -> Generated:
-    """The whole text that follows a prompt."""
-    running = write(model, prompt, settings, number)
+    engine, tokenizer = writing_engine(model.network, model.config, model.tokenizer), model.tokenizer
+    request = prompt_request(model, tokenizer.encode(prompt).ids, settings, number)
+    running = RunningText(tokenizer, request.source, settings.sampling.stop)
+    streaming = including.stream(engine, request, settings)
     while True:
         try:
-            next(running)
+            tokens = next(streaming)
         except StopIteration as done:
-            result: Generated = done.value
-            return result
+            best: Hypothesis = done.value
+            break
+        for token in tokens:
+            if text := running.add(token):
+                yield text
+    if text := running.finish():
+        yield text
+    return _generated(model, request, best, settings)
+
+
+def alternatives(model: Ready, prompt: str, position: int, count: int, settings: DecodingConfig) -> list[Generated]:
+    """The `count` likeliest pieces at a position of the best text, each with the best text that goes on from it."""
+    engine, tokenizer = writing_engine(model.network, model.config, model.tokenizer), model.tokenizer
+    request = prompt_request(model, tokenizer.encode(prompt).ids, settings)
+    found = find_alternatives(engine, request, position, count, settings)
+    return [_generated(model, request, each, settings) for each in found]
+
+
+def prompt_request(
+    model: Ready,
+    ids: Sequence[int],
+    settings: DecodingConfig,
+    number: int = 0,
+    n_best: int = 1,
+    name: str = "the prompt",
+) -> Request:
+    """What is asked of search behind a prompt. Only text is written: no special token but the end."""
+    tokenizer, context, drawn = model.tokenizer, context_of(model.config), settings.sampling
+    if len(ids) >= context:
+        raise DecodingError(f"{name} has {len(ids):,} pieces, the model takes {context - 1:,}; shorten it")
+    prompt = tuple(ids) if ids and not drawn.start else (tokenizer.bos_id, *ids)
+    asked = constraints_of(settings, tokenizer) or Constraints()
+    phrases = asked.phrases
+    if phrases.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
+        phrases = replace(phrases, lead=(LETTER,))
+    asked = replace(
+        asked,
+        before=prompt,
+        phrases=phrases,
+        is_stopped=Stops(tokenizer, tuple(ids), drawn.stop) if drawn.stop else None,
+        first_sample=number,
+    )
+    return Request(prompt, n_best, asked, limit=drawn.max_tokens, name=name)
+
+
+def _generated(model: Ready, request: Request, found: Hypothesis, settings: DecodingConfig) -> Generated:
+    """A hypothesis as text, cut before a stop string."""
+    tokenizer = model.tokenizer
+    running = RunningText(tokenizer, request.source, settings.sampling.stop)
+    text = "".join([*map(running.add, found.tokens), running.finish()])
+    return Generated(
+        text=text,
+        tokens=tuple(tokenizer.piece(token) for token in found.tokens),
+        log_prob=found.log_prob,
+        token_log_probs=found.token_log_probs,
+        finish_reason=found.finish_reason,
+        score=found.score,
+        unmet=unmet(settings, tokenizer, text, tokenizer.decode(request.source)),
+    )

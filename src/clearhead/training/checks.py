@@ -8,15 +8,17 @@ from clearhead import config as configs
 from clearhead.config import RECURRENT, Config, DecodingConfig, ModelConfig, TrainingConfig
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Made, Purpose
+from clearhead.tasks.writing import DRAWING
 
 FROM_THE_DATA = ("vocab_size", "num_labels", "image_size", "channels")
 EVERY_TASK = ("valid_share", "valid_max")
 WRITERS_VERB = "translate"
-# What a verb takes from the decoding section; verbs that are not here neither search nor draw.
+# What a verb takes from the decoding section; verbs that are not here neither search nor draw. Behind a prompt there
+# is no source to cover, the prompt is the prefix, and `sampling.max_tokens` is the limit.
 DECODING = {
     WRITERS_VERB: tuple(DecodingConfig.model_fields),
     "score": ("alpha", "length_norm"),
-    "generate": ("sampling",),
+    "generate": tuple(name for name in DecodingConfig.model_fields if name not in ("max_length", "coverage", "prefix")),
 }
 
 
@@ -50,19 +52,23 @@ def check_decoding(given: Mapping[str, Any], merged: DecodingConfig, verb: str, 
     if "diversity" in given and merged.groups == 1:
         raise ConfigError("decoding.diversity has no meaning without decoding.groups; set both")
     drawn = given.get("sampling", {})
-    if verb == WRITERS_VERB:
-        _check_method(given, drawn, merged, user)
+    if verb in (WRITERS_VERB, "generate"):
+        _check_method(given, drawn, merged, verb, user)
     for name in ("top_k", "top_p", "min_p", "seed"):
         if name in drawn and merged.sampling.temperature == 0:
             raise ConfigError(f"decoding.sampling.{name} has no meaning with temperature 0, which takes the likeliest")
 
 
-def _check_method(given: Mapping[str, Any], drawn: Mapping[str, Any], merged: DecodingConfig, user: str) -> None:
+def _check_method(
+    given: Mapping[str, Any], drawn: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str
+) -> None:
     """Settings of drawing where outputs are searched for, and the other way round."""
-    if drawn and merged.method != "sample":
-        raise ConfigError(f"decoding.sampling has no meaning for {user} without decoding.method=sample; set both")
+    idle = [name for name in drawn if verb == WRITERS_VERB or name in DRAWING]
+    if idle and merged.method != "sample":
+        name = "decoding.sampling" if verb == WRITERS_VERB else f"decoding.sampling.{idle[0]}"
+        raise ConfigError(f"{name} has no meaning for {user} without decoding.method=sample; set both")
     for name in ("max_tokens", "stop", "start"):
-        if name in drawn:
+        if name in drawn and verb == WRITERS_VERB:
             raise ConfigError(f"decoding.sampling.{name} is for clearhead generate; here set decoding.max_length")
     for name in ("beam", "stop"):
         if name in given and merged.method == "sample":

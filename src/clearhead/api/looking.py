@@ -1,0 +1,93 @@
+"""Looking inside a model: traces, parts switched off, word alignments from attention."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from clearhead.api.loaded import Loaded, StrPath
+from clearhead.config import DecodingConfig
+from clearhead.data.aligned import read_aligned
+from clearhead.data.pairs import Pair
+from clearhead.errors import InspectionError
+from clearhead.inspection import aligning, tracing
+from clearhead.inspection.ablation import By, mean_outputs, parts_of, switch_off
+from clearhead.inspection.alignment import WordAttention, word_attention
+from clearhead.inspection.sublayers import Part
+from clearhead.inspection.trace import Trace
+from clearhead.tasks.purposes import purpose
+
+
+class Looking(Loaded):
+    """What happens inside."""
+
+    def looking(self, **overrides: Any) -> DecodingConfig:
+        """The settings with which a model is looked at: it searches, also where its own verb draws."""
+        if purpose(self.config.task).verb != "generate":
+            return self.decoding(**overrides)
+        return self.decoding("translate", method="search", **overrides)
+
+    def attention(self, source: str, target: str) -> WordAttention:
+        """Encoder-decoder attention between words while the model is made to write `target`."""
+        self.need("translate")
+        return word_attention(self.trace(source, target))
+
+    def trace(
+        self,
+        text: str,
+        target: str | None = None,
+        beam: int | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        hypothesis: int = 0,
+        arithmetic: bool = False,
+        settings: DecodingConfig | None = None,
+    ) -> Trace:
+        """Everything that happens inside while the model reads a text and writes `target`, or the best it finds.
+
+        Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
+        node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
+        """
+        self._need_input(pictures=False)
+        given, settings = tracing.given_text(self, text), self._chosen(settings, self.looking, beam=beam)
+        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    def trace_picture(
+        self,
+        path: StrPath,
+        target: str | None = None,
+        beam: int | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        hypothesis: int = 0,
+        arithmetic: bool = False,
+        settings: DecodingConfig | None = None,
+    ) -> Trace:
+        """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
+        self._need_input(pictures=True)
+        given, settings = tracing.given_picture(self, Path(path)), self._chosen(settings, self.looking, beam=beam)
+        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+
+    def with_heads_off(self, parts: Iterable[Part | str], by: By = "zero", over: Sequence[str] = ()) -> Self:
+        """This model with parts of its network switched off; all its verbs work, and the weights are the same.
+
+        A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
+        `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
+        """
+        if by not in ("zero", "mean") or (over and by == "zero"):
+            raise InspectionError(f'expected by="zero", or by="mean" with texts, got by={by!r} and {len(over)} texts')
+        chosen = parts_of(self.network, parts)
+        means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
+        return replace(self, network=switch_off(self.network, chosen, means))
+
+    def align(
+        self, pairs: Sequence[Pair], head: Part | None = None, path: StrPath = "pairs"
+    ) -> Iterator[aligning.Alignment]:
+        """The word alignment of each pair by a head's attention; an error names the line in `path`."""
+        self.need("translate")
+        return aligning.align(self, pairs, head or aligning.usual_head(self), path)
+
+    def choose_head(self, gold: StrPath) -> aligning.ChosenHead:
+        """The head that aligns best, measured against the gold alignments of a JSONL file."""
+        self.need("translate")
+        return aligning.choose_head(self, [*read_aligned(gold)], gold)

@@ -1,0 +1,81 @@
+"""The verbs of language models: text that goes on from a prompt."""
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from clearhead.api.loaded import Loaded
+from clearhead.config import DecodingConfig
+from clearhead.decoding.engine import Engine
+from clearhead.tasks import writing
+from clearhead.tasks.writing import Generated, by_name, with_method
+
+
+class Writing(Loaded):
+    """What a language model writes."""
+
+    def writing(self, **overrides: Any) -> DecodingConfig:
+        """The settings of `generate`, with fields of the decoding section and of its sampling replaced by their names.
+
+        A beam searches and a temperature (top_k, top_p, min_p, seed) draws, unless `method` says otherwise.
+        """
+        given = {name: value for name, value in overrides.items() if value is not None}
+        return self.decoding("generate", **with_method(by_name(given)))
+
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        sample: int = 0,
+        settings: DecodingConfig | None = None,
+        engine: Engine | str = "torch",
+        **named: Any,
+    ) -> Generated:
+        """Text that goes on from a prompt; settings by name such as max_tokens, stop, temperature, seed or beam.
+
+        The same settings give the same text; `sample` tells several texts of one seed apart.
+        """
+        chosen = self._chosen(settings, self.writing, **named)
+        return self.generate_n_best([prompt], 1, chosen, engine, sample)[0][0]
+
+    def generate_many(
+        self,
+        prompts: Sequence[str],
+        *,
+        settings: DecodingConfig | None = None,
+        engine: Engine | str = "torch",
+        **named: Any,
+    ) -> list[Generated]:
+        """As `generate`, for each of many prompts, batched; each is the same as if it were alone."""
+        chosen = self._chosen(settings, self.writing, **named)
+        return [best[0] for best in self.generate_n_best(prompts, 1, chosen, engine)]
+
+    def generate_n_best(
+        self,
+        prompts: Sequence[str],
+        n_best: int,
+        settings: DecodingConfig,
+        engine: Engine | str = "torch",
+        sample: int = 0,
+    ) -> list[list[Generated]]:
+        """The `n_best` texts that follow each prompt, best first; samples from number `sample` on, in their order."""
+        self.need("generate")
+        self.check_n_best(n_best, settings)
+        searching = self.engine(engine) if isinstance(engine, str) else engine
+        return writing.write_many(self, prompts, n_best, settings, searching, sample)
+
+    def stream(
+        self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **named: Any
+    ) -> Generator[str, None, Generated]:
+        """As `generate`, in parts while it is written: with a beam of 1 and in sampling piece by piece."""
+        self.need("generate")
+        return writing.stream(self, prompt, self._chosen(settings, self.writing, **named), sample)
+
+    def generate_alternatives(
+        self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **named: Any
+    ) -> list[Generated]:
+        """What else could stand at a position of the best text behind a prompt, counted in pieces from 0.
+
+        The `count` likeliest pieces there, likeliest first, each with the best text that goes on from it.
+        """
+        self.need("generate")
+        return writing.alternatives(self, prompt, position, count, self._chosen(settings, self.writing, **named))

@@ -1,0 +1,45 @@
+"""Verbs that answer each pair of a corpus: a line for every line, also for those that are skipped."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import typer
+
+from clearhead.data.corpus import Skips, gather
+from clearhead.data.pairs import Pair, read_every_pair
+
+
+class Answer(Protocol):
+    """What is known of a pair."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+
+
+A = TypeVar("A", bound=Answer)
+
+
+def answer_pairs(
+    files: Sequence[Path], answer: Callable[[list[Pair]], Iterable[A]], plain: Callable[[A], str], as_json: bool
+) -> None:
+    """Prints one line a pair, so that line n of the output is about line n of the files.
+
+    A pair that is skipped gives an empty line, in JSON an object that says why.
+    """
+    read, skips = list(read_every_pair(files)), Skips()
+    for pair, fault, path in read:
+        if fault:
+            skips.add(fault, path, pair.line)
+    usable = gather((pair for pair, fault, _ in read if not fault), skips, files, 1, "pairs").records
+    for line in skips.lines():
+        typer.echo(f"skipped {line}", err=True)
+    answers = iter(answer(usable))
+    for pair, fault, _ in read:
+        if not as_json:
+            print("" if fault else plain(next(answers)))
+            continue
+        known = {"skipped": fault} if fault else next(answers).to_json()
+        record = {"line": pair.line, "source": pair.source, "target": pair.target, **known}
+        print(json.dumps(record, ensure_ascii=False))

@@ -1,0 +1,125 @@
+"""Vocabulary shortlists: the few target pieces that a sentence is likely to need, by the pieces of its source.
+
+A shortlist is a file beside a model, made once from pairs such as those it was trained on. Knows ids, nothing of text.
+
+V source vocabulary, L pieces of all lists, F pieces that every sentence gets
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from clearhead.data.lexicon import learn_lexicon
+from clearhead.errors import DataError
+from clearhead.files import write_atomically
+
+FORMAT = "clearhead-shortlist-1"
+BEST, FREQUENT, LEAST = 50, 100, 1e-4
+_ARRAYS = ("offsets", "lists", "frequent")
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """For each source piece the target pieces that it may become, and those that may stand in any sentence."""
+
+    offsets_V1: NDArray[np.int32]
+    lists_L: NDArray[np.int32]  # those of piece s from offsets[s] up to offsets[s + 1]
+    frequent_F: NDArray[np.int32]
+    vocab_size: int
+    """Of the target."""
+    fingerprint: str
+    """Of the tokenizer whose ids these are."""
+
+    def of(self, source: Sequence[int]) -> tuple[int, ...]:
+        """The target pieces for a sentence, in the order of their ids."""
+        bounds = ((self.offsets_V1[piece], self.offsets_V1[piece + 1]) for piece in {*source})
+        parts = [self.lists_L[begin:end] for begin, end in bounds]
+        return tuple(np.unique(np.concatenate((*parts, self.frequent_F))).tolist())
+
+    @cached_property
+    def mean_length(self) -> float:
+        """Pieces in the list of a source piece, on average over those that have one."""
+        lengths = np.diff(self.offsets_V1)
+        return float(lengths[lengths > 0].mean()) if lengths.any() else 0.0
+
+    def to_bytes(self) -> bytes:
+        """The file; equal lists give equal bytes."""
+        arrays = dict(zip(_ARRAYS, (self.offsets_V1, self.lists_L, self.frequent_F), strict=True))
+        about = {"format": FORMAT, "vocab_size": str(self.vocab_size), "tokenizer": self.fingerprint}
+        return save(arrays, about)
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal lists."""
+        return sha256(self.to_bytes()).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Writes the file, all of it or nothing."""
+        try:
+            write_atomically(path, self.to_bytes())
+        except OSError as error:
+            raise DataError(f"cannot write {path}: {error.strerror}; choose another file") from error
+
+    @classmethod
+    def load(cls, path: Path, fingerprint: str) -> "Shortlist":
+        """Reads a file that was made for this tokenizer."""
+        arrays, about = _read(path)
+        if about.get("tokenizer") != fingerprint:
+            raise DataError(
+                f"{path} was made for another tokenizer than this model's; make one with clearhead shortlist"
+            )
+        offsets, lists, frequent = (arrays[name] for name in _ARRAYS)
+        found = cls(offsets, lists, frequent, int(about["vocab_size"]), fingerprint)
+        ids = np.concatenate((found.lists_L, found.frequent_F))
+        is_sound = len(ids) and ids.min() >= 0 and ids.max() < found.vocab_size
+        if not is_sound or offsets[0] or offsets[-1] != len(found.lists_L) or (np.diff(offsets) < 0).any():
+            raise DataError(f"{path} is damaged: its lists do not fit together; make it again")
+        return found
+
+
+def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    try:
+        with safe_open(path, "numpy") as file:
+            about = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"cannot read {path}: {error}; make it with clearhead shortlist") from error
+    if about.get("format") != FORMAT or {*arrays} != {*_ARRAYS} or not about.get("vocab_size", "").isdecimal():
+        raise DataError(f"{path} is no shortlist; make one with clearhead shortlist DIR PAIRS --out FILE")
+    return arrays, about
+
+
+def make_shortlist(
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    sizes: tuple[int, int],
+    always: Sequence[int],
+    fingerprint: str,
+    best: int = BEST,
+    frequent: int = FREQUENT,
+    copies: bool = True,
+) -> Shortlist:
+    """From pairs of ids: the `best` likeliest targets of each source piece, and the `frequent` ones of all.
+
+    `sizes` of both vocabularies; `always`: ids that every sentence gets; `copies`: whether a piece may become itself,
+    which is so where both sides have one vocabulary.
+    """
+    source_size, target_size = sizes
+    lexicon = learn_lexicon(sources, targets, source_size, target_size)
+    from_N, to_N = lexicon.best(best, LEAST)
+    if copies:
+        from_N, to_N = (np.concatenate((each, np.arange(source_size))) for each in (from_N, to_N))
+    pairs_N2 = np.unique(np.stack((from_N, to_N), 1)[from_N < source_size], axis=0)
+    offsets_V1 = np.searchsorted(pairs_N2[:, 0], np.arange(source_size + 1))
+    counts = np.bincount([token for target in targets for token in target], minlength=target_size)
+    common = [token for token in np.argsort(-counts, kind="stable")[:frequent].tolist() if counts[token]]
+    chosen = np.array(sorted({*common, *always}), dtype=np.int32)
+    return Shortlist(offsets_V1.astype(np.int32), pairs_N2[:, 1].astype(np.int32), chosen, target_size, fingerprint)

@@ -1,0 +1,99 @@
+"""Search for those who have ids, for every task that reads a source: requests, the engine, and their answers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from clearhead.config import DecodingConfig
+from clearhead.data.shortlist import Shortlist
+from clearhead.decoding import including
+from clearhead.decoding.choice import Listed
+from clearhead.decoding.engine import Engine, Request, TorchEngine
+from clearhead.decoding.layout import Constraints
+from clearhead.decoding.scoring import Hypothesis
+from clearhead.errors import DecodingError
+from clearhead.tasks.constraints import constraints_of
+from clearhead.tasks.devices import device_of
+from clearhead.tasks.examples import most_pieces
+from clearhead.tasks.task import Ready
+
+SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
+
+
+def validation_decoding(source_lengths: Sequence[int], target_lengths: Sequence[int]) -> DecodingConfig:
+    """Greedy, with room for every reference; no more, for a model that is still poor writes up to the limit."""
+    excess = max((t - s for s, t in zip(source_lengths, target_lengths, strict=True)), default=0)
+    return DecodingConfig(beam=1, max_length=f"input+{max(0, excess) + SPARE}")
+
+
+def translation_engine(model: Any) -> TorchEngine:
+    """What translates with this network, on as many cores as torch may use."""
+    config = model.config
+    return TorchEngine(
+        model,
+        config.end_id,
+        config.pad_id,
+        config.read_vocab_size,
+        config.max_positions,
+        threads=torch.get_num_threads(),
+        device=device_of(model),
+    )
+
+
+def write(
+    network: Any,
+    sources: Sequence[Sequence[int]],
+    end_id: int,
+    decoding: DecodingConfig,
+    constraints: Constraints | None = None,
+) -> list[tuple[int, ...]]:
+    """The best output for each source, both as ids without start and end."""
+    requests = [Request((*source, end_id), constraints=constraints) for source in sources]
+    found = including.run(translation_engine(network), requests, decoding)
+    return [hypotheses[0].tokens for hypotheses in found]
+
+
+def search_texts(
+    model: Ready,
+    encoded: Sequence[Sequence[int]],
+    n_best: int,
+    decoding: DecodingConfig,
+    first_line: int = 1,
+    engine: Engine | None = None,
+    shortlist: Shortlist | None = None,
+) -> list[list[Hypothesis]]:
+    """The `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line.
+
+    With a shortlist each output is written with the pieces that go with its source.
+    """
+    check_lines(model, encoded, first_line)
+    filled = [index for index, ids in enumerate(encoded) if ids]
+    asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
+    requests = [
+        Request(
+            (*encoded[index], end), n_best, listed(asked, encoded[index], shortlist), name=f"line {first_line + index}"
+        )
+        for index in filled
+    ]
+    results: list[list[Hypothesis]] = [[] for _ in encoded]
+    engine = engine or translation_engine(model.network)
+    for index, hypotheses in zip(filled, including.run(engine, requests, decoding), strict=True):
+        results[index] = hypotheses
+    return results
+
+
+def listed(asked: Constraints | None, source: Sequence[int], shortlist: Shortlist | None) -> Constraints | None:
+    """What is asked of an output, and the pieces of its source's shortlist."""
+    if shortlist is None:
+        return asked
+    return replace(asked or Constraints(), shortlist=Listed(shortlist.of(source), shortlist.vocab_size))
+
+
+def check_lines(model: Ready, encoded: Sequence[Sequence[int]], first_line: int) -> None:
+    """Refuses a source that the network cannot take whole."""
+    limit = most_pieces(model.config) - 1  # the end takes a place too
+    for line, ids in enumerate(encoded, first_line):
+        if len(ids) > limit:
+            raise DecodingError(f"line {line} has {len(ids):,} pieces, the model takes {limit:,}; split the line")

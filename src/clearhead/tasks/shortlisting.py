@@ -1,0 +1,30 @@
+"""A shortlist for a model, made from pairs of texts."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from clearhead.data.pairs import Pair
+from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.tasks.purposes import purpose
+from clearhead.tasks.task import Ready
+
+
+def fingerprint_of(tokenizer: Tokenizer) -> str:
+    """Equal for equal tokenizers."""
+    return sha256(tokenizer.to_json().encode()).hexdigest()
+
+
+def learn_shortlist(model: Ready, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
+    """The `best` likeliest target pieces of each source piece, and the `frequent` ones that every sentence gets."""
+    pieces, source, target = purpose(model.config.task).pieces, model.tokenizer, model.tokenizer.target
+    return make_shortlist(
+        pieces(source, [pair.source for pair in pairs]),
+        pieces(target, [pair.target for pair in pairs]),
+        (source.vocab_size, target.vocab_size),
+        [target.eos_id],
+        fingerprint_of(source),
+        best,
+        frequent,
+        copies=source is target,
+    )

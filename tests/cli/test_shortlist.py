@@ -1,0 +1,97 @@
+"""The whole path of shortlists: learned from pairs, kept in a file, used, and refused where they do not fit."""
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import clearhead
+from clearhead.cli.main import main
+from clearhead.data.pairs import load_pairs
+from clearhead.tasks.purposes import purpose
+from tests.tasks.every import Models
+from tests.whole import Trained
+
+
+@pytest.fixture(scope="module")
+def path(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("shortlist") / "list"
+    assert main(["shortlist", str(trained.folder), str(trained.train), "--out", str(out), "--best", "20"]) == 0
+    return out
+
+
+def test_translations_hold_only_what_is_listed(
+    trained: Trained, path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = clearhead.load(trained.folder)
+    lines = [pair.source for pair in load_pairs([trained.test]).records]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("".join(f"{one}\n" for one in lines).encode())))
+    assert main(["translate", str(trained.folder), "--shortlist", str(path), "--json", "--beam", "2"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = model.load_shortlist(path)
+    assert [one["text"] for one in records] == [
+        one.text for one in model.translate_many(lines, beam=2, shortlist=found)
+    ]
+    encoded = purpose("translate").pieces(model.tokenizer, lines)
+    for source, record in zip(encoded, records, strict=True):
+        listed = {model.tokenizer.piece(index) for index in found.of(source)}
+        assert {*record["tokens"]} <= listed and len(listed) < model.tokenizer.vocab_size / 2
+    targets = purpose("translate").pieces(model.tokenizer, [pair.target for pair in load_pairs([trained.test]).records])
+    needed = [piece in found.of(source) for source, target in zip(encoded, targets, strict=True) for piece in target]
+    assert sum(needed) > 0.9 * len(needed), "what a sentence needs is mostly on its list"
+    plain = [one.text for one in model.translate_many(lines, beam=2)]
+    assert 5 < sum(text == record["text"] for text, record in zip(plain, records, strict=True)) < len(lines)
+    alone = [model.translate_many([line], beam=2, shortlist=found)[0].tokens for line in lines[:5]]
+    assert alone == [tuple(record["tokens"]) for record in records[:5]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--alternatives-at", "1", "--shortlist", "{path}"], "--shortlist is for lines of text, without --stream"),
+        (["--stream", "--shortlist", "{path}"], "--shortlist is for lines of text"),
+        (["--shortlist", "{path}.none"], "make it with clearhead shortlist"),
+        (["--shortlist", "{train}"], "make it with clearhead shortlist"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    options: list[str], message: str, trained: Trained, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    given = [option.format(path=path, train=trained.train) for option in options]
+    assert main(["translate", str(trained.folder), *given]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and message in captured.err and len(captured.err.splitlines()) == 1
+
+
+def test_a_list_of_another_model_is_refused(models: Models, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = models["translate"]
+    capsys.readouterr()
+    assert main(["translate", str(folder), "--shortlist", str(path)]) == 2
+    assert "was made for another tokenizer" in capsys.readouterr().err
+    assert main(["shortlist", str(models["lm"]), str(path), "--out", str(path) + "2"]) == 2
+    assert "cannot translate. Use clearhead generate" in capsys.readouterr().err
+
+
+def test_ctranslate2_maps_the_vocabulary_by_the_same_list(trained: Trained, path: Path, tmp_path: Path) -> None:
+    """One sentence at a time, for a batch shares its lists there; converted apart from the whole vocabulary."""
+    folder = tmp_path / "model"
+    shutil.copytree(trained.folder, folder)
+    model = clearhead.load(folder)
+    lines = [pair.source for pair in load_pairs([trained.test]).records[:12]]
+    few = model.learn_shortlist(load_pairs([trained.train]).records, best=2, frequent=5)
+    fast = model.engine("ctranslate2", shortlist=few)
+    assert "may depend on the batch" in " ".join(fast.notes(model.decoding()))
+    pairs = [
+        (model.translate_many([line], beam=2, shortlist=few)[0], model.translate_many([line], beam=2, engine=fast)[0])
+        for line in lines
+    ]
+    same = sum(mine.tokens == other.tokens for mine, other in pairs)
+    assert same >= len(lines) - 1
+    plain = model.translate_many(lines, beam=2, engine="ctranslate2")
+    assert sum(one.tokens != other.tokens for one, (other, _) in zip(plain, pairs, strict=True)) > 2, "lists matter"
+    assert len(list((folder / "cache").iterdir())) == 2
+    assert model.translate(lines[0], beam=2, engine="ctranslate2").tokens == plain[0].tokens

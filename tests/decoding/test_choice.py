@@ -1,0 +1,159 @@
+"""Search over shortlists: as over a network that cannot say anything else, alone and in any company."""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from clearhead.config import DecodingConfig, ModelConfig
+from clearhead.decoding.banks import Phrases
+from clearhead.decoding.choice import Listed
+from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.decoding.layout import Constraints
+from clearhead.decoding.rules import exactly
+from clearhead.decoding.search import Job, search
+from clearhead.errors import DecodingError
+from clearhead.model.recurrent import RecurrentTranslator
+from tests.decoding.small import END, PAD, START, VOCAB, random_model, requests
+from tests.decoding.table import TableGenerator
+from tests.decoding.test_company import assert_same, fixed
+
+LONG = 24
+
+
+def lists(count: int) -> list[tuple[int, ...]]:
+    """A few tokens for each sentence; padding and the start are on some, and are never written all the same."""
+    rng = random.Random(4)
+    return [tuple(sorted({PAD, START, *rng.sample(range(END, VOCAB), LONG)})) for _ in range(count)]
+
+
+@dataclass(frozen=True)
+class MutedStep:
+    logits_RTV: Tensor
+    state: Any
+    attention: Any
+
+
+class Muted:
+    """A network of one sentence that gives minus infinity for all tokens but those of a list."""
+
+    def __init__(self, network: Any, tokens: tuple[int, ...]) -> None:
+        self.network, self.tokens = network, [*tokens]
+
+    def encode(self, src_NS: Tensor) -> Any:
+        return self.network.encode(src_NS)
+
+    def start(self, memory: Any, width: int) -> tuple[Tensor, Any]:
+        first_RT, state = self.network.start(memory, width)
+        return first_RT, state
+
+    def step(self, tokens_RT: Tensor, state: Any, want_attention: bool = False) -> MutedStep:
+        step = self.network.step(tokens_RT, state, want_attention)
+        logits_RTV = torch.full_like(step.logits_RTV, float("-inf"))
+        logits_RTV[..., self.tokens] = step.logits_RTV[..., self.tokens]
+        return MutedStep(logits_RTV, step.state, step.attention)
+
+    def select(self, state: Any, rows_R: Tensor) -> Any:
+        return self.network.select(state, rows_R)
+
+
+MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
+    "greedy": ({"beam": 1}, Constraints(), 1),
+    "beam": ({"beam": 4}, Constraints(), 4),
+    "coverage": ({"beam": 2, "coverage": 0.2}, Constraints(), 2),
+    "groups": ({"beam": 4, "groups": 2}, Constraints(), 4),
+    "rules": ({"beam": 2, "no_repeat_ngram": 2, "min_length": 4}, Constraints(exclude=(exactly((14,)),)), 2),
+    "prefix": ({"beam": 3}, Constraints(prefix=(9, 12)), 3),
+    "wanted": ({"beam": 2}, Constraints(phrases=Phrases(((7, 8), (30,)))), 2),
+    "sample": ({"method": "sample", "sampling": {"seed": 3, "top_k": 9}}, Constraints(), 3),
+}
+
+
+def asked_in(mode: str, count: int = 12) -> tuple[list[Request], DecodingConfig]:
+    more, asked, n_best = MODES[mode]
+    decoding = DecodingConfig.model_validate({"max_length": "input+6", **more})
+    return [
+        replace(request, n_best=n_best, constraints=replace(asked, shortlist=Listed(each, VOCAB)))
+        for request, each in zip(requests(count), lists(count), strict=True)
+    ], decoding
+
+
+def lstm() -> RecurrentTranslator:
+    torch.manual_seed(4)
+    shape = {"family": "lstm", "num_encoder_layers": 1, "num_decoder_layers": 1, "model_dim": 11, "vocab_size": VOCAB}
+    return RecurrentTranslator(ModelConfig.model_validate(shape)).eval()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", [random_model, lstm])
+def test_a_list_is_what_a_muted_network_gives(make: Any, mode: str) -> None:
+    """The whole vocabulary is normalised over the list, not over what others in the batch have on theirs."""
+    model: nn.Module = make()
+    asked, decoding = asked_in(mode)
+    found = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(asked, decoding)  # type: ignore[arg-type]
+    for request, each in zip(asked, found, strict=True):
+        assert request.asked.shortlist is not None
+        wanted = (token for phrase in request.asked.phrases.wanted for token in phrase)
+        allowed = {*request.asked.shortlist.tokens, *request.asked.prefix, *wanted, END} - {PAD, START}
+        muted = Muted(model, tuple(sorted(allowed)))
+        plain = replace(request.asked, shortlist=None)
+        job = Job(muted, torch.tensor([request.source]), decoding, [request.longest(decoding, 64)], END, PAD,
+                  request.n_best, constraints=[plain])  # fmt: skip
+        assert_same(each, search(job)[0])
+        assert {token for one in each for token in one.tokens} <= allowed
+    unlisted = [replace(request, constraints=replace(request.asked, shortlist=None)) for request in asked]
+    other = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(unlisted, decoding)  # type: ignore[arg-type]
+    assert [one[0].tokens for one in other] != [one[0].tokens for one in found], "lists change something"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_in_any_company(mode: str) -> None:
+    model, count = random_model(), 12
+    asked, decoding = asked_in(mode, count)
+    alone = fixed(model, 1).run(asked, decoding)
+
+    @given(st.randoms(use_true_random=False), st.integers(2, count))
+    @settings(max_examples=3, deadline=None)
+    def check(rng: random.Random, size: int) -> None:
+        order = rng.sample(range(count), rng.randint(2, count))
+        for place, found in enumerate(fixed(model, size).run([asked[index] for index in order], decoding)):
+            assert_same(found, alone[order[place]])
+
+    check()
+
+
+def test_a_list_of_everything_changes_nothing_but_what_is_never_written() -> None:
+    """Padding and the start token have no share of the probability any more: the order stays."""
+    model, decoding = random_model(), DecodingConfig(beam=3, max_length="input+6", length_norm="none")
+    with torch.no_grad():
+        model.output.weight[[PAD, START]] = 0.0
+    asked = requests(20, n_best=3)
+    everything = Constraints(shortlist=Listed(tuple(range(VOCAB)), VOCAB))
+    found = fixed(model, 20).run([replace(request, constraints=everything) for request in asked], decoding)
+    for mine, other in zip(fixed(model, 20).run(asked, decoding), found, strict=True):
+        assert all(one.log_prob < another.log_prob for one, another in zip(mine, other, strict=True))
+    assert (
+        sum(a[0].tokens == b[0].tokens for a, b in zip(fixed(model, 20).run(asked, decoding), found, strict=True)) > 15
+    )
+
+
+def test_a_family_that_computes_all_or_nothing_is_refused() -> None:
+    asked = [Constraints(shortlist=Listed((3, 4), 7))]
+    with pytest.raises(DecodingError, match="cannot compute a part of its output layer"):
+        search(Job(TableGenerator(7), torch.zeros(1, 1).long(), DecodingConfig(), [5], 2, 0, constraints=asked))
+
+
+def test_requests_with_and_without_a_list_are_decoded_side_by_side() -> None:
+    model, decoding = random_model(), DecodingConfig(beam=2, max_length="input+6")
+    listed, _ = asked_in("beam")
+    mixed = [
+        replace(one, n_best=1, constraints=one.constraints if place % 2 else None) for place, one in enumerate(listed)
+    ]
+    together = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(mixed, decoding)
+    for one, found in zip(mixed, together, strict=True):
+        assert_same(found, TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run([one], decoding)[0])

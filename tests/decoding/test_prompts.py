@@ -1,0 +1,223 @@
+"""Decoder-only models through the one search: against `transformers`, a slow loop and brute force, in any company."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearhead.config import DecodingConfig, ModelConfig
+from clearhead.decoding.banks import LETTER, Phrases
+from clearhead.decoding.chance import chance_of, gumbel, rank_by_chance
+from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.decoding.layout import Constraints
+from clearhead.decoding.rules import Spelling, exactly
+from clearhead.decoding.scoring import Hypothesis, divisor
+from clearhead.decoding.search import Job, search
+from clearhead.interop import gpt2
+from clearhead.model.language import LanguageModel
+from tests.decoding.table import END, PAD, START, TableGenerator
+from tests.decoding.test_company import assert_same
+from tests.model.test_against_transformers import copy, pairs, whole
+
+V, BEGIN, STOP = 31, 2, 3
+SHAPE = {
+    "family": "decoder", "num_decoder_layers": 2, "model_dim": 12, "inner_dim": 17, "num_heads": 3, "vocab_size": V,
+    "activation": "gelu_tanh", "positions": "learned", "max_positions": 29, "scale_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[LanguageModel, Any]:
+    """Ours and a GPT-2 with the same weights, which end now and then."""
+    torch.manual_seed(3)
+    ours = LanguageModel(ModelConfig.model_validate(SHAPE))
+    make: Any = hf.GPT2LMHeadModel
+    theirs = make(
+        hf.GPT2Config(vocab_size=V, n_positions=29, n_embd=12, n_layer=2, n_head=3, n_inner=17, bos_token_id=BEGIN,
+                      eos_token_id=STOP)
+    )  # fmt: skip
+    copy(ours, theirs, pairs(ours, theirs, gpt2.table(whole("lm", SHAPE)).links))
+    return ours.eval(), theirs.eval()
+
+
+def writer(model: LanguageModel, context: int = 29, **more: Any) -> TorchEngine:
+    """The engine that writes on from prompts; special tokens are 0 to 3."""
+    return TorchEngine(model, STOP, 0, V, context, threads=1, is_prompted=True, never=[0, 1, 2], **more)
+
+
+def prompts(count: int, longest: int = 5) -> list[tuple[int, ...]]:
+    draw = random.Random(5)
+    return [tuple(draw.randrange(STOP + 1, V) for _ in range(draw.randint(1, longest))) for _ in range(count)]
+
+
+def theirs_of(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
+    """What `generate` writes behind a prompt, without the end."""
+    found_NT = model.generate(
+        input_ids=torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        do_sample=False, max_new_tokens=11, suppress_tokens=[0, 1, 2], eos_token_id=STOP, pad_token_id=0, **more,
+    )  # fmt: skip
+    new: list[int] = found_NT[0, len(prompt) :].tolist()
+    return new[: new.index(STOP)] if STOP in new else new
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize(
+    ("more", "their_more"),
+    [
+        ({}, {}),
+        ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),  # of the prompt too
+        ({"min_length": 7}, {"min_new_tokens": 7}),
+    ],
+)
+def test_the_same_is_written_as_by_transformers(
+    pair: tuple[LanguageModel, Any], beam: int, more: dict[str, Any], their_more: dict[str, Any]
+) -> None:
+    asked = [Request(prompt, constraints=Constraints(before=prompt), limit=11) for prompt in prompts(12)]
+    decoding = DecodingConfig.model_validate({"beam": beam, "length_norm": "none", **more})
+    found = writer(pair[0]).run(asked, decoding)
+    for request, [each] in zip(asked, found, strict=True):
+        expected = theirs_of(
+            pair[1], request.source, num_beams=beam, length_penalty=0.0, early_stopping=beam > 1, **their_more
+        )
+        assert list(each.tokens) == expected
+    assert more or {each.finish_reason for [each] in found} == {"end", "length"}
+
+
+@pytest.mark.parametrize("context", [29, 9, 1])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_cached_and_sliding_is_what_a_slow_loop_gives(
+    pair: tuple[LanguageModel, Any], context: int, temperature: float
+) -> None:
+    """20 tokens behind a prompt: a context of 9 slides several times, to the last 4 tokens each time."""
+    model, prompt = pair[0], (7,) if context == 1 else (7, 9, 12)
+    decoding = DecodingConfig.model_validate(
+        {"method": "sample", "sampling": {"temperature": temperature, "seed": 3}, "min_length": 20}
+    )
+    asked = Request(prompt, constraints=Constraints(before=prompt, first_sample=2), limit=20)
+    [[found]] = writer(model, context).run([asked], decoding)
+    rng, ids, slow, log_probs = chance_of(3, 2, torch.tensor(prompt)), list(prompt), list[int](), list[float]()
+    with torch.no_grad():
+        for _ in range(20):
+            ids = ids[-max(1, context // 2) :] if len(ids) > context else ids
+            log_probs_V = model.logits(model(torch.tensor([ids])))[0, -1].log_softmax(-1)
+            allowed_V = log_probs_V.index_fill(0, torch.tensor([0, 1, 2, STOP]), float("-inf"))
+            noise_V = torch.from_numpy(gumbel(rng, V) if temperature else np.zeros(V, dtype=np.float32))
+            slow.append(int(rank_by_chance(allowed_V, decoding.sampling, noise_V)[0].argmax()))
+            log_probs.append(float(log_probs_V[slow[-1]]))
+            ids.append(slow[-1])
+    assert list(found.tokens) == slow
+    assert found.token_log_probs == pytest.approx(log_probs, abs=1e-4)
+
+
+def test_a_long_prefix_slides_as_if_it_had_been_written(pair: tuple[LanguageModel, Any]) -> None:
+    built, decoding, prompt = writer(pair[0], 9), DecodingConfig(beam=1, min_length=25), (7, 9)
+    [[whole_]] = built.run([Request(prompt, limit=25)], decoding)
+    [[forced]] = built.run([Request(prompt, constraints=Constraints(whole_.tokens[:17]), limit=25)], decoding)
+    assert_same([forced], [whole_])
+
+
+def test_the_only_piece_of_a_prompt_may_be_written_again() -> None:
+    model = LanguageModel(ModelConfig.model_validate({**SHAPE, "max_positions": 8})).eval()
+    with torch.no_grad():
+        for layer in model.decoder.layers:
+            layer.attention.out.weight.zero_()  # type: ignore[union-attr,operator]
+            layer.feed_forward.outer.weight.zero_()  # type: ignore[union-attr,operator]
+        model.embedding.positions.table_LD.zero_()  # type: ignore[union-attr]
+    [[found]] = writer(model, 8).run([Request((7,), limit=4)], DecodingConfig(beam=1))
+    assert found.tokens == (7, 7, 7, 7), "what is read is likeliest, for the tables are tied"
+
+
+MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
+    "greedy": ({"beam": 1}, Constraints(), 1),
+    "beam": ({"beam": 3}, Constraints(), 3),
+    "groups": ({"beam": 4, "groups": 2}, Constraints(), 4),
+    "rules": ({"beam": 2, "no_repeat_ngram": 2, "min_length": 5}, Constraints(exclude=(exactly((14,)),)), 2),
+    "wanted": ({"beam": 2}, Constraints(phrases=Phrases(((7, 8), (20,)))), 2),
+    "sample": ({"method": "sample", "sampling": {"seed": 3}}, Constraints(), 2),
+    "filters": ({"method": "sample", "sampling": {"top_k": 9, "top_p": 0.8, "temperature": 0.7}}, Constraints(), 2),
+    "stops": ({"beam": 3}, Constraints(is_stopped=lambda tokens: tokens[-1] in (5, 11, 17)), 3),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_in_any_company(mode: str, pair: tuple[LanguageModel, Any]) -> None:
+    """Prompts of several lengths, behind which the context of 11 slides."""
+    more, asked_of_all, n_best = MODES[mode]
+    decoding = DecodingConfig.model_validate(more)
+    asked = [Request(prompt, n_best, asked_of_all, limit=15) for prompt in prompts(14)]
+    alone = [writer(pair[0], 11).run([request], decoding)[0] for request in asked]
+
+    @given(st.randoms(use_true_random=False), st.integers(2, 14), st.sampled_from([40, 8192]))
+    @settings(max_examples=4, deadline=None)
+    def check(rng: random.Random, count: int, batch_tokens: int) -> None:
+        order = rng.sample(range(14), count)
+        found = writer(pair[0], 11, batch_tokens=batch_tokens).run([asked[index] for index in order], decoding)
+        for place, index in enumerate(order):
+            assert_same(found[place], alone[index])
+
+    check()
+    written = {each.tokens for found in alone for each in found}
+    assert len(written) > 8, "this shows nothing"
+
+
+@pytest.mark.parametrize("norm", ["none", "length"])
+def test_stops_against_every_output_there_is(norm: str) -> None:
+    """A beam that holds everything: each output goes on to its first 4, to the end or to the limit."""
+    table, limit = TableGenerator(6), 3
+    decoding = DecodingConfig.model_validate({"beam": 64, "length_norm": norm, "stop": "cannot_improve"})
+    asked = Constraints(is_stopped=lambda tokens: tokens[-1] == 4)
+    [found] = search(Job(table, torch.tensor([[9]]), decoding, [limit], END, PAD, 64, constraints=[asked]))
+    expected = list[tuple[float, tuple[int, ...], str]]()
+    for length in range(1, limit + 1):
+        for tokens in itertools.product((END, 3, 4, 5), repeat=length):
+            is_over = tokens[-1] in (END, 4) or length == limit
+            if is_over and not {END, 4} & {*tokens[:-1]}:
+                ends = tokens[-1] == END
+                text = tokens[:-1] if ends else tokens
+                score = sum(table.score(9, text, ends)) / divisor(length, decoding)
+                expected.append((score, text, "end" if ends else "stop" if tokens[-1] == 4 else "length"))
+    expected.sort(reverse=True)
+    assert [(each.tokens, each.finish_reason) for each in found] == [each[1:] for each in expected]
+    assert [each.score for each in found] == pytest.approx([each[0] for each in expected], abs=1e-5)
+    assert START not in {token for each in found for token in each.tokens}
+
+
+def word_of(token: int, opening: frozenset[int]) -> Spelling:
+    """A word that one token writes, where nothing but `opening` stands before it."""
+    return Spelling(1, ({},), {}, {token: (1,)}, opening)
+
+
+def best_of(asked: Constraints, **more: Any) -> Hypothesis:
+    [[found]] = search(
+        Job(TableGenerator(7), torch.tensor([[9]]), DecodingConfig.model_validate({"beam": 2, **more}), [4], END, PAD,
+            constraints=[asked])
+    )  # fmt: skip
+    return found
+
+
+def test_rules_look_back_into_the_prompt() -> None:
+    """The likeliest first token is not written where it would finish what the prompt began, and only there."""
+    plain = best_of(Constraints())
+    first = plain.tokens[0]
+    other = next(token for token in (3, 4, 5, 6) if token != first)
+    assert best_of(Constraints(before=(other, first, other)), no_repeat_ngram=2).tokens[:1] != (first,)
+    assert best_of(Constraints(before=(other, first)), no_repeat_ngram=2).tokens[:1] == (first,)
+    word = word_of(first, frozenset({other}))
+    assert best_of(Constraints(exclude=(word,), before=(other,))).tokens[:1] != (first,)
+    assert best_of(Constraints(exclude=(word,), before=(first,))).tokens[:1] == (first,)
+
+
+def test_no_word_begins_right_behind_a_letter_of_the_prompt() -> None:
+    word = word_of(5, frozenset({6}))
+    for lead, is_written in (((), True), ((LETTER,), False)):
+        phrases = Phrases(((5,),), words=(word,), lead=lead)
+        assert (phrases.bank((5,)) == 1) is is_written
+        assert phrases.bank((6, 5)) == 1 and phrases.bank((3, 5)) == 0
+        assert phrases.needed(()) == (1 if is_written else 2), "something must part it from the letter"

@@ -1,0 +1,134 @@
+"""Alignments of many pairs at once: those of a trace of each pair alone, of every family that looks at a source."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import clearhead
+from clearhead.cli.main import main
+from clearhead.data.aligned import AlignedPair
+from clearhead.data.pairs import Pair
+from clearhead.errors import ClearheadError, DataError
+from clearhead.inspection.aligning import choose_head, usual_head
+from clearhead.inspection.alignment import align_heads, word_attention
+from clearhead.inspection.sublayers import Part
+from clearhead.tasks import forced
+from tests.cli.test_inspect import saved
+from tests.inspection.small import TEXTS, small
+from tests.tasks.made_up import made_up_text
+from tests.whole import Trained
+
+LOOKING = [name for name, (task, _) in TEXTS.items() if task == "translate" and name != "gru without attention"]
+SOURCES = [*made_up_text(9), "Look!", "The dog, the old dog, eats."]
+PAIRS = [
+    Pair(source, target, line)
+    for line, (source, target) in enumerate(zip(SOURCES, SOURCES[3:] + SOURCES[:3], strict=True), 1)
+]
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
+    """Pairs of unlike lengths, with padding on both sides; each head, and the mean of a layer's."""
+    model = small(name)
+    traced = [word_attention(model.trace(pair.source, pair.target)) for pair in PAIRS]
+    num_layers, num_heads = traced[0].weights_LHJI.shape[:2]
+    for layer in range(num_layers):
+        for head in (*range(num_heads), None):
+            found = list(model.align(PAIRS, Part("cross", layer, head)))
+            assert [one.links for one in found] == [one.links(layer, head) for one in traced]
+            assert [one.source_words for one in found] == [tuple(one.source_words) for one in traced]
+            assert [one.target_words for one in found] == [tuple(one.target_words) for one in traced]
+    gold = [one.links(num_layers - 1, 0) for one in traced]
+    chosen = choose_head(model, [AlignedPair(*each) for each in zip(PAIRS, gold, strict=True)], "gold")
+    best = align_heads(traced, gold)[0]
+    assert (chosen.head, chosen.error_rate) == (best.part, best.error_rate) and chosen.error_rate == 0
+
+
+@given(st.permutations(range(len(PAIRS))), st.integers(1, len(PAIRS)))
+@settings(max_examples=8, deadline=None)
+def test_alignments_in_any_company(order: list[int], count: int) -> None:
+    model = small("post-norm, rotary")
+    found = model.align([PAIRS[index] for index in order[:count]])
+    for index, one in zip(order, found, strict=False):
+        assert [one] == list(model.align([PAIRS[index]]))
+
+
+def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few pairs sorted at a time and few numbers held, every batch is small."""
+    model = small("transformer")
+    expected = list(model.align(PAIRS)), model.score(PAIRS)
+    monkeypatch.setattr(forced, "TOGETHER", 4)
+    monkeypatch.setattr(forced, "NUMBERS", 1)
+    assert list(model.align(PAIRS)) == expected[0]
+    for one, other in zip(model.score(PAIRS), expected[1], strict=True):
+        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)
+
+
+@pytest.mark.parametrize(("name", "layer"), [("lstm, dot", 0), ("lstm, additive", 0), ("transformer", 0)])
+def test_the_usual_head_is_one_that_there_is(
+    name: str, layer: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recurrent decoders look at the source once, however many layers they have (two here)."""
+    model = small(name)
+    assert model.config.model.num_decoder_layers == 2
+    assert usual_head(model) == Part("cross", layer)
+    (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS))
+    assert main(["align", str(saved(name, tmp_path / "model")), str(tmp_path / "pairs.tsv"), "--threads", "1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-1] == f"cross.{layer}; choose a better one with --gold"
+    assert captured.out.splitlines() == [one.pharaoh for one in model.align(PAIRS, Part("cross", layer))]
+
+
+def test_a_model_without_attention_aligns_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pairs.tsv").write_text("a dog\tein Hund\n")
+    folder = saved("gru without attention", tmp_path / "model")
+    for more in ([], ["--layer", "0"]):
+        assert main(["align", str(folder), str(tmp_path / "pairs.tsv"), *more]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == "" and "no attention between source and target" in captured.err
+
+
+def test_what_cannot_be_aligned_is_named_by_its_line() -> None:
+    model = small("transformer")
+    for pair, message in (
+        (Pair("a " * 99, "b", 7), r"^x\.tsv:7: \d+ pieces, the model takes 63; split the line"),
+        (Pair(" ", "b", 8), r"^x\.tsv:8: a side has no pieces"),
+    ):
+        with pytest.raises(DataError, match=message):
+            model.align([*PAIRS, pair], path="x.tsv")
+    with pytest.raises(ClearheadError, match="expected a layer of 0 to 1 and a head of 0 to 1, got cross"):
+        model.align(PAIRS, Part("cross", 2))
+
+
+@pytest.mark.parametrize("verb", ["align", "score"])
+def test_skipped_pairs_keep_their_lines(
+    verb: str, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Line n of the output is about line n of the file: empty where it says nothing, in JSON with the reason."""
+    rows = ["The dog sleeps.\tDer Hund schläft.", "\tnichts", "A child laughs.\tEin Kind lacht.", "",
+            f"{'x' * 2001}\tlang", "The king sees.\tDer König sieht.", "The cat.\tDie Katze."]  # fmt: skip
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    assert main([verb, str(trained.folder), str(path), "--threads", "1"]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.split("\n")[:-1]
+    assert [place for place, line in enumerate(lines) if not line] == [1, 3, 4] and len(lines) == len(rows)
+    assert "skipped empty line: 1" in captured.err and f"({path}:2)" in captured.err
+    assert main([verb, str(trained.folder), str(path), "--threads", "1", "--json"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["line"] for record in records] == [*range(1, 8)]
+    assert [record.get("skipped") for record in records] == [
+        None, "empty source", None, "empty line", "source longer than 2000 characters", None, None,
+    ]  # fmt: skip
+    model, sound = clearhead.load(trained.folder), [0, 2, 5, 6]
+    sides = {place: rows[place].split("\t") for place in sound}
+    pairs = [Pair(source, target, place + 1) for place, (source, target) in sides.items()]
+    if verb == "align":
+        assert [lines[place] for place in sound] == [one.pharaoh for one in model.align(pairs)]
+    else:
+        assert [float(lines[place]) for place in sound] == pytest.approx(
+            [one.log_prob for one in model.score(pairs)], abs=1e-4
+        )

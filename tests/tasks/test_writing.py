@@ -1,0 +1,216 @@
+"""What a user gets of a language model: search, samples, words, stops, streams and alternatives behind a prompt."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import clearhead
+from clearhead.cli.main import main
+from clearhead.errors import ClearheadError, ConfigError, DecodingError
+from clearhead.tasks.constraints import contains, unmet
+from clearhead.tasks.running import RunningText, Stops
+from clearhead.tasks.writing import by_name, with_method
+from tests.tasks.every import Models
+
+PROMPTS = ["", "The", "The ho", "Look at", "in", "the street", "The gar"]
+
+
+@pytest.fixture(scope="module")
+def folder(models: Models) -> Path:
+    return models["lm"]
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> clearhead.Model:
+    return clearhead.load(folder)
+
+
+def generate(capsys: pytest.CaptureFixture[str], folder: Path, *options: str) -> str:
+    """What the verb prints, or its one line of complaint."""
+    capsys.readouterr()
+    code = main(["generate", str(folder), "--threads", "1", *options])
+    captured = capsys.readouterr()
+    assert code in (0, 2) and (captured.out == "" or code == 0)
+    return captured.err.splitlines()[-1] if code else captured.out
+
+
+NAMED: list[dict[str, Any]] = [
+    {"beam": 3}, {"beam": 1, "min_length": 4}, {"seed": 5}, {"top_k": 5, "temperature": 0.7}, {"beam": 4, "groups": 2},
+    {"beam": 2, "stop": ["e", "a"]}, {"seed": 2, "stop": "t"}, {"beam": 2, "include": ["house"]},
+    {"beam": 2, "exclude": ["the"], "no_repeat_ngram": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_alone_in_any_batch_and_streamed_it_is_the_same(model: clearhead.Model, named: dict[str, Any]) -> None:
+    """20 pieces behind prompts of several lengths; the context of 16 slides."""
+    alone = [model.generate(prompt, max_tokens=20, **named) for prompt in PROMPTS]
+
+    @given(st.permutations(range(len(PROMPTS))), st.integers(1, len(PROMPTS)))
+    @settings(max_examples=3, deadline=None)
+    def check(order: list[int], count: int) -> None:
+        chosen = [PROMPTS[index] for index in order[:count]]
+        for index, found in zip(order, model.generate_many(chosen, max_tokens=20, **named), strict=False):
+            assert (found.text, found.tokens, found.unmet) == (
+                alone[index].text,
+                alone[index].tokens,
+                alone[index].unmet,
+            )
+            assert found.token_log_probs == pytest.approx(alone[index].token_log_probs, abs=1e-4)
+
+    check()
+    for prompt, found in zip(PROMPTS, alone, strict=True):
+        assert "".join(model.stream(prompt, max_tokens=20, **named)) == found.text
+        assert found.log_prob == pytest.approx(sum(found.token_log_probs), abs=1e-4)
+        if "stop" in named:
+            assert not any(stop in found.text for stop in named["stop"])
+            assert (found.finish_reason == "stop") is any(
+                stop in model.tokenizer.decode([model.tokenizer.piece_id(piece) or 0 for piece in found.tokens])
+                for stop in named["stop"]
+            )
+    assert len({found.text for found in alone}) > 1
+
+
+def test_n_best_of_a_beam_are_ranked_and_samples_are_numbered(model: clearhead.Model) -> None:
+    [ranked] = model.generate_n_best(["the"], 3, model.writing(beam=3, max_tokens=6))
+    assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
+    assert len({one.tokens for one in ranked}) == 3
+    drawn = model.writing(seed=4, max_tokens=6)
+    [samples] = model.generate_n_best(["the"], 3, drawn)
+    assert [one.tokens for one in samples] == [
+        model.generate("the", sample=number, settings=drawn).tokens for number in range(3)
+    ]
+
+
+def test_words_are_there_or_not_also_across_the_prompt(model: clearhead.Model) -> None:
+    for prompt in PROMPTS[1:]:
+        found = model.generate(prompt, beam=2, include=["house", "field"], exclude=["the"], max_tokens=25)
+        assert found.unmet == ()
+        whole = f"{prompt}{found.text}"
+        assert all(contains(whole, word, len(prompt)) for word in ("house", "field"))
+        assert not contains(whole, "the", len(prompt))
+
+
+def test_what_counts_as_a_word_behind_a_prompt(model: clearhead.Model) -> None:
+    """`before` is the prompt: a word that goes on from its last letter is another one, or is finished there."""
+    include, exclude = model.writing(beam=1, include=["wall"]), model.writing(beam=1, exclude=["wall"])
+    for text, before, has_word in (
+        ("wall", "", True),
+        ("wall", "a ", True),
+        ("wall", "a", False),
+        (" wall", "a", True),
+    ):
+        assert (unmet(include, model.tokenizer, text, before) == ()) is has_word
+    for text, before, has_word in ((" is", "the wall", False), ("ll is", "the wa", True), ("ll", "a swa", False)):
+        assert (unmet(exclude, model.tokenizer, text, before) == ("wall",)) is has_word
+
+
+def test_alternatives_differ_at_the_position_only(model: clearhead.Model) -> None:
+    """Also far behind the context."""
+    for position in (0, 2, 24):
+        asked: dict[str, Any] = {"beam": 2, "max_tokens": 26, "min_length": 26}
+        best = model.generate("the", **asked)
+        found = model.generate_alternatives("the", position, 4, **asked)
+        assert {one.tokens[:position] for one in found} == {best.tokens[:position]}
+        assert len({one.tokens[position] for one in found}) == 4
+        log_probs = [one.token_log_probs[position] for one in found]
+        assert log_probs == sorted(log_probs, reverse=True)
+    with pytest.raises(DecodingError, match=r"the prompt: its output has 26 pieces .* 0 to 25, not 26"):
+        model.generate_alternatives("the", 26, 4, **asked)
+
+
+@given(st.lists(st.integers(4, 399), min_size=1, max_size=12), st.sampled_from(["", "the w"]))
+@settings(max_examples=60, deadline=None)
+def test_stops_are_seen_by_search_where_the_text_has_them(model: clearhead.Model, ids: list[int], prompt: str) -> None:
+    tokenizer = model.tokenizer
+    ids = [index for index in ids if index < tokenizer.vocab_size]
+    strings, before = ("e", " th", "wa", "\ufffd\ufffd"), tuple(tokenizer.encode(prompt).ids)
+    running, stops = RunningText(tokenizer, before, strings[:3]), Stops(tokenizer, before, strings[:3])
+    text = tokenizer.decode([*before, *ids])[len(tokenizer.decode(before)) :]
+    is_seen = any(stops(ids[:end]) for end in range(1, len(ids) + 1))
+    assert is_seen is any(each in text for each in strings[:3])
+    for index in ids:
+        running.add(index)
+    running.finish()
+    assert running.is_stopped is is_seen
+
+
+@pytest.mark.parametrize(
+    ("given_", "expected"),
+    [
+        ({"beam": 3}, {"beam": 3, "method": "search"}),
+        (
+            {"temperature": 0.5, "max_tokens": 3},
+            {"sampling": {"temperature": 0.5, "max_tokens": 3}, "method": "sample"},
+        ),
+        ({"max_tokens": 3, "stop": "x"}, {"sampling": {"max_tokens": 3, "stop": "x"}}),
+        ({"beam": 3, "method": "sample"}, {"beam": 3, "method": "sample"}),
+        ({"sampling": {"seed": 3}, "stop": "x"}, {"sampling": {"seed": 3, "stop": "x"}, "method": "sample"}),
+    ],
+)
+def test_settings_by_name(given_: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert with_method(by_name(given_)) == expected
+
+
+def test_the_verb_prints_what_python_gives(
+    model: clearhead.Model, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = generate(capsys, folder, "the", "--beam", "3", "--n-best", "2", "--max-tokens", "5")
+    [ranked] = model.generate_n_best(["the"], 2, model.writing(beam=3, max_tokens=5))
+    assert two == "".join(f"--- {number}\nthe{one.text}\n" for number, one in enumerate(ranked, 1))
+    words = ["--include", "house", "--exclude", "the", "--beam", "2", "--max-tokens", "20"]
+    assert generate(capsys, folder, "a", *words) == (
+        "a" + model.generate("a", beam=2, include=["house"], exclude=["the"], max_tokens=20).text + "\n"
+    )
+    more = ["--alternatives-at", "1", "--n-best", "3", "--beam", "2", "--max-tokens", "5", "--json"]
+    records = [json.loads(line) for line in generate(capsys, folder, "a", *more).splitlines()]
+    assert [record["text"] for record in records] == [
+        one.text for one in model.generate_alternatives("a", 1, 3, beam=2, max_tokens=5)
+    ]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("".join(f"{one}\n" for one in PROMPTS).encode())))
+    rule = ["--set", "decoding.stop=cannot_improve", "--beam", "2"]
+    lines = generate(capsys, folder, "--lines", "--json", "--max-tokens", "4", *rule).splitlines()
+    settings_ = model.decoding("generate", beam=2, method="search", stop="cannot_improve", sampling={"max_tokens": 4})
+    assert [json.loads(line)["text"] for line in lines] == [
+        one.text for one in model.generate_many(PROMPTS, settings=settings_)
+    ]
+    assert [json.loads(line)["prompt"] for line in lines] == PROMPTS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--beam", "0"], "decoding.beam=0"),
+        (["--beam", "2", "--n-best", "3"], "needs a beam of at least 3"),
+        (["--beam", "2", "--temperature", "2"], "sampling.temperature has no meaning for clearhead generate without"),
+        (["--set", "decoding.prefix=x"], "decoding.prefix has no meaning for clearhead generate"),
+        (["--set", "decoding.max_length=5"], "decoding.max_length has no meaning for clearhead generate"),
+        (["--set", "decoding.coverage=1"], "decoding.coverage has no meaning for clearhead generate"),
+        (["--beam", "2", "--set", "decoding.min_length=201"], "decoding.min_length=201 cannot be met"),
+        (["--beam", "2", "--include", "house", "--exclude", "house"], "contradicts decoding.include"),
+        (["--include", "house", "--set", "decoding.method=sample"], "goes with neither groups nor sampling"),
+        (["--beam", "2", "--include", "house field", "--max-tokens", "1"], "Raise max_tokens, or ask for less"),
+        (["--lines"], "--lines reads prompts from standard input: add --json"),
+        (["--lines", "--json", "--alternatives-at", "1"], "--lines reads prompts from standard input"),
+        (["x" * 40], "the prompt has"),
+        (["--alternatives-at", "99", "--beam", "1", "--max-tokens", "5"], "expected a position of 0 to"),
+        (["--alternatives-at", "1", "--engine", "ctranslate2"], "--alternatives-at needs --engine torch"),
+    ],
+)
+def test_mistakes_are_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert message in generate(capsys, folder, *options)
+
+
+def test_settings_by_name_and_whole_are_not_mixed(model: clearhead.Model) -> None:
+    with pytest.raises(ConfigError, match=r"expected settings, or beam by name, got both"):
+        model.generate("the", settings=model.writing(beam=2), beam=3)
+    with pytest.raises(ClearheadError, match="was trained for the task lm: it cannot translate"):
+        model.translate("the")

@@ -19,6 +19,7 @@ from clearhead.errors import ConfigError, TrainingError
 from clearhead.training.processes import ALONE, Processes, choose_device, joined
 from clearhead.training.replicas import Replicas, replica_count
 from clearhead.training.state import StateFolder
+from clearhead.training.trainer import Trainer
 from tests.training import together
 from tests.training.launching import losses_of, torchrun, train_together
 from tests.training.runs import Settings, Watching, model_of, run, write_data
@@ -37,9 +38,9 @@ TWENTY: dict[str, Any] = {"steps": 20}
 @pytest.fixture(scope="module")
 def noted() -> Iterator[list[float]]:
     """The losses of trainings in this process."""
-    update = together.Trainer._update
+    update = Trainer._update
     yield together.note_losses()
-    together.Trainer._update = update  # type: ignore[method-assign]
+    Trainer._update = update  # type: ignore[method-assign]
 
 
 def in_one_and_two(folder: Path, noted: list[float], alone: list[Job], together_only: list[Job]) -> Path:

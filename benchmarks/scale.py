@@ -47,7 +47,7 @@ def measure(preset: str, tokens: int, rounds: int, processes: Processes) -> dict
     for number in range(rounds + 1):
         seconds["product"].append(product_seconds())
         began = time.perf_counter()
-        writing_loss(model, batch, config.model.pad_id, 0.1).smoothed.backward()
+        writing_loss(model, batch, config.model.pad_id, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
         seconds["update"].append(time.perf_counter() - began)
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         processes.largest(0)  # all are here

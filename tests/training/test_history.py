@@ -135,7 +135,7 @@ def records(path: Path) -> list[bytes]:
 
 
 def test_event_files_hold_the_metrics(tmp_path: Path) -> None:
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
 
     data = write_data("classify", tmp_path)
     run("classify", data, tmp_path / "out", Watching(9), tensorboard=True)

@@ -149,8 +149,8 @@ def test_masks_that_torch_draws_are_a_function_of_the_seed(monkeypatch: pytest.M
 def test_the_average_follows_the_weights() -> None:
     """Against the recurrence, computed beside it."""
     made, _ = trainer(Regression(), steps=30, ema=0.8)
-    weight = made.model.weight
-    mean, step = None, made._step
+    weight, step = made.model.get_parameter("weight"), made._step
+    mean: float | None = None
 
     def watched(*given: Any) -> None:
         nonlocal mean
@@ -158,7 +158,7 @@ def test_the_average_follows_the_weights() -> None:
         decay = min(0.8, (1 + made.counts.step) / (10 + made.counts.step))
         mean = weight.item() if mean is None else decay * mean + (1 - decay) * weight.item()
 
-    made._step = watched  # type: ignore[method-assign]
+    made._step = watched  # type: ignore[method-assign,assignment]
     made.run()
     assert made.optimizer.state[weight][EMA].item() == pytest.approx(mean, rel=1e-5)
     found = made.followed()["weight"].item()

@@ -84,7 +84,7 @@ def main(path: Path) -> None:
     jobs = [Job(**each) for each in json.loads(path.read_text())]
     with joined() as processes:
         assert processes.count == int(os.environ["WORLD_SIZE"]) and isinstance(processes, Processes)
-        training.joined = lambda device: nullcontext(processes)  # type: ignore[assignment]
+        setattr(training, "joined", lambda _: nullcontext(processes))  # noqa: B010
         for job in jobs:
             with sending(*job.send) if job.send and not was_restarted() else nullcontext():
                 do(job, losses)

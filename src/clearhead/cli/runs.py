@@ -36,7 +36,7 @@ def runs(
         print(json.dumps([run.to_json() for run in found], ensure_ascii=False))
         return
     if not found:
-        print(f"no run in {', '.join(map(str, folders or [])) or 'this folder'}")
+        print(f"no run in {', '.join(map(str, folders or ())) or 'this folder'}")
         return
     _show(found)
 

@@ -34,7 +34,7 @@ def dropout_seed(*words: int) -> Iterator[None]:
 
 def replaying() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Two contexts, of which the second draws the masks of the first again, for `torch.utils.checkpoint`."""
-    state = _current().bit_generator.state
+    state: Any = _current().bit_generator.state
 
     @contextmanager
     def again() -> Iterator[None]:

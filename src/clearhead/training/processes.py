@@ -103,7 +103,7 @@ class Processes:
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
             with self._connected():
                 dist.all_reduce(flat)
-            parts = flat.split([tensor.numel() for tensor in bucket])
+            parts = flat.split_with_sizes([tensor.numel() for tensor in bucket])
             torch._foreach_copy_(bucket, [part.view_as(tensor) for part, tensor in zip(parts, bucket, strict=True)])
 
     def _reduce(self, numbers: Sequence[float], how: "dist.ReduceOp.RedOpType") -> list[float]:

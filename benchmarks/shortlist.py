@@ -12,7 +12,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -49,7 +49,13 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def measure(
-    model: Model, pairs: list[Pair], lists: dict[str, Shortlist | None], beam: int, rounds: int, cores: int, every: int
+    model: Model,
+    pairs: Sequence[Pair],
+    lists: dict[str, Shortlist | None],
+    beam: int,
+    rounds: int,
+    cores: int,
+    every: int,
 ) -> list[Way]:
     """All ways with one beam, in turns."""
     sources, few = [pair.source for pair in pairs], [pair.source for pair in pairs[::every]]

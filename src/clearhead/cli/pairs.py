@@ -22,7 +22,7 @@ A = TypeVar("A", bound=Answer)
 
 
 def answer_pairs(
-    files: Sequence[Path], answer: Callable[[list[Pair]], Iterable[A]], plain: Callable[[A], str], as_json: bool
+    files: Sequence[Path], answer: Callable[[Sequence[Pair]], Iterable[A]], plain: Callable[[A], str], as_json: bool
 ) -> None:
     """Prints one line a pair, so that line n of the output is about line n of the files.
 

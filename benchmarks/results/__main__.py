@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the original data sets")
     parser.add_argument("--runs", type=Path, default=Path("runs/results"))
     parser.add_argument("--seeds", type=int, nargs="*", help="other seeds than the entry's")
+    parser.add_argument("--variants", nargs="*", metavar="VARIANT", help="only these of an entry that compares several")
     parser.add_argument("--page-only", action="store_true", help="only write docs/results.md from what is there")
     arguments = parser.parse_args()
     if not arguments.names:
@@ -45,7 +46,7 @@ def main() -> None:
     for name in arguments.names:
         entry = ENTRIES[name]
         if not arguments.page_only:
-            for variant in entry.variants:
+            for variant in arguments.variants or entry.variants:
                 for seed in arguments.seeds or entry.seeds:
                     run(entry, variant, seed, arguments.data, arguments.runs / name)
         write_section(entry, sorted((arguments.runs / name).glob("*.json")))

@@ -38,7 +38,7 @@ from clearhead.tasks.pair_data import check_files, encode_records, load, texts_t
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
 
-READ_AT_ONCE = 4096  # pairs, each of which may bring 64 KiB of mapped ids into memory, until they are given back
+READ_AT_ONCE = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
 SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
 
 

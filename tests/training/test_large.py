@@ -158,7 +158,9 @@ def test_tags_are_pieces_before_the_sources_of_their_file(tmp_path: Path) -> Non
         assert task.valid.source[index][0] == wanted and wanted not in task.valid.target[index]
 
 
-def test_a_tagged_model_is_asked_with_a_tag(tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tagged_model_is_asked_with_a_tag(
+    tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = clearhead.load(tagged)
     with pytest.raises(TaskError, match="say which of loud, turned with --tag, or with_tag in Python"):
         model.translate("The old cow eats the grass.")
@@ -175,6 +177,11 @@ def test_a_tagged_model_is_asked_with_a_tag(tagged: Path, tmp_path: Path, capsys
         assert main([*arguments, "--threads", "1"]) == 2
         assert "--tag" in capsys.readouterr().err
         assert main([*arguments, "--threads", "1", "--tag", "loud"]) == 0
+    lines = write_lines(tmp_path / "in.txt", ["The old cow eats the grass in the field."])
+    for tag, code in (("loud", 0), ("soft", 2)):
+        with lines.open("rb") as stream:
+            monkeypatch.setattr("sys.stdin", type("Stream", (), {"buffer": stream, "isatty": lambda self: False})())
+            assert main(["translate", str(tagged), "--tag", tag, "--threads", "1"]) == code
     card = (tagged / "README.md").read_text()
     assert "clearhead translate DIR --tag turned < input.txt" in card and "- tags: `loud`, `turned`" in card
 

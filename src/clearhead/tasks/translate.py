@@ -26,7 +26,7 @@ from clearhead.tasks.targets import TranslationBatch, collate, collate_pairs, me
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
 
-READ_AT_ONCE = 4096  # pairs, each of which may bring 64 KiB of mapped ids into memory, until they are given back
+READ_AT_ONCE = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
 
 
 def need_text_to_text(config: Config) -> None:

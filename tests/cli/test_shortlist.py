@@ -32,6 +32,7 @@ def test_translations_hold_only_what_is_listed(
     assert main(["translate", str(trained.folder), "--shortlist", str(path), "--json", "--beam", "2"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = model.load_shortlist(path)
+    assert {5, 600} <= {*found.of([5, 600])} and 2 not in found.of([2]), "text may be copied, special pieces not"
     assert [one["text"] for one in records] == [
         one.text for one in model.translate_many(lines, beam=2, shortlist=found)
     ]

@@ -141,6 +141,15 @@ def test_stops_are_seen_by_search_where_the_text_has_them(model: clearhead.Model
     assert running.is_stopped is is_seen
 
 
+def test_a_stop_string_may_begin_with_the_space_behind_the_prompt(model: clearhead.Model) -> None:
+    tokenizer = model.tokenizer
+    before, both = tokenizer.encode("The").ids, tokenizer.encode("The the").ids
+    behind = both[len(before) :]
+    assert both[: len(before)] == before and tokenizer.decode(behind) == "the"
+    assert Stops(tokenizer, tuple(before), (" the",))(behind)
+    assert not Stops(tokenizer, (), (" the",))(behind), "nothing stands before the first piece of a text"
+
+
 @pytest.mark.parametrize(
     ("given_", "expected"),
     [

@@ -105,18 +105,17 @@ def make_shortlist(
     fingerprint: str,
     best: int = BEST,
     frequent: int = FREQUENT,
-    copies: bool = True,
+    copies: Sequence[int] = (),
 ) -> Shortlist:
     """From pairs of ids: the `best` likeliest targets of each source piece, and the `frequent` ones of all.
 
-    `sizes` of both vocabularies; `always`: ids that every sentence gets; `copies`: whether a piece may become itself,
-    which is so where both sides have one vocabulary.
+    `sizes` of both vocabularies; `always`: ids that every sentence gets; `copies`: ids that may become themselves, as
+    they may where both sides have one vocabulary.
     """
     source_size, target_size = sizes
     lexicon = learn_lexicon(sources, targets, source_size, target_size)
     from_N, to_N = lexicon.best(best, LEAST)
-    if copies:
-        from_N, to_N = (np.concatenate((each, np.arange(source_size))) for each in (from_N, to_N))
+    from_N, to_N = (np.concatenate((each, np.array(copies, dtype=np.int64))) for each in (from_N, to_N))
     pairs_N2 = np.unique(np.stack((from_N, to_N), 1)[from_N < source_size], axis=0)
     offsets_V1 = np.searchsorted(pairs_N2[:, 0], np.arange(source_size + 1))
     counts = np.bincount([token for target in targets for token in target], minlength=target_size)

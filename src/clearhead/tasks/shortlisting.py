@@ -26,5 +26,12 @@ def learn_shortlist(model: Ready, pairs: Sequence[Pair], best: int = BEST, frequ
         fingerprint_of(source),
         best,
         frequent,
-        copies=source is target,
+        copies=_shared(source, target),
     )
+
+
+def _shared(source: Tokenizer, target: Tokenizer) -> list[int]:
+    """The pieces of text that both sides have under one id, where they have one vocabulary."""
+    if [*map(source.piece, range(source.vocab_size))] != [*map(target.piece, range(target.vocab_size))]:
+        return []
+    return [index for index in range(source.vocab_size) if source.surface(index)]

@@ -71,9 +71,10 @@ def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
     from clearhead.training.run import train as run
 
     clock = Clock()
-    settings = {"training": {"steps": steps, "validate_lines": 20}, "data": {"deduplicate": True}}
-    if bpe_dropout:
-        settings["data"]["bpe_dropout"] = bpe_dropout
+    settings = {
+        "training": {"steps": steps, "validate_lines": 20, "validate_every": steps},
+        "data": {"deduplicate": True, "bpe_dropout": bpe_dropout, "valid_max": 500},
+    }
     run(Request([path], out, preset="tiny", settings=settings, overwrite=True), clock)  # type: ignore[arg-type]
     usage = {name: resource.getrusage(who).ru_maxrss / 1024
              for name, who in (("this", resource.RUSAGE_SELF), ("workers", resource.RUSAGE_CHILDREN))}  # fmt: skip

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from benchmarks.corpus_scale import Clock, _joined, report, write_pairs
+
 from clearhead.data.pairs import load_pairs
 
 

@@ -191,14 +191,13 @@ def test_pairs_are_aligned_and_listed_with_a_tag(
     tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The tag is no word, and no piece of a list."""
-    _, pairs = write_tagged(tmp_path / "test")
-    out = tmp_path / "list"
+    text, target, out = "The old cow eats the grass.", "grass", tmp_path / "list"
+    pairs = write_lines(tmp_path / "pairs.tsv", [f"{text}\t{target}"] * 3)
     for arguments in (["align", str(tagged), str(pairs)], ["shortlist", str(tagged), str(pairs), "--out", str(out)]):
         assert main(arguments) == 2
         assert "with --tag" in capsys.readouterr().err
         assert main([*arguments, "--tag", "loud"]) == 0
     model = clearhead.load(tagged, tag="loud")
-    text, target = "The old cow eats the grass.", "grass"
     [found] = model.align([Pair(text, target, 1)])
     assert found.source_words == ("The", "old", "cow", "eats", "the", "grass", ".")
     listed, ids = model.load_shortlist(out), model.tokenizer.encode_batch([text])[0]

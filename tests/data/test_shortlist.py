@@ -30,6 +30,7 @@ def pairs(count: int, seed: int = 1) -> tuple[list[list[int]], list[list[int]]]:
 def test_the_lexicon_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where pairs come in several chunks."""
     monkeypatch.setattr("clearhead.data.lexicon._CHUNK", 7)
+    monkeypatch.setattr("clearhead.data.lexicon._HELD", 100)
     sources, targets = pairs(30)
     chances: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
     for _ in range(4):

@@ -9,6 +9,7 @@ import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.data import encoding, stored
+from clearhead.data.pairs import Pair
 from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
 from clearhead.tasks import pair_data, translate
 from clearhead.training.run import Prepared, Request, _spread_names, prepare, train
@@ -184,6 +185,24 @@ def test_a_tagged_model_is_asked_with_a_tag(
             assert main(["translate", str(tagged), "--tag", tag, "--threads", "1"]) == code
     card = (tagged / "README.md").read_text()
     assert "clearhead translate DIR --tag turned < input.txt" in card and "- tags: `loud`, `turned`" in card
+
+
+def test_pairs_are_aligned_and_listed_with_a_tag(
+    tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tag is no word, and no piece of a list."""
+    text, target, out = "The old cow eats the grass.", "grass", tmp_path / "list"
+    pairs = write_lines(tmp_path / "pairs.tsv", [f"{text}\t{target}"] * 3)
+    for arguments in (["align", str(tagged), str(pairs)], ["shortlist", str(tagged), str(pairs), "--out", str(out)]):
+        assert main(arguments) == 2
+        assert "with --tag" in capsys.readouterr().err
+        assert main([*arguments, "--tag", "loud"]) == 0
+    model = clearhead.load(tagged, tag="loud")
+    [found] = model.align([Pair(text, target, 1)])
+    assert found.source_words == ("The", "old", "cow", "eats", "the", "grass", ".")
+    listed, ids = model.load_shortlist(out), model.tokenizer.encode_batch([text])[0]
+    assert {*ids[1:]} <= {*listed.of(ids)} and ids[0] not in listed.of(ids)
+    assert model.translate_many([text], shortlist=listed)[0].finish_reason in ("end", "length")
 
 
 def test_a_tag_changes_what_the_network_reads(tagged: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, PairFiles
+from clearhead.cli.options import Folder, PairFiles, Tag
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -17,6 +17,7 @@ def shortlist(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.", show_default=False)],
     best: Annotated[int, typer.Option("--best", min=1, help="Target pieces of each source piece.")] = 50,
     frequent: Annotated[int, typer.Option("--frequent", min=0, help="Target pieces of every sentence.")] = 100,
+    tag: Tag = "",
 ) -> None:
     """Learn from pairs, such as the model was trained on, which target pieces each source piece may become.
 
@@ -28,7 +29,7 @@ def shortlist(
     from clearhead.api import load
     from clearhead.data.pairs import load_pairs
 
-    model = load(folder)
+    model = load(folder, tag)
     model.need("translate")
     corpus = load_pairs(files)
     for line in corpus.skips.lines():

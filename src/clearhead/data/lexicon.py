@@ -17,6 +17,7 @@ Side = Sequence[Sequence[int]]
 
 ROUNDS = 5
 _CHUNK = 2000  # pairs whose events are held at a time
+_HELD = 1 << 23  # keys of several chunks that are held before they are joined
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,7 @@ class Lexicon:
 
 def learn_lexicon(sources: Side, targets: Side, source_size: int, target_size: int, rounds: int = ROUNDS) -> Lexicon:
     """Expectation maximisation from equal probabilities; the result does not depend on the order of the pairs."""
-    keys_P = np.zeros(0, dtype=np.int64)
-    for keys_E, _ in _events(sources, targets, source_size, target_size):
-        keys_P = np.union1d(keys_P, keys_E)
+    keys_P = _different(keys_E for keys_E, _ in _events(sources, targets, source_size, target_size))
     sources_P, targets_P = keys_P // target_size, keys_P % target_size
     probability_P = np.ones(len(keys_P))
     for _ in range(rounds):
@@ -52,6 +51,17 @@ def learn_lexicon(sources: Side, targets: Side, source_size: int, target_size: i
             counts_P += np.bincount(places_E, share_E, minlength=len(keys_P))
         probability_P = counts_P / np.bincount(sources_P, counts_P, minlength=source_size + 1)[sources_P]
     return Lexicon(sources_P, targets_P, probability_P)
+
+
+def _different(parts: Iterator[Ids]) -> Ids:
+    """Each key once, in order; not many more are held than there are different ones."""
+    pending, waiting = [np.zeros(0, dtype=np.int64)], 0
+    for keys_E in parts:
+        pending.append(np.unique(keys_E))
+        waiting += len(pending[-1])
+        if waiting > _HELD:
+            pending, waiting = [np.unique(np.concatenate(pending))], 0
+    return np.unique(np.concatenate(pending))
 
 
 def _events(sources: Side, targets: Side, source_size: int, target_size: int) -> Iterator[tuple[Ids, Ids]]:

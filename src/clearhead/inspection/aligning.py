@@ -18,6 +18,7 @@ from clearhead.errors import DataError, InspectionError, TaskError
 from clearhead.inspection.alignment import Spoken, WordAttention, align_heads, by_words
 from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.sublayers import Part, SubLayer, sub_layers
+from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.forced import Forced, encode_pairs, over_pairs
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.targets import collate
@@ -118,10 +119,11 @@ def _attention(model: Ready, pairs: Sequence[Pair], path: Path | str, layers: Se
 def _forced(model: Ready, pairs: list[Forced], layers: Sequence[int]) -> list[WordAttention]:
     """One pass over a batch; weights_HTS of a pair are those without its padding."""
     network, tokenizer, spell = model.network, model.tokenizer, purpose(model.config.task).spell
-    batch = collate([one.source for one in pairs], [one.target for one in pairs], model.config.model)
+    made = collate([one.source for one in pairs], [one.target for one in pairs], model.config.model)
+    batch = on_device(made, device_of(network))
     _, state = network.start(network.encode(batch.src), 1)
     attention = network.step(batch.tgt_in_NT, state, want_attention=True).attention
-    weights_NLHTS = torch.stack([attention[layer].cross_RHTS for layer in layers], 1).numpy()
+    weights_NLHTS = torch.stack([attention[layer].cross_RHTS for layer in layers], 1).cpu().numpy()
     found = []
     for one, weights_LHTS in zip(pairs, weights_NLHTS, strict=True):
         read, written = [*one.source, tokenizer.eos_id], [model.config.model.start_id, *one.target, tokenizer.eos_id]

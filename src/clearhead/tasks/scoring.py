@@ -13,6 +13,7 @@ import torch
 from clearhead.config import DecodingConfig
 from clearhead.data.pairs import Pair
 from clearhead.decoding.scoring import divisor
+from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.forced import Forced, encode_pairs, over_pairs
 from clearhead.tasks.targets import collate
 from clearhead.tasks.task import Ready
@@ -56,7 +57,8 @@ def score_pairs(model: Ready, pairs: Sequence[Pair], decoding: DecodingConfig, p
 @torch.inference_mode()
 def _log_probs(model: Ready, pairs: list[Forced]) -> list[list[float]]:
     """The log-probability of each token of the targets and of the end behind them."""
-    batch = collate([one.source for one in pairs], [one.target for one in pairs], model.config.model)
+    made = collate([one.source for one in pairs], [one.target for one in pairs], model.config.model)
+    batch = on_device(made, device_of(model.network))
     logits_NTV = model.network.logits(model.network(batch.src, batch.tgt_in_NT))
     log_probs_NT = logits_NTV.log_softmax(-1).gather(2, batch.tgt_out_NT[:, :, None])[:, :, 0].double()
     return [row_T[: len(one.target) + 1].tolist() for row_T, one in zip(log_probs_NT, pairs, strict=True)]

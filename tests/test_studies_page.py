@@ -56,7 +56,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page with one study that has run and one that has not."""
     toy = Toy()
     sizes = dict.fromkeys(("miniature", "default", "full"), toy)
-    monkeypatch.setattr(page, "STUDIES", {"toy": sizes, "order": catalogue.STUDIES["order"]})
+    monkeypatch.setattr(page, "STUDIES", {"order": catalogue.STUDIES["order"], "toy": sizes})
     runner.run(toy, tmp_path / "run", runner.plan_of(toy, "default"), threads=1)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "studies.md").write_text("# Page\n\nWords by hand.\n", encoding="utf-8")
@@ -102,7 +102,7 @@ def test_words_by_hand_stay(docs: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8") + "\nMore words.\n", encoding="utf-8")
     page.write_page(docs)
     assert path.read_text(encoding="utf-8").startswith("# Page\n\nWords by hand.\n")
-    assert path.read_text(encoding="utf-8").endswith("<!-- end of order -->\n\nMore words.\n")
+    assert path.read_text(encoding="utf-8").endswith("<!-- end of toy -->\n\nMore words.\n")
     assert put("a\n", "x", "make y", "1").count("made by") == 1 and held("a\n", "x", "make y") is None
 
 

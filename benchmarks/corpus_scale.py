@@ -75,7 +75,7 @@ def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
         "training": {"steps": steps, "validate_lines": 20, "validate_every": steps},
         "data": {"deduplicate": True, "bpe_dropout": bpe_dropout, "valid_max": 500},
     }
-    run(Request([path], out, preset="tiny", settings=settings, overwrite=True), clock)  # type: ignore[arg-type]
+    run(Request([path], out, preset="tiny", settings=settings, overwrite=True), clock)
     usage = {name: resource.getrusage(who).ru_maxrss / 1024
              for name, who in (("this", resource.RUSAGE_SELF), ("workers", resource.RUSAGE_CHILDREN))}  # fmt: skip
     print(json.dumps({"seconds": time.monotonic() - clock.began, "stages": clock.stages, **usage}))

@@ -13,7 +13,7 @@ from clearhead.cli.main import main
 from clearhead.study.charts import Chart, Series
 from clearhead.training.history import find_runs, read_curves, read_run
 from clearhead.training.lock import locked
-from clearhead.training.tensorboard import EVENTS, figures
+from clearhead.training.tensorboard import EVENTS, EventFiles, figures
 from tests.training.runs import Watching, run, write_data
 
 
@@ -150,6 +150,15 @@ def test_event_files_hold_the_metrics(tmp_path: Path) -> None:
     assert expected and {step for _, step in expected} == {1, 4, 8, 12, 13}
     for key, value in expected.items():
         assert found[key] == pytest.approx(value, rel=1e-6)
+
+
+def test_event_files_of_the_same_second_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
+    for step in (0, 5):
+        files = EventFiles(tmp_path, step)
+        files.record({"step": step + 1, "loss": 1.0})
+        files.close()
+    assert len([*(tmp_path / EVENTS).iterdir()]) == 2
 
 
 def test_event_files_without_the_package_are_refused_before_the_work(

@@ -27,7 +27,11 @@ class EventFiles:
         """`step`: where the run stands; TensorBoard hides what was noted behind it before."""
         from tensorboardX import SummaryWriter  # type: ignore[import-untyped]
 
-        self._writer = SummaryWriter(str(folder / EVENTS), purge_step=step + 1 if step else None)
+        # Names carry the time in seconds, and a file of the same name is written over: so their number too.
+        number = len([*(folder / EVENTS).glob("*")])
+        self._writer = SummaryWriter(
+            str(folder / EVENTS), purge_step=step + 1 if step else None, filename_suffix=f".{number}"
+        )
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """One line of the metrics."""

@@ -1,5 +1,6 @@
 """What the Python interface refuses rather than ignores, and what it leaves as it was."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 
 import clearhead
 from clearhead.config import DecodingConfig
-from clearhead.errors import ConfigError, InspectionError
+from clearhead.errors import ClearheadError, ConfigError, InspectionError
 from tests.whole import Trained
 
 TEXT = "The small dog sees the old cat."
@@ -50,3 +51,9 @@ def test_streams_that_are_read_in_turns_leave_the_threads_alone(trained: Trained
     assert torch.get_num_threads() == 2, "between parts the time is the caller's"
     parts = [*first], [*second]
     assert parts[0] == parts[1] and torch.get_num_threads() == 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_training_asks_for_the_device_that_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ClearheadError, match="--device cuda: torch finds no GPU here"):
+        clearhead.train(tmp_path / "pairs.tsv", out=tmp_path / "run", device="cuda")

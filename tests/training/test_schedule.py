@@ -1,6 +1,7 @@
 """The learning rate: the paper's values, warmup, cooldown."""
 
 import pytest
+import torch
 
 from clearhead.config import TrainingConfig, build
 from clearhead.training.choose import choose
@@ -27,6 +28,21 @@ def test_cooldown_falls_to_almost_nothing_at_the_end() -> None:
     assert schedule.rate(100) == pytest.approx(plain.rate(100) / 50)
     rates = [schedule.rate(step) for step in range(50, 101)]
     assert rates == sorted(rates, reverse=True)
+
+
+def test_the_peak_is_held_or_left_along_a_cosine() -> None:
+    """torch's own schedulers give the same."""
+    held = Schedule.fit(TrainingConfig(warmup=10, learning_rate=0.1, decay="none", cooldown=0.5), 128, 100)
+    assert [held.rate(step) for step in (5, 10, 30, 50)] == pytest.approx([0.05, 0.1, 0.1, 0.1])
+    assert held.rate(76) == pytest.approx(0.05)
+    falling = Schedule.fit(TrainingConfig(warmup=10, learning_rate=0.1, decay="cosine"), 128, 100)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=90)
+    for step in range(10, 101):
+        assert falling.rate(step) == pytest.approx(scheduler.get_last_lr()[0], abs=1e-9)
+        optimizer.step()
+        scheduler.step()
+    assert falling.rate(1) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from clearhead.config.section import Section
 
 TAG_FORM = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 NO_TAGS = ("pad", "unk", "s", "mask")  # whose pieces are others
+Decay = Literal["inverse_sqrt", "cosine", "none"]
 
 
 class TrainingConfig(Section):
@@ -25,6 +26,10 @@ class TrainingConfig(Section):
     learning_rate: float = Field(0.0, ge=0, description="highest learning rate; 0: the paper's, by width and warmup")
     warmup: int = Field(
         4000, ge=0, description="updates until the learning rate is highest; at most a quarter of the run"
+    )
+    decay: Decay = Field(
+        "inverse_sqrt",
+        description="how the rate goes on from its peak: by 1/sqrt(update) as in the paper, by a cosine to zero, or not",
     )
     cooldown: float = Field(0.0, ge=0, le=1, description="last share of the updates, in which the rate falls to zero")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability given to all pieces alike")

@@ -29,7 +29,7 @@ class TrainingConfig(Section):
     )
     decay: Decay = Field(
         "inverse_sqrt",
-        description="how the rate goes on from its peak: by 1/sqrt(update) as in the paper, by a cosine to zero, or not",
+        description="how the rate falls from its peak: by 1/sqrt(update) as in the paper, by a cosine, or not",
     )
     cooldown: float = Field(0.0, ge=0, le=1, description="last share of the updates, in which the rate falls to zero")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability given to all pieces alike")

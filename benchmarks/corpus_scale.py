@@ -4,7 +4,8 @@
 
 Writes that many different pairs (two sentences of the built-in grammar each), and trains the preset tiny on them for a
 few updates, in processes of their own. Then once more, when the ids are there already. A peak is what the system counts
-for a process, mapped files included.
+for a process, mapped files included. The peak of all processes together is looked at twice a second: pages that several
+of them map are divided between them, so that their sum counts each once.
 """
 
 import argparse
@@ -13,8 +14,10 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 BASE = 20_000  # sentences of the grammar, of which each pair joins two
@@ -81,6 +84,58 @@ def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
     print(json.dumps({"seconds": time.monotonic() - clock.began, "stages": clock.stages, **usage}))
 
 
+class Together:
+    """Looks, twice a second, at the resident memory of a process and of all that it started; Linux only."""
+
+    def __init__(self, first: int) -> None:
+        self.first, self.peak = first, 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> "Together":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.5):
+            self.peak = max(self.peak, sum(map(_proportional, _family(self.first))))
+
+
+def _family(first: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [first]
+    for process in found:
+        with suppress(OSError):
+            for file in Path(f"/proc/{process}/task").glob("*/children"):
+                found += map(int, file.read_text().split())
+    return found
+
+
+def _proportional(process: int) -> float:
+    """MiB that are resident, its share of what it has in common with others; none of a process that has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def watched(command: list[str], environment: dict[str, str]) -> dict[str, object]:
+    """Runs it, and gives what it says and the peak of all its processes together."""
+    with (
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
+        Together(process.pid) as together,
+    ):
+        said, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    return {**json.loads(said), "together": together.peak}
+
+
 def report(name: str, found: dict[str, object], pairs: int) -> str:
     """A few lines for people."""
     lines = [f"{name}: {found['seconds']:.0f} s for {pairs:,} pairs"]
@@ -90,7 +145,8 @@ def report(name: str, found: dict[str, object], pairs: int) -> str:
         speed = f"{done / max(1e-9, ended - began):12,.0f} a second" if "pairs" in what else ""
         lines.append(f"  {what:28} from {began:6.1f} s to {ended:6.1f} s {speed}  peak so far {peak:7,.0f} MiB")
     lines.append(
-        f"  peak of the training process {found['this']:,.0f} MiB, of the largest worker {found['workers']:,.0f} MiB"
+        f"  peak of the training process {found['this']:,.0f} MiB, of the largest worker {found['workers']:,.0f} MiB, "
+        f"of all together {found['together']:,.0f} MiB"
     )
     return "\n".join(lines)
 
@@ -116,8 +172,7 @@ def main() -> None:
         subprocess.run([*command, "write"], check=True)
     print(f"{path}: {path.stat().st_size / 2**20:,.0f} MiB")
     for name in ("first", "again"):
-        done = subprocess.run([*command, "train"], check=True, env=environment, stdout=subprocess.PIPE, text=True)
-        print(report(name, json.loads(done.stdout), given.pairs), flush=True)
+        print(report(name, watched([*command, "train"], environment), given.pairs), flush=True)
     kept = sum(file.stat().st_size for file in (given.folder / "cache").rglob("*") if file.is_file())
     print(f"kept on disk: {kept / 2**20:,.0f} MiB")
     return None

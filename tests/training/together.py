@@ -77,6 +77,12 @@ def sending(rank: int, step: int, number: int) -> Iterator[None]:
     Trainer._report = report  # type: ignore[method-assign]
 
 
+def threads_of_gloo() -> list[str]:
+    """The threads of this process that exchange tensors; those that outlive the group can abort it at its end."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
+
+
 def main(path: Path) -> None:
     """All jobs within one group of processes."""
     measure.SECONDS = 0.0
@@ -88,6 +94,8 @@ def main(path: Path) -> None:
         for job in jobs:
             with sending(*job.send) if job.send and not was_restarted() else nullcontext():
                 do(job, losses)
+        assert threads_of_gloo() or not Path("/proc").is_dir()
+    assert not threads_of_gloo(), f"these live on: {threads_of_gloo()}"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ Sums come out equal in all processes, so that each makes the same update of the 
 reads and writes the folder of a run. What is told is JSON and plain tensors; nothing is pickled.
 """
 
+import gc
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from datetime import timedelta
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.weights import Weights
@@ -40,6 +42,8 @@ class Processes:
     """How many of them share this machine."""
     device: torch.device = CPU
     """Where this one computes."""
+    mesh: DeviceMesh | None = None
+    """All of them, as torch wants them for weights that are divided; none where there is one process."""
 
     @property
     def is_first(self) -> bool:
@@ -148,12 +152,25 @@ def joined(device: str = "auto") -> Iterator[Processes]:
         raise TrainingError(
             f"{count} processes cannot find each other: {str(error).strip().splitlines()[0]}; start them with torchrun"
         ) from error
+    mesh = init_device_mesh(chosen.type, (count,))
     try:
-        processes = Processes(dist.get_rank(), count, local_count, chosen)
+        processes = Processes(dist.get_rank(), count, local_count, chosen, mesh)
         yield processes
         processes.largest(0)  # all are done: who leaves early closes connections that others still read from
     finally:
-        dist.destroy_process_group()
+        _leave(mesh)
+
+
+def _leave(mesh: DeviceMesh) -> None:
+    """Destroys the group, and with it the threads of gloo.
+
+    Torch ends these only when nothing refers to the group any more. Divided weights do so in cycles, and the mesh for
+    ever, for torch caches it. A thread that lives on and still waits for Python's lock, to give back the tensor of the
+    last exchange, aborts the whole process when Python ends: "terminate called without an active exception".
+    """
+    dist.destroy_process_group()
+    getattr(mesh, "_pg_registry", {}).clear()  # of torch 2.13; others may have none
+    gc.collect()
 
 
 _LOCAL = (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))

@@ -157,12 +157,15 @@ def rehearse(request: Request, watcher: Watcher) -> None:
     if request.resume:
         raise ConfigError("--dry-run tells what a new training would take; leave out --resume")
     with joined(request.device) as processes:
-        watcher = watcher if processes.is_first else Silent()
-        prepared = prepare(_spread_names(request), watcher, processes)
-        announce(prepared, watcher)
-        config = prepared.config.training
-        model = place(prepared.model, config, processes, watcher).model
-        watcher.message(describe(measure(prepared.task, model, config, prepared.threads, processes)))
+        _rehearse(request, watcher if processes.is_first else Silent(), processes)
+
+
+def _rehearse(request: Request, watcher: Watcher, processes: Processes) -> None:
+    prepared = prepare(_spread_names(request), watcher, processes)
+    announce(prepared, watcher)
+    config = prepared.config.training
+    model = place(prepared.model, config, processes, watcher).model
+    watcher.message(describe(measure(prepared.task, model, config, prepared.threads, processes)))
 
 
 def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) -> Prepared:

@@ -10,7 +10,6 @@ import copy
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
@@ -27,7 +26,7 @@ def shard(model: nn.Module, processes: Processes) -> nn.Module:
     source outside the layer's own call, so that attention to the source is a unit by itself.
     """
     whole = copy.deepcopy(model) if processes.is_first else model
-    mesh = init_device_mesh(processes.device.type, (processes.count,))
+    mesh = processes.mesh
     for module in list(model.modules()):
         if isinstance(module, DecoderLayer):
             _unit(module.cross, mesh)

@@ -12,6 +12,7 @@ import clearhead
 from tests.training.together import LOSSES, Job
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 3600  # seconds: a busy machine is slow, and whoever hangs is stopped in the end
 Ended = subprocess.CompletedProcess[str]
 
 
@@ -30,7 +31,12 @@ def surroundings() -> dict[str, str]:
 def torchrun(count: int, what: Sequence[str], restarts: int = 0) -> Ended:
     """Runs it to its end."""
     return subprocess.run(
-        command(count, what, restarts), env=surroundings(), capture_output=True, text=True, check=False, timeout=600
+        command(count, what, restarts),
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
 
 

@@ -8,10 +8,10 @@ import pytest
 import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
-from clearhead.data import encoding, stored
+from clearhead.data import encoding, stored, stored_text
 from clearhead.data.pairs import Pair
 from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
-from clearhead.tasks import pair_data, translate
+from clearhead.tasks import documents, language, pair_data, translate
 from clearhead.training.run import Prepared, Request, _spread_names, prepare, train
 from tests.tasks.made_up import made_up_text, write_lines
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
@@ -32,7 +32,8 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every corpus were large, in one process."""
     monkeypatch.setattr(stored, "LARGE_BYTES", 0)
     monkeypatch.setattr(encoding, "core_count", lambda: 1)
-    monkeypatch.setattr(translate, "READ_AT_ONCE", 5)
+    for task in (translate, language):
+        monkeypatch.setattr(task, "READ_AT_ONCE", 5)
 
 
 def prepared(data: list[Path], out: Path, more: Settings | None = None) -> Prepared:
@@ -68,12 +69,54 @@ def test_it_goes_on_exactly_and_reads_nothing_again(tmp_path: Path, monkeypatch:
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("task", ["lm", "mlm", "denoise"])
+def test_text_on_disk_trains_the_same_model_and_goes_on_exactly(
+    task: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, more = write_data(task, tmp_path), {"data": {"documents": "line"}}
+    run(task, data, tmp_path / "memory", more=more)
+    request.getfixturevalue("on_disk")
+    run(task, data, tmp_path / "disk", more=more)
+    assert model_of(tmp_path / "disk") == model_of(tmp_path / "memory")
+    assert traces(tmp_path / "disk") == traces(tmp_path / "memory")
+    facts = [read_manifest(tmp_path / name).data for name in ("memory", "disk")]
+    assert facts[0] == facts[1]
+    run(task, data, tmp_path / "parts", Watching(7), more=more)
+    monkeypatch.setattr(stored_text, "read_documents", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(encoding, "_blocks", lambda *_: pytest.fail("made again"))
+    run(task, data, tmp_path / "parts", more=more, resume=True)
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "disk")
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
+    data, watcher = write_data("lm", tmp_path), Watching()
+    made = prepare(Request([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
+    assert (
+        len(list(cache.rglob("columns.json"))) == 2
+        and f"their ids are kept in {cache}/clearhead/corpora" in watcher.messages
+    )
+    assert isinstance(made.task, language.LanguageTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_few_documents_of_much_text_are_held_out_from_their_end(tmp_path: Path) -> None:
+    data, watcher = write_data("lm", tmp_path), Watching()
+    settings = settings_of("lm", {"data": {"documents": "file"}})
+    prepare(Request([data], tmp_path / "out", settings=settings, task="lm", threads=1), watcher)
+    assert "to validate, the last 20 % of the text (data.valid_share)" in watcher.messages
+
+
 def test_a_vocabulary_is_learned_from_a_part_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "LARGE_BYTES", 0)
     monkeypatch.setattr(pair_data, "LEARNED_PAIRS", 5)
     data, watcher = write_data("translate", tmp_path), Watching()
     prepare(Request([data], tmp_path / "out", settings=settings_of("translate"), threads=1), watcher)
     assert "the vocabulary is learned from 5 of them" in watcher.messages
+    monkeypatch.setattr(documents, "LEARNED", 7)
+    text = write_data("lm", tmp_path / "text")
+    prepare(Request([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
+    assert "the vocabulary is learned from 7 of them" in watcher.messages
 
 
 @pytest.mark.parametrize("place", ["memory", "disk"])

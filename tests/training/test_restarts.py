@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.launching import command, losses_of, surroundings, train_together
+from tests.training.launching import PATIENCE, command, losses_of, surroundings, train_together
 from tests.training.runs import model_of, traces, write_data
 from tests.training.together import Job
 
@@ -41,7 +41,7 @@ def test_a_signal_to_torchrun_stops_all_and_saves(tmp_path: Path) -> None:
             break
     time.sleep(1)
     started.send_signal(signal.SIGTERM)
-    rest = started.communicate(timeout=120)[1]
+    rest = started.communicate(timeout=PATIENCE)[1]
     assert started.returncode != 0
     text = "".join(said) + rest
     assert "stopping after this update" in text and "--resume goes on" in text, text

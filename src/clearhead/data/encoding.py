@@ -23,7 +23,7 @@ from clearhead.data.columns import Columns, ColumnWriter, Work, kept_columns, no
 from clearhead.data.corpus import PLACES_SHOWN, Skips
 from clearhead.data.pairs import Pair
 from clearhead.data.store import IdStore, PairStore, PairStoreWriter, open_pair_store
-from clearhead.data.stored import BLOCK, StoredPairs
+from clearhead.data.stored import StoredPairs
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
@@ -53,7 +53,9 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: Encoding) -> 
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
     if how.prefixes:
         sources = [[how.prefixes[pair.corpus], *ids] for pair, ids in zip(pairs, sources, strict=True)]
-    targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
+    targets: list[list[int]] = [[]] * len(pairs)
+    if any(pair.target for pair in pairs):  # documents have none
+        targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
     is_short = [max(len(source), len(target)) < how.max_pieces for source, target in zip(sources, targets, strict=True)]
     kept = [index for index, fits in enumerate(is_short) if fits]
     store = PairStore(
@@ -74,9 +76,11 @@ def encode_stored(
     work: Work = nobody,
     *,
     workers: int = 0,
-    block: int = BLOCK,
+    block: int = 0,
+    noun: str = "pairs",
 ) -> PairStore:
     """The ids of a corpus on disk, beside it: made now by so many processes (0: one a core), or found there."""
+    block = block or pairs.block_size
     text = tokenizer.to_json()
     wanted = np.packbits(pairs.wanted_N).tobytes()
     facts = json.dumps([pairs.columns.key, asdict(how), text]).encode()
@@ -92,7 +96,7 @@ def encode_stored(
             count += len(found.long_lines)
             long_lines += found.long_lines[: max(0, PLACES_SHOWN - len(long_lines))]
             done = min(done + block, pairs.total)
-            work("cutting pairs into pieces", done, pairs.total)
+            work(f"cutting {noun} into pieces", done, pairs.total)
         writer.facts = {"long": count, "long_lines": long_lines}
         for name in (TOKENIZER, WANTED):  # the processes are done with them
             (writer.folder / name).unlink()

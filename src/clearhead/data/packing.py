@@ -56,6 +56,10 @@ class Packed:
         inputs = IdStore.build([start_id, *ids] for ids in documents)
         return cls(inputs, np.asarray(lines, dtype=np.int64), window, start_id, end_id)
 
+    def give_back(self) -> None:
+        """Gives the memory back that reading mapped ids took."""
+        self.inputs.give_back()
+
     def __len__(self) -> int:
         return -(-self.num_tokens // self.window)
 

@@ -43,6 +43,11 @@ class IdStore:
         """How many ids each sequence has."""
         return np.diff(self.offsets).astype(np.int32)
 
+    def give_back(self) -> None:
+        """Gives the memory back that reading mapped ids took."""
+        give_back(self.ids)
+        give_back(self.offsets)
+
 
 @dataclass(frozen=True)
 class PairStore:
@@ -58,8 +63,8 @@ class PairStore:
 
     def give_back(self) -> None:
         """Gives the memory back that reading mapped ids took."""
-        for array in (self.source.ids, self.source.offsets, self.target.ids, self.target.offsets):
-            give_back(array)
+        self.source.give_back()
+        self.target.give_back()
 
 
 class PairStoreWriter:

@@ -7,9 +7,9 @@ content of the files and the settings, so that the next training on it begins at
 import hashlib
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -26,7 +26,9 @@ from clearhead.files import user_cache
 
 LARGE_BYTES = 32 << 20  # of text; less is read into memory
 PACKING = 4  # so many times as long is a text as its compressed form, about
-BLOCK = 8192  # pairs that are held as Python objects at a time
+BLOCK = 8192  # pairs that are held as Python objects at a time,
+BLOCK_BYTES = 4 << 20  # or fewer, where they are as long as documents
+CORPORA = "corpora"  # the folder in the user's cache
 TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", "corpus": "<i4", "place": "<f8"}
 
 
@@ -52,8 +54,15 @@ class StoredPairs(Sequence[Pair]):
         return self._count
 
     def __iter__(self) -> Iterator[Pair]:
-        for start in range(0, self.total, BLOCK):
-            yield from self.block(start, start + BLOCK)
+        size = self.block_size
+        for start in range(0, self.total, size):
+            yield from self.block(start, start + size)
+
+    @property
+    def block_size(self) -> int:
+        """How many are read at a time."""
+        mean = self.columns.counts["text"] // max(1, self.total)
+        return max(1, min(BLOCK, BLOCK_BYTES // max(1, mean)))
 
     @overload
     def __getitem__(self, index: int) -> Pair: ...
@@ -113,23 +122,43 @@ def load_corpus(
     paths: Sequence[Path], filters: Filters, minimum: int = 1, folder: Path | None = None, work: Work = nobody
 ) -> Corpus[Pair]:
     """The pairs of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
-    if not all(path.is_file() for path in paths) or sum(map(_text_size, paths)) < LARGE_BYTES:
+    if not are_large(paths):
         return load_pairs(paths, filters.max_chars, minimum, max_ratio=filters.max_ratio,
                           deduplicate=filters.deduplicate)  # fmt: skip
-    key = _key(paths, filters)
+
+    def read(skips: Skips) -> Iterator[Pair]:
+        return read_pairs(paths, skips, filters.max_chars, filters.max_ratio, filters.deduplicate)
+
+    corpus = keep_pairs(paths, asdict(filters), read, folder, partial(work, "reading pairs"))
+    check_amount(corpus, paths, minimum, "pairs")
+    return corpus
+
+
+def keep_pairs(
+    paths: Sequence[Path],
+    settings: Mapping[str, object],
+    read: Callable[[Skips], Iterator[Pair]],
+    folder: Path | None,
+    work: Callable[[int, int], None],
+) -> Corpus[Pair]:
+    """The pairs that `read` makes of files by these settings, on disk: made now, or found there."""
+    key = _key(paths, settings)
 
     def fill(writer: ColumnWriter) -> None:
         skips = Skips()
-        pairs = read_pairs(paths, skips, filters.max_chars, filters.max_ratio, filters.deduplicate)
-        writer.facts = {"fingerprint": _write(pairs, writer, work), **asdict(skips)}
+        writer.facts = {"fingerprint": _write(read(skips), writer, work), **asdict(skips)}
+        writer.facts["files"] = [str(path.absolute()) for path in paths]
 
-    columns = kept_columns((folder or user_cache() / "corpora") / key, key, TYPES, fill)
-    facts = dict(columns.facts)
+    columns = kept_columns((folder or user_cache() / CORPORA) / key, key, TYPES, fill)
+    facts = {name: value for name, value in columns.facts.items() if name != "files"}
     fingerprint = str(facts.pop("fingerprint"))
     skips = Skips(**facts)
-    corpus = Corpus[Pair](StoredPairs(columns), skips, columns.counts["line"] + skips.total, fingerprint)
-    check_amount(corpus, paths, minimum, "pairs")
-    return corpus
+    return Corpus[Pair](StoredPairs(columns), skips, columns.counts["line"] + skips.total, fingerprint)
+
+
+def are_large(paths: Sequence[Path]) -> bool:
+    """Whether files hold more text than is read into memory."""
+    return all(path.is_file() for path in paths) and sum(map(_text_size, paths)) >= LARGE_BYTES
 
 
 def _text_size(path: Path) -> int:
@@ -138,7 +167,7 @@ def _text_size(path: Path) -> int:
     return path.stat().st_size * (PACKING if is_packed else 1)
 
 
-def _key(paths: Sequence[Path], filters: Filters) -> str:
+def _key(paths: Sequence[Path], settings: Mapping[str, object]) -> str:
     """Equal for equal files and settings, wherever the files lie."""
     files = []
     for path in paths:
@@ -147,17 +176,30 @@ def _key(paths: Sequence[Path], filters: Filters) -> str:
                 files.append((suffix_of(path), hashlib.file_digest(file, "blake2b").hexdigest()))
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
-    return hashlib.blake2b(json.dumps([files, asdict(filters)]).encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(json.dumps([files, settings]).encode(), digest_size=12).hexdigest()
 
 
-def _write(pairs: Iterator[Pair], writer: ColumnWriter, work: Work) -> str:
+def _blocks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
+    """Pairs, as many at a time as are held as Python objects."""
+    block, size = list[Pair](), 0
+    for pair in pairs:
+        block.append(pair)
+        size += len(pair.source) + len(pair.target)
+        if len(block) >= BLOCK or size >= BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _write(pairs: Iterator[Pair], writer: ColumnWriter, work: Callable[[int, int], None]) -> str:
     """Appends all pairs in blocks, and gives their fingerprint."""
     digest, end, done = Fingerprint(), 0, 0
-    while block := list(islice(pairs, BLOCK)):
+    for block in _blocks(pairs):
         text, ends, places = bytearray(), (array("q"), array("q")), array("d")
         for pair in block:
             source, target = pair.source.encode(), pair.target.encode()
-            digest.add(source, target)
+            digest.add(*((source, target) if target else (source,)))  # a document has no target
             text += source + target
             ends[0].append(end + len(source))
             end += len(source) + len(target)
@@ -169,5 +211,5 @@ def _write(pairs: Iterator[Pair], writer: ColumnWriter, work: Work) -> str:
         for name, values in numbers.items():
             writer.append(name, np.asarray(values, dtype=TYPES[name]))
         done += len(block)
-        work("reading pairs", done, 0)
+        work(done, 0)
     return str(digest)

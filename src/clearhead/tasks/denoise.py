@@ -23,7 +23,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
 from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.documents import NOUN, hold_out_text
+from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
 from clearhead.tasks.examples import Examples, split_indices
 from clearhead.tasks.holes import Corruption, decode_marked, encode_marked, sentinels_of, spans_of
 from clearhead.tasks.searching import validation_decoding, write
@@ -205,7 +205,7 @@ class Denoising(EndedText):
         """Learns a tokenizer with sentinels."""
         need_text_to_text(config)
         if tokenizer is None:
-            tokenizer = Tokenizer.train((record.text for record in records.train), config.tokenizer)
+            tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
         config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
         limit, skips = longest_text(config), Skips()
         train = tokenise(records.train, tokenizer, limit, skips, Path("training data"))

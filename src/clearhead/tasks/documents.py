@@ -2,23 +2,25 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from clearhead.config import Config
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.split import Split, split_valid
+from clearhead.data.stored_text import StoredDocuments, load_text
 from clearhead.errors import DataError
 from clearhead.tasks.task import MIN_RECORDS, Files, Records, Tell
 
 NOUN = "documents"
 MIN_CHARACTERS = 100  # less is no corpus
+LEARNED = 500_000  # so many, from all over a larger text, are enough to learn a vocabulary from
 SENTENCE = 60  # characters, about: sizes are chosen by the number of sentences, for a document may be a book
 
 
 def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]:
     """The documents of the files; where there are few of them, the end of the text is held out."""
     data = config.data
-    corpus = load_documents(files.train, data.documents)
+    corpus = load_text(files.train, data.documents, work=files.work)
     characters = sum(len(document.text) for document in corpus.records)
     if characters < MIN_CHARACTERS:
         names = " and ".join(map(str, files.train))
@@ -33,7 +35,15 @@ def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]
         train, valid = split_end(corpus.records, data.valid_share)
         tell(f"to validate, the last {100 * data.valid_share:g} % of the text (data.valid_share)")
     tell(f"{len(train):,} {NOUN} to train on, {len(valid):,} to validate")
-    return Records(train, valid, corpus, sentences=max(1, characters // SENTENCE))
+    return Records(train, valid, corpus, sentences=max(1, characters // SENTENCE), work=files.work)
+
+
+def texts_to_learn(documents: Sequence[Document], tell: Tell) -> Iterator[str]:
+    """What a vocabulary is learned from."""
+    if isinstance(documents, StoredDocuments) and len(documents) > LEARNED:
+        tell(f"the vocabulary is learned from {LEARNED:,} of them")
+        documents = documents.spread(LEARNED)
+    return (document.text for document in documents)
 
 
 def split_end(documents: Sequence[Document], share: float) -> Split[Document]:

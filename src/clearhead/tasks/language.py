@@ -3,6 +3,7 @@
 N windows or rows of a batch, T tokens
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,11 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
+from clearhead.data.corpus import Skips
+from clearhead.data.encoding import Encoding, encode_stored
 from clearhead.data.packing import Packed
 from clearhead.data.plain import Document, load_documents
+from clearhead.data.stored_text import StoredDocuments
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request
 from clearhead.errors import ConfigError
@@ -23,12 +27,13 @@ from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.model.language import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.documents import NOUN, hold_out_text
+from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
 from clearhead.tasks.examples import in_batches, pad, split_indices
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import EndedText
 from clearhead.tasks.writing import context_of, writing_engine
 
+READ_AT_ONCE = 1024  # windows, each of which may bring 64 KiB of mapped ids into memory, until they go again
 SHOWN_PROMPT, SHOWN_TOKENS = 12, 24  # pieces of the example that a validation shows
 
 
@@ -74,6 +79,7 @@ class LanguageTask:
     ) -> None:
         self.config, self.tokenizer, self.train = config, tokenizer, train
         self.valid, self.valid_ids = valid, valid_ids
+        self._read = 0
 
     def sizes(self) -> tuple[int, int]:
         """Windows to train on, and documents to validate."""
@@ -85,6 +91,10 @@ class LanguageTask:
 
     def batch(self, indices: Indices, epoch: int) -> LanguageBatch:
         """The tensors of these windows."""
+        self._read += len(indices)
+        if self._read > READ_AT_ONCE:
+            self.train.give_back()
+            self._read = 0
         found = self.train.windows(indices, self.tokenizer.pad_id)
         # Without a mask of their own, windows of one document each give the same, and go through the faster kernel.
         is_open = self.config.data.cross_documents or found.is_one_each
@@ -174,6 +184,18 @@ def total_nll(network: LanguageModel, rows: Sequence[Predictions], config: Confi
     return total
 
 
+def pack(records: Records[Document], tokenizer: Tokenizer, window: int, tell: Tell) -> Packed:
+    """The documents to train on laid end to end: in memory, or mapped where they lie on disk."""
+    start, end = tokenizer.bos_id, tokenizer.eos_id
+    if not isinstance(records.train, StoredDocuments):
+        ids = tokenizer.encode_batch([document.text for document in records.train])
+        return Packed.build(ids, [document.line for document in records.train], window, start, end)
+    whole = Encoding(max_pieces=sys.maxsize, prefixes=(start,))  # no document is too long
+    store = encode_stored(records.train.pairs, tokenizer, whole, Skips(), records.work, noun=NOUN)
+    tell(f"their ids are kept in {records.train.columns.folder.parent}")
+    return Packed(store.source, store.lines, window, start, end)
+
+
 class LanguageModelling(EndedText):
     """What `--task lm` does."""
 
@@ -203,11 +225,9 @@ class LanguageModelling(EndedText):
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer and packs the documents."""
         if tokenizer is None:
-            tokenizer = Tokenizer.train((document.text for document in records.train), config.tokenizer)
+            tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
         config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-        ids = tokenizer.encode_batch([document.text for document in records.train])
-        lines = [document.line for document in records.train]
-        packed = Packed.build(ids, lines, context_of(config), tokenizer.bos_id, tokenizer.eos_id)
+        packed = pack(records, tokenizer, context_of(config), tell)
         valid_ids = tokenizer.encode_batch([document.text for document in records.valid])
         tell(f"{packed.num_tokens:,} tokens in {len(packed):,} windows of {packed.window}")
         return Made(config, tokenizer, LanguageTask(config, tokenizer, packed, records.valid, valid_ids))

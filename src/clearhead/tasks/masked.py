@@ -28,7 +28,7 @@ from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
 from clearhead.model.heads import MaskedNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.documents import NOUN, hold_out_text
+from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
 from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
 from clearhead.tasks.labels import label_loss
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
@@ -235,7 +235,7 @@ class MaskedLanguage(FramedText):
     def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer, and cuts what is too long for the network."""
         if tokenizer is None:
-            tokenizer = Tokenizer.train((document.text for document in records.train), config.tokenizer)
+            tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
         config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
         skips, limit = Skips(), row_limit(config)
         train, valid = (

@@ -1,4 +1,4 @@
-"""`clearhead data`: make data."""
+"""`clearhead data`: make data, and see what is kept of it."""
 
 import json
 import os
@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from clearhead.cli.options import Json
 from clearhead.errors import ConfigError
 
-HELP = "Make data: the built-in English-German grammar, or handwritten digits."
+HELP = "Make data: the built-in English-German grammar, or handwritten digits; list what trainings keep of yours."
 app = typer.Typer(help=HELP, rich_markup_mode=None, add_completion=False)
 
 
@@ -62,6 +63,34 @@ def digits(
     if captions is not None:
         write_captions(out, captions)
     typer.echo(f"{count:,} pictures in {out}", err=True)
+
+
+@app.command()
+def kept(
+    remove: Annotated[bool, typer.Option("--remove", help="Delete them; they can be made again.")] = False,
+    days: Annotated[float, typer.Option("--days", min=0, help="Only those that no training used for so long.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """List the large corpora that trainings prepared and keep in the user's cache folder, or remove them.
+
+    Example: clearhead data kept --days 30 --remove
+    """
+    from clearhead.data.kept import find_kept
+
+    found = [corpus for corpus in find_kept() if corpus.days >= days]
+    for corpus in found:
+        if remove:
+            corpus.remove()
+        if not as_json:
+            size = f"{corpus.num_bytes / 2**20:,.0f} MiB"
+            made_from = ", ".join(corpus.files) or "unknown files"
+            typer.echo(
+                f"{corpus.folder}  {corpus.records:,} records, {size}, {corpus.days:.0f} days unused: {made_from}"
+            )
+    if as_json:
+        typer.echo(json.dumps([corpus.to_json() for corpus in found], ensure_ascii=False))
+    total = sum(corpus.num_bytes for corpus in found) / 2**20
+    typer.echo(f"{len(found)} corpora, {total:,.0f} MiB{' removed' if remove else ''}", err=True)
 
 
 def write_captions(folder: Path, captions: Path) -> None:

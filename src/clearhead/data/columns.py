@@ -122,6 +122,8 @@ def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callabl
     """The arrays of a folder, filled now unless it is there and whole."""
     found = Columns.open(folder, key)
     if found is not None:
+        with suppress(OSError):  # a folder of somebody else
+            (folder / FACTS).touch()  # says when it was used last
         return found
 
     def make(aside: Path) -> None:

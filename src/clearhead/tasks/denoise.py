@@ -23,7 +23,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
 from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
+from clearhead.tasks.documents import NOUN, encoded, hold_out_text, texts_to_learn
 from clearhead.tasks.examples import Examples, split_indices
 from clearhead.tasks.holes import Corruption, decode_marked, encode_marked, sentinels_of, spans_of
 from clearhead.tasks.searching import validation_decoding, write
@@ -159,7 +159,7 @@ def tokenise(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, sk
     """The documents as ids; longer ones are cut into equal parts of at most `limit` pieces."""
     parts: list[list[int]] = []
     lines: list[int] = []
-    for document, ids in zip(documents, tokenizer.encode_batch([one.text for one in documents]), strict=True):
+    for document, ids in encoded(documents, tokenizer):
         if len(ids) < 2:
             skips.add("fewer than 2 pieces", path, document.line)
             continue

@@ -28,7 +28,7 @@ from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
 from clearhead.model.heads import MaskedNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
+from clearhead.tasks.documents import NOUN, encoded, hold_out_text, texts_to_learn
 from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
 from clearhead.tasks.labels import label_loss
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
@@ -157,8 +157,7 @@ def collate(texts: Maskable, indices: Sequence[int], hidden: Sequence[Hidden], p
 def cut_documents(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: Skips, path: Path) -> Cut:
     """Every document as rows of at most `limit` pieces with their frame: a long one gives several of equal length."""
     rows, lines, num_long = [], [], 0
-    encoded = tokenizer.encode_batch([document.text for document in documents])
-    for document, ids in zip(documents, encoded, strict=True):
+    for document, ids in encoded(documents, tokenizer):
         windows = np.array_split(np.asarray(ids, dtype=np.int64), max(1, math.ceil(len(ids) / (limit - 2))))
         num_long += len(windows) > 1
         for window in windows:

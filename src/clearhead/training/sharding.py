@@ -7,6 +7,7 @@ validated.
 """
 
 import copy
+import warnings
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ def shard(model: nn.Module, processes: Processes) -> nn.Module:
     """
     whole = copy.deepcopy(model) if processes.is_first else model
     mesh = processes.mesh
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")  # layers change nothing in place
     for module in list(model.modules()):
         if isinstance(module, DecoderLayer):
             _unit(module.cross, mesh)

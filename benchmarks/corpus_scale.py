@@ -4,8 +4,8 @@
 
 Writes that many different pairs (two sentences of the built-in grammar each), and trains the preset tiny on them for a
 few updates, in processes of their own. Then once more, when the ids are there already. A peak is what the system counts
-for a process, mapped files included. The peak of all processes together is looked at twice a second: pages that several
-of them map are divided between them, so that their sum counts each once.
+for a process, mapped files included. The peak of all processes together is looked at twice a second: the pages that
+each has alone, and what it shares with others (libraries, mapped ids) once, of the process that shares most.
 """
 
 import argparse
@@ -102,7 +102,9 @@ class Together:
 
     def _look(self) -> None:
         while not self._ended.wait(0.5):
-            self.peak = max(self.peak, sum(map(_proportional, _family(self.first))))
+            found = [_resident(process) for process in _family(self.first)]
+            alone, shared = sum(own for own, _ in found), max(common for _, common in found)
+            self.peak = max(self.peak, alone + shared)
 
 
 def _family(first: int) -> list[int]:
@@ -115,13 +117,15 @@ def _family(first: int) -> list[int]:
     return found
 
 
-def _proportional(process: int) -> float:
-    """MiB that are resident, its share of what it has in common with others; none of a process that has ended."""
+def _resident(process: int) -> tuple[float, float]:
+    """MiB of memory that it has alone, and that it shares; none of a process that has ended."""
     with suppress(OSError):
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
+        sizes = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        if sizes:
+            shared = sizes["Shared_Clean"] + sizes["Shared_Dirty"]
+            return sizes["Rss"] - shared, shared
+    return 0.0, 0.0
 
 
 def watched(command: list[str], environment: dict[str, str]) -> dict[str, object]:

@@ -1,5 +1,6 @@
 # make demo   train a translator on the built-in grammar and look at it       make test   run the tests
 # make check  lint and types too          make test-all  the slow tests too     make bench  speed against peers
+# make bench-decoding, make bench-training   speed of one of the two alone, in more shapes
 # make results NAME=sst2 DATA=folder   train on real data by the recipe, and write docs/results.md
 # make studies   run all studies, about three hours, and write docs/studies.md; NAME="order mask" runs some
 # make questions run the snippets of docs/questions.md on the demo's model and write what they print
@@ -24,7 +25,7 @@ browser:
 	else echo "No chromium with chromium-driver here: the tests of the page are skipped."; fi
 	@if [ ! -e node_modules/axe-core ] && command -v npm >/dev/null; then npm install --silent --no-save axe-core@4.14.0 || true; fi
 
-.PHONY: demo test test-all check browser install bench bench-decoding results studies questions clean
+.PHONY: demo test test-all check browser install bench bench-decoding bench-training results studies questions clean
 
 demo: install
 	@$(BIN)/clearhead demo
@@ -68,6 +69,9 @@ bench: $(BENCH_INSTALLED)
 
 bench-decoding: $(BENCH_INSTALLED)
 	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.decoding --data "$(DATA)" $(BENCH_ARGS)
+
+bench-training: $(BENCH_INSTALLED)
+	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.train --data "$(DATA)" $(BENCH_ARGS)
 
 $(BENCH_INSTALLED): benchmarks/requirements.txt benchmarks/requirements-no-deps.txt
 	@echo "Setting up $(BENCH) with clearhead's peers: a few minutes the first time."

@@ -9,23 +9,18 @@ fastest. Then come the rounds, in each of which every contestant is measured alo
 
 import argparse
 import dataclasses
-import json
-import os
-import statistics
 import sys
-import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contestants.translators import KINDS, OUTPUT_TOKENS
 from benchmarks.corpus import VOCAB_SIZE, read_lines
 from benchmarks.endless import SHAPES, save_endless
-from benchmarks.group import ROOT, Group
+from benchmarks.group import Group
 from benchmarks.protocol import Setting
-from benchmarks.report import Result, aligned, machine
-from benchmarks.run import check_load, say
+from benchmarks.record import Record, parser_of, say
+from benchmarks.report import QUICK_NOTE, Result, Speeds, aligned, host_line
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
 
 MODULE = "translators"
@@ -126,39 +121,30 @@ def measures(shapes: Iterable[str], beams: Iterable[int]) -> Iterator[Measure]:
 
 def render(record: dict[str, Any]) -> str:
     """The whole answer of a run, as Markdown."""
-    host, kinds = record["machine"], record["contestants"]
+    kinds = record["contestants"]
     peers = [peer for peer in PEERS if peer in kinds]
     heading = (
-        f"{record['date']}, {host['cores']} cores ({host['processor']}, {host['instructions']}), "
-        f"torch {host['torch']}, Python {host['python']}\nMulti30k validation text, {OUTPUT_TOKENS} pieces for each "
+        f"{host_line(record)}\nMulti30k validation text, {OUTPUT_TOKENS} pieces for each "
         f"sentence, tokenisation included; one by one on one thread; median of {record['plan']['rounds']} rounds, "
         "in turns"
     )
     if record["is_quick"]:
-        heading += "\nA quick run, only to see whether everything works: the numbers mean nothing."
+        heading += f"\n{QUICK_NOTE}"
     head = ["tokens a second", "contestant", "median", "min..max", *(f"to {peer}" for peer in peers), "setting"]
     rows = []
     for measure, by_kind in record["results"].items():
-        speeds = {kind: [Result(**taken).speed for taken in by_kind[kind]] for kind in kinds}
-        medians = {kind: statistics.median(taken) for kind, taken in speeds.items()}
+        speeds = Speeds(by_kind)
         for kind in kinds:
-            spread = f"{min(speeds[kind]):,.0f}..{max(speeds[kind]):,.0f}"
-            ratios = [f"{medians[kind] / medians[peer]:.2f}" for peer in peers]
             setting = record["settings"][measure][kind]
-            rows.append([measure, kind, f"{medians[kind]:,.0f}", spread, *ratios, setting])
+            rows.append([measure, kind, *speeds.cells(kind), *speeds.ratios(kind, peers), setting])
     return f"{heading}\n\n{aligned(head, rows)}"
 
 
 def parse(arguments: Iterable[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.decoding", description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with train.en, train.de and val.en (or .gz)")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out" / "decoding", help="where results go")
+    parser = parser_of("decoding", __doc__.splitlines()[0], out="decoding")
     parser.add_argument("--shapes", nargs="+", default=[*SHAPES], choices=[*SHAPES])
     parser.add_argument("--contestants", nargs="+", default=[*KINDS], choices=[*KINDS], metavar="NAME")
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4])
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores that everybody may use")
-    parser.add_argument("--rounds", type=int, help="how often everything is measured")
-    parser.add_argument("--quick", action="store_true", help="only see whether everything runs")
     return parser.parse_args([*arguments])
 
 
@@ -166,8 +152,7 @@ def main(arguments: Iterable[str]) -> None:
     options = parse(arguments)
     plan = QUICK if options.quick else Plan()
     plan = dataclasses.replace(plan, rounds=options.rounds or plan.rounds)
-    options.out.mkdir(parents=True, exist_ok=True)
-    began, load, clock = datetime.now().astimezone(), check_load(options.cores), time.monotonic()
+    record = Record("decoding", options, plan)
     benchmark = Benchmark(options.out, plan, options.cores)
     benchmark.prepare(options.data, options.shapes)
     wanted = [*measures(options.shapes, options.beams)]
@@ -183,20 +168,8 @@ def main(arguments: Iterable[str]) -> None:
                 result = benchmark.measure(kind, measure)
                 results[str(measure)][kind].append(dataclasses.asdict(result))
                 say(f"round {number + 1}: {measure}: {kind} {result.speed:,.0f} tokens/s")
-    record = {
-        "date": began.isoformat(timespec="minutes"),
-        "minutes": round((time.monotonic() - clock) / 60, 1),
-        "machine": {**machine(), "cores": options.cores, "load_before": load},
-        "is_quick": options.quick,
-        "plan": dataclasses.asdict(plan),
-        "contestants": options.contestants,
-        "settings": {str(m): {k: str(benchmark.best[k, m]) for k in options.contestants} for m in wanted},
-        "results": results,
-    }
-    path = options.out / f"{began:%Y-%m-%d-%H%M}{'-quick' if options.quick else ''}.json"
-    path.write_text(json.dumps(record, indent=1))
-    say(f"raw numbers: {path}")
-    print(render(record))
+    settings = {str(m): {k: str(benchmark.best[k, m]) for k in options.contestants} for m in wanted}
+    print(render(record.keep(contestants=options.contestants, settings=settings, results=results)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ its file with `serve(ItsClass)`. A contestant that is no Python at all answers t
     {"command": "train"}                        -> one update with each of the prepared batches
     {"command": "decode", "beam": 4, "every": 1, "batch": 64}  -> sentences and tokens made, of every n-th sentence
     {"command": "loss", "sentences": 100}       -> mean negative log-likelihood a token of validation pairs
+    {"command": "memory"}                       -> the most bytes that the process ever held in memory
     {"command": "save", "path": ...}, {"command": "load", "path": ...}, {"command": "quit"}
 
 A setting with several processes is several copies of a contestant, told apart by their rank. Each takes a part of every
@@ -18,6 +19,7 @@ training batch, and every n-th sentence to decode.
 import dataclasses
 import json
 import os
+import resource
 import sys
 import traceback
 from abc import ABC, abstractmethod
@@ -35,6 +37,8 @@ class Task:
     model_dim: int = 128
     inner_dim: int = 256
     num_heads: int = 4
+    norm: str = "pre"
+    """or post, as in the paper, for those that can choose"""
     dropout: float = 0.3
     """on embeddings and on what each sub-layer adds, nowhere else"""
     label_smoothing: float = 0.1
@@ -215,6 +219,9 @@ class _Server:
         valid = self.data.valid
         pairs = Pairs(valid.source[-sentences:], valid.target[-sentences:])
         return {"loss": self.contestant.loss(pairs) / pairs.target_tokens}
+
+    def memory(self) -> dict[str, Any]:
+        return {"bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
 
     def save(self, path: str) -> dict[str, Any]:
         if self.rank == 0:

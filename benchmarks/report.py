@@ -1,14 +1,17 @@
-"""The table, from the record that a run leaves: `python -m benchmarks.report out/<file>.json` prints it again."""
+"""The table, from the record that a run leaves: `python -m benchmarks.report out/<file>.json` prints any of them."""
 
 import dataclasses
+import importlib
 import json
-import platform
 import statistics
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
+QUICK_NOTE = "A quick run, only to see whether everything works: the numbers mean nothing."
+RENDERERS = {"run": "report", "decoding": "decoding", "train": "train"}
+"""The module that knows the table of a benchmark's record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +27,33 @@ class Result:
         return self.tokens / self.seconds
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
-    return {
-        "processor": platform.machine(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+class Speeds:
+    """One measure of several contestants, one result a round."""
+
+    def __init__(self, results: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+        self.taken = {
+            name: [Result(one["tokens"], one["seconds"]).speed for one in rounds] for name, rounds in results.items()
+        }
+        self.medians = {name: statistics.median(speeds) for name, speeds in self.taken.items()}
+
+    def cells(self, name: str) -> list[str]:
+        """The median and the spread."""
+        speeds = self.taken[name]
+        return [f"{self.medians[name]:,.0f}", f"{min(speeds):,.0f}..{max(speeds):,.0f}"]
+
+    def ratios(self, name: str, peers: Iterable[str]) -> list[str]:
+        """How many times as fast as each of the peers; nothing for those that were not measured."""
+        medians = self.medians
+        return [f"{medians[name] / medians[peer]:.2f}" if peer in medians else "" for peer in peers]
+
+
+def host_line(record: dict[str, Any]) -> str:
+    """When and where."""
+    host = record["machine"]
+    return (
+        f"{record['date']}, {host['cores']} cores ({host['processor']}, {host['instructions']}), "
+        f"torch {host['torch']}, Python {host['python']}"
+    )
 
 
 def render(record: dict[str, Any]) -> str:
@@ -40,10 +62,9 @@ def render(record: dict[str, Any]) -> str:
 
 
 def _heading(record: dict[str, Any]) -> str:
-    task, plan, host = record["task"], record["plan"], record["machine"]
+    task, plan = record["task"], record["plan"]
     lines = [
-        f"{record['date']}, {host['cores']} cores ({host['processor']}, {host['instructions']}), "
-        f"torch {host['torch']}, Python {host['python']}, float32",
+        f"{host_line(record)}, float32",
         f"{task['num_layers']}+{task['num_layers']} layers, {task['model_dim']} wide, {task['inner_dim']} inner, "
         f"{task['num_heads']} heads, {task['vocab_size']:,} joint BPE pieces, tied embeddings, "
         f"dropout {task['dropout']}, label smoothing {task['label_smoothing']}, "
@@ -52,7 +73,7 @@ def _heading(record: dict[str, Any]) -> str:
         f"{task['output_tokens']} tokens for each validation sentence; median of {plan['rounds']} rounds, in turns",
     ]
     if record["is_quick"]:
-        lines.append("A quick run, only to see whether everything works: the numbers mean nothing.")
+        lines.append(QUICK_NOTE)
     return "\n".join(lines)
 
 
@@ -62,15 +83,12 @@ def _table(record: dict[str, Any]) -> str:
     head = ["tokens a second", "contestant", "median", "min..max", *(f"to {name}" for name in peers), "fastest setting"]
     rows = []
     for measure, by_name in record["results"].items():
-        speeds = {name: [Result(**taken).speed for taken in by_name[name]] for name in names if name in by_name}
-        medians = {name: statistics.median(taken) for name, taken in speeds.items()}
+        speeds = Speeds(by_name)
         for contestant in record["contestants"]:
             name = contestant["name"]
-            if name not in medians:
-                continue
-            spread = f"{min(speeds[name]):,.0f}..{max(speeds[name]):,.0f}"
-            ratios = [f"{medians[name] / medians[peer]:.2f}" if peer in medians else "" for peer in peers]
-            rows.append([measure, name, f"{medians[name]:,.0f}", spread, *ratios, contestant["settings"][measure]])
+            if name in by_name:
+                setting = contestant["settings"][measure]
+                rows.append([measure, name, *speeds.cells(name), *speeds.ratios(name, peers), setting])
     return aligned(head, rows)
 
 
@@ -95,5 +113,11 @@ def _footing(record: dict[str, Any]) -> str:
     )
 
 
+def render_any(record: dict[str, Any]) -> str:
+    """The table of whichever benchmark left this record; records from before they said so are of `benchmarks.run`."""
+    module = importlib.import_module(f"benchmarks.{RENDERERS[record.get('benchmark', 'run')]}")
+    return str(module.render(record))
+
+
 if __name__ == "__main__":
-    print(render(json.loads(Path(sys.argv[1]).read_text())))
+    print(render_any(json.loads(Path(sys.argv[1]).read_text())))

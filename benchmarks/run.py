@@ -9,20 +9,17 @@ Only the rounds are in the table.
 
 import argparse
 import dataclasses
-import json
-import os
 import sys
-import time
 from collections.abc import Iterable
-from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from benchmarks.corpus import build_data
-from benchmarks.group import ROOT, Group
+from benchmarks.group import Group
 from benchmarks.protocol import Data, Setting, Task
-from benchmarks.report import Result, machine, render
+from benchmarks.record import Record, parser_of, say
+from benchmarks.report import Result, render
 
 CONTESTANTS = ("clearhead", "huggingface", "joeynmt", "joeynmt_trainer")
 BEAMS = {"greedy": 1, "beam 4": 4}
@@ -59,6 +56,10 @@ class Entry:
         self.best: dict[str, Setting] = {}
         self.trials: list[dict[str, Any]] = []
 
+    def facts(self) -> dict[str, Any]:
+        """What a record says of it."""
+        return {"name": self.name, **{key: self.about[key] for key in ("version", "notes")}}
+
     def options(self, measure: str) -> list[Setting]:
         kind = "train" if measure == "training" else "decode"
         settings = [Setting(**fields) for fields in self.about[kind]]
@@ -73,6 +74,15 @@ def enter(module: str, cores: int) -> list[Entry]:
     return [Entry(module, about, processes, len(ways) == 1) for processes in ways]
 
 
+def time_training(group: Group, warmup: int, steps: int) -> Result:
+    """Of some updates, after others for which there is no clock."""
+    group.ask("prepare", first=0, steps=warmup)
+    group.ask("train")
+    tokens = group.ask("prepare", first=warmup, steps=steps)[0]["tokens"]
+    seconds, _ = group.timed("train")
+    return Result(tokens, seconds)
+
+
 class Benchmark:
     """One run: the data, the contestants, and what was measured."""
 
@@ -85,13 +95,6 @@ class Benchmark:
         group = Group(entry.module, dataclasses.replace(setting, batch=0))
         entry.parameters = group.start(self.task, self.data)["parameters"]
         return group
-
-    def time_training(self, group: Group, steps: int) -> Result:
-        group.ask("prepare", first=0, steps=self.plan.warmup)
-        group.ask("train")
-        tokens = group.ask("prepare", first=self.plan.warmup, steps=steps)[0]["tokens"]
-        seconds, _ = group.timed("train")
-        return Result(tokens, seconds)
 
     def time_decoding(self, group: Group, beam: int, batch: int, every: int) -> Result:
         group.ask("decode", beam=beam, every=max(every, 16), batch=batch)
@@ -109,7 +112,7 @@ class Benchmark:
         speeds = {}
         for setting in entry.options("training"):
             with self.open(entry, setting) as group:
-                speeds[setting] = self.time_training(group, self.plan.trial_steps).speed
+                speeds[setting] = time_training(group, self.plan.warmup, self.plan.trial_steps).speed
         self._keep_fastest(entry, "training", speeds)
 
     def learn(self, entry: Entry) -> None:
@@ -137,7 +140,7 @@ class Benchmark:
     def measure(self, entry: Entry) -> dict[str, Result]:
         """All measures of one contestant in one round."""
         with self.open(entry, entry.best["training"]) as group:
-            results = {"training": self.time_training(group, self.plan.steps)}
+            results = {"training": time_training(group, self.plan.warmup, self.plan.steps)}
         for measure, beam in BEAMS.items():
             if measure not in entry.best:
                 continue
@@ -157,18 +160,6 @@ class Benchmark:
             say(f"{entry.name}: tried {measure} with {setting}: {speed:,.0f} tokens/s")
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def check_load(cores: int) -> float:
-    """The machine's load before anything starts; more than a little makes every number below worthless."""
-    load = os.getloadavg()[0]
-    if load > 0.25 * cores:
-        say(f"warning: load {load:.1f} on {cores} cores: something else is running, do not trust the numbers")
-    return load
-
-
 def take_rounds(benchmark: Benchmark, entries: list[Entry]) -> dict[str, dict[str, list[Result]]]:
     """results[measure][contestant], one result a round; only of what a contestant does."""
     results: dict[str, dict[str, list[Result]]] = {
@@ -183,18 +174,9 @@ def take_rounds(benchmark: Benchmark, entries: list[Entry]) -> dict[str, dict[st
 
 
 def parse(arguments: Iterable[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.run", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--data", type=Path, required=True, help="folder with train.en, train.de, val.en, val.de (or .gz)"
-    )
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out", help="where batches and results go")
+    parser = parser_of("run", __doc__.splitlines()[0], out="")
     parser.add_argument("--contestants", nargs="+", default=CONTESTANTS, metavar="NAME", help="files in contestants/")
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores that everybody may use")
-    parser.add_argument("--rounds", type=int, help="how often everything is measured")
     parser.add_argument("--steps", type=int, help="updates timed in each round")
-    parser.add_argument(
-        "--quick", action="store_true", help="only see whether everything runs: the numbers mean nothing"
-    )
     return parser.parse_args([*arguments])
 
 
@@ -202,9 +184,7 @@ def main(arguments: Iterable[str]) -> None:
     options = parse(arguments)
     plan = QUICK if options.quick else Plan()
     plan = dataclasses.replace(plan, rounds=options.rounds or plan.rounds, steps=options.steps or plan.steps)
-    options.out.mkdir(parents=True, exist_ok=True)
-    began, load = datetime.now().astimezone(), check_load(options.cores)
-    clock = time.monotonic()
+    record = Record("run", options, plan)
 
     data = build_data(options.data, Task.batch_tokens, Task.seed)
     data.write(options.out / "data.json")
@@ -217,33 +197,21 @@ def main(arguments: Iterable[str]) -> None:
         benchmark.try_decoding(entry)
     results = take_rounds(benchmark, entries)
 
-    record = {
-        "date": began.isoformat(timespec="minutes"),
-        "minutes": round((time.monotonic() - clock) / 60, 1),
-        "machine": {**machine(), "cores": options.cores, "load_before": load},
-        "is_quick": options.quick,
-        "task": dataclasses.asdict(task),
-        "plan": dataclasses.asdict(plan),
-        "contestants": [
-            {
-                "name": entry.name,
-                **{key: entry.about[key] for key in ("version", "notes")},
-                "parameters": entry.parameters,
-                "loss": entry.loss,
-                "settings": {measure: str(setting) for measure, setting in entry.best.items()},
-                "trials": entry.trials,
-            }
-            for entry in entries
-        ],
-        "results": {
-            measure: {name: [dataclasses.asdict(result) for result in taken] for name, taken in by_name.items()}
-            for measure, by_name in results.items()
-        },
+    contestants = [
+        {
+            **entry.facts(),
+            "parameters": entry.parameters,
+            "loss": entry.loss,
+            "settings": {measure: str(setting) for measure, setting in entry.best.items()},
+            "trials": entry.trials,
+        }
+        for entry in entries
+    ]
+    found = {
+        measure: {name: [dataclasses.asdict(result) for result in taken] for name, taken in by_name.items()}
+        for measure, by_name in results.items()
     }
-    path = options.out / f"{began:%Y-%m-%d-%H%M}{'-quick' if options.quick else ''}.json"
-    path.write_text(json.dumps(record, indent=1))
-    say(f"raw numbers: {path}")
-    print(render(record))
+    print(render(record.keep(task=dataclasses.asdict(task), contestants=contestants, results=found)))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.report import aligned, machine
-from benchmarks.run import check_load, say
+from benchmarks.record import check_load, machine, say
+from benchmarks.report import aligned
 from clearhead.api import Model, load
 from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.shortlist import Shortlist

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.protocol import Contestant, Pairs, Setting, Start, Task
@@ -51,6 +52,28 @@ class LossModule(nn.Module):
 
     @abstractmethod
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor: ...
+
+
+class LogitsLoss(LossModule):
+    """A model that gives logits, and torch's own cross-entropy."""
+
+    smoothing = 0.0
+
+    def set_smoothing(self, smoothing: float) -> None:
+        self.smoothing = smoothing
+
+    @abstractmethod
+    def logits(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+        """Of all target places."""
+
+    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
+        return F.cross_entropy(
+            self.logits(src, tgt_in).flatten(0, 1),
+            tgt_out.flatten(),
+            ignore_index=self.task.pad_id,
+            label_smoothing=self.smoothing,
+            reduction="sum",
+        )
 
 
 class TorchPeer(Contestant):
@@ -123,6 +146,17 @@ class TorchPeer(Contestant):
 
     def load(self, path: str) -> None:
         self.module.load_state_dict(torch.load(path, weights_only=True))
+
+
+class TrainingPeer(TorchPeer):
+    """One that takes part in training only."""
+
+    @staticmethod
+    def decode_settings(cores: int) -> list[Setting]:
+        return []
+
+    def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
+        raise NotImplementedError(f"{self.name} offers no setting for decoding, so nobody may ask for it")
 
 
 def warmup_factor(step: int, warmup: int) -> float:

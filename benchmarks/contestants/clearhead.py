@@ -1,6 +1,6 @@
 """clearhead: its own trainer, with everything it does besides, and its own engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, ClassVar
 
@@ -34,6 +34,7 @@ def model_config(task: Task) -> ModelConfig:
         "model_dim": task.model_dim,
         "inner_dim": task.inner_dim,
         "num_heads": task.num_heads,
+        "norm_placement": task.norm,
         "dropout": task.dropout,
         "max_positions": task.max_positions,
         "pad_id": task.pad_id,
@@ -52,9 +53,12 @@ class EndlessTransformer(Transformer):
         return logits_NTV
 
 
-@dataclass(frozen=True)
+@dataclass
 class PreparedTask:
-    """What the trainer asks of a task, over batches that are tensors already: example i is the whole batch i."""
+    """What the trainer asks of a task, over batches that are tensors already: example i is the whole batch i.
+
+    Every epoch has the batches that were given last.
+    """
 
     parts: list[list[Batch]]
     """the parts of each batch, one a replica"""
@@ -104,8 +108,8 @@ class NoKeeper:
     def best(self, step: int, weights: dict[str, Tensor], validation: Validation) -> None: ...
 
 
-def run_updates(model: Transformer, batches: list[list[Batch]], task: Task, threads: int) -> None:
-    """One update a batch, by the trainer that `clearhead train` uses."""
+def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
+    """The trainer that `clearhead train` uses; it neither validates nor saves before its end."""
     settings = {
         "seed": task.seed,
         "batch_tokens": task.batch_tokens,
@@ -114,13 +118,23 @@ def run_updates(model: Transformer, batches: list[list[Batch]], task: Task, thre
         "beta2": task.beta2,
         "epsilon": task.epsilon,
         "clip_norm": task.clip_norm,
-        "validate_every": len(batches),
-        "save_every": len(batches),
+        "patience": 0,
+        "validate_every": 10**9,
+        "save_every": 10**9,
     }
     config = clearhead.config.build({"training": settings}, preset="tiny").training
-    schedule = Schedule(task.learning_rate, task.warmup, steps=len(batches), cooldown=0.0)
-    prepared = PreparedTask(batches, task.pad_id, task.label_smoothing)
-    Trainer(prepared, model, config, schedule, Silent(), NoKeeper(), threads).run()
+    schedule = Schedule(task.learning_rate, task.warmup, steps=0, cooldown=0.0)
+    prepared = PreparedTask([], task.pad_id, task.label_smoothing)
+    return Trainer(prepared, model, config, schedule, Silent(), NoKeeper(), threads)
+
+
+def run_updates(trainer: Trainer, batches: list[list[Batch]]) -> None:
+    """One more update a batch, as the next epoch."""
+    assert isinstance(trainer.task, PreparedTask)
+    trainer.task.parts = batches
+    trainer.schedule = replace(trainer.schedule, steps=trainer.schedule.steps + len(batches))
+    trainer.counts.epoch, trainer.counts.batch = trainer.counts.epoch + 1, 0
+    trainer.run()
 
 
 def make_engine(model: Transformer, threads: int) -> TorchEngine:
@@ -131,13 +145,14 @@ def make_engine(model: Transformer, threads: int) -> TorchEngine:
 
 class Clearhead(Contestant):
     name = "clearhead"
-    notes = "pre-norm; Trainer with a replica of the model a core; TorchEngine"
+    notes = "Trainer with a replica of the model a core; TorchEngine"
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
         torch.set_num_threads(self.setting.threads)
         torch.manual_seed(self.task.seed)
         self.model = EndlessTransformer(model_config(self.task))
+        self.trainer = build_trainer(self.model, self.task, self.setting.threads)
 
     @staticmethod
     def version() -> str:
@@ -165,7 +180,7 @@ class Clearhead(Contestant):
         ]
 
     def train(self, prepared: list[list[Batch]]) -> None:
-        run_updates(self.model, prepared, self.task, self.setting.threads)
+        run_updates(self.trainer, prepared)
 
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
         self.model.eval()

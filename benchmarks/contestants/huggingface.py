@@ -5,33 +5,20 @@ from typing import Any, cast
 import torch
 import transformers
 from torch import Tensor
-from torch.nn import functional as F
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from benchmarks.protocol import Task, serve
-from benchmarks.torch_peer import LossModule, TorchPeer, pad
+from benchmarks.torch_peer import LogitsLoss, LossModule, TorchPeer, pad
 
 
-class MarianLoss(LossModule):
+class MarianLoss(LogitsLoss):
     """The logits from Marian, the loss from torch: faster than the label smoother of the library's Trainer."""
 
-    smoothing = 0.0
-
-    def set_smoothing(self, smoothing: float) -> None:
-        self.smoothing = smoothing
-
-    def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
-        pad_id = self.task.pad_id
+    def logits(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         # Padding stands behind the target, where causal attention never sees it: no decoder mask, the faster kernel.
-        mask = src != pad_id
-        logits = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False).logits
-        return F.cross_entropy(
-            logits.flatten(0, 1),
-            tgt_out.flatten(),
-            ignore_index=pad_id,
-            label_smoothing=self.smoothing,
-            reduction="sum",
-        )
+        mask = src != self.task.pad_id
+        output = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False)
+        return cast(Tensor, output.logits)
 
 
 def marian_config(task: Task) -> MarianConfig:

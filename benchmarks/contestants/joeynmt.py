@@ -42,7 +42,7 @@ def stack(task: Task) -> dict[str, Any]:
         "hidden_size": task.model_dim,
         "ff_size": task.inner_dim,
         "dropout": task.dropout,
-        "layer_norm": "pre",
+        "layer_norm": task.norm,
         "activation": "relu",
         "embeddings": {"embedding_dim": task.model_dim, "scale": True, "dropout": task.dropout},
     }
@@ -70,7 +70,7 @@ class JoeyLoss(LossModule):
 
 class JoeyNMT(TorchPeer):
     name = "JoeyNMT"
-    notes = "pre-norm; its dropout is also on attention weights and inside the feed-forward network; has no cache"
+    notes = "its dropout is also on attention weights and inside the feed-forward network; has no cache"
 
     @staticmethod
     def version() -> str:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from clearhead.model.dropout import Dropout, dropout_seed, keep_mask
-from clearhead.model.loss import cross_entropy
+from clearhead.model.loss import MAX_NUMBERS, chunk_size, cross_entropy
 from clearhead.model.masks import causal_mask, padding_mask
 from clearhead.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
 
@@ -50,6 +50,7 @@ def test_masks_say_what_may_be_attended() -> None:
 @pytest.mark.parametrize("vocab", [29, 3001], ids=["one chunk", "many chunks"])
 def test_loss_and_gradients_equal_torch(smoothing: float, vocab: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clearhead.model.loss.CHUNK_NUMBERS", 10000)
+    monkeypatch.setattr("clearhead.model.loss.MIN_CHUNK", 1)
     rows, length, width = 5, 7, 11
     hidden = torch.randn(rows, length, width, requires_grad=True)
     weight = torch.randn(vocab, width, requires_grad=True)
@@ -73,6 +74,35 @@ def test_loss_of_an_impossible_token_is_finite() -> None:
     hidden = torch.tensor([[[1000.0]]])
     loss = cross_entropy(hidden, torch.tensor([[0.0], [1.0], [0.0]]), torch.tensor([[2]]), 0, 0.0)
     assert float(loss.nll) == pytest.approx(1000.0)
+
+
+@pytest.mark.parametrize("distance", [40.0, 80.0, 95.0, 200.0])
+def test_unlikely_tokens_lose_no_accuracy(distance: float) -> None:
+    """Between e^-87 and e^-104 float32 has fewer and fewer digits, below it none."""
+    hidden = torch.tensor([[[distance], [1.0]]], requires_grad=True)
+    weight = torch.tensor([[0.0], [1.0], [0.0]], requires_grad=True)
+    target = torch.tensor([[2, 1]])
+    loss = cross_entropy(hidden, weight, target, 0, 0.1)
+    expected = F.cross_entropy((hidden @ weight.T)[0].double(), target[0], label_smoothing=0.1, reduction="sum")
+    assert float(loss.smoothed.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+    ours = torch.autograd.grad(loss.smoothed, (hidden, weight))
+    for found, wanted in zip(ours, torch.autograd.grad(expected, (hidden, weight)), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_gradients_of_a_loss_are_handed_out_once() -> None:
+    hidden = torch.randn(2, 3, 5, requires_grad=True)
+    loss = cross_entropy(hidden, torch.randn(7, 5), torch.full((2, 3), 4), 0, 0.1)
+    (3 * loss.smoothed).backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    with pytest.raises(RuntimeError, match="handed out already"):
+        loss.smoothed.backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("vocab", [100, 6_000, 37_000, 250_000])
+def test_logits_do_not_grow_with_the_batch(vocab: int) -> None:
+    few, many = chunk_size(10_000, vocab), chunk_size(10_000_000, vocab)
+    assert few * vocab <= MAX_NUMBERS and many * vocab <= MAX_NUMBERS
+    assert chunk_size(3, vocab) == 3
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])

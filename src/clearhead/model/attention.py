@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.model.masks import both, causal_mask, mask_scores
 from clearhead.model.positions import Turn
+from clearhead.model.short_attention import attend_short, is_short
 
 
 class KeysValues(NamedTuple):
@@ -151,7 +152,11 @@ class MultiHeadAttention(nn.Module):
         if want_weights:
             weights_BHTS = attention_weights(q_BHTK, memory.k_BHSK, mask, self.scale)
             return Attended(self.merge_heads(weights_BHTS @ memory.v_BHSE), weights_BHTS)
-        return Attended(self.merge_heads(attend(q_BHTK, memory, mask, is_causal, self.scale)), None)
+        if self.training and is_short(q_BHTK, memory.k_BHSK, mask):
+            mixed_BHTE = attend_short(q_BHTK, *memory, mask, is_causal, self.scale)
+        else:
+            mixed_BHTE = attend(q_BHTK, memory, mask, is_causal, self.scale)
+        return Attended(self.merge_heads(mixed_BHTE), None)
 
     def merge_heads(self, mixed_BHTE: Tensor) -> Tensor:
         """The heads concatenated and projected: y_BTD."""

@@ -1,0 +1,87 @@
+"""Attention over short sequences against torch's fused kernel: values, gradients, and where it is taken."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from clearhead.model import attention, short_attention
+from clearhead.model.attention import MultiHeadAttention
+from clearhead.model.masks import document_mask
+from clearhead.model.short_attention import LONGEST, attend_short, is_short
+
+B, H, T, S, K, E = 3, 2, 5, 7, 11, 13
+
+
+def padding() -> Tensor:
+    allowed = torch.ones(B, 1, 1, S, dtype=torch.bool)
+    allowed[1, ..., 4:] = False
+    return allowed
+
+
+MASKS = {"none": None, "padding": padding(), "each query its own": torch.rand(B, 1, T, S) < 0.7}
+MASKS["each query its own"][..., 0] = True  # type: ignore[index]
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_values_and_gradients_equal_the_fused_kernel(mask: Tensor | None, scale: float | None) -> None:
+    q = torch.randn(B, T, H, K, requires_grad=True)
+    k, v = torch.randn(B, H, S, K, requires_grad=True), torch.randn(B, S, H, E, requires_grad=True)
+    given = (q.transpose(1, 2), k, v.transpose(1, 2))  # views, as projections give them
+    compare(attend_short(*given, mask, False, scale), (q, k, v), mask, False, scale, given)
+
+
+def test_the_future_is_not_seen() -> None:
+    q, k, v = (torch.randn(B, H, T, K, requires_grad=True) for _ in range(3))
+    compare(attend_short(q, k, v, None, True, None), (q, k, v), None, True, None, (q, k, v))
+
+
+def compare(
+    found: Tensor,
+    leaves: tuple[Tensor, ...],
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    given: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    expected = F.scaled_dot_product_attention(*given, attn_mask=mask, is_causal=is_causal, scale=scale)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    direction = torch.randn_like(found)
+    ours, theirs = (torch.autograd.grad((y * direction).sum(), leaves) for y in (found, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_kept_is_part_of_the_graph() -> None:
+    """Gradients in double precision, against differences."""
+    q, k, v = (torch.randn(2, 2, 3, 2, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    assert torch.autograd.gradcheck(lambda *given: attend_short(*given, None, True, None), (q, k, v))
+
+
+def test_only_short_training_on_a_cpu_takes_it() -> None:
+    q, k = torch.randn(B, H, T, K, requires_grad=True), torch.randn(B, H, S, K)
+    assert is_short(q, k, None) and is_short(q, k, padding())
+    assert not is_short(q.detach(), k, None)
+    assert not is_short(q.to(torch.bfloat16), k, None)
+    assert not is_short(q, torch.randn(B, H, LONGEST + 1, K), None)
+    assert not is_short(q, k, torch.zeros(B, H, T, S)), "a bias may learn"
+
+
+def test_a_layer_takes_it_while_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def noted(*given: object) -> Tensor:
+        calls.append(given)
+        return attend_short(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(attention, "attend_short", noted)
+    layer, x = MultiHeadAttention(12, 3), torch.randn(B, T, 12)
+    torch.nn.init.normal_(layer.in_weight)
+    mask = document_mask(torch.tensor([[1, 1, 2, 2, 3]] * B))
+    outputs = [layer.train(mode)(*layer.project(x), mask).y_BTD for mode in (True, False)]
+    assert len(calls) == 1
+    torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        layer.train()(*layer.project(x), mask)
+    assert len(calls) == 1 and short_attention.LONGEST < 64

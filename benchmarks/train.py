@@ -46,18 +46,18 @@ class Plan:
     """How much is measured. Figures by shape are those of tiny, small and paper-base."""
 
     rounds: int = 3
-    steps: tuple[int, ...] = (12, 6, 2)
+    steps: tuple[int, ...] = (10, 5, 1)
     """updates timed in each round"""
-    warmup: tuple[int, ...] = (3, 1, 1)
+    warmup: tuple[int, ...] = (2, 1, 1)
     """updates before the clock starts"""
     batch_tokens: int = 4096
-    shares: tuple[float, ...] = (0.15, 0.3, 0.45)
+    shares: tuple[float, ...] = (0.25, 0.4, 0.55)
     """of the peak, guessed of an average contestant: only for the estimate of the time"""
-    start_seconds: float = 8.0
+    start_seconds: float = 7.0
     """until a contestant is ready, guessed"""
 
 
-QUICK = Plan(rounds=1, steps=(2, 1, 1), warmup=(1, 1, 1), batch_tokens=512)
+QUICK = Plan(rounds=1, steps=(2, 1, 1), warmup=(1, 1, 1), batch_tokens=1024)
 
 
 @dataclasses.dataclass(frozen=True)

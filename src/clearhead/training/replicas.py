@@ -149,8 +149,6 @@ def _running_figures(model: nn.Module) -> list[str]:
 
 
 def _sharing_copy(model: nn.Module) -> nn.Module:
-    """The same modules over the same weights."""
-    replica = copy.deepcopy(model)
-    for parameter, copied in zip(model.parameters(), replica.parameters(), strict=True):
-        copied.data = parameter.data
-    return replica
+    """The same modules over the same weights, of which no copy is made on the way."""
+    shared = {id(one): nn.Parameter(one.data, one.requires_grad) for one in model.parameters()}
+    return copy.deepcopy(model, shared)

@@ -1,5 +1,6 @@
 """The benchmark of training, in miniature: everybody computes the same thing, and the table says it right."""
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def test_a_large_vocabulary_keeps_lengths_and_ends() -> None:
 
 def test_time_left_learns_from_what_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 30.0, 50.0])
-    monkeypatch.setattr(train.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
     left = TimeLeft(40.0)
     assert left.after(10.0) == 90.0 and left.after(10.0) == 50.0
 

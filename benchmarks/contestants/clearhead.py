@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ class PreparedTask:
     """the parts of each batch, one a replica"""
     pad_id: int
     smoothing: float
-    unit: ClassVar[str] = "tok"
+    unit: str = "tok"
 
     def sizes(self) -> tuple[int, int]:
         return len(self.parts), 0

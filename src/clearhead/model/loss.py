@@ -90,7 +90,7 @@ def chunk_size(num_tokens: int, vocab: int) -> int:
 
 def _correct_unlikely(nll_N: Tensor, picked_N: Tensor, hidden_ND: Tensor, weight_VD: Tensor, size: int) -> None:
     """Computes anew, without the softmax in which they vanish, what belongs to targets of hardly any probability."""
-    for rows_C in (nll_N > UNLIKELY).nonzero()[:, 0].split(size):
+    for rows_C in torch.split((nll_N > UNLIKELY).nonzero()[:, 0], size):
         log_z_C = (hidden_ND[rows_C] @ weight_VD.t()).to(nll_N.dtype).logsumexp(1)
         nll_N[rows_C] = log_z_C - picked_N[rows_C]
 

@@ -53,14 +53,15 @@ class _ShortAttention(Function):
         k_GSK, v_GSE = k_BHSK.flatten(0, 1), v_BHSE.flatten(0, 1)
         s_GTS = torch.bmm(q_GTK, k_GSK.transpose(1, 2))
         if mask is not None:
-            s_GTS.unflatten(0, shape).masked_fill_(~mask, float("-inf"))
+            s_GTS.view(*shape, *s_GTS.shape[1:]).masked_fill_(~mask, float("-inf"))
         p_GTS = torch.softmax(s_GTS, -1)
         ctx.save_for_backward(q_GTK, k_GSK, v_GSE, p_GTS)
         ctx.scale = scale
-        return torch.bmm(p_GTS, v_GSE).unflatten(0, shape)
+        mixed_GTE = torch.bmm(p_GTS, v_GSE)
+        return mixed_GTE.view(*shape, *mixed_GTE.shape[1:])
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_BHTE: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         q_GTK, k_GSK, v_GSE, p_GTS = ctx.saved_tensors
         shape, grad_GTE = grad_BHTE.shape[:2], grad_BHTE.flatten(0, 1)
@@ -69,5 +70,5 @@ class _ShortAttention(Function):
         grad_q_GTK = torch.bmm(grad_s_GTS, k_GSK).mul_(ctx.scale)
         grad_k_GSK = torch.bmm(grad_s_GTS.transpose(1, 2), q_GTK)
         grad_v_GSE = torch.bmm(p_GTS.transpose(1, 2), grad_GTE)
-        q, k, v = (grad.unflatten(0, shape) for grad in (grad_q_GTK, grad_k_GSK, grad_v_GSE))
+        q, k, v = (grad.view(*shape, *grad.shape[1:]) for grad in (grad_q_GTK, grad_k_GSK, grad_v_GSE))
         return q, k, v, None, None

@@ -76,7 +76,7 @@ def test_loss_of_an_impossible_token_is_finite() -> None:
     assert float(loss.nll) == pytest.approx(1000.0)
 
 
-@pytest.mark.parametrize("distance", [40.0, 80.0, 95.0, 200.0])
+@pytest.mark.parametrize("distance", [40.0, 80.0, 102.0, 200.0])
 def test_unlikely_tokens_lose_no_accuracy(distance: float) -> None:
     """Between e^-87 and e^-104 float32 has fewer and fewer digits, below it none."""
     hidden = torch.tensor([[[distance], [1.0]]], requires_grad=True)

@@ -58,6 +58,8 @@ class Group:
             except subprocess.TimeoutExpired:
                 member.kill()
                 member.wait()
+            if member.stdout:
+                member.stdout.close()
         self._log.close()
         self._folder.cleanup()
 

@@ -29,10 +29,13 @@ Bend = Callable[[Tensor], Tensor]
 
 
 class Affine(NamedTuple):
-    """What `F.linear` wants."""
+    """x W + b, with W as a view of what a linear layer holds: `F.linear` would turn it at every call."""
 
     weight: Tensor
     bias: Tensor | None
+
+    def __call__(self, x_RD: Tensor) -> Tensor:
+        return x_RD.mm(self.weight) if self.bias is None else torch.addmm(self.bias, x_RD, self.weight)
 
 
 class Heads(NamedTuple):
@@ -47,7 +50,7 @@ class Heads(NamedTuple):
 
     def of_self(self, x_RD: Tensor, past: KeysValues | None, mask: Tensor | None, turn: Turn | None) -> Any:
         """y_RD, and the past with these tokens behind it."""
-        rows, joint = len(x_RD), F.linear(x_RD, *self.into)
+        rows, joint = x_RD.shape[0], self.into(x_RD)
         if self.key_dim == self.value_dim:
             q, k, v = joint.view(rows, 3, self.num_heads, 1, self.key_dim).unbind(1)
         else:
@@ -58,14 +61,14 @@ class Heads(NamedTuple):
             q, k = turn(q), turn(k)
         now = KeysValues(k, v)
         past = now if past is None else past.extended(now)
-        return F.linear(attend(q, past, mask, False, self.scale).reshape(rows, -1), *self.out), past
+        return self.out(attend(q, past, mask, False, self.scale).reshape(rows, -1)), past
 
     def of_source(self, x_RD: Tensor, source: KeysValues, allowed_N11S: Tensor | None) -> Tensor:
         """y_RD: the W rows of a sentence ask together."""
-        num_sentences, rows = source.k_BHSK.shape[0], len(x_RD)
-        q_NWHK = F.linear(x_RD, *self.into).view(num_sentences, -1, self.num_heads, self.key_dim)
+        num_sentences, rows = source.k_BHSK.shape[0], x_RD.shape[0]
+        q_NWHK = self.into(x_RD).view(num_sentences, -1, self.num_heads, self.key_dim)
         mixed_NHWE = attend(q_NWHK.transpose(1, 2), source, allowed_N11S, False, self.scale)
-        return F.linear(mixed_NHWE.transpose(1, 2).reshape(rows, -1), *self.out)
+        return self.out(mixed_NHWE.transpose(1, 2).reshape(rows, -1))
 
 
 class Around(NamedTuple):
@@ -91,10 +94,10 @@ class FlatLayer(NamedTuple):
     def think(self, x_RD: Tensor) -> Tensor:
         """The stream after the feed-forward network."""
         h_RD = self.around_inner.enter(x_RD)
-        inner_RF = self.bend(F.linear(h_RD, *self.inner))
+        inner_RF = self.bend(self.inner(h_RD))
         if self.gate is not None:
-            inner_RF = inner_RF * F.linear(h_RD, *self.gate)
-        return self.around_inner.leave(x_RD, F.linear(inner_RF, *self.outer))
+            inner_RF = inner_RF * self.gate(h_RD)
+        return self.around_inner.leave(x_RD, self.outer(inner_RF))
 
 
 class Flat(NamedTuple):
@@ -188,14 +191,14 @@ def _around(residual: Residual) -> Around:
 
 
 def _affine(linear: nn.Linear | None) -> Any:
-    return None if linear is None else Affine(linear.weight, linear.bias)
+    return None if linear is None else Affine(linear.weight.t(), linear.bias)
 
 
 def _heads(attention: MultiHeadAttention, is_self: bool) -> Heads:
-    into = Affine(attention.in_weight, attention.in_bias)
+    into = Affine(attention.in_weight.t(), attention.in_bias)
     if not is_self:  # queries alone
         rows = attention.num_heads * attention.key_dim
-        into = Affine(into.weight[:rows], None if into.bias is None else into.bias[:rows])
+        into = Affine(into.weight[:, :rows], None if into.bias is None else into.bias[:rows])
     shape = attention.num_heads, attention.key_dim, attention.value_dim, attention.scale
     return Heads(*shape, into, _affine(attention.out))
 

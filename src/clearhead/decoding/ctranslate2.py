@@ -38,6 +38,7 @@ _HONOURED = {"beam", "alpha", "length_norm", "stop", "max_length"}
 # Of prompts: how much is written, and what is put before them, which requests have done already.
 _HONOURED_SAMPLING = {"max_tokens", "start"}
 _IDLE_CONSTRAINTS = {"before", "first_sample"}  # what only rules and draws look at
+_PLAIN = DecodingConfig()
 _NO_EXPONENT = 1e-30  # length ** this is 1 in any precision, but it is not 0
 # Greedy sentences whose limits differ by less than so many tokens go together.
 _ROOM = 16
@@ -103,10 +104,10 @@ class CTranslate2Engine:
         """Settings that this search does not have: any that is not named above and is not left as it is."""
         is_greedy = settings.beam == 1 and settings.stop == "seems_best"  # what ends is better than what goes on
         names = [f"decoding.stop={settings.stop}"] if settings.stop != "beam_finished" and not is_greedy else []
-        for name, field in DecodingConfig.model_fields.items():
+        for name in DecodingConfig.model_fields:
             if self.is_prompted and name == "sampling":
                 names += _unsupported_sampling(settings)
-            elif name not in _HONOURED and getattr(settings, name) != field.get_default(call_default_factory=True):
+            elif name not in _HONOURED and getattr(settings, name) != getattr(_PLAIN, name):
                 names.append(f"decoding.{name}")
         return names
 
@@ -143,8 +144,9 @@ class CTranslate2Engine:
         names = set[str]()
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.context, len(self.vocabulary))
-            names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
-            names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
+            if request.constraints is not None or request.picture is not None:
+                names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
+                names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
         names = set(self.unsupported(settings)) or names  # what settings ask for, requests ask for too
         if names:
             raise DecodingError(

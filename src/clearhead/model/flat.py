@@ -1,12 +1,12 @@
-"""A stack that reads one token a row, laid out flat: what most steps of search are.
+"""A stack laid out flat, for search: the encoder that reads a source, and the steps that read one token a row.
 
 The same parameters in the same sums as the modules have, without the calls between them: of a step of preset tiny for
-one sentence those took two thirds. Nothing is copied, so nothing can be out of date; it is made anew for each search.
-Where something is hooked to a module, or a module is not what it is by itself, there is no flat stack (`flatten` gives
+one sentence those took most of the time. Nothing is copied, so nothing can be out of date; it is made anew for each
+search. Where something is hooked to a module, while training and for gradients there is no flat stack (`flatten` gives
 None), and the modules run.
 
-R rows, N sentences, W rows of each, S source length, T tokens so far, D model width, H heads, K head width, E head width
-of values; 1 = broadcast
+B rows, T tokens of each at once, M = B*T, S source length or keys, N sentences, W rows of each, D model width, F inner
+width, H heads, K head width, E head width of values, V vocabulary; 1 = broadcast
 """
 
 from collections.abc import Callable, Sequence
@@ -14,15 +14,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.modules import module as torch_module
 
 from clearhead.model.attention import KeysValues, MultiHeadAttention, attend
-from clearhead.model.decoder import DecoderLayer
 from clearhead.model.embedding import PositionedEmbedding
-from clearhead.model.encoder import Stack
+from clearhead.model.encoder import Scope, Stack
 from clearhead.model.feed_forward import ACTIVATIONS, FeedForward
-from clearhead.model.positions import Turn
 from clearhead.model.residual import Residual
 
 Bend = Callable[[Tensor], Tensor]
@@ -34,8 +31,8 @@ class Affine(NamedTuple):
     weight: Tensor
     bias: Tensor | None
 
-    def __call__(self, x_RD: Tensor) -> Tensor:
-        return x_RD.mm(self.weight) if self.bias is None else torch.addmm(self.bias, x_RD, self.weight)
+    def __call__(self, x_MD: Tensor) -> Tensor:
+        return x_MD.mm(self.weight) if self.bias is None else torch.addmm(self.bias, x_MD, self.weight)
 
 
 class Heads(NamedTuple):
@@ -48,27 +45,29 @@ class Heads(NamedTuple):
     into: Affine
     out: Affine
 
-    def of_self(self, x_RD: Tensor, past: KeysValues | None, mask: Tensor | None, turn: Turn | None) -> Any:
-        """y_RD, and the past with these tokens behind it."""
-        rows, joint = x_RD.shape[0], self.into(x_RD)
-        if self.key_dim == self.value_dim:
-            q, k, v = joint.view(rows, 3, self.num_heads, 1, self.key_dim).unbind(1)
-        else:
-            keys, values = self.num_heads * self.key_dim, self.num_heads * self.value_dim
-            parts = joint.split_with_sizes([keys, keys, values], -1)
-            q, k, v = (part.view(rows, self.num_heads, 1, -1) for part in parts)
-        if turn is not None:
-            q, k = turn(q), turn(k)
-        now = KeysValues(k, v)
+    def of_self(self, x_MD: Tensor, batch: int, past: KeysValues | None, scope: Scope) -> tuple[Tensor, KeysValues]:
+        """y_MD, and the past with these tokens behind it."""
+        q_BHTK, k_BHTK, v_BHTE = self._split(self.into(x_MD), batch)
+        if scope.turn is not None:
+            q_BHTK, k_BHTK = scope.turn(q_BHTK), scope.turn(k_BHTK)
+        now = KeysValues(k_BHTK, v_BHTE)
         past = now if past is None else past.extended(now)
-        return self.out(attend(q, past, mask, False, self.scale).reshape(rows, -1)), past
+        return self._merge(attend(q_BHTK, past, scope.mask, False, self.scale)), past
 
-    def of_source(self, x_RD: Tensor, source: KeysValues, allowed_N11S: Tensor | None) -> Tensor:
-        """y_RD: the W rows of a sentence ask together."""
-        num_sentences, rows = source.k_BHSK.shape[0], x_RD.shape[0]
-        q_NWHK = self.into(x_RD).view(num_sentences, -1, self.num_heads, self.key_dim)
-        mixed_NHWE = attend(q_NWHK.transpose(1, 2), source, allowed_N11S, False, self.scale)
-        return self.out(mixed_NHWE.transpose(1, 2).reshape(rows, -1))
+    def of_source(self, x_MD: Tensor, source: KeysValues, allowed_N11S: Tensor | None) -> Tensor:
+        """y_MD: the W rows of a sentence ask together."""
+        q_NWHK = self.into(x_MD).view(source.k_BHSK.shape[0], -1, self.num_heads, self.key_dim)
+        return self._merge(attend(q_NWHK.transpose(1, 2), source, allowed_N11S, False, self.scale))
+
+    def _split(self, joint: Tensor, batch: int) -> tuple[Tensor, ...]:
+        heads = self.num_heads
+        if self.key_dim == self.value_dim:
+            return joint.view(batch, -1, 3, heads, self.key_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        parts = joint.split_with_sizes([heads * self.key_dim, heads * self.key_dim, heads * self.value_dim], -1)
+        return tuple(part.view(batch, -1, heads, part.shape[-1] // heads).transpose(1, 2) for part in parts)
+
+    def _merge(self, mixed_BHTE: Tensor) -> Tensor:
+        return self.out(mixed_BHTE.transpose(1, 2).reshape(-1, self.num_heads * self.value_dim))
 
 
 class Around(NamedTuple):
@@ -91,17 +90,17 @@ class FlatLayer(NamedTuple):
     bend: Bend
     outer: Affine
 
-    def think(self, x_RD: Tensor) -> Tensor:
+    def think(self, x_MD: Tensor) -> Tensor:
         """The stream after the feed-forward network."""
-        h_RD = self.around_inner.enter(x_RD)
-        inner_RF = self.bend(self.inner(h_RD))
+        entered_MD = self.around_inner.enter(x_MD)
+        inner_MF = self.bend(self.inner(entered_MD))
         if self.gate is not None:
-            inner_RF = inner_RF * self.gate(h_RD)
-        return self.around_inner.leave(x_RD, self.outer(inner_RF))
+            inner_MF = inner_MF * self.gate(entered_MD)
+        return self.around_inner.leave(x_MD, self.outer(inner_MF))
 
 
 class Flat(NamedTuple):
-    """An embedding and a stack of layers, for one token a row."""
+    """An embedding and a stack of layers: several tokens a row if all see all, one if each sees those before it."""
 
     embedding: PositionedEmbedding
     table_VD: Tensor
@@ -112,71 +111,76 @@ class Flat(NamedTuple):
 
     def __call__(
         self,
-        tokens_R: Tensor,
-        position: int,
-        pasts: Sequence[KeysValues],
+        ids_BT: Tensor,
+        allowed: Tensor | None = None,
+        position: int = 0,
+        pasts: Sequence[KeysValues] = (),
         sources: Sequence[KeysValues] = (),
         allowed_N11S: Tensor | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
-        """hidden_RD of tokens that follow the pasts, and the pasts with them."""
-        x_RD = self._embed(tokens_R, position)
-        relative, rotary = self.stack.relative, self.stack.rotary
-        mask = None if relative is None else relative.forward(position, 1)
-        turn = None if rotary is None else rotary.forward(position, 1)
-        new_pasts = []
+        """hidden_BTD of tokens that follow the pasts, and the pasts with them; `allowed`: which keys they may see."""
+        batch, length = ids_BT.shape
+        x_BTD = self._embed(ids_BT, position)
+        scope = self.stack.scope(x_BTD, pasts[0] if pasts else None, allowed)
+        x_MD, new_pasts = x_BTD.view(batch * length, -1), []
         for number, layer in enumerate(self.layers):
             around = layer.around_self
-            y_RD, past = layer.of_self.of_self(around.enter(x_RD), pasts[number] if pasts else None, mask, turn)
+            y_MD, past = layer.of_self.of_self(around.enter(x_MD), batch, pasts[number] if pasts else None, scope)
+            x_MD = around.leave(x_MD, y_MD)
             new_pasts.append(past)
-            x_RD = around.leave(x_RD, y_RD)
             if layer.around_source is not None and layer.of_source is not None:
                 around = layer.around_source
-                x_RD = around.leave(
-                    x_RD, layer.of_source.of_source(around.enter(x_RD), sources[number], allowed_N11S)
-                )
-            x_RD = layer.think(x_RD)
-        return self.norm(x_RD), tuple(new_pasts)
+                y_MD = layer.of_source.of_source(around.enter(x_MD), sources[number], allowed_N11S)
+                x_MD = around.leave(x_MD, y_MD)
+            x_MD = layer.think(x_MD)
+        return self.norm(x_MD).view(batch, length, -1), tuple(new_pasts)
 
-    def _embed(self, tokens_R: Tensor, position: int) -> Tensor:
-        x_RD = F.embedding(tokens_R, self.table_VD)
+    def _embed(self, ids_BT: Tensor, position: int) -> Tensor:
+        x_BTD = torch.embedding(self.table_VD, ids_BT)
         scale, positions = self.embedding.scale, self.embedding.positions
         if scale is not None:
-            x_RD = x_RD * scale
+            x_BTD = x_BTD * scale
         if positions is not None:
-            x_RD = x_RD + positions.forward(position, 1)
-        return self.embedding_norm(x_RD)
+            x_BTD = x_BTD + positions.forward(position, ids_BT.shape[1])
+        return self.embedding_norm(x_BTD)
 
 
-def flatten(embedding: PositionedEmbedding, stack: Stack) -> Flat | None:
-    """The flat form of a stack and its embedding, or None where the modules must run: hooks, training, gradients."""
+def flatten(embedding: nn.Module, stack: Stack) -> Flat | None:
+    """The flat form of a stack and what stands before it, or None where the modules themselves must run."""
     if stack.training or torch.is_grad_enabled() or torch_module._has_any_global_hook():
         return None
-    if not (_is_bare(embedding) and _is_bare(stack)) or embedding.segments is not None:
+    if not isinstance(embedding, PositionedEmbedding) or embedding.segments is not None:
         return None
-    layers = tuple(_layer(layer) for layer in stack.layers)
-    return Flat(
-        embedding, embedding.tokens.weight, _norm(embedding.norm or nn.Identity()), stack, layers, _norm(stack.norm)
-    )
+    if not _is_bare(embedding, stack):
+        return None
+    norm = _same if embedding.norm is None else _norm(embedding.norm)
+    layers = tuple(map(_flat_layer, stack.layers))
+    return Flat(embedding, embedding.tokens.weight, norm, stack, layers, _norm(stack.norm))
 
 
-def _is_bare(module: nn.Module) -> bool:
-    """Whether calling it runs its class's own `forward` and nothing else, all the way down."""
-    return not (
-        module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
-    ) and all(_is_bare(child) for child in module._modules.values() if child is not None)
+def _is_bare(*modules: nn.Module) -> bool:
+    """Whether calling them runs their own `forward` and nothing else, all the way down."""
+    waiting: list[nn.Module | None] = [*modules]
+    for module in waiting:
+        if module is not None:
+            own = module.__dict__
+            if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
+                return False
+            waiting += own["_modules"].values()
+    return True
 
 
-def _same(x_RD: Tensor) -> Tensor:
-    return x_RD
+def _same(x_MD: Tensor) -> Tensor:
+    return x_MD
 
 
 def _norm(module: nn.Module) -> Bend:
-    """The usual ones by their kernel, the others by their own `forward`."""
+    """The usual one by its kernel, the others by their own `forward`."""
     if type(module) is nn.Identity:
         return _same
     if type(module) is nn.LayerNorm:
         shape, weight, bias, epsilon = module.normalized_shape, module.weight, module.bias, module.eps
-        return lambda x_RD: torch.layer_norm(x_RD, shape, weight, bias, epsilon)
+        return lambda x_MD: torch.layer_norm(x_MD, shape, weight, bias, epsilon)
     forward: Bend = module.forward
     return forward
 
@@ -184,36 +188,38 @@ def _norm(module: nn.Module) -> Bend:
 def _around(residual: Residual) -> Around:
     norm = _norm(residual.norm)
     if residual.is_pre_norm:
-        return Around(norm, torch.add if residual.has_skip else lambda x_RD, y_RD: y_RD)
-    if norm is _same and residual.has_skip:
-        return Around(_same, torch.add)
-    return Around(_same, (lambda x_RD, y_RD: norm(x_RD + y_RD)) if residual.has_skip else lambda x_RD, y_RD: norm(y_RD))
+        return Around(norm, torch.add if residual.has_skip else _only_second)
+    if residual.has_skip:
+        return Around(_same, lambda x_MD, y_MD: norm(x_MD + y_MD))
+    return Around(_same, lambda x_MD, y_MD: norm(y_MD))
 
 
-def _affine(linear: nn.Linear | None) -> Any:
-    return None if linear is None else Affine(linear.weight.t(), linear.bias)
+def _only_second(x_MD: Tensor, y_MD: Tensor) -> Tensor:
+    return y_MD
 
 
-def _heads(attention: MultiHeadAttention, is_self: bool) -> Heads:
-    into = Affine(attention.in_weight.t(), attention.in_bias)
-    if not is_self:  # queries alone
-        rows = attention.num_heads * attention.key_dim
-        into = Affine(into.weight[:, :rows], None if into.bias is None else into.bias[:rows])
+def _affine(linear: nn.Linear) -> Affine:
+    return Affine(linear.weight.t(), linear.bias)
+
+
+def _heads(attention: MultiHeadAttention, rows: int | None = None) -> Heads:
+    """With all that stands side by side, or with its first rows: the queries."""
+    weight, bias = attention.in_weight[:rows], attention.in_bias
     shape = attention.num_heads, attention.key_dim, attention.value_dim, attention.scale
-    return Heads(*shape, into, _affine(attention.out))
+    return Heads(*shape, Affine(weight.t(), None if bias is None else bias[:rows]), _affine(attention.out))
 
 
-def _layer(layer: Any) -> FlatLayer:
-    feed_forward: FeedForward = layer.feed_forward
-    looks_up = isinstance(layer, DecoderLayer)
+def _flat_layer(layer: Any) -> FlatLayer:
+    inside: FeedForward = layer.feed_forward
+    cross: MultiHeadAttention | None = getattr(layer, "cross", None)
     return FlatLayer(
         _around(layer.attention_residual),
-        _heads(layer.attention, is_self=True),
-        _around(layer.cross_residual) if looks_up else None,
-        _heads(layer.cross, is_self=False) if looks_up else None,
+        _heads(layer.attention),
+        None if cross is None else _around(layer.cross_residual),
+        None if cross is None else _heads(cross, cross.num_heads * cross.key_dim),
         _around(layer.feed_forward_residual),
-        _affine(feed_forward.inner),
-        _affine(feed_forward.gate),
-        ACTIVATIONS[feed_forward.activation],
-        _affine(feed_forward.outer),
+        _affine(inside.inner),
+        None if inside.gate is None else _affine(inside.gate),
+        ACTIVATIONS[inside.activation],
+        _affine(inside.outer),
     )

@@ -117,8 +117,8 @@ class LanguageModel(nn.Module):
         """Logits after each of the tokens, which follow what the state has seen."""
         flat, position = state.flat, state.position + tokens_RT.shape[1]
         if flat is not None and tokens_RT.shape[1] == 1 and not want_attention:
-            hidden_RD, past = flat(tokens_RT.reshape(-1), state.position, state.past)
-            return LanguageStep(self.logits(hidden_RD[:, None]), LanguageState(past, position, flat), None)
+            hidden_R1D, past = flat(tokens_RT, None, state.position, state.past)
+            return LanguageStep(self.logits(hidden_R1D), LanguageState(past, position, flat), None)
         x_RTD = self.embedding(tokens_RT, state.position)
         scope = self.decoder.scope(x_RTD, state.past[0] if state.past else None, None)
         hidden_RTD, past, attention = self.decoder(x_RTD, scope, state.past, want_attention)

@@ -84,6 +84,8 @@ class Transformer(nn.Module):
     def _read(self, src_NS: Tensor) -> tuple[Tensor, Tensor | None]:
         """The encoder's states, and which of them are no padding; a picture has none."""
         allowed_N11S = None if self.config.input == "image" else padding_mask(src_NS, self.config.pad_id)
+        if flat := flatten(self.source_embedding, self.encoder):
+            return flat(src_NS, allowed_N11S)[0], allowed_N11S
         return self.encoder(self.source_embedding(src_NS), allowed_N11S)[0], allowed_N11S
 
     def _scaled(self, hidden_NTD: Tensor) -> Tensor:
@@ -112,10 +114,9 @@ class Transformer(nn.Module):
         """Logits after each of the tokens, which follow what the state has seen."""
         memory, flat, position = state.memory, state.flat, state.position + tokens_RT.shape[1]
         if flat is not None and tokens_RT.shape[1] == 1 and not want_attention:
-            tokens_R = tokens_RT.reshape(-1)
-            hidden_RD, past = flat(tokens_R, state.position, state.past, memory.source, memory.allowed_N11S)
-            new_state = State(memory, state.width, past, position, state.narrowed, flat)
-            return Step(self._logits(self._scaled(hidden_RD)[:, None], state), new_state, None)
+            now = flat(tokens_RT, None, state.position, state.past, memory.source, memory.allowed_N11S)
+            new_state = State(memory, state.width, now[1], position, state.narrowed, flat)
+            return Step(self._logits(self._scaled(now[0]), state), new_state, None)
         pasts = state.past or (None,) * len(self.decoder.layers)
         memories = [
             LayerMemory(source, memory.allowed_N11S, past) for source, past in zip(memory.source, pasts, strict=True)

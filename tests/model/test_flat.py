@@ -7,7 +7,19 @@ import torch
 
 from clearhead.model.flat import flatten
 from clearhead.model.transformer import Transformer
-from tests.model.options import H, N, T, close, config, each_combination, ids, language_model, shaken, sources, transformer
+from tests.model.options import (
+    H,
+    N,
+    T,
+    close,
+    config,
+    each_combination,
+    ids,
+    language_model,
+    shaken,
+    sources,
+    transformer,
+)
 
 MORE: list[dict[str, Any]] = [
     {"norm": "sample"},
@@ -24,7 +36,8 @@ MORE: list[dict[str, Any]] = [
 def check(options: dict[str, Any]) -> None:
     """Steps of one token, which are flat, against one pass with gradients, which is not."""
     src_NS, tgt_NT = sources(), ids(N, T)
-    for model in (transformer(options), language_model(options)):
+    models: list[Any] = [transformer(options), language_model(options)]
+    for model in models:
         is_prompted = not isinstance(model, Transformer)
         whole = model.logits(model(tgt_NT) if is_prompted else model(src_NS, tgt_NT)).detach()
         with torch.inference_mode():
@@ -49,7 +62,7 @@ def test_rare_options_are_flat_too(options: dict[str, Any]) -> None:
         src_NS, tgt_NT = sources(), ids(N, T)
         whole = model.logits(model(src_NS, tgt_NT)).detach()
         with torch.inference_mode():
-            first, state = model.start(model.encode(src_NS), 1)
+            _, state = model.start(model.encode(src_NS), 1)
             close(model.step(tgt_NT[:, :1], state).logits_RTV, whole[:, :1])
         return
     check(options)
@@ -82,7 +95,7 @@ def test_many_rows_equal_few() -> None:
 
 
 def test_the_modules_run_where_somebody_looks_on() -> None:
-    model = transformer({})
+    model: Any = transformer({})
     parts = model.target_embedding, model.decoder
     assert flatten(*parts) is None  # gradients
     with torch.inference_mode():
@@ -101,10 +114,11 @@ def test_the_modules_run_where_somebody_looks_on() -> None:
 
 @torch.inference_mode()
 def test_a_hook_in_the_middle_of_search_is_seen_by_the_next_one() -> None:
-    model, src_NS = transformer({}), sources()
+    model: Any = transformer({})
+    src_NS = sources()
     first, state = model.start(model.encode(src_NS), 1)
     plain = model.step(first, state).logits_RTV
     model.decoder.layers[0].attention.register_forward_hook(lambda _, __, given: given._replace(y_BTD=given.y_BTD * 0))
-    first, state = model.start(model.encode(src_NS), 1)
+    first, state = model.start(model.encode(src_NS), 1)  # hooks count from here on
     assert state.flat is None
     assert (model.step(first, state).logits_RTV - plain).abs().max() > 1e-3

@@ -188,11 +188,9 @@ class CTranslate2Engine:
         for index in too_long:
             written[index] = [Written(written[index][0].tokens[: limits[index]], False, 0.0)]
         if too_long and not self.token_log_probs:  # otherwise all are scored anyway
-            cut = [written[index] for index in too_long]
-            for [one], index, [scores] in zip(
-                cut, too_long, self._score([requests[index] for index in too_long], cut), strict=True
-            ):
-                written[index] = [dataclasses.replace(one, total=sum(scores))]
+            scores = self._score([requests[index] for index in too_long], [written[index] for index in too_long])
+            for index, [log_probs] in zip(too_long, scores, strict=True):
+                written[index] = [dataclasses.replace(written[index][0], total=sum(log_probs))]
 
     def _search_groups(
         self,

@@ -13,7 +13,6 @@ from clearhead.config import ModelConfig
 from clearhead.model.masks import both, causal_mask, mask_scores
 from clearhead.model.positions import Turn
 
-
 _FEW_QUERIES = 8
 
 

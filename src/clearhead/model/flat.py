@@ -147,7 +147,7 @@ class Flat(NamedTuple):
 
 def flatten(embedding: nn.Module, stack: Stack) -> Flat | None:
     """The flat form of a stack and what stands before it, or None where the modules themselves must run."""
-    if stack.training or torch.is_grad_enabled() or torch_module._has_any_global_hook():
+    if stack.training or torch.is_grad_enabled() or torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
     if not isinstance(embedding, PositionedEmbedding) or embedding.segments is not None:
         return None

@@ -87,7 +87,7 @@ class Lone:
 
     def _decide(self, rows: list[Row], options: list[Option]) -> list[Option] | None:
         """The continuations that go on, best first; None when the search is over. What ends is finished."""
-        job, progress, width = self.job, self.progress, self.job.layout.width
+        job, width = self.job, self.job.layout.width
         length, end = len(rows[0].tokens), job.end_id
         is_last = job.limits[0] <= length + 1
         margin = _gap(options, width - 1, 2 * width)  # an end that is not even listed is beyond the last candidate

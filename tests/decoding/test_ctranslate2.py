@@ -119,6 +119,23 @@ def test_greedy_answers_that_only_some_limits_cut(trained: Transformer, tmp_path
     assert reasons == [answer[0].finish_reason for answer in ours] and "length" in reasons
 
 
+def test_what_is_cut_is_worth_its_part(tmp_path: Path) -> None:
+    """Greedy sentences of unlike limits go together, and those that come out too long are cut and scored."""
+    model = random_model(max_positions=43)
+    with torch.no_grad():
+        model.output.weight[END] = 0.0
+        model.output.weight[7] *= 20.0
+        model.target_embedding.tokens.weight[7] *= 20.0
+    convert(model, PIECES[: model.config.vocab_size], tmp_path)
+    pieces, settings = PIECES[: model.config.vocab_size], DecodingConfig(beam=1, max_length="input+3")
+    asked = [Request((*[9] * length, END)) for length in (1, 5, 29)]
+    quick = CTranslate2Engine(tmp_path, model.config, pieces, token_log_probs=False).run(asked, settings)
+    ours = engine(model).run(asked, settings)
+    for [other], [mine] in zip(quick, ours, strict=True):
+        assert other.tokens == mine.tokens and other.finish_reason == "length"
+    assert quick[0][0].log_prob == pytest.approx(ours[0][0].log_prob, abs=1e-4)  # 4 of the 8 pieces of the second
+
+
 def test_nothing_is_cut_off_a_long_input(tmp_path: Path) -> None:
     model = random_model(max_positions=1100)
     built, settings = converted(tmp_path, model), DecodingConfig(beam=1, max_length="4")

@@ -81,7 +81,7 @@ class Loaded:
         A setting that would change nothing for the verb, or beside the others, is refused.
         """
         given = {name: value for name, value in overrides.items() if value is not None}
-        merged = configs.override(self.config, {"decoding": given}).decoding
+        merged = configs.override_decoding(self.config, given)
         verb = verb or purpose(self.config.task).verb
         check_decoding(given, merged, verb, f"clearhead {verb}")
         return merged

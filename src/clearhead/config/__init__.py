@@ -4,7 +4,7 @@ One class a stage. A new knob is a field with a one-line description, which is a
 of them with `--set model.dropout=0.3`. Presets are plain dictionaries laid under what the user gives.
 """
 
-from clearhead.config.building import Config, build, merge, override, parse, parse_assignments
+from clearhead.config.building import Config, build, merge, override, override_decoding, parse, parse_assignments
 from clearhead.config.decoding import DecodingConfig
 from clearhead.config.model import RECURRENT, ModelConfig
 from clearhead.config.presets import PRESETS
@@ -29,6 +29,7 @@ __all__ = [
     "build",
     "merge",
     "override",
+    "override_decoding",
     "parse",
     "parse_assignments",
 ]

@@ -83,6 +83,14 @@ def override(config: Config, settings: Mapping[str, Any]) -> Config:
     return parse(merge(config.model_dump(), settings))
 
 
+def override_decoding(config: Config, settings: Mapping[str, Any]) -> DecodingConfig:
+    """The decoding section with some settings replaced. The others are not checked again: this runs for every text."""
+    try:
+        return DecodingConfig.model_validate(merge(config.decoding.model_dump(), settings))
+    except ValidationError as error:
+        raise ConfigError(_explain(error, ("decoding",))) from None
+
+
 def _suggest(wrong: str, known: Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(wrong.replace("_", ""), [*known], n=1, cutoff=0.5)
     close = close or difflib.get_close_matches(wrong, [*known], n=1, cutoff=0.5)
@@ -97,10 +105,10 @@ def _fields_at(path: tuple[str | int, ...]) -> dict[str, Any]:
     return section.model_fields
 
 
-def _explain(error: ValidationError) -> str:
-    """The first fault of a validation, in our words."""
+def _explain(error: ValidationError, section: tuple[str, ...] = ()) -> str:
+    """The first fault of a validation, of all settings or of a section, in our words."""
     fault = error.errors(include_url=False)[0]
-    path = fault["loc"]
+    path = (*section, *fault["loc"])
     name = ".".join(map(str, path))
     if fault["type"] == "extra_forbidden":
         parent = ".".join(map(str, path[:-1]))

@@ -2,8 +2,8 @@
 
 What differs from our search, and what is done about it:
 
-- One limit a call: sentences are grouped by their limit. Greedy output is the same up to the limit, so there only what
-  came out too long is decoded again with a limit of its own.
+- One limit a call: sentences are grouped by their limit. Greedy output is the same up to the limit, so there like
+  limits go together, and what came out too long is cut.
 - It divides by length^alpha, and counts the end token only where it is told to write it: it is told so.
 - With an exponent of 0 it stops at the first finished best hypothesis. The best one is the same; where more are wanted,
   an exponent that is too small to matter keeps it going.
@@ -38,8 +38,9 @@ _HONOURED = {"beam", "alpha", "length_norm", "stop", "max_length"}
 # Of prompts: how much is written, and what is put before them, which requests have done already.
 _HONOURED_SAMPLING = {"max_tokens", "start"}
 _IDLE_CONSTRAINTS = {"before", "first_sample"}  # what only rules and draws look at
+_PLAIN = DecodingConfig()
 _NO_EXPONENT = 1e-30  # length ** this is 1 in any precision, but it is not 0
-# Greedy sentences whose limits differ by no more than so many tokens go together.
+# Greedy sentences whose limits differ by less than so many tokens go together.
 _ROOM = 16
 
 
@@ -103,10 +104,10 @@ class CTranslate2Engine:
         """Settings that this search does not have: any that is not named above and is not left as it is."""
         is_greedy = settings.beam == 1 and settings.stop == "seems_best"  # what ends is better than what goes on
         names = [f"decoding.stop={settings.stop}"] if settings.stop != "beam_finished" and not is_greedy else []
-        for name, field in DecodingConfig.model_fields.items():
+        for name in DecodingConfig.model_fields:
             if self.is_prompted and name == "sampling":
                 names += _unsupported_sampling(settings)
-            elif name not in _HONOURED and getattr(settings, name) != field.get_default(call_default_factory=True):
+            elif name not in _HONOURED and getattr(settings, name) != getattr(_PLAIN, name):
                 names.append(f"decoding.{name}")
         return names
 
@@ -143,8 +144,9 @@ class CTranslate2Engine:
         names = set[str]()
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.context, len(self.vocabulary))
-            names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
-            names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
+            if request.constraints is not None or request.picture is not None:
+                names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
+                names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
         names = set(self.unsupported(settings)) or names  # what settings ask for, requests ask for too
         if names:
             raise DecodingError(
@@ -175,11 +177,20 @@ class CTranslate2Engine:
         if settings.beam > 1 or self.is_prompted:
             self._search_groups(requests, _by_limit(everyone, limits, lengths), settings, written)
             return written
-        rounded = [min(-(-limit // _ROOM) * _ROOM, most) for limit in limits]
-        self._search_groups(requests, _by_limit(everyone, rounded, lengths), settings, written)
-        too_long = [index for index in everyone if written[index][0].length > limits[index]]
-        self._search_groups(requests, _by_limit(too_long, limits, lengths), settings, written)
+        self._search_groups(requests, _by_limit(everyone, _shared(limits), lengths), settings, written)
+        self._cut([index for index in everyone if written[index][0].length > limits[index]], limits, requests, written)
         return written
+
+    def _cut(
+        self, too_long: list[int], limits: list[int], requests: Sequence[Request], written: list[list[Written]]
+    ) -> None:
+        """Greedy outputs at their limits. What such a part is worth search does not say: it is scored."""
+        for index in too_long:
+            written[index] = [Written(written[index][0].tokens[: limits[index]], False, 0.0)]
+        if too_long and not self.token_log_probs:  # otherwise all are scored anyway
+            scores = self._score([requests[index] for index in too_long], [written[index] for index in too_long])
+            for index, [log_probs] in zip(too_long, scores, strict=True):
+                written[index] = [dataclasses.replace(written[index][0], total=sum(log_probs))]
 
     def _search_groups(
         self,
@@ -247,6 +258,16 @@ def _exponent(settings: DecodingConfig, asked: Sequence[Request]) -> float:
         length = sum(request.limit or len(request.source) for request in asked) / len(asked)
         return alpha * length / (5 + length) or _NO_EXPONENT
     return alpha or (0.0 if all(request.n_best == 1 for request in asked) else _NO_EXPONENT)
+
+
+def _shared(limits: Sequence[int]) -> list[int]:
+    """For each limit the highest of those that go together with it."""
+    shared: dict[int, int] = {}
+    highest = max(limits)
+    for limit in sorted({*limits}, reverse=True):
+        highest = highest if highest - limit < _ROOM else limit
+        shared[limit] = highest
+    return [shared[limit] for limit in limits]
 
 
 def _by_limit(

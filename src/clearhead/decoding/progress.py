@@ -74,7 +74,7 @@ class Progress:
         if self.together == "banks":
             was_over_N, has_none_left_N, best_total_N = self._linked(was_over_N, has_none_left_N, best_total_N)
         self._take_blocked(beams, np.flatnonzero(has_none_left_N & ~was_over_N), bonus_R)
-        is_settled_N, stop_margin_N = self._is_settled(here, best_total_N, beams.length + 1)
+        is_settled_N, stop_margin_N = self.is_settled(here, best_total_N, beams.length + 1)
         if self.together == "banks":  # the last bank decides
             is_settled_N, stop_margin_N = (self._of_last(each) for each in (is_settled_N, stop_margin_N))
         is_over_N = has_none_left_N | is_settled_N
@@ -96,7 +96,7 @@ class Progress:
         """What holds of the last search of a sentence, for all of them."""
         return each_N.reshape(-1, self.groups)[:, -1].repeat(self.groups)
 
-    def _is_settled(self, here: Ints, best_total_N: Floats, length: int) -> tuple[Bools, Floats]:
+    def is_settled(self, here: Ints, best_total_N: Floats, length: int) -> tuple[Bools, Floats]:
         """Whether the stop rule holds, and by how much.
 
         Every further token adds a log-probability of at most 0, a bonus is at most 0, and the divisor grows with the
@@ -131,7 +131,7 @@ class Progress:
         log_probs = [*beams.log_probs_RT[row].tolist(), float(found.log_probs_NK[search, rank])]
         bonus = 0.0 if bonus_R is None else float(bonus_R[row])
         total = float(found.totals_NK[search, rank])
-        self._add(int(beams.searches_N[search]), tokens, log_probs, total, bonus, reason)
+        self.add(int(beams.searches_N[search]), tokens, log_probs, total, bonus, reason)
 
     def _take_blocked(self, beams: Beams, ending: Ints, bonus_R: Floats | None) -> None:
         """Where rules left nothing that could follow and nothing is finished, hypotheses are taken as they are."""
@@ -145,9 +145,9 @@ class Progress:
                 bonus = 0.0 if bonus_R is None else float(bonus_R[search * self.width + place])
                 tokens, log_probs = beams.tokens_NWT[search, place], beams.log_probs_NWT[search, place]
                 total = float(beams.totals_NW[search, place])
-                self._add(number, tokens.tolist(), log_probs.tolist(), total, bonus, "blocked")
+                self.add(number, tokens.tolist(), log_probs.tolist(), total, bonus, "blocked")
 
-    def _add(
+    def add(
         self, search: int, tokens: list[int], log_probs: list[float], total: float, bonus: float, reason: FinishReason
     ) -> None:
         by = divisor(max(1, len(log_probs)), self.settings)

@@ -32,6 +32,7 @@ from clearhead.decoding.choosing import Best, Chooser, Diverse, Drawn
 from clearhead.decoding.coverage import Coverage, places_that_count
 from clearhead.decoding.job import Job
 from clearhead.decoding.layout import Constraints
+from clearhead.decoding.lone import find_one, is_lone
 from clearhead.decoding.observer import Narrator
 from clearhead.decoding.progress import Found, Progress
 from clearhead.decoding.rules import forbid, rules_of
@@ -51,6 +52,8 @@ def search(job: Job) -> list[list[Hypothesis]]:
 
 def find(job: Job) -> list[Found]:
     """What `search` gives, with the margin of each sentence: how close the closest decision on the way was."""
+    if is_lone(job):
+        return [find_one(job)]
     walking = Walk(job)
     for _ in walking.steps():
         pass

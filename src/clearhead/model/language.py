@@ -12,6 +12,7 @@ from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import EncoderLayer, Scope, Stack
+from clearhead.model.flat import Flat, flatten
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import document_mask
 from clearhead.model.positions import places_in_documents
@@ -37,6 +38,7 @@ class LanguageState:
 
     past: tuple[KeysValues, ...]
     position: int
+    flat: Flat | None = None  # for steps of one token; None: the modules themselves
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,19 @@ class LanguageModel(nn.Module):
 
     def start(self, memory: Prompts, width: int) -> tuple[Tensor, LanguageState]:
         """first_RT, the prompt in each of `width` rows, and the state before it."""
-        return memory.ids_NT.repeat_interleave(width, 0), LanguageState((), 0)
+        flat = flatten(self.embedding, self.decoder)
+        return memory.ids_NT.repeat_interleave(width, 0), LanguageState((), 0, flat)
 
     def step(self, tokens_RT: Tensor, state: LanguageState, want_attention: bool = False) -> LanguageStep:
         """Logits after each of the tokens, which follow what the state has seen."""
+        flat, position = state.flat, state.position + tokens_RT.shape[1]
+        if flat is not None and tokens_RT.shape[1] == 1 and not want_attention:
+            hidden_R1D, past = flat(tokens_RT, None, state.position, state.past)
+            return LanguageStep(self.logits(hidden_R1D), LanguageState(past, position, flat), None)
         x_RTD = self.embedding(tokens_RT, state.position)
         scope = self.decoder.scope(x_RTD, state.past[0] if state.past else None, None)
         hidden_RTD, past, attention = self.decoder(x_RTD, scope, state.past, want_attention)
-        new_state = LanguageState(past, state.position + tokens_RT.shape[1])
+        new_state = LanguageState(past, position, flat)
         return LanguageStep(self.logits(hidden_RTD), new_state, attention if want_attention else None)
 
     def select(self, state: LanguageState, rows_R: Tensor) -> LanguageState:

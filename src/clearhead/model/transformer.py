@@ -15,6 +15,7 @@ from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
 from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
+from clearhead.model.flat import Flat, flatten
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import padding_mask
 from clearhead.model.patches import PatchEmbedding
@@ -37,6 +38,7 @@ class State:
     past: tuple[KeysValues, ...]
     position: int
     narrowed: Narrowed | None = None  # the tokens that logits are wanted of; None: all
+    flat: Flat | None = None  # for steps of one token; None: the modules themselves
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class Transformer(nn.Module):
     def _read(self, src_NS: Tensor) -> tuple[Tensor, Tensor | None]:
         """The encoder's states, and which of them are no padding; a picture has none."""
         allowed_N11S = None if self.config.input == "image" else padding_mask(src_NS, self.config.pad_id)
+        if flat := flatten(self.source_embedding, self.encoder):
+            return flat(src_NS, allowed_N11S)[0], allowed_N11S
         return self.encoder(self.source_embedding(src_NS), allowed_N11S)[0], allowed_N11S
 
     def _scaled(self, hidden_NTD: Tensor) -> Tensor:
@@ -104,21 +108,27 @@ class Transformer(nn.Module):
         num_sentences = memory.source[0].k_BHSK.shape[0]
         device = memory.source[0].k_BHSK.device
         first_R1 = torch.full((num_sentences * width, 1), self.config.start_id, device=device)
-        return first_R1, State(memory, width, (), 0)
+        return first_R1, State(memory, width, (), 0, flat=flatten(self.target_embedding, self.decoder))
 
     def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:
         """Logits after each of the tokens, which follow what the state has seen."""
+        memory, flat, position = state.memory, state.flat, state.position + tokens_RT.shape[1]
+        if flat is not None and tokens_RT.shape[1] == 1 and not want_attention:
+            now = flat(tokens_RT, None, state.position, state.past, memory.source, memory.allowed_N11S)
+            new_state = State(memory, state.width, now[1], position, state.narrowed, flat)
+            return Step(self._logits(self._scaled(now[0]), state), new_state, None)
         pasts = state.past or (None,) * len(self.decoder.layers)
         memories = [
-            LayerMemory(source, state.memory.allowed_N11S, past)
-            for source, past in zip(state.memory.source, pasts, strict=True)
+            LayerMemory(source, memory.allowed_N11S, past) for source, past in zip(memory.source, pasts, strict=True)
         ]
         x_RTD = self.target_embedding(tokens_RT, state.position)
         hidden_RTD, past, attention = self.decoder(x_RTD, memories, want_attention)
-        new_state = replace(state, past=past, position=state.position + tokens_RT.shape[1])
-        hidden_RTD = self._scaled(hidden_RTD)
-        logits_RTV = self.logits(hidden_RTD) if state.narrowed is None else F.linear(hidden_RTD, *state.narrowed)
-        return Step(logits_RTV, new_state, attention if want_attention else None)
+        new_state = replace(state, past=past, position=position)
+        return Step(self._logits(self._scaled(hidden_RTD), state), new_state, attention if want_attention else None)
+
+    def _logits(self, hidden_RTD: Tensor, state: State) -> Tensor:
+        """Of all tokens, or of those that are wanted."""
+        return self.logits(hidden_RTD) if state.narrowed is None else F.linear(hidden_RTD, *state.narrowed)
 
     def narrow(self, state: State, tokens_U: Tensor) -> State:
         """The state with which steps give logits of these tokens only, in this order."""

@@ -62,6 +62,8 @@ def unmet(settings: DecodingConfig, tokenizer: Tokenizer, text: str, before: str
 
     `before` is the prompt that it follows: it may part words, or begin one.
     """
+    if not (settings.include or settings.exclude or settings.prefix):
+        return ()
     include, exclude = (
         [(word, tokenizer.normalise(word).strip()) for word in words] for words in (settings.include, settings.exclude)
     )

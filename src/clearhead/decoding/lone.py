@@ -1,0 +1,175 @@
+"""Search for one sentence of which nothing special is asked: the decisions of `search`, on plain numbers.
+
+Arrays pay where there are many sentences. For one they cost more than the model itself: at preset tiny half of the time
+of a sentence went into arrays of three numbers. Rules, groups, samples, banks, shortlists, prefixes and watchers are
+left to `search`; so is a step in which candidates are exactly equal. `tests/decoding/test_lone.py` holds both to the
+same answers.
+
+W hypotheses, V vocabulary, K candidates
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearhead.decoding.candidates import allowed_log_probs, best_candidates
+from clearhead.decoding.job import Job
+from clearhead.decoding.progress import Found, Progress
+from clearhead.decoding.scoring import FinishReason
+
+_NONE = float("-inf")
+_FAR = float("inf")
+
+
+def is_lone(job: Job) -> bool:
+    """Whether one plain search for one sentence is all that is asked."""
+    settings, asked = job.settings, job.asked[0]
+    return (
+        len(job.limits) == 1
+        and job.layout.together == "one"
+        and job.observer is None
+        and not (settings.coverage or settings.min_length or settings.no_repeat_ngram)
+        and not (asked.prefix or asked.exclude or asked.is_stopped or asked.shortlist)
+    )
+
+
+class Row(NamedTuple):
+    """An unfinished hypothesis."""
+
+    tokens: list[int]
+    log_probs: list[float]
+    total: float
+
+
+class Option(NamedTuple):
+    """A continuation; sorted, the best comes first, equal ones by row and token."""
+
+    cost: float  # minus the total
+    row: int
+    token: int
+    log_prob: float
+
+
+@dataclass
+class Lone:
+    """One search on its way."""
+
+    job: Job
+    progress: Progress
+    margin: float = _FAR
+
+    @torch.inference_mode()
+    def walk(self) -> None:
+        """To the end; what was found stands in `progress` then."""
+        job, generator, width = self.job, self.job.generator, self.job.layout.width
+        tokens_RT, state = generator.start(generator.encode(job.src), width)
+        banned = sorted(job.banned(tokens_RT))
+        rows = [Row([], [], 0.0)]
+        while True:
+            step = generator.step(tokens_RT, state)
+            logits_RV = step.logits_RTV[: len(rows), -1]
+            log_probs_RV = allowed_log_probs(logits_RV, [token for token in banned if 0 <= token < logits_RV.shape[1]])
+            options = _best(log_probs_RV, rows, 2 * width + 1)
+            kept = self._decide(rows, options)
+            if kept is None:
+                return
+            parents = [each.row for each in kept]
+            parents += [parents[-1]] * (width - len(kept))
+            rows = [_extended(rows[each.row], each) for each in kept]
+            state = step.state
+            if parents != [*range(width)]:
+                state = generator.select(state, torch.tensor(parents, device=job.src.device))
+            last = [row.tokens[-1:] for row in rows]
+            tokens_RT = torch.tensor(last + last[-1:] * (width - len(last)), device=job.src.device)
+
+    def _decide(self, rows: list[Row], options: list[Option]) -> list[Option] | None:
+        """The continuations that go on, best first; None when the search is over. What ends is finished."""
+        job, width = self.job, self.job.layout.width
+        length, end = len(rows[0].tokens), job.end_id
+        is_last = job.limits[0] <= length + 1
+        margin = _gap(options, width - 1, 2 * width)  # an end that is not even listed is beyond the last candidate
+        kept: list[Option] = []
+        place_after = 2 * width + 1  # of the best one that is not kept
+        for place, option in enumerate(options):
+            is_end = option.token == end
+            if is_end or is_last:
+                margin = min(margin, _gap(options, place, width) if place < width else _gap(options, width - 1, place))
+                if place < width:
+                    self._finish(rows[option.row], option, is_end)
+            if not is_end and len(kept) < width:
+                kept.append(option)
+            elif not is_end and place_after > place:
+                place_after = place
+        if is_last or not kept:
+            self._take_blocked(rows)
+            self.margin = min(self.margin, margin)
+            return None
+        is_over, stop_margin = self._is_settled(-kept[0].cost, length + 1)
+        keep_margin = _FAR
+        if not is_over and len(kept) == width and place_after < len(options):
+            keep_margin = options[place_after].cost - kept[-1].cost
+        self.margin = min(self.margin, margin, stop_margin, keep_margin)
+        return None if is_over else kept
+
+    def _is_settled(self, best_total: float, length: int) -> tuple[bool, float]:
+        """As `Progress` has it."""
+        if self.job.settings.stop == "beam_finished":
+            return bool(self.progress.worst_score_N[0] > _NONE), _FAR
+        is_settled_N, margin_N = self.progress.is_settled(np.zeros(1, np.int64), np.array([best_total]), length)
+        return bool(is_settled_N[0]), float(margin_N[0])
+
+    def _finish(self, row: Row, option: Option, is_end: bool) -> None:
+        reason: FinishReason = "end" if is_end else "length"
+        tokens = row.tokens if is_end else [*row.tokens, option.token]
+        self.progress.add(0, tokens, [*row.log_probs, option.log_prob], -option.cost, 0.0, reason)
+
+    def _take_blocked(self, rows: list[Row]) -> None:
+        """Where nothing could follow and nothing is finished."""
+        if not self.progress.finished[0]:
+            for row in rows:
+                self.progress.add(0, row.tokens, row.log_probs, row.total, 0.0, "blocked")
+
+
+def find_one(job: Job) -> Found:
+    """What `search` finds, with its margin."""
+    progress = Progress(job.settings, list(job.limits), job.end_id, job.layout.width)
+    lone = Lone(job, progress)
+    lone.walk()
+    progress.margin_N[0] = lone.margin
+    return progress.results(job.n_best)[0]
+
+
+def _best(log_probs_WV: Tensor, rows: list[Row], count: int) -> list[Option]:
+    """The best `count` that are possible: of each row so many, and of them all so many again."""
+    values_WK, tokens_WK = log_probs_WV.topk(min(count, log_probs_WV.shape[1]))
+    pairs = zip(values_WK.tolist(), tokens_WK.tolist(), strict=True)
+    options = [
+        Option(-(rows[row].total + value), row, token, value)
+        for row, (values, tokens) in enumerate(pairs)
+        for value, token in zip(values, tokens, strict=True)
+        if value > _NONE
+    ]
+    options.sort()
+    best = options[:count]
+    if len(best) == count > 1 and best[-1].cost == best[-2].cost:  # which of the equal ones topk took is its own affair
+        return _best_of_equals(log_probs_WV, rows, count)
+    return best
+
+
+def _best_of_equals(log_probs_WV: Tensor, rows: list[Row], count: int) -> list[Option]:
+    found = best_candidates(log_probs_WV, np.array([[row.total for row in rows]]), count)
+    each = (found.totals_NK, found.parents_NK, found.tokens_NK, found.log_probs_NK)
+    columns = (array[0].tolist() for array in each)
+    return [Option(-total, *rest) for total, *rest in zip(*columns, strict=True) if total > _NONE]
+
+
+def _gap(options: list[Option], higher: int, lower: int) -> float:
+    """How much better one is than another; infinitely, where there is no such other."""
+    return options[lower].cost - options[higher].cost if lower < len(options) else _FAR
+
+
+def _extended(row: Row, option: Option) -> Row:
+    return Row([*row.tokens, option.token], [*row.log_probs, option.log_prob], -option.cost)

@@ -11,26 +11,40 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx2
 import pytest
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-PATIENCE = 90.0  # seconds: machines that run tests may be busy with others
+PATIENCE = 180.0  # seconds: machines that run tests may be busy with others
+GLANCE = 3.0  # seconds that the page itself watches a condition before it is asked again
+WATCH = """const done = arguments[arguments.length - 1], began = performance.now();
+    const look = () => {
+        let value, problem;
+        try { value = (%s); } catch (error) { problem = String(error); }
+        if (value) done({value});
+        else if (performance.now() - began > %d) done({problem});
+        else setTimeout(look, 10);
+    };
+    look();"""
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--disable-dev-shm-usage", "--disable-component-update", "--disable-sync", "--no-first-run",
          "--hide-scrollbars"]  # fmt: skip
+
+
+def miss(sentence: str, is_failure: bool) -> NoReturn:
+    """Skips a test for want of a tool; in CI that can be a failure."""
+    if is_failure and os.environ.get("CI"):
+        pytest.fail(sentence)
+    pytest.skip(sentence)
 
 
 def need_browser() -> tuple[str, str]:
     """Paths of Chromium and its driver; without them a test is skipped, and in CI it fails."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
-        sentence = "the page needs Chromium and its driver: apt-get install chromium chromium-driver"
-        if os.environ.get("CI"):
-            pytest.fail(sentence)
-        pytest.skip(sentence)
+        miss("the page needs Chromium and its driver: apt-get install chromium chromium-driver", is_failure=True)
     return chromium, driver
 
 
@@ -82,10 +96,12 @@ class Browser:
         self.client = client
         self.session = session
 
+    def answer(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx2.Response:
+        url = f"/session/{self.session}{path}"
+        return self.client.request(method, url, json=body if method == "POST" else None)
+
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        response = self.client.request(
-            method, f"/session/{self.session}{path}", json=body if method == "POST" else None
-        )
+        response = self.answer(method, path, body)
         value = response.json()["value"]
         assert response.status_code == 200, value
         return value
@@ -100,15 +116,18 @@ class Browser:
         return self.ask("POST", "/execute/async", {"script": script, "args": list(arguments)})
 
     def until(self, script: str, *arguments: Any) -> Any:
-        """What a script gives, as soon as it gives something."""
-        deadline = time.monotonic() + PATIENCE
+        """What a script gives, as soon as it gives something: the page watches for it, nobody sleeps."""
+        deadline, problem = time.monotonic() + PATIENCE, None
         while time.monotonic() < deadline:
-            value = self.run(f"return ({script})", *arguments)
-            if value:
-                return value
-            time.sleep(0.15)
-        problem = self.run("return document.getElementById('problem')?.textContent")
-        raise AssertionError(f"never true: {script}; the page says {problem!r}; console: {self.console()}")
+            answered = self.answer(
+                "POST", "/execute/async", {"script": WATCH % (script, 1000 * GLANCE), "args": list(arguments)}
+            )
+            value = answered.json()["value"]
+            if answered.status_code == 200 and "value" in value:
+                return value["value"]
+            problem = value.get("problem") if answered.status_code == 200 else value["message"]  # a page that unloads
+        shown = self.run("return document.getElementById('problem')?.textContent")
+        raise AssertionError(f"never true: {script} ({problem}); the page says {shown!r}; console: {self.console()}")
 
     def find(self, selector: str) -> dict[str, str]:
         self.until("document.querySelector(arguments[0])", selector)

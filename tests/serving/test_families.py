@@ -9,8 +9,6 @@ from tests.inspection.small import small, text_for
 from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
 
-pytestmark = pytest.mark.slow  # a browser, and a model trained for it
-
 ALL = ["Attention", "Steps", "Beam tree", "What if", "Architecture", "Positions", "Lens & attribution", "Compare"]
 READS = ["Answer", "Attention", "What if", "Architecture", "Positions", "Lens & attribution", "Compare"]
 PANELS = {

@@ -7,8 +7,6 @@ import pytest
 
 from tests.serving.conftest import DONE, Stage
 
-pytestmark = pytest.mark.slow  # a browser, and a model trained for it
-
 SHOTS = Path("test-artefacts")
 
 

@@ -13,8 +13,6 @@ from clearhead.inspection.tracing import given_text
 from tests.serving.conftest import DONE, Stage
 from tests.serving.pronouns import NOUNS, PRONOUNS, SENTENCE
 
-pytestmark = pytest.mark.slow  # a browser, and a model trained for it
-
 SHOTS = Path("test-artefacts")
 
 

@@ -18,6 +18,7 @@ import pytest
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 PATIENCE = 180.0  # seconds: machines that run tests may be busy with others
+PASSING = ("stale element reference", "element click intercepted", "element not interactable")
 GLANCE = 3.0  # seconds that the page itself watches a condition before it is asked again
 WATCH = """const done = arguments[arguments.length - 1], began = performance.now();
     const look = () => {
@@ -130,24 +131,43 @@ class Browser:
         raise AssertionError(f"never true: {script} ({problem}); the page says {shown!r}; console: {self.console()}")
 
     def find(self, selector: str) -> dict[str, str]:
-        self.until("document.querySelector(arguments[0])", selector)
-        found: dict[str, str] = self.ask("POST", "/element", {"using": "css selector", "value": selector})
+        """An element, as soon as it is there."""
+        found: dict[str, str] = self.until("document.querySelector(arguments[0])", selector)
         return found
+
+    def act(self, selector: str, *acts: tuple[str, dict[str, Any]]) -> None:
+        """Does things to an element; once more if the page has put another in its place meanwhile."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = self.find(selector)
+            answers = [self.answer("POST", f"/element/{found[ELEMENT]}/{what}", body) for what, body in acts]
+            problems = [one.json()["value"] for one in answers if one.status_code != 200]
+            if not problems:
+                return
+            assert problems[0]["error"] in PASSING and time.monotonic() < deadline, problems[0]
 
     def click(self, selector: str) -> None:
         """A click of the mouse, where a person would click."""
-        found = self.find(selector)
-        self.run("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", found)
-        self.ask("POST", f"/element/{found[ELEMENT]}/click", {})
+        self.find(selector)
+        self.run("document.querySelector(arguments[0])?.scrollIntoView({block: 'center', inline: 'center'})", selector)
+        self.act(selector, ("click", {}))
 
     def type(self, selector: str, text: str) -> None:
         """Keys into a field that is emptied before."""
-        found = self.find(selector)
-        self.ask("POST", f"/element/{found[ELEMENT]}/clear", {})
-        self.ask("POST", f"/element/{found[ELEMENT]}/value", {"text": text})
+        self.act(selector, ("clear", {}), ("value", {"text": text}))
+
+    def choose(self, selector: str, value: str) -> None:
+        """A value of a select or a slider."""
+        self.find(selector)
+        self.run(
+            "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
+            "for (const name of ['input', 'change']) one.dispatchEvent(new Event(name, {bubbles: true}))",
+            selector, value,
+        )  # fmt: skip
 
     def keys(self, selector: str, text: str) -> None:
-        self.ask("POST", f"/element/{self.find(selector)[ELEMENT]}/value", {"text": text})
+        """Keys into what can be focused."""
+        self.act(selector, ("value", {"text": text}))
 
     def text(self, selector: str) -> str:
         self.find(selector)

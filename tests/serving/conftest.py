@@ -22,9 +22,10 @@ DONE = "document.getElementById('panel').dataset.drawn && !document.body.hasAttr
 
 @dataclass(frozen=True)
 class Stage:
-    """A model, its trace, a server and a browser."""
+    """A model and its trace, a second one that has learned less, a server and a browser."""
 
     model: Model
+    second: Model
     trace: Trace
     url: str
     browser: Browser
@@ -44,7 +45,7 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     model = train_pronouns(shared / "page", steps=250)
     second = train_pronouns(shared / "other", steps=40)
     with serving(model.folder, second.folder) as url, browsing(tmp_path_factory.mktemp("profile")) as browser:
-        yield Stage(model, model.trace(SENTENCE), url, browser)
+        yield Stage(model, second, model.trace(SENTENCE), url, browser)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def make_app(models: Mapping[str, Model], limits: Limits | None = None, hosts: f
     limits = limits or Limits()
     app = FastAPI(title="clearhead", docs_url=None, redoc_url=None, responses=REFUSALS)
     add_handlers(app)
-    traces = Traces(dict(models), limits)
+    traces = app.state.traces = Traces(dict(models), limits)
     _add_models(app, traces)
     _add_traces(app, traces)
     _add_questions(app, traces)
@@ -150,7 +150,7 @@ def _add_questions(app: FastAPI, traces: Traces) -> None:
         held = traces.get(number)
         with traces.gate.turn():
             return _json(
-                _positions(held.model, held.trace.source_text, min(PLACES, held.model.config.model.max_positions))
+                _positions(held.placed, held.trace.source_text, min(PLACES, held.model.config.model.max_positions))
             )
 
 

@@ -76,9 +76,9 @@ export function matrix({ weights, allowed, rows, columns, label, room = 420, col
   return drawing;
 }
 
-export function lines({ weights, rows, columns, label, sides, chosen, onmove, onpick }) {
+export function lines({ room = 384, weights, rows, columns, label, sides, chosen, onmove, onpick }) {
   const step = 20;
-  const [left, right] = [104, 276];
+  const [left, right] = [104, room - 108];
   const height = Math.max(rows.length, columns.length) * step + 34;
   const y = (index, count) => 30 + index * step + ((Math.max(rows.length, columns.length) - count) * step) / 2;
   const found = [];
@@ -93,9 +93,9 @@ export function lines({ weights, rows, columns, label, sides, chosen, onmove, on
   const focus = (t) => drawn.forEach(({ line, weight, t: own }) => line.setAttribute("opacity", t === null || own === t ? Math.max(0.06, weight) : 0.03));
   const word = (text, index, count, x, anchor, pick) => svg("text", { x, y: y(index, count) + 4, "text-anchor": anchor, "font-size": 12, fill: ink("ink"),
     class: pick ? "pick" : null, onpointerenter: pick && (() => focus(index)), onpointerleave: pick && (() => focus(chosen ?? null)), onclick: pick && (() => onpick?.(index)) }, short(text, 13));
-  const drawing = svg("svg", { width: 384, height, role: "img", "aria-label": label, class: "lines" },
+  const drawing = svg("svg", { width: room, height, role: "img", "aria-label": label, class: "lines" },
     svg("text", { x: left, y: 12, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, sides[0]),
-    svg("text", { x: right, y: 12, "font-size": 11, fill: ink("quiet") }, sides[1]), bundle,
+    svg("text", { x: room - 4, y: 12, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, sides[1]), bundle,
     columns.map((text, s) => word(text, s, columns.length, left - 6, "end", false)), rows.map((text, t) => word(text, t, rows.length, right + 6, "start", true)));
   if (onmove) drawing.addEventListener("pointermove", () => onmove());
   return { drawing, left: found.length - drawn.length };

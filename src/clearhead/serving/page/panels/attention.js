@@ -9,7 +9,7 @@ const SELECTION = ["kind", "layer", "head"];
 export const attention = {
   id: "attention",
   title: "Attention",
-  tour: "Every head of every layer at once. A row is a word that looks, a column a word that is looked at; the darker, the more. Choose a head to see it large, a cell to see how its number is made.",
+  tour: "Every head of every layer at once. A row is a word that looks, a column a word that is looked at; the stronger the colour, the more. Choose a head to see it large, a cell to see how its number is made.",
   applies: (app) => app.trace?.heads.length > 0,
   async draw(root, app) {
     const grid = el("section", { class: "card", id: "grid", "aria-label": "All heads" });

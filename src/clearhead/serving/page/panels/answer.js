@@ -18,8 +18,9 @@ const isGap = (place) => place.text === "<mask>";
 
 // The text with the words that the model would put into its gaps.
 export function filled(trace) {
-  if (!trace.source.some(isGap)) return `${trace.source_text} (no gap: write [MASK] where a word is to be found)`;
-  return trace.source.map((place, index) => (isGap(place) ? trace.outputs[index].text : place.is_special ? "" : place.text)).join("").replaceAll("▁", " ").trim();
+  const words = trace.source.flatMap((place, index) => (isGap(place) ? [shown(trace.outputs[index].text)] : []));
+  if (!words.length) return `${trace.source_text} (no gap: write [MASK] where a word is to be found)`;
+  return trace.source_text.replace(/\[MASK\]|<mask>/g, () => words.shift() ?? "");
 }
 
 export const answer = {

@@ -1,8 +1,9 @@
 // Panel 5: how one weight is made, with its real numbers, computed here and checked against the model's own tensor.
 import * as api from "../api.js";
-import { el, fixed, headName, heading, short } from "../draw.js";
+import { button, el, fixed, headName, heading, short } from "../draw.js";
 import { css, diverging, over } from "../palette.js";
 import { saveButtons } from "../save.js";
+import { set, state } from "../store.js";
 import { columnPlaces, rowName } from "../view.js";
 import { chosenCell, chosenPart } from "./head.js";
 
@@ -40,13 +41,30 @@ function vectors(made, found, s, names) {
     strip("products q·k, each", found.products[s], largestOf(found.products[s]))));
 }
 
+// Of a long row the keys that weigh most and the chosen one; all of them on demand.
+const MOST_KEYS = 40;
+function listed(made, column) {
+  const every = made.weights.map((_, s) => s);
+  if (every.length <= MOST_KEYS || state.keys === "all") return every;
+  const heaviest = [...every].sort((one, other) => made.weights[other] - made.weights[one]).slice(0, MOST_KEYS - 1);
+  return every.filter((s) => s === column || heaviest.includes(s));
+}
+
+function remaining(made, found, shown) {
+  const rest = made.weights.map((_, s) => s).filter((s) => !shown.includes(s));
+  const total = (values) => sum(rest.map((s) => values[s]));
+  return rest.length > 0 && el("tr", { id: "other-keys" }, el("td", {}, button(`Show ${rest.length} other keys`, () => set({ keys: "all" }))), el("td", { colspan: 2, class: "quiet" }, "together"),
+    [found.powers, found.weights, made.weights].map((values) => el("td", { class: "num" }, fixed(total(values), 7))));
+}
+
 function softmax(trace, made, found, column) {
   const places = columnPlaces(trace, made.kind);
+  const shown = listed(made, column);
   const head = ["key", "sum of products", made.bias ? "scaled + bias" : "scaled", "exp(score − max)", "weight", "the model's"];
   return el("div", { class: "scroll tall", tabindex: 0, role: "group", "aria-label": "Softmax of the row" }, el("table", { id: "softmax" }, el("tr", {}, head.map((text) => el("th", { scope: "col" }, text))),
-    places.map((place, s) => el("tr", { class: s === column ? "chosen" : null }, el("td", {}, short(place.text)),
+    shown.map((s) => el("tr", { class: s === column ? "chosen" : null }, el("td", {}, short(places[s].text)),
       made.allowed[s] ? [found.dots[s], found.scores[s], found.powers[s], found.weights[s], made.weights[s]].map((value, index) => el("td", { class: "num" }, fixed(value, index > 2 ? 7 : 4)))
-        : [el("td", { class: "num" }, fixed(found.dots[s], 4)), el("td", { colspan: 2, class: "masked" }, "masked: −∞"), el("td", { class: "num" }, "0"), el("td", { class: "num" }, fixed(made.weights[s], 7))]))));
+        : [el("td", { class: "num" }, fixed(found.dots[s], 4)), el("td", { colspan: 2, class: "masked" }, "masked: −∞"), el("td", { class: "num" }, "0"), el("td", { class: "num" }, fixed(made.weights[s], 7))])), remaining(made, found, shown)));
 }
 
 function verdict(made, found, column) {

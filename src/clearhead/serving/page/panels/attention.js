@@ -24,6 +24,6 @@ export const attention = {
     if (changed.has("sort") || changed.has("hide")) await drawGrid(grid, app);
     else if (SELECTION.some((key) => changed.has(key))) markGrid(grid);
     if ([...SELECTION, "hide", "view"].some((key) => changed.has(key))) await drawHead(head, app);
-    if ([...SELECTION, "row", "column"].some((key) => changed.has(key))) await drawArithmetic(arithmetic, app);
+    if ([...SELECTION, "row", "column", "keys"].some((key) => changed.has(key))) await drawArithmetic(arithmetic, app);
   },
 };

@@ -1,7 +1,8 @@
 // Panel 3: layers x heads as thumbnails, in their places or sorted by a measure.
 import * as api from "../api.js";
+import { bytes } from "../api.js";
 import { KINDS, button, el, fixed, headName, partId } from "../draw.js";
-import { sequential } from "../palette.js";
+import { isDark, painter } from "../palette.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
 
@@ -10,33 +11,38 @@ const SORTS = {
   diagonality: "by diagonality, most first", effect: "by effect when switched off",
 };
 
-const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+const painted = new WeakMap(); // a head as it came -> its picture in each theme: another order paints nothing anew
 
-function paint(canvas, one, allowed) {
-  canvas.width = Math.max(1, one.columns);
-  canvas.height = Math.max(1, one.rows);
+function picture(one, allowed) {
+  const known = painted.get(one) ?? {};
+  painted.set(one, known);
+  const theme = isDark() ? "dark" : "light";
+  known[theme] ??= paint(one, allowed);
+  return known[theme];
+}
+
+function paint(one, allowed) {
+  const canvas = el("canvas", { "aria-hidden": "true", width: Math.max(1, one.columns), height: Math.max(1, one.rows) });
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  bytes(one.pixels).forEach((value, index) => {
-    const [r, g, b] = sequential(value / 255);
-    image.data.set([r, g, b, allowed[index] ? 255 : 0], 4 * index);
-  });
+  const words = new Uint32Array(image.data.buffer);
+  const colour = painter();
+  bytes(one.pixels).forEach((value, index) => { words[index] = allowed[index] ? colour(value / 255) : 0; });
   context.putImageData(image, 0, 0);
+  return canvas;
 }
 
 const isChosen = (one) => partId(one) === partId(state);
 
 function thumb(one, small, allowed, caption) { // a caption is part of the name, for those who speak to the page
-  const canvas = el("canvas", { "aria-hidden": "true" });
-  paint(canvas, small, allowed);
   const label = `${caption ? `${caption.map((each) => each.textContent).join(" ")}: ` : ""}${headName(one)}: entropy ${fixed(one.entropy, 2)}`;
-  return button([canvas, caption?.flatMap((each) => [each, " "])], () => set({ part: one.kind, kind: one.kind, layer: one.layer, head: one.head, row: "", column: "" }), {
+  return button([picture(small, allowed), caption?.flatMap((each) => [each, " "])], () => set({ part: one.kind, kind: one.kind, layer: one.layer, head: one.head, row: "", column: "" }), {
     class: "thumb", "aria-label": label, title: label, "aria-current": String(isChosen(one)), "data-part": partId(one),
   });
 }
 
 export function markGrid(root) {
-  for (const each of root.querySelectorAll(".thumb")) each.setAttribute("aria-current", String(each.dataset.part === partId(state)));
+  for (const each of root.querySelectorAll(`.thumb[aria-current="true"], .thumb[data-part="${CSS.escape(partId(state))}"]`)) each.setAttribute("aria-current", String(each.dataset.part === partId(state)));
 }
 
 function controls() {
@@ -80,9 +86,12 @@ function move(event) {
   if (next) { event.preventDefault(); next.focus(); }
 }
 
+const thumbnails = (trace, hide) => api.about(trace.id, `thumbnails?hide_special=${hide}`);
+
 export async function drawGrid(root, app) {
   const { trace } = app;
-  const found = await api.about(trace.id, `thumbnails?hide_special=${state.hide === "1"}`);
+  const found = await thumbnails(trace, state.hide === "1");
+  requestIdleCallback(() => thumbnails(trace, state.hide !== "1").catch(() => {})); // at hand when the switch is turned
   const effects = new Map();
   if (state.sort === "effect") for (const one of (await api.about(trace.id, "effects")).effects) effects.set(one.part, one.change);
   const masks = Object.fromEntries(Object.entries(found.allowed).map(([kind, text]) => [kind, bytes(text)]));

@@ -52,7 +52,7 @@ function cached(app, step) {
 async function looking(app, step) {
   const { trace } = app;
   const part = chosenPart();
-  const own = part.kind !== "encoder" ? part : trace.heads.find((one) => one.kind === "cross") ?? trace.heads.find((one) => one.kind === "decoder");
+  const own = part.kind && part.kind !== "encoder" ? part : trace.heads.find((one) => one.kind === "cross") ?? trace.heads.find((one) => one.kind === "decoder");
   if (!own) return null;
   const record = await api.head(trace.id, own);
   const places = own.kind === "cross" ? trace.source : trace.inputs;

@@ -24,7 +24,7 @@ browser:
 		echo "Installing chromium and chromium-driver for the tests of the page."; \
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium chromium-driver fonts-dejavu-core; } >/dev/null \
 		|| echo "apt-get could not install chromium and chromium-driver: the tests of the page have no browser."; \
-	else echo "No chromium with chromium-driver here, and not root to install them: the tests of the page are skipped."; fi
+	else echo "No chromium with chromium-driver here, and no apt-get as root to install them: the tests of the page are skipped."; fi
 	@if [ -e node_modules/axe-core/axe.min.js ]; then :; \
 	elif ! command -v npm >/dev/null; then echo "No npm here: the test for barriers, which needs axe-core, is skipped."; \
 	elif npm install --silent --no-save --no-audit --no-fund axe-core@4.14.0; then rm -f node_modules/.unreachable; \

@@ -223,7 +223,8 @@ def browsing(profile: Path) -> Iterator[Browser]:
         running([driver, f"--port={port}"], f"{driven}/status"),
         httpx2.Client(base_url=driven, timeout=PATIENCE, trust_env=False) as client,
     ):
-        options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile}"]}
+        options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile}"],
+                   "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False}}  # fmt: skip
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
         started = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
         assert started.status_code == 200, started.text

@@ -43,7 +43,7 @@ function changes(found, trace) {
 
 async function showEffect(app, box) {
   const off = names(state.try);
-  if (!off.length) { box.replaceChildren(note("Choose heads on the left. Nothing is switched off yet.")); return; }
+  if (!off.length) { box.replaceChildren(note("Choose what to switch off. Nothing is yet.")); return; }
   const found = await api.ablate(app.trace.id, off);
   box.replaceChildren(el("div", { class: "row" }, el("h2", { class: "grow" }, off.length === 1 ? `Without ${partName(off[0])}` : `Without ${off.length} parts`), saveButtons(() => box, "what-if")), sideBySide(found.before, found.after, ["whole model", "parts off"]),
     el("p", { id: "change", "data-change": found.change, "data-after": found.after }, `The old output's log-probability changes by ${fixed(found.change, 4)}: it is ${found.change < 0 ? "less" : "more"} probable by a factor of ${Math.exp(Math.abs(found.change)).toPrecision(3)}.`),

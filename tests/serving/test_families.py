@@ -98,7 +98,7 @@ def test_gaps_are_filled_in_the_text(browser: Browser) -> None:
     name = "encoder for masks"
     seen = small(name).trace(text_for(name))
     gap = next(number for number, place in enumerate(seen.source) if place.text == "<mask>")
-    with opened(browser, name):
+    with opened(browser, name, tab="answer"):
         assert browser.text("#output") == f"The old {seen.outputs[gap].text.removeprefix('▁')} eats the grass."
         assert browser.text("#panel h3") == "For <mask>"
     with opened(browser, name, text="The old dog."):

@@ -84,6 +84,7 @@ def work(browser: Browser) -> float:
     return float(page) + time.process_time()
 
 
+@pytest.mark.slow  # a time in milliseconds hangs on the machine
 @pytest.mark.parametrize("name", ACTIONS)
 def test_nothing_takes_a_tenth_of_a_second(page: tuple[Browser, str], name: str) -> None:
     browser, address = page

@@ -213,6 +213,19 @@ class Browser:
         return found
 
 
+def start_session(client: httpx2.Client, chromium: str, profile: Path) -> str:
+    """Starts Chromium; once or twice more, should a busy machine have let the driver wait too long."""
+    for attempt in range(3):
+        options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile / str(attempt)}"],
+                   "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False}}  # fmt: skip
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        started = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+        if started.status_code == 200:
+            session: str = started.json()["value"]["sessionId"]
+            return session
+    raise AssertionError(started.text)
+
+
 @contextmanager
 def browsing(profile: Path) -> Iterator[Browser]:
     """A Chromium with an empty profile."""
@@ -223,12 +236,7 @@ def browsing(profile: Path) -> Iterator[Browser]:
         running([driver, f"--port={port}"], f"{driven}/status"),
         httpx2.Client(base_url=driven, timeout=PATIENCE, trust_env=False) as client,
     ):
-        options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile}"],
-                   "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False}}  # fmt: skip
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-        started = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
-        assert started.status_code == 200, started.text
-        session = started.json()["value"]["sessionId"]
+        session = start_session(client, chromium, profile)
         browser = Browser(client, session)
         try:
             browser.ask("POST", "/timeouts", {"script": int(1000 * PATIENCE)})

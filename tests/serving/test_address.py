@@ -165,5 +165,6 @@ def test_a_picture_is_in_the_address(stage: Stage, tmp_path: Path) -> None:
         browser.open(url)
         browser.until(DONE)
         assert "picture=" in browser.run("return location.search")
+        assert browser.run("return document.querySelector('#bar img').naturalWidth") == 6
         same_after_reload(browser)
         browser.open("about:blank")

@@ -190,6 +190,7 @@ function usePicture(encoded) {
   const wanted = encoded.length <= MOST_IN_ADDRESS ? encoded : "";
   app.picture = encoded;
   set({ picture: wanted }, { quiet: true });
+  fillBar(find("bar"), app);
   run().then(() => { if (!wanted) tell(["This picture is too large for the address: a link to this page shows another one."]); });
 }
 

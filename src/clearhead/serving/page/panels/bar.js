@@ -71,5 +71,6 @@ function pictureBar(form, app) {
   file.addEventListener("change", () => { if (file.files.length) readPicture(app, file.files[0]); });
   form.onsubmit = (event) => event.preventDefault();
   form.replaceChildren(field(`Picture; it is scaled to ${size} × ${size}${app.card.config.channels === 1 ? " in grey" : ""}`, file, "wide"));
+  if (app.picture) form.append(el("img", { src: `data:image/png;base64,${app.picture}`, width: 56, height: 56, alt: "The picture that is read", class: "preview" }));
   if (!app.picture) examplePicture(app).then((blob) => readPicture(app, blob));
 }

@@ -11,26 +11,41 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx2
 import pytest
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-PATIENCE = 90.0  # seconds: machines that run tests may be busy with others
+PATIENCE = 180.0  # seconds: machines that run tests may be busy with others
+PASSING = ("stale element reference", "element click intercepted", "element not interactable")
+GLANCE = 3.0  # seconds that the page itself watches a condition before it is asked again
+WATCH = """const done = arguments[arguments.length - 1], began = performance.now();
+    const look = () => {
+        let value, problem;
+        try { value = (%s); } catch (error) { problem = String(error); }
+        if (value) done({value});
+        else if (performance.now() - began > %d) done({problem});
+        else setTimeout(look, 10);
+    };
+    look();"""
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--disable-dev-shm-usage", "--disable-component-update", "--disable-sync", "--no-first-run",
          "--hide-scrollbars"]  # fmt: skip
+
+
+def miss(sentence: str, is_failure: bool) -> NoReturn:
+    """Skips a test for want of a tool; in CI that can be a failure."""
+    if is_failure and os.environ.get("CI"):
+        pytest.fail(sentence)
+    pytest.skip(sentence)
 
 
 def need_browser() -> tuple[str, str]:
     """Paths of Chromium and its driver; without them a test is skipped, and in CI it fails."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
-        sentence = "the page needs Chromium and its driver: apt-get install chromium chromium-driver"
-        if os.environ.get("CI"):
-            pytest.fail(sentence)
-        pytest.skip(sentence)
+        miss("the page needs Chromium and its driver: apt-get install chromium chromium-driver", is_failure=True)
     return chromium, driver
 
 
@@ -82,10 +97,12 @@ class Browser:
         self.client = client
         self.session = session
 
+    def answer(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx2.Response:
+        url = f"/session/{self.session}{path}"
+        return self.client.request(method, url, json=body if method == "POST" else None)
+
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        response = self.client.request(
-            method, f"/session/{self.session}{path}", json=body if method == "POST" else None
-        )
+        response = self.answer(method, path, body)
         value = response.json()["value"]
         assert response.status_code == 200, value
         return value
@@ -100,35 +117,57 @@ class Browser:
         return self.ask("POST", "/execute/async", {"script": script, "args": list(arguments)})
 
     def until(self, script: str, *arguments: Any) -> Any:
-        """What a script gives, as soon as it gives something."""
-        deadline = time.monotonic() + PATIENCE
+        """What a script gives, as soon as it gives something: the page watches for it, nobody sleeps."""
+        deadline, problem = time.monotonic() + PATIENCE, None
         while time.monotonic() < deadline:
-            value = self.run(f"return ({script})", *arguments)
-            if value:
-                return value
-            time.sleep(0.15)
-        problem = self.run("return document.getElementById('problem')?.textContent")
-        raise AssertionError(f"never true: {script}; the page says {problem!r}; console: {self.console()}")
+            answered = self.answer(
+                "POST", "/execute/async", {"script": WATCH % (script, 1000 * GLANCE), "args": list(arguments)}
+            )
+            value = answered.json()["value"]
+            if answered.status_code == 200 and "value" in value:
+                return value["value"]
+            problem = value.get("problem") if answered.status_code == 200 else value["message"]  # a page that unloads
+        shown = self.run("return document.getElementById('problem')?.textContent")
+        raise AssertionError(f"never true: {script} ({problem}); the page says {shown!r}; console: {self.console()}")
 
     def find(self, selector: str) -> dict[str, str]:
-        self.until("document.querySelector(arguments[0])", selector)
-        found: dict[str, str] = self.ask("POST", "/element", {"using": "css selector", "value": selector})
+        """An element, as soon as it is there."""
+        found: dict[str, str] = self.until("document.querySelector(arguments[0])", selector)
         return found
+
+    def act(self, selector: str, *acts: tuple[str, dict[str, Any]]) -> None:
+        """Does things to an element; once more if the page has put another in its place meanwhile."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = self.find(selector)
+            answers = [self.answer("POST", f"/element/{found[ELEMENT]}/{what}", body) for what, body in acts]
+            problems = [one.json()["value"] for one in answers if one.status_code != 200]
+            if not problems:
+                return
+            assert problems[0]["error"] in PASSING and time.monotonic() < deadline, problems[0]
 
     def click(self, selector: str) -> None:
         """A click of the mouse, where a person would click."""
-        found = self.find(selector)
-        self.run("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", found)
-        self.ask("POST", f"/element/{found[ELEMENT]}/click", {})
+        self.find(selector)
+        self.run("document.querySelector(arguments[0])?.scrollIntoView({block: 'center', inline: 'center'})", selector)
+        self.act(selector, ("click", {}))
 
     def type(self, selector: str, text: str) -> None:
         """Keys into a field that is emptied before."""
-        found = self.find(selector)
-        self.ask("POST", f"/element/{found[ELEMENT]}/clear", {})
-        self.ask("POST", f"/element/{found[ELEMENT]}/value", {"text": text})
+        self.act(selector, ("clear", {}), ("value", {"text": text}))
+
+    def choose(self, selector: str, value: str) -> None:
+        """A value of a select or a slider."""
+        self.find(selector)
+        self.run(
+            "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
+            "for (const name of ['input', 'change']) one.dispatchEvent(new Event(name, {bubbles: true}))",
+            selector, value,
+        )  # fmt: skip
 
     def keys(self, selector: str, text: str) -> None:
-        self.ask("POST", f"/element/{self.find(selector)[ELEMENT]}/value", {"text": text})
+        """Keys into what can be focused."""
+        self.act(selector, ("value", {"text": text}))
 
     def text(self, selector: str) -> str:
         self.find(selector)
@@ -174,6 +213,19 @@ class Browser:
         return found
 
 
+def start_session(client: httpx2.Client, chromium: str, profile: Path) -> str:
+    """Starts Chromium; once or twice more, should a busy machine have let the driver wait too long."""
+    for attempt in range(3):
+        options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile / str(attempt)}"],
+                   "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False}}  # fmt: skip
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        started = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+        if started.status_code == 200:
+            session: str = started.json()["value"]["sessionId"]
+            return session
+    raise AssertionError(started.text)
+
+
 @contextmanager
 def browsing(profile: Path) -> Iterator[Browser]:
     """A Chromium with an empty profile."""
@@ -184,11 +236,7 @@ def browsing(profile: Path) -> Iterator[Browser]:
         running([driver, f"--port={port}"], f"{driven}/status"),
         httpx2.Client(base_url=driven, timeout=PATIENCE, trust_env=False) as client,
     ):
-        options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile}"]}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-        started = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
-        assert started.status_code == 200, started.text
-        session = started.json()["value"]["sessionId"]
+        session = start_session(client, chromium, profile)
         browser = Browser(client, session)
         try:
             browser.ask("POST", "/timeouts", {"script": int(1000 * PATIENCE)})

@@ -1,5 +1,6 @@
 """One model, one server and one browser for all tests of the page; each test leaves a clean console behind."""
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -21,9 +22,10 @@ DONE = "document.getElementById('panel').dataset.drawn && !document.body.hasAttr
 
 @dataclass(frozen=True)
 class Stage:
-    """A model, its trace, a server and a browser."""
+    """A model and its trace, a second one that has learned less, a server and a browser."""
 
     model: Model
+    second: Model
     trace: Trace
     url: str
     browser: Browser
@@ -38,10 +40,12 @@ class Stage:
 @pytest.fixture(scope="session")
 def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     need_browser()
-    model = train_pronouns(tmp_path_factory.mktemp("page"))
-    second = train_pronouns(tmp_path_factory.mktemp("other"), steps=40)
+    run = tmp_path_factory.getbasetemp()
+    shared = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run  # the folder of all processes of this run
+    model = train_pronouns(shared / "page", steps=250)
+    second = train_pronouns(shared / "other", steps=40)
     with serving(model.folder, second.folder) as url, browsing(tmp_path_factory.mktemp("profile")) as browser:
-        yield Stage(model, model.trace(SENTENCE), url, browser)
+        yield Stage(model, second, model.trace(SENTENCE), url, browser)
 
 
 @contextmanager

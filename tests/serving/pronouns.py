@@ -3,10 +3,11 @@
 Nothing that is written before the pronoun tells its gender: it has to be looked up in the source.
 """
 
+import fcntl
 from itertools import product
 from pathlib import Path
 
-from clearhead.api import Model, train
+from clearhead.api import Model, load, train
 
 SETTINGS = {
     "model": {"num_encoder_layers": 1, "num_decoder_layers": 1, "model_dim": 32, "inner_dim": 48, "num_heads": 2,
@@ -33,8 +34,13 @@ def pairs() -> list[tuple[str, str]]:
     return found
 
 
-def train_pronouns(folder: Path, steps: int = 250) -> Model:
-    """A model that has learned them."""
-    file = folder / "pronouns.tsv"
-    file.write_text("".join(f"{source}\t{target}\n" for source, target in pairs()), encoding="utf-8")
-    return train(file, folder / "pronouns", valid=file, steps=steps, settings=SETTINGS, threads=1)
+def train_pronouns(folder: Path, steps: int) -> Model:
+    """A model that has learned them, or with few steps has not; it is trained once for all processes of a test run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        if not (folder / "pronouns").exists():
+            file = folder / "pronouns.tsv"
+            file.write_text("".join(f"{source}\t{target}\n" for source, target in pairs()), encoding="utf-8")
+            train(file, folder / "pronouns", valid=file, steps=steps, settings=SETTINGS, threads=1)
+        return load(folder / "pronouns")

@@ -1,13 +1,13 @@
 """axe-core over every panel, light and dark: no serious fault. It comes from npm, for tests only (`make test`)."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.serving.browser import miss
 from tests.serving.conftest import Stage
-
-pytestmark = pytest.mark.slow  # a browser, and a model trained for it
 
 AXE = Path(os.environ.get("AXE", "node_modules/axe-core/axe.min.js"))
 PANELS = ["attention", "steps", "tree", "whatif", "map", "positions", "lens", "compare"]
@@ -18,13 +18,20 @@ RUN = """const done = arguments[arguments.length - 1];
         (error) => done([String(error)]))"""
 
 
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script; asked for first, so that without it no browser is started."""
+    if not AXE.exists():
+        is_forgotten = shutil.which("npm") is not None and not AXE.parents[1].joinpath(".unreachable").exists()
+        miss("axe-core is not here: `make browser` fetches it with npm", is_failure=is_forgotten)
+    return AXE.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("panel", PANELS)
-def test_axe_finds_no_serious_fault(stage: Stage, panel: str, theme: str) -> None:
-    if not AXE.exists():
-        pytest.skip("axe-core is not here: npm install --no-save axe-core")
+def test_axe_finds_no_serious_fault(axe: str, stage: Stage, panel: str, theme: str) -> None:
     browser = stage.open(
         tab=panel, theme=theme, **({"other": "Because it was too old ."} if panel == "compare" else {})
     )
-    browser.run(AXE.read_text(encoding="utf-8"))
+    browser.run(axe)
     assert browser.run_async(RUN) == []

@@ -1,6 +1,7 @@
 """The HTTP API over models of every family, against the library's own answers."""
 
 import base64
+import io
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 from clearhead.inspection.ablation import effect
@@ -74,6 +76,10 @@ def test_summary_and_tensors_are_the_traces(client: TestClient) -> None:
             record = client.get(url).json()
             np.testing.assert_allclose(record["weights"], one.weights_HTS[head], atol=1e-7)
             assert record["allowed"] == one.allowed_TS.tolist()
+            packed = client.get(f"{url}?packed=true").json()
+            weights = np.frombuffer(base64.b64decode(packed["weights"]), "<f4").reshape(packed["rows"], -1)
+            np.testing.assert_array_equal(weights, one.weights_HTS[head])
+            assert np.frombuffer(base64.b64decode(packed["allowed"]), bool).tolist() == one.allowed_TS.ravel().tolist()
 
 
 def test_arithmetic_gives_the_weights(client: TestClient) -> None:
@@ -99,6 +105,24 @@ def test_thumbnails_show_every_head_and_renormalise(client: TestClient) -> None:
         assert one["columns"] == sum(not place.is_special for place in places)
         if one["kind"] == "encoder":
             np.testing.assert_allclose(pixels.sum(1) / 255, 1, atol=one["columns"] / 255)
+
+
+def test_a_picture_from_a_browser_may_be_grey_in_colours(tmp_path: Path) -> None:
+    """Canvases write colours only: what is grey is read as grey, what is not is refused, and no path is told."""
+    client = TestClient(make_app({"one": small("patches")}))
+    pixels = np.asarray(Image.open(picture(tmp_path)))
+    answers = []
+    for shown in (Image.fromarray(pixels), Image.fromarray(np.dstack([pixels] * 3)).convert("RGBA")):
+        file = io.BytesIO()
+        shown.save(file, "PNG")
+        answers.append(ask(client, text="", picture=base64.b64encode(file.getvalue()).decode())["candidates"])
+    assert answers[0] == answers[1]
+    coloured = io.BytesIO()
+    Image.fromarray(np.dstack([pixels, pixels, 255 - pixels])).save(coloured, "PNG")
+    for content in (coloured.getvalue(), coloured.getvalue()[:60], b"nothing"):
+        body = {"text": "", "picture": base64.b64encode(content).decode()}
+        error = error_of(client.post("/v1/trace", json=body))
+        assert error["code"] == "bad_picture" and error["message"].startswith("picture: ")
 
 
 def test_shrinking_keeps_the_largest() -> None:
@@ -250,6 +274,19 @@ def test_one_at_a_time() -> None:
     other.join()
     with gate.turn():
         pass
+
+
+def test_one_trace_at_a_time_over_http(client: TestClient) -> None:
+    number = ask(client)["id"]
+    with client.app.state.traces.gate.turn():  # type: ignore[attr-defined]
+        for response in (
+            client.post("/v1/trace", json={"text": "dog"}),
+            client.get(f"/v1/trace/{number}/lens"),
+            client.post("/v1/ablation", json={"trace": number, "off": ["cross.0.0"]}),
+        ):
+            assert (response.status_code, error_of(response)["code"]) == (503, "busy")
+            assert int(response.headers["retry-after"]) > 0
+    assert client.get(f"/v1/trace/{number}/lens").status_code == 200
 
 
 def test_every_answer_carries_the_policy(client: TestClient) -> None:

@@ -1,15 +1,18 @@
 """Every family in the page: the panels that make sense for it are drawn, the others are absent, not broken."""
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlencode
 
 import pytest
+import torch
 
+from clearhead.inspection.tracing import given_text
 from clearhead.serving.app import make_app
 from tests.inspection.small import small, text_for
 from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
-
-pytestmark = pytest.mark.slow  # a browser, and a model trained for it
 
 ALL = ["Attention", "Steps", "Beam tree", "What if", "Architecture", "Positions", "Lens & attribution", "Compare"]
 READS = ["Answer", "Attention", "What if", "Architecture", "Positions", "Lens & attribution", "Compare"]
@@ -47,9 +50,62 @@ def test_panels_of_a_family(name: str, browser: Browser) -> None:
         for title, panel in zip(browser.texts("#tabs button"), browser.data("#tabs button", "panel"), strict=True):
             browser.click(f"#tab-{panel}")
             browser.until("document.querySelector('#panel > [data-panel]')?.dataset.panel === arguments[0]", panel)
-            assert browser.text("#panel").strip(), title
+            shown = browser.text("#panel")
+            assert shown.strip() and not re.search(r"undefined|NaN|\[object", shown), title
+            unmarked = (
+                "return [...document.querySelectorAll('g.edge')].filter((one) => !/\\d/.test(one.textContent)).length"
+            )
+            assert browser.run(unmarked) == 0, title
             assert browser.text("#problem") == ""
         browser.open("about:blank")
         # a browser notes an answer such as "this network has no such stack" as an error; ours would come from scripts
         noted = [line for line in browser.console() if "status of 400" not in line]
         assert noted == []
+
+
+@contextmanager
+def opened(browser: Browser, name: str, **state: str) -> Iterator[None]:
+    """The page of a family, with this state."""
+    with serving_here(make_app({"one": small(name)})) as url:
+        browser.open(f"{url}/?{urlencode({'text': text_for(name), **state})}")
+        browser.until(DONE)
+        yield
+        browser.open("about:blank")
+
+
+@pytest.mark.parametrize("name", ["lstm, additive", "gru without attention"])
+def test_what_a_recurrent_decoder_keeps(name: str, browser: Browser) -> None:
+    network = small(name).network
+    with torch.inference_mode():
+        _, state = network.start(network.encode(given_text(small(name), text_for(name)).src), 1)
+    kept = sum(tensor.numel() for layer in state.layers for tensor in layer)
+    with opened(browser, name, tab="steps"):
+        told = browser.text("#cached")
+    assert f"{kept} numbers" in told
+    assert ("looked up" in told) == (state.source is not None)
+
+
+def test_the_map_of_a_recurrent_model(browser: Browser) -> None:
+    with opened(browser, "lstm, additive", tab="map", part="cross"):
+        parts = ["source", "encoder_recurrent", "target", "decoder_recurrent", "cross", "merge", "output"]
+        assert browser.data("g.part", "part") == parts
+        assert "v · tanh(A h + B s), A, B: 22 × 22" in browser.text("#formula")
+        browser.click("g.part[data-part='decoder_recurrent']")
+        browser.until("document.querySelector('#formula').textContent.includes('W: 22 × 88')")
+
+
+def test_gaps_are_filled_in_the_text(browser: Browser) -> None:
+    name = "encoder for masks"
+    seen = small(name).trace(text_for(name))
+    gap = next(number for number, place in enumerate(seen.source) if place.text == "<mask>")
+    with opened(browser, name, tab="answer"):
+        assert browser.text("#output") == f"The old {seen.outputs[gap].text.removeprefix('▁')} eats the grass."
+        assert browser.text("#panel h3") == "For <mask>"
+    with opened(browser, name, text="The old dog."):
+        assert "no gap" in browser.text("#output")
+
+
+def test_only_models_with_labels_take_one(browser: Browser) -> None:
+    for name, count in (("encoder for tags", 0), ("encoder for labels", 1)):
+        with opened(browser, name):
+            assert len(browser.texts("label:has(#target)")) == count

@@ -1,10 +1,14 @@
 """Every panel in a real Chromium, drawn from a model trained here, and compared with the library."""
 
-import json
+import base64
+import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from clearhead.inspection.ablation import effect
 from clearhead.inspection.lens import logit_lens
@@ -13,89 +17,7 @@ from clearhead.inspection.tracing import given_text
 from tests.serving.conftest import DONE, Stage
 from tests.serving.pronouns import NOUNS, PRONOUNS, SENTENCE
 
-pytestmark = pytest.mark.slow  # a browser, and a model trained for it
-
 SHOTS = Path("test-artefacts")
-
-
-def test_every_head_and_value_is_the_traces(stage: Stage) -> None:
-    browser = stage.open()
-    parts = browser.data(".thumb", "part")
-    assert parts == [f"{one.kind}.{one.layer}.{head}" for one in stage.trace.attention for head in range(2)]
-    for part in parts:
-        kind, layer, head = part.split(".")
-        browser.click(f".thumb[data-part='{part}']")
-        browser.until(
-            "document.querySelector('#head-title').textContent.includes(arguments[0])", f"head {int(head) + 1}"
-        )
-        browser.until(f"location.search.includes('kind={kind}') || {json.dumps(kind)} === 'cross'")
-        drawn = browser.until(
-            "document.querySelector('svg.matrix').getAttribute('aria-label').includes(arguments[0]) && "
-            "document.querySelector('#readout').textContent",
-            {"encoder": "Encoder self", "decoder": "Masked", "cross": "Encoder-decoder"}[kind],
-        )
-        weights = stage.trace.weights(kind, int(layer), int(head))  # type: ignore[arg-type]
-        special = [place.is_special for place in stage.trace.columns(kind)]  # type: ignore[arg-type]
-        assert float(drawn.split(": ")[-1]) == pytest.approx(weights[:, [not one for one in special]].max(), abs=1e-6)
-
-
-def test_hovering_tells_the_exact_value_and_masked_cells_are_masked(stage: Stage) -> None:
-    browser = stage.open(kind="decoder", layer="0", head="1", view="matrix")
-    hover = """const area = document.querySelector('svg.matrix .area'), box = area.getBoundingClientRect();
-        const [t, s, rows, columns] = arguments;
-        area.dispatchEvent(new PointerEvent('pointermove', {bubbles: true,
-            clientX: box.left + (s + .5) * box.width / columns, clientY: box.top + (t + .5) * box.height / rows}));
-        return document.querySelector('#readout').textContent"""
-    weights = stage.trace.weights("decoder", 0, 1)
-    rows, columns = weights.shape
-    for t, s in ((3, 1), (5, 5), (7, 2)):
-        assert float(browser.run(hover, t, s, rows, columns).split(": ")[-1]) == pytest.approx(weights[t, s], abs=1e-6)
-    assert "masked" in browser.run(hover, 1, 4, rows, columns)
-
-
-def test_hidden_special_tokens_renormalise_and_say_so(stage: Stage) -> None:
-    browser = stage.open(kind="cross", layer="0", head="0", view="matrix")
-    browser.click("#hide")
-    browser.until("document.querySelector('#grid .note')")
-    assert "renormalised" in browser.text("#grid .note")
-    browser.until("document.querySelector('#readout').textContent.includes('renormalised')")
-    weights = stage.trace.weights("cross", 0, 0)
-    keep = [number for number, place in enumerate(stage.trace.source) if not place.is_special]
-    picked = weights[:, keep] / weights[:, keep].sum(1, keepdims=True)
-    value = float(re.findall(r": ([0-9.]+) ", browser.text("#readout"))[0])
-    row, column = divmod(int(weights[:, keep].argmax()), len(keep))
-    assert value == pytest.approx(picked[row, column], abs=1e-5)
-
-
-def test_arithmetic_is_checked_against_the_tensor(stage: Stage) -> None:
-    for kind, layer, head, row, column in (("encoder", 0, 1, 2, 3), ("decoder", 0, 0, 4, 2), ("cross", 0, 1, 1, 8)):
-        state = {"kind": kind, "layer": str(layer), "head": str(head), "row": str(row), "column": str(column)}
-        browser = stage.open(**state)
-        browser.until("document.querySelector('#check.ok')")
-        computed, told = browser.run(
-            "const one = document.querySelector('#check'); return [one.dataset.computed, one.dataset.model]"
-        )
-        weight = float(stage.trace.weights(kind, layer, head)[row, column])  # type: ignore[arg-type]
-        assert float(told) == pytest.approx(weight, abs=1e-7)
-        assert float(computed) == pytest.approx(weight, abs=1e-5)
-    browser.run("document.querySelector('#arithmetic').scrollIntoView()")
-    browser.screenshot(SHOTS / "arithmetic.png")
-
-
-def test_sorting_by_what_a_head_is_good_for(stage: Stage) -> None:
-    browser = stage.open(sort="effect")
-    first = browser.run("return document.querySelector('.thumb').dataset.part")
-    changes = {
-        f"{one.kind}.{one.layer}.{head}": effect(
-            stage.model,
-            stage.model.with_heads_off([f"{one.kind}.{one.layer}.{head}"]),
-            stage.trace,
-            stage.model.decoding(),
-        ).change
-        for one in stage.trace.attention
-        for head in range(2)
-    }
-    assert first == min(changes, key=changes.__getitem__)
 
 
 def test_a_forced_candidate_changes_the_output(stage: Stage) -> None:
@@ -216,13 +138,48 @@ def test_an_edited_source_stands_beside_the_old_one(stage: Stage) -> None:
 
 def test_the_map_has_the_models_own_sizes(stage: Stage) -> None:
     browser = stage.open(tab="map")
-    browser.click("g.part[data-part='encoder']")
-    browser.until("document.querySelector('#formula')?.textContent.includes('√16')")
-    assert f"{len(stage.trace.source)} × 32" in browser.text("svg.map")
-    assert browser.run("return new URLSearchParams(location.search).get('kind')") == "encoder"
-    browser.click("g.part[data-part='decoder_feed_forward']")
-    browser.until("document.querySelector('#formula').textContent.includes('32 × 48')")
+    read, written, pieces = len(stage.trace.source), len(stage.trace.inputs), stage.model.config.model.vocab_size
+    told = browser.run(
+        "return [...document.querySelectorAll('g.edge')].map(one => one.querySelector('text')?.textContent)"
+    )
+    edges = [*[f"{read} × 32"] * 2, f"{read} pieces", *[f"{written} × 32"] * 4, f"{written} pieces",
+             f"{written} × {pieces}", f"memory {read} × 32"]  # fmt: skip
+    assert sorted(told) == sorted(edges)
+    formulas = {"source": f"E: {pieces} × 32", "encoder": f"weights: 2 × {read} × {read}",
+                "target": f"x: {written} × 32", "decoder": f"weights: 2 × {written} × {written}",
+                "cross": f"weights: 2 × {written} × {read}",
+                "encoder_feed_forward": "W₁: 32 × 48", "decoder_feed_forward": "W₂: 48 × 32",
+                "output": f"W_E: {pieces} × 32"}  # fmt: skip
+    assert sorted(browser.data("g.part", "part")) == sorted(formulas)
+    for part, formula in formulas.items():
+        browser.click(f"g.part[data-part='{part}']")
+        browser.until("document.querySelector('#formula')?.textContent.includes(arguments[0])", formula)
     browser.screenshot(SHOTS / "map.png")
+
+
+@pytest.mark.parametrize(("part", "kind"), [("encoder", "encoder"), ("decoder_feed_forward", "decoder")])
+def test_a_part_of_the_map_is_chosen_everywhere(stage: Stage, part: str, kind: str) -> None:
+    browser = stage.open(tab="map", kind="cross", layer="0", head="1")
+    browser.click(f"g.part[data-part='{part}']")
+    browser.until("document.querySelector(`g.part[aria-pressed=true]`).dataset.part === arguments[0]", part)
+    browser.click("#tab-attention")
+    browser.until("document.querySelector('.thumb[aria-current=true]')?.dataset.part === arguments[0]", f"{kind}.0.1")
+    browser.click("#tab-whatif")
+    browser.until("document.querySelector('#switches tr.chosen button')?.dataset.part === arguments[0]", f"{part}.0")
+    browser.until(DONE)
+
+
+def test_what_is_cached_is_what_the_decoder_keeps(stage: Stage) -> None:
+    network, step = stage.model.network, 4
+    with torch.inference_mode():
+        memory = network.encode(given_text(stage.model, SENTENCE).src)
+        first_RT, state = network.start(memory, 1)
+        tokens_RT = torch.cat((first_RT, torch.tensor([stage.trace.output_ids[: step - 1]])), 1)
+        past = network.step(tokens_RT, state).state.past
+    sizes = [sum(tensor.numel() for one in kept for tensor in one) for kept in (past, memory.source)]
+    told = stage.open(tab="steps", step=str(step)).text("#cached")
+    assert [int(one.replace(",", "")) for one in re.findall(r"([\d,]+) numbers", told)] == sizes
+    assert f"of {step} written places" in told and f"the {len(stage.trace.source)} source places" in told
 
 
 def test_word_order_vanishes_without_positions(stage: Stage) -> None:
@@ -235,6 +192,38 @@ def test_word_order_vanishes_without_positions(stage: Stage) -> None:
     assert told == pytest.approx([order_difference(one, given.src) for one in networks], abs=1e-6)
     assert told[0] > 0.01 and told[1] < 1e-5
     browser.screenshot(SHOTS / "positions.png")
+
+
+def test_positions_are_the_papers_sinusoids(stage: Stage) -> None:
+    browser, width = stage.open(tab="positions"), stage.model.config.model.model_dim
+    table = browser.run_async("""const done = arguments[arguments.length - 1];
+        fetch(`/v1/trace/${window.clearhead.trace.id}/positions`).then((one) => one.json())
+            .then((one) => done(one.table))""")
+    angles = np.arange(len(table))[:, None] / 10000 ** (np.arange(width // 2) * 2 / width)
+    truth = np.empty((len(table), width))
+    truth[:, 0::2], truth[:, 1::2] = np.sin(angles), np.cos(angles)
+    np.testing.assert_allclose(table, truth, atol=1e-5)
+    image = browser.run("return document.querySelector('svg.heat image').getAttribute('href')")
+    picture = Image.open(io.BytesIO(base64.b64decode(image.split(",")[1]))).convert("RGB")
+    assert picture.size == (width, len(table))
+    blue = [red < blue for red, _, blue in (picture.getpixel((3, place)) for place in range(len(table)))]  # type: ignore[misc]
+    clear = np.abs(truth[:, 3]) > 0.1
+    assert (np.array(blue) == (truth[:, 3] > 0))[clear].all()
+    browser.choose("#frequency", "7")
+    browser.until("document.querySelector('#one-frequency h3').textContent.includes('Dimension 7')")
+    for curve, values in ((0, truth[:, 7]), (1, alike(truth))):
+        points = browser.run(
+            "return document.querySelectorAll('svg.curve polyline')[arguments[0]].getAttribute('points')", curve
+        )
+        heights = np.array([float(one.split(",")[1]) for one in points.split()])
+        assert np.corrcoef(heights, values)[0, 1] == pytest.approx(-1, abs=1e-6)  # up is a smaller y
+
+
+def alike(table: np.ndarray) -> np.ndarray:
+    """The mean cosine between places, by the distance between them."""
+    normed = table / np.linalg.norm(table, axis=1, keepdims=True)
+    cosines = normed @ normed.T
+    return np.array([np.diagonal(cosines, offset).mean() for offset in range(len(table))])
 
 
 def test_the_lens_and_attribution_are_the_librarys(stage: Stage) -> None:
@@ -253,11 +242,15 @@ def test_the_lens_and_attribution_are_the_librarys(stage: Stage) -> None:
 
 
 def test_two_models_and_two_sentences_side_by_side(stage: Stage) -> None:
-    browser = stage.open(tab="compare", kind="cross", target=stage.trace.target_text)
+    browser = stage.open(tab="compare", kind="cross", layer="0", head="1", target=stage.trace.target_text)
     browser.click("#compare-run")
     browser.until("document.querySelector('#largest')")
-    assert float(browser.run("return document.querySelector('#largest').dataset.largest")) > 0
+    forced = [one.trace(SENTENCE, target=stage.trace.target_text) for one in (stage.model, stage.second)]
+    differences = forced[0].weights("cross", 0, 1) - forced[1].weights("cross", 0, 1)
+    largest = float(browser.run("return document.querySelector('#largest').dataset.largest"))
+    assert largest == pytest.approx(np.abs(differences).max(), abs=1e-6) and largest > 0
+    assert f"{forced[1].log_prob:.3f}".replace("-", "−") in browser.text("#compared")
     browser.screenshot(SHOTS / "compare.png")
-    browser.run("document.querySelector('#second').value = arguments[0]", stage.model.folder.name)
+    browser.choose("#second", stage.model.folder.name)
     browser.click("#compare-run")
     browser.until("Number(document.querySelector('#largest')?.dataset.largest) === 0")

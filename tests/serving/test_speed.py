@@ -1,5 +1,11 @@
-"""How long a reader of a large model waits: 6+6 layers, 8 heads, about 200 pieces on both sides."""
+"""How long a reader of a large model waits: 6+6 layers, 8 heads, about 200 pieces on both sides.
 
+From the event to the frame that shows what it changed, with the server asked for what the page has not yet. Clocks on a
+busy machine say more about the machine: what is held is the work, processor time of the page's thread and the server.
+"""
+
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -12,17 +18,39 @@ from clearhead.model.families import build_model
 from clearhead.serving.app import make_app
 from clearhead.tasks.purposes import purpose
 from tests.inspection.small import TEXT, tokenizer
+from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
 
 MILLISECONDS = 100
-CHOOSE = """const done = arguments[arguments.length - 1];
-    const wanted = document.querySelector(`.thumb[data-part="${arguments[0]}"]`);
-    const panel = document.getElementById('panel'), before = panel.dataset.drawn, began = performance.now();
+TIMED = """const done = arguments[arguments.length - 1], given = arguments[0];
+    const panel = document.getElementById('panel'), told = () => document.getElementById('readout')?.textContent;
+    const before = [panel.dataset.drawn, told()], began = performance.now();
     const check = () => {
-        if (panel.dataset.drawn !== before) requestAnimationFrame(() => done(performance.now() - began));
+        if (panel.dataset.drawn !== before[0] || (%(hovers)s && told() !== before[1]))
+            requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
         else setTimeout(check, 1);
     };
-    wanted.click(); check();"""
+    %(act)s; check();"""
+HOVER = """const area = document.querySelector('svg.matrix .area'), box = area.getBoundingClientRect();
+    area.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: box.left + 3 + 20 * given,
+        clientY: box.top + 5 + 20 * given}))"""
+PICK = HOVER.replace("'pointermove'", "'click'").replace("PointerEvent", "MouseEvent")
+PRESS = "document.querySelector(given).click()"
+SORT = "const one = document.querySelector('#sort'); one.value = given; one.dispatchEvent(new Event('change'))"
+# what a reader does -> the tab, the script, and what it is done to, in turn
+ACTIONS: dict[str, tuple[str, str, list[str | int]]] = {
+    "hover over a cell": ("attention", HOVER, [1, 2, 3, 4, 5]),
+    "choose a head": ("attention", PRESS, [f".thumb[data-part='cross.3.{head}']" for head in range(5)]),
+    "change the layer": ("attention", PRESS, [f".thumb[data-part='encoder.{layer}.2']" for layer in range(5)]),
+    "choose a cell": ("attention", PICK, [1, 2, 3, 4, 5]),
+    "sort the grid": ("attention", SORT, ["entropy", "distance", "diagonality", "place", "entropy"]),
+    "hide special tokens": ("attention", PRESS, ["#hide"] * 5),
+    "go a step on": ("steps", PRESS, ["#forward"] * 5),
+    "choose a part of the map": ("map", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
+                                 [f"g.part[data-part='{part}']" for part in ("encoder", "decoder", "cross", "output")]),
+    "choose a node of the tree": ("tree", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
+                                  [f"g.node[data-node='{node}']" for node in (1, 3, 5, 7, 9)]),
+}  # fmt: skip
 
 
 def large() -> Model:
@@ -34,22 +62,43 @@ def large() -> Model:
     return Model(Path("large"), config, words, build_model(config.model).eval(), None)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-def test_choosing_a_head_takes_less_than_a_tenth_of_a_second(stage: Stage) -> None:
-    text = " ".join([TEXT] * 30)
+@pytest.fixture(scope="module")
+def page(theatre: Stage) -> Iterator[tuple[Browser, str]]:
+    """A browser, and the address of 200 pieces in a large model."""
     model = large()
-    pieces = model.tokenizer.encode_batch([text])[0]
+    pieces = model.tokenizer.encode_batch([" ".join([TEXT] * 30)])[0]
     text = model.tokenizer.decode(pieces[:200])
+    theatre.browser.size(1280, 800)
+    ticks = {"timeDomain": "threadTicks"}
+    theatre.browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.enable", "params": ticks})
     with serving_here(make_app({"large": model})) as url:
-        browser = stage.browser
-        browser.open(f"{url}/?text={text}&beam=1")
-        browser.until(DONE)
-        places = browser.run("return [window.clearhead.trace.source.length, window.clearhead.trace.inputs.length]")
-        assert min(places) > 150
-        assert len(browser.data(".thumb", "part")) == 6 * 8 * 3
-        times = [browser.run_async(CHOOSE, f"cross.{layer}.{layer}") for layer in range(6)]
-        print(f"milliseconds from a click on a head to its picture: {[round(one) for one in times]}")
-        browser.screenshot(Path("test-artefacts") / "large.png")
-        browser.open("about:blank")
-        stage.browser.hosts()
-    assert median(times) < MILLISECONDS
+        yield theatre.browser, f"{url}/?text={text}&beam=2"
+        theatre.browser.open("about:blank")
+        theatre.browser.hosts()
+
+
+def work(browser: Browser) -> float:
+    """Seconds that the page's thread and this process, in which the server is, have computed so far."""
+    found = browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.getMetrics", "params": {}})["metrics"]
+    [page] = [one["value"] for one in found if one["name"] == "TaskDuration"]
+    return float(page) + time.process_time()
+
+
+@pytest.mark.slow  # a time in milliseconds hangs on the machine
+@pytest.mark.parametrize("name", ACTIONS)
+def test_nothing_takes_a_tenth_of_a_second(page: tuple[Browser, str], name: str) -> None:
+    browser, address = page
+    tab, act, turns = ACTIONS[name]
+    browser.open(f"{address}&tab={tab}")
+    browser.until(DONE)
+    places = browser.run("return [window.clearhead.trace.source.length, window.clearhead.trace.inputs.length]")
+    assert min(places) > 150 and browser.run("return window.clearhead.trace.heads.length") == 6 * 8 * 3
+    script = TIMED % {"hovers": "true" if act == HOVER else "false", "act": act}
+    works, clocks = [], []
+    for given in turns:
+        before = work(browser)
+        clocks.append(browser.run_async(script, given))
+        works.append(1000 * (work(browser) - before))
+    for kind, times in (("work", works), ("clock", clocks)):
+        print(f"\n{name}, {kind}: {', '.join(f'{one:.0f}' for one in times)} ms, median {median(times):.0f}", end="")
+    assert median(works) < MILLISECONDS

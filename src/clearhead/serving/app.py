@@ -30,7 +30,7 @@ def make_app(models: Mapping[str, Model], limits: Limits | None = None, hosts: f
     limits = limits or Limits()
     app = FastAPI(title="clearhead", docs_url=None, redoc_url=None, responses=REFUSALS)
     add_handlers(app)
-    traces = Traces(dict(models), limits)
+    traces = app.state.traces = Traces(dict(models), limits)
     _add_models(app, traces)
     _add_traces(app, traces)
     _add_questions(app, traces)
@@ -101,9 +101,9 @@ def _add_traces(app: FastAPI, traces: Traces) -> None:
         return _json(views.thumbnails(traces.get(number).trace, hide_special))
 
     @app.get("/v1/trace/{number}/attention/{kind}/{layer}/{head}")
-    def attention(number: str, kind: str, layer: int, head: int) -> Response:
-        """The weights of one head."""
-        return _json(views.one_head(traces.get(number).trace, kind, layer, head))
+    def attention(number: str, kind: str, layer: int, head: int, packed: bool = False) -> Response:
+        """The weights of one head; packed, they are float32 and the mask bytes, row by row, in base64."""
+        return _json(views.one_head(traces.get(number).trace, kind, layer, head, packed))
 
     @app.get("/v1/trace/{number}/arithmetic/{kind}/{layer}/{head}/{row}")
     def arithmetic(number: str, kind: str, layer: int, head: int, row: int) -> Response:
@@ -150,7 +150,7 @@ def _add_questions(app: FastAPI, traces: Traces) -> None:
         held = traces.get(number)
         with traces.gate.turn():
             return _json(
-                _positions(held.model, held.trace.source_text, min(PLACES, held.model.config.model.max_positions))
+                _positions(held.placed, held.trace.source_text, min(PLACES, held.model.config.model.max_positions))
             )
 
 

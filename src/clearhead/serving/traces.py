@@ -3,8 +3,10 @@
 import base64
 import binascii
 import hashlib
+import io
 import json
 import shutil
+import struct
 import tempfile
 import threading
 import weakref
@@ -13,8 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from PIL import Image
+
 from clearhead.api import Model
 from clearhead.config import DecodingConfig
+from clearhead.data.pictures import MAX_SIDE
+from clearhead.errors import DataError
 from clearhead.inspection import tracing
 from clearhead.inspection.forcing import go_on_from
 from clearhead.inspection.places_off import without_positions
@@ -32,6 +38,8 @@ class Held:
     request: TraceRequest
     name: str
     model: Model
+    placed: Model
+    """The same with its positions."""
     settings: DecodingConfig
     trace: Trace
 
@@ -100,9 +108,8 @@ class Traces:
         if sum(each is not None for each in (request.target, request.tokens, request.prefix)) > 1:
             raise RequestError(400, "bad_setting", "expected one of target, tokens and prefix, got several", "target")
         given = self._given(request, model)
-        changed = model.with_heads_off(request.off) if request.off else model
-        if not request.positions:
-            changed = replace(changed, network=without_positions(changed.network))
+        placed = model.with_heads_off(request.off) if request.off else model
+        changed = placed if request.positions else replace(placed, network=without_positions(placed.network))
         settings = model.looking(beam=request.beam, alpha=request.alpha)
         if request.hypothesis >= settings.beam:
             raise RequestError(
@@ -115,13 +122,17 @@ class Traces:
         seen = tracing.trace(
             changed, given, request.target, settings, tokens=tokens, hypothesis=request.hypothesis, arithmetic=True
         )
-        return Held(number, request, name, changed, settings, seen)
+        return Held(number, request, name, changed, placed, settings, seen)
 
     def _given(self, request: TraceRequest, model: Model) -> tracing.Given:
         if model.config.model.reads_pictures:
             if request.picture is None:
                 raise RequestError(400, "wrong_input", "this model reads pictures: expected a PNG in base64", "picture")
-            return tracing.given_picture(model, self._keep_picture(request.picture))
+            path = self._keep_picture(request.picture, model.config.model.channels)
+            try:
+                return tracing.given_picture(model, path)
+            except DataError as error:  # where it is kept is nobody's business
+                raise RequestError(400, "bad_picture", str(error).replace(str(path), "picture"), "picture") from None
         if request.picture is not None:
             raise RequestError(400, "wrong_input", "this model reads text: expected a text, got a picture", "picture")
         self.limits.check_text(request.text, "text")
@@ -135,13 +146,29 @@ class Traces:
             )  # fmt: skip
         return given
 
-    def _keep_picture(self, encoded: str) -> Path:
+    def _keep_picture(self, encoded: str, channels: int) -> Path:
         """A picture as a file, for the model's own reader; other views of its trace read it again."""
         try:
             content = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
             raise RequestError(400, "bad_picture", "picture: expected a PNG in base64", "picture") from None
-        path = self._pictures / f"{hashlib.sha256(content).hexdigest()[:20]}.png"
+        path = self._pictures / f"{hashlib.sha256(content).hexdigest()[:20]}-{channels}.png"
         if not path.exists():
-            path.write_bytes(content)
+            path.write_bytes(_as_grey(content) if channels == 1 else content)
         return path
+
+
+def _as_grey(content: bytes) -> bytes:
+    """A PNG whose colours are all greys as a grey one: browsers write every picture in colour. Any other as it is."""
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
+            if max(picture.size) > MAX_SIDE or picture.mode not in ("RGB", "RGBA"):
+                return content
+            red, green, blue = picture.convert("RGB").split()
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, struct.error):
+        return content  # damaged: the model's own reader says how
+    if not red.tobytes() == green.tobytes() == blue.tobytes():
+        return content
+    grey = io.BytesIO()
+    red.save(grey, "PNG")
+    return grey.getvalue()

@@ -132,11 +132,17 @@ def attention_of(seen: Trace, kind: str, layer: int, head: int) -> Attention:
     return seen.layers(known)[layer]
 
 
-def one_head(seen: Trace, kind: str, layer: int, head: int) -> dict[str, Any]:
-    """The weights of one head, exactly."""
+def one_head(seen: Trace, kind: str, layer: int, head: int, packed: bool = False) -> dict[str, Any]:
+    """The weights of one head, exactly: as lists, or as little-endian float32 and bytes in base64."""
     one = attention_of(seen, kind, layer, head)
-    return {"kind": kind, "layer": layer, "head": head, "weights": one.weights_HTS[head].astype(float).tolist(),
-            "allowed": one.allowed_TS.tolist()}  # fmt: skip
+    weights_TS, allowed_TS = one.weights_HTS[head], one.allowed_TS
+    record: dict[str, Any] = {"kind": kind, "layer": layer, "head": head}
+    if not packed:
+        return {**record, "weights": weights_TS.astype(float).tolist(), "allowed": allowed_TS.tolist()}
+    rows, columns = weights_TS.shape
+    return {**record, "rows": rows, "columns": columns,
+            "weights": base64.b64encode(weights_TS.astype("<f4").tobytes()).decode(),
+            "allowed": base64.b64encode(allowed_TS.astype(np.uint8).tobytes()).decode()}  # fmt: skip
 
 
 def one_row(seen: Trace, kind: str, layer: int, head: int, row: int) -> dict[str, Any]:

@@ -56,4 +56,23 @@ export async function ablate(id, off) {
   }
 }
 
-export const head = (id, { kind, layer, head: number }) => about(id, `attention/${kind}/${layer}/${number}`);
+export function bytes(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const found = atob(text);
+  const values = new Uint8Array(found.length);
+  for (let at = 0; at < found.length; at += 1) values[at] = found.charCodeAt(at);
+  return values;
+}
+
+// The weights of a head come packed, four bytes each: as decimals a long sentence takes several times as long.
+const unpacked = new WeakMap();
+export async function head(id, { kind, layer, head: number }) {
+  const found = await about(id, `attention/${kind}/${layer}/${number}?packed=true`);
+  if (!unpacked.has(found)) {
+    const { rows, columns } = found;
+    const [weights, allowed] = [new Float32Array(bytes(found.weights).buffer), bytes(found.allowed)];
+    const cut = (values) => Array.from({ length: rows }, (_, t) => values.subarray(t * columns, (t + 1) * columns));
+    unpacked.set(found, { ...found, weights: cut(weights), allowed: cut(allowed) });
+  }
+  return unpacked.get(found);
+}

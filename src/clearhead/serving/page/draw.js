@@ -28,8 +28,11 @@ export const probability = (logarithm) => { const p = Math.exp(logarithm); retur
 
 export const KINDS = { encoder: "Encoder self-attention", decoder: "Masked decoder self-attention", cross: "Encoder-decoder attention" };
 export const BRIEF = { encoder: "Encoder", decoder: "Decoder", cross: "Cross" };
+// Layers and heads are counted from 0, as the command line and the API count them: cross.0.1 is the same head everywhere.
+export const partId = ({ kind, layer, head }) => `${kind}.${layer}.${head}`;
 export function partName(part) {
   const [name, layer, head] = part.split(".");
   const words = KINDS[name] ?? `${name.split("_")[0] === "encoder" ? "Encoder" : "Decoder"} feed-forward`;
-  return `${words}, layer ${Number(layer) + 1}${head === undefined ? "" : `, head ${Number(head) + 1}`}`;
+  return `${words}, layer ${layer}${head === undefined ? "" : `, head ${head}`}`;
 }
+export const headName = (one) => partName(partId(one));

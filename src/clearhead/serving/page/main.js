@@ -1,6 +1,6 @@
 // Puts the page together: loads models, runs what the bar asks for, and keeps one panel drawn.
 import * as api from "./api.js";
-import { button, el, fixed, probability, shown } from "./draw.js";
+import { button, el, fixed, partId, probability, shown } from "./draw.js";
 import { fillBar } from "./panels/bar.js";
 import { attention } from "./panels/attention.js";
 import { steps } from "./panels/steps.js";
@@ -10,7 +10,7 @@ import { architecture } from "./panels/architecture.js";
 import { positions } from "./panels/positions.js";
 import { lens } from "./panels/lens.js";
 import { compare } from "./panels/compare.js";
-import { answer } from "./panels/answer.js";
+import { answer, filled } from "./panels/answer.js";
 import { openTour } from "./panels/tour.js";
 import * as save from "./save.js";
 import { columnPlaces, rowPlaces } from "./view.js";
@@ -18,33 +18,40 @@ import { REQUEST, listen, names, numbers, set, state } from "./store.js";
 
 const PANELS = [answer, attention, steps, tree, whatIf, architecture, positions, lens, compare];
 const find = (id) => document.getElementById(id);
-export const app = { cards: [], card: null, trace: null, picture: null, run, fail, request };
+export const app = { cards: [], card: null, trace: null, picture: null, run, fail, request, usePicture };
 window.clearhead = app; // for tests: what is on the screen can be compared with what was answered
 
 export function request(changes = {}) {
   const wanted = { ...state, ...changes };
-  const body = { model: wanted.model, text: wanted.text };
+  const body = { model: app.cards.some((card) => card.name === wanted.model) ? wanted.model : app.card.name, text: wanted.text };
   if (app.picture) Object.assign(body, { text: "", picture: app.picture });
   if (wanted.target) body.target = wanted.target;
   if (wanted.tokens) body.tokens = numbers(wanted.tokens);
   if (wanted.prefix) body.prefix = numbers(wanted.prefix);
-  if (wanted.beam) body.beam = Number(wanted.beam);
-  if (wanted.alpha) body.alpha = Number(wanted.alpha);
+  for (const key of ["beam", "alpha"]) if (wanted[key]) body[key] = Number.isNaN(Number(wanted[key])) ? wanted[key] : Number(wanted[key]); // what is no number is refused by the server, with a reason
   if (Number(wanted.hypothesis)) body.hypothesis = Number(wanted.hypothesis);
   if (wanted.off) body.off = names(wanted.off);
+  if (wanted.positions === "off") body.positions = false;
   return body;
 }
 
 function fail(problem) {
   if (problem && !(problem instanceof api.Problem)) console.error(problem);
   const box = find("problem");
-  box.textContent = problem ? problem.message : "";
+  box.replaceChildren(...(problem ? [problem.message, app.trace ? "" : el("a", { href: "./", class: "again" }, "Start over")] : []));
   box.hidden = !problem;
 }
 
 let running = 0;
 
-async function run() {
+// What the address asked for and is not there.
+function tell(sentences) {
+  const box = find("notice");
+  box.textContent = sentences.join(" ");
+  box.hidden = !sentences.length;
+}
+
+async function run(isRestored = false) {
   const own = (running += 1);
   document.body.classList.add("busy");
   document.body.setAttribute("aria-busy", "true");
@@ -52,8 +59,9 @@ async function run() {
     const trace = await api.trace(request());
     if (own !== running) return;
     fail(null);
-    const isAnother = app.trace !== null;
+    const isAnother = app.trace !== null && !isRestored;
     app.trace = trace;
+    tell(isAnother ? [] : missing());
     keepSelection(isAnother);
     showResult();
     showTabs();
@@ -70,9 +78,29 @@ function keepSelection(isAnother) {
   const first = same ? null : best(heads);
   const changes = first ? { kind: first.kind, layer: first.layer, head: first.head } : {};
   if (first || isAnother || !isThere()) Object.assign(changes, { row: "", column: "" });
-  if (isAnother) changes.node = "";
+  if (isAnother) Object.assign(changes, { node: "", all: "", edit: "" });
   if (Number(state.step) >= app.trace.outputs.length) changes.step = "";
   set({ ...changes, output: Math.min(Number(state.output), Math.max(0, app.trace.outputs.length - 1)) }, { quiet: true });
+}
+
+// Sentences about what the address names and this model or trace has not; something else is shown then.
+function missing() {
+  const { heads, outputs } = app.trace;
+  const said = [];
+  if (state.model && app.card.name !== state.model) said.push(`There is no model ${state.model} here; this is ${app.card.name}.`);
+  if (!there().some((panel) => panel.id === state.tab)) said.push(`There is no panel ${state.tab} for this model.`);
+  const isHead = !state.kind || heads.some((one) => partId(one) === partId(state));
+  if (!isHead) said.push(`There is no head ${partId(state)} in this model: it has ${counts(heads)}, counted from 0.`);
+  else if (state.kind && !isThere()) said.push(`There is no cell ${state.row || 0}, ${state.column || 0} in ${partId(state)}: it has ${rowPlaces(app.trace, state.kind).length} rows and ${columnPlaces(app.trace, state.kind).length} columns, counted from 0.`);
+  for (const key of ["step", "output"]) if (outputs.length && !(Number(state[key]) < outputs.length)) said.push(`There is no ${key} ${state[key]}: there are ${outputs.length}, counted from 0 in the address.`);
+  if (state.node && app.trace.tree?.length && !app.trace.tree.some((one) => String(one.node) === state.node)) said.push(`There is no node ${state.node} in this tree.`);
+  return said;
+}
+
+function counts(heads) {
+  const kinds = [...new Set(heads.map((one) => one.kind))];
+  const most = (kind, key) => Math.max(...heads.filter((one) => one.kind === kind).map((one) => one[key])) + 1;
+  return kinds.map((kind) => `${most(kind, "layer")} layers of ${most(kind, "head")} heads in ${kind}`).join(", ") || "no attention";
 }
 
 const isThere = () => Number(state.row) < rowPlaces(app.trace, state.kind).length && Number(state.column) < columnPlaces(app.trace, state.kind).length;
@@ -89,13 +117,15 @@ function showResult() {
   const told = [];
   if (state.prefix) told.push(["a candidate was forced", { prefix: "" }]);
   if (state.tokens) told.push(["a path of the beam tree", { tokens: "" }]);
-  if (Number(state.hypothesis)) told.push([`hypothesis ${Number(state.hypothesis) + 1}`, { hypothesis: "0" }]);
+  if (Number(state.hypothesis)) told.push([`hypothesis ${state.hypothesis}`, { hypothesis: "0" }]);
+  if (state.positions === "off") told.push(["without positions", { positions: "" }]);
   for (const part of names(state.off)) told.push([`${part} is off`, { off: names(state.off).filter((one) => one !== part).join(",") }]);
   const chips = told.map(([text, changes]) => el("span", { class: "chip" }, text,
     button("×", () => set(changes, { remember: true }), { "aria-label": `Undo: ${text}` })));
-  const figures = trace.outputs.length ? `log-probability ${fixed(trace.log_prob)} (${probability(trace.log_prob)}), ${trace.outputs.length - trace.num_given} pieces` : "";
+  const count = trace.outputs.length - trace.num_given;
+  const figures = trace.outputs.length ? `log-probability ${fixed(trace.log_prob)} (${probability(trace.log_prob)}), ${count} ${app.card.writes ? "piece" : "answer"}${count === 1 ? "" : "s"}` : "";
   find("result").replaceChildren(
-    el("div", { class: "text", id: "output", dir: "auto" }, trace.target_text || "(nothing)"),
+    el("div", { class: "text", id: "output", dir: "auto" }, (app.card.config.head === "masked" ? filled(trace) : trace.target_text) || "(nothing)"),
     el("div", { class: "row quiet small" }, figures, chips));
   document.title = `${shown(trace.target_text).slice(0, 40)} · clearhead`;
 }
@@ -154,11 +184,22 @@ function useTheme() {
   document.documentElement.dataset.theme = wants;
 }
 
-listen((changed) => {
+// A small picture stands in the address as well; of a large one the page says that a link will not show it.
+const MOST_IN_ADDRESS = 6000;
+function usePicture(encoded) {
+  const wanted = encoded.length <= MOST_IN_ADDRESS ? encoded : "";
+  app.picture = encoded;
+  set({ picture: wanted }, { quiet: true });
+  fillBar(find("bar"), app);
+  run().then(() => { if (!wanted) tell(["This picture is too large for the address: a link to this page shows another one."]); });
+}
+
+listen((changed, isRestored = false) => {
   if (changed.has("theme")) useTheme();
-  if (changed.has("model")) { app.picture = null; showModel(); } else if (REQUEST.some((key) => changed.has(key))) fillBar(find("bar"), app);
+  if (changed.has("picture")) app.picture = state.picture || null;
+  if (changed.has("model")) { if (!isRestored) app.picture = null; showModel(); } else if (REQUEST.some((key) => changed.has(key))) fillBar(find("bar"), app);
   if (app.card?.reads_pictures && !app.picture) return; // it runs as soon as there is one
-  if (REQUEST.some((key) => changed.has(key))) { run(); return; }
+  if (REQUEST.some((key) => changed.has(key))) { run(isRestored); return; }
   if (!app.trace) return;
   if (changed.has("tab")) showTabs();
   draw(changed);
@@ -170,7 +211,7 @@ async function start() {
   find("model").replaceChildren(...app.cards.map((card) => el("option", { value: card.name }, card.name)));
   find("model").addEventListener("change", (event) => {
     const card = app.cards.find((one) => one.name === event.target.value);
-    set({ model: card.name, text: card.example, target: "", tokens: "", prefix: "", off: "", hypothesis: "0" }, { remember: true });
+    set({ model: card.name, text: card.example, target: "", tokens: "", prefix: "", off: "", positions: "", picture: "", hypothesis: "0" }, { remember: true });
   });
   find("theme").addEventListener("click", () => set({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }));
   find("tour").addEventListener("click", () => openTour(find("tour-box"), there(), set));
@@ -178,10 +219,10 @@ async function start() {
     try { save.json("trace", await (await fetch(`/v1/trace/${app.trace.id}`)).json()); } catch (problem) { fail(problem); }
   });
   const card = app.cards.find((one) => one.name === state.model) ?? app.cards[0];
-  state.model = card.name;
+  if (card.reads_pictures && state.picture) app.picture = state.picture;
   if (!state.text && !card.reads_pictures) state.text = card.example;
   showModel();
-  if (!card.reads_pictures) await run();
+  if (!card.reads_pictures || app.picture) await run();
 }
 
 start();

@@ -1,6 +1,6 @@
 // Two pictures of one matrix of weights: cells, and lines between words. Used by every panel that shows attention.
 import { short, shown, svg } from "./draw.js";
-import { css, ink, sequential } from "./palette.js";
+import { css, ink, painter, sequential } from "./palette.js";
 
 const MOST_LINES = 1500;
 const FAINTEST = 0.02;
@@ -12,12 +12,10 @@ export function cells(weights, allowed, colour = sequential) {
   canvas.width = weights[0].length;
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
+  const words = new Uint32Array(image.data.buffer);
+  const paint = painter(colour);
   let at = 0;
-  weights.forEach((row, t) => row.forEach((weight, s) => {
-    const [r, g, b] = colour(weight);
-    image.data.set([r, g, b, !allowed || allowed[t][s] ? 255 : 0], at);
-    at += 4;
-  }));
+  weights.forEach((row, t) => row.forEach((weight, s) => { words[at] = !allowed || allowed[t][s] ? paint(weight) : 0; at += 1; }));
   context.putImageData(image, 0, 0);
   return canvas;
 }
@@ -76,26 +74,38 @@ export function matrix({ weights, allowed, rows, columns, label, room = 420, col
   return drawing;
 }
 
-export function lines({ weights, rows, columns, label, sides, chosen, onmove, onpick }) {
+// Lines of about the same weight are one path: a long sentence has a thousand of them, and elements cost more than lines.
+const SHADES = 20;
+function bundled(found, line) {
+  const shades = new Map();
+  for (const each of found) {
+    const shade = Math.min(SHADES - 1, Math.floor(each[0] * SHADES));
+    shades.set(shade, `${shades.get(shade) ?? ""}${line(each)}`);
+  }
+  return [...shades].map(([shade, d]) => { const weight = (shade + 0.5) / SHADES; return svg("path", { d, "stroke-width": 0.5 + 3 * weight, opacity: Math.max(0.06, weight) }); });
+}
+
+export function lines({ room = 384, weights, rows, columns, label, sides, chosen, onmove, onpick }) {
   const step = 20;
-  const [left, right] = [104, 276];
+  const [left, right] = [104, room - 108];
   const height = Math.max(rows.length, columns.length) * step + 34;
   const y = (index, count) => 30 + index * step + ((Math.max(rows.length, columns.length) - count) * step) / 2;
   const found = [];
   weights.forEach((row, t) => row.forEach((weight, s) => { if (weight > FAINTEST) found.push([weight, t, s]); }));
   found.sort((one, other) => other[0] - one[0]);
-  const bundle = svg("g", { stroke: css(sequential(1)), fill: "none" });
-  const drawn = found.slice(0, MOST_LINES).map(([weight, t, s]) => {
-    const line = svg("line", { x1: right, y1: y(t, rows.length), x2: left, y2: y(s, columns.length), "stroke-width": 0.5 + 3 * weight, opacity: Math.max(0.06, weight) });
-    return { line, weight, t };
-  });
-  bundle.append(...drawn.map(({ line }) => line));
-  const focus = (t) => drawn.forEach(({ line, weight, t: own }) => line.setAttribute("opacity", t === null || own === t ? Math.max(0.06, weight) : 0.03));
+  const drawn = found.slice(0, MOST_LINES);
+  const strands = (some) => bundled(some, ([, t, s]) => `M${right} ${y(t, rows.length)}L${left} ${y(s, columns.length)}`);
+  const [all, one] = ["all", "one"].map((name) => svg("g", { stroke: css(sequential(1)), fill: "none", class: name, "data-lines": name === "all" ? drawn.length : null }));
+  all.append(...strands(drawn));
+  const focus = (t) => {
+    all.setAttribute("opacity", t === null ? 1 : 0.12);
+    one.replaceChildren(...(t === null ? [] : strands(drawn.filter(([, own]) => own === t))));
+  };
   const word = (text, index, count, x, anchor, pick) => svg("text", { x, y: y(index, count) + 4, "text-anchor": anchor, "font-size": 12, fill: ink("ink"),
     class: pick ? "pick" : null, onpointerenter: pick && (() => focus(index)), onpointerleave: pick && (() => focus(chosen ?? null)), onclick: pick && (() => onpick?.(index)) }, short(text, 13));
-  const drawing = svg("svg", { width: 384, height, role: "img", "aria-label": label, class: "lines" },
+  const drawing = svg("svg", { width: room, height, role: "img", "aria-label": label, class: "lines" },
     svg("text", { x: left, y: 12, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, sides[0]),
-    svg("text", { x: right, y: 12, "font-size": 11, fill: ink("quiet") }, sides[1]), bundle,
+    svg("text", { x: room - 4, y: 12, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, sides[1]), all, one,
     columns.map((text, s) => word(text, s, columns.length, left - 6, "end", false)), rows.map((text, t) => word(text, t, rows.length, right + 6, "start", true)));
   if (onmove) drawing.addEventListener("pointermove", () => onmove());
   return { drawing, left: found.length - drawn.length };

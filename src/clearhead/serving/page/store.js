@@ -1,10 +1,10 @@
 // The state of the page. What is here stands in the address too: a link shows the same.
 const DEFAULTS = {
-  model: "", text: "", target: "", beam: "", alpha: "", tokens: "", prefix: "", hypothesis: "0", off: "",
-  tab: "attention", kind: "", layer: "0", head: "0", row: "", column: "", view: "both", hide: "", sort: "place",
-  step: "", node: "", part: "", try: "", edit: "", second: "", other: "", frequency: "0", output: "0", theme: "",
+  model: "", text: "", target: "", beam: "", alpha: "", tokens: "", prefix: "", hypothesis: "0", off: "", positions: "", picture: "",
+  tab: "attention", kind: "", layer: "0", head: "0", row: "", column: "", keys: "", view: "both", hide: "", sort: "place",
+  step: "", node: "", part: "", try: "", all: "", edit: "", second: "", other: "", frequency: "0", output: "0", theme: "",
 };
-export const REQUEST = ["model", "text", "target", "beam", "alpha", "tokens", "prefix", "hypothesis", "off"];
+export const REQUEST = ["model", "text", "target", "beam", "alpha", "tokens", "prefix", "hypothesis", "off", "positions", "picture"];
 
 function read() {
   const found = { ...DEFAULTS };
@@ -35,7 +35,7 @@ window.addEventListener("popstate", () => {
   const before = { ...state };
   Object.assign(state, read());
   const changed = new Set(Object.keys(state).filter((key) => state[key] !== before[key]));
-  for (const listener of listeners) listener(changed);
+  for (const listener of listeners) listener(changed, true);
 });
 
 export const numbers = (text) => (text ? text.split(",").map(Number) : []);

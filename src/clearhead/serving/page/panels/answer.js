@@ -1,6 +1,7 @@
 // For models that read: labels, tags, masked words; and for pictures, their patches.
 import { button, el, heading, probability, shown, svg } from "../draw.js";
 import { css, ink, sequential } from "../palette.js";
+import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
 
 const SIDE = 168;
@@ -13,6 +14,15 @@ function bars(options, chosen) {
   }));
 }
 
+const isGap = (place) => place.text === "<mask>";
+
+// The text with the words that the model would put into its gaps.
+export function filled(trace) {
+  const words = trace.source.flatMap((place, index) => (isGap(place) ? [shown(trace.outputs[index].text)] : []));
+  if (!words.length) return `${trace.source_text} (no gap: write [MASK] where a word is to be found)`;
+  return trace.source_text.replace(/\[MASK\]|<mask>/g, () => words.shift() ?? "");
+}
+
 export const answer = {
   id: "answer",
   title: "Answer",
@@ -20,10 +30,12 @@ export const answer = {
   applies: (app) => app.trace && !app.card.writes,
   async draw(root, app) {
     const { trace } = app;
+    const gap = trace.source.findIndex(isGap);
+    if (gap >= 0 && state.output === "0") set({ output: gap }, { quiet: true });
     const picked = Math.min(Number(state.output), trace.outputs.length - 1);
     const isOne = trace.outputs.length === 1;
     const words = isOne ? [] : trace.source.map((place, index) => button(`${shown(place.text)} · ${shown(trace.outputs[index].text)}`, () => set({ output: index }), { "aria-pressed": String(index === picked), class: "mono" }));
-    root.append(el("section", { class: "card" }, heading(isOne ? `The answer is ${trace.target_text}` : "One answer a place; choose one", isOne ? "The labels, by probability." : "A place, and what the model says of it."),
+    root.append(el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(isOne ? `The answer is ${trace.target_text}` : "One answer a place; choose one", isOne ? "The labels, by probability." : "A place, and what the model says of it.")), saveButtons(() => root, "answer")),
       el("div", { class: "row" }, words), el("h3", {}, isOne ? "Labels" : `For ${shown(trace.source[picked].text)}`), bars(trace.candidates[picked], trace.outputs[picked].token)));
   },
   async update(root, app, changed) { if (changed.has("output")) { root.replaceChildren(); await this.draw(root, app); } },

@@ -1,8 +1,9 @@
 // Panel 5: how one weight is made, with its real numbers, computed here and checked against the model's own tensor.
 import * as api from "../api.js";
-import { KINDS, el, fixed, heading, short } from "../draw.js";
+import { button, el, fixed, headName, heading, short } from "../draw.js";
 import { css, diverging, over } from "../palette.js";
-import { state } from "../store.js";
+import { saveButtons } from "../save.js";
+import { set, state } from "../store.js";
 import { columnPlaces, rowName } from "../view.js";
 import { chosenCell, chosenPart } from "./head.js";
 
@@ -40,13 +41,30 @@ function vectors(made, found, s, names) {
     strip("products q·k, each", found.products[s], largestOf(found.products[s]))));
 }
 
+// Of a long row the keys that weigh most and the chosen one; all of them on demand.
+const MOST_KEYS = 40;
+function listed(made, column) {
+  const every = made.weights.map((_, s) => s);
+  if (every.length <= MOST_KEYS || state.keys === "all") return every;
+  const heaviest = [...every].sort((one, other) => made.weights[other] - made.weights[one]).slice(0, MOST_KEYS - 1);
+  return every.filter((s) => s === column || heaviest.includes(s));
+}
+
+function remaining(made, found, shown) {
+  const rest = made.weights.map((_, s) => s).filter((s) => !shown.includes(s));
+  const total = (values) => sum(rest.map((s) => values[s]));
+  return rest.length > 0 && el("tr", { id: "other-keys" }, el("td", {}, button(`Show ${rest.length} other keys`, () => set({ keys: "all" }))), el("td", { colspan: 2, class: "quiet" }, "together"),
+    [found.powers, found.weights, made.weights].map((values) => el("td", { class: "num" }, fixed(total(values), 7))));
+}
+
 function softmax(trace, made, found, column) {
   const places = columnPlaces(trace, made.kind);
+  const shown = listed(made, column);
   const head = ["key", "sum of products", made.bias ? "scaled + bias" : "scaled", "exp(score − max)", "weight", "the model's"];
   return el("div", { class: "scroll tall", tabindex: 0, role: "group", "aria-label": "Softmax of the row" }, el("table", { id: "softmax" }, el("tr", {}, head.map((text) => el("th", { scope: "col" }, text))),
-    places.map((place, s) => el("tr", { class: s === column ? "chosen" : null }, el("td", {}, short(place.text)),
+    shown.map((s) => el("tr", { class: s === column ? "chosen" : null }, el("td", {}, short(places[s].text)),
       made.allowed[s] ? [found.dots[s], found.scores[s], found.powers[s], found.weights[s], made.weights[s]].map((value, index) => el("td", { class: "num" }, fixed(value, index > 2 ? 7 : 4)))
-        : [el("td", { class: "num" }, fixed(found.dots[s], 4)), el("td", { colspan: 2, class: "quiet" }, "masked: −∞"), el("td", { class: "num" }, "0"), el("td", { class: "num" }, fixed(made.weights[s], 7))]))));
+        : [el("td", { class: "num" }, fixed(found.dots[s], 4)), el("td", { colspan: 2, class: "masked" }, "masked: −∞"), el("td", { class: "num" }, "0"), el("td", { class: "num" }, fixed(made.weights[s], 7))])), remaining(made, found, shown)));
 }
 
 function verdict(made, found, column) {
@@ -63,7 +81,7 @@ export async function drawArithmetic(root, app) {
   const [row, column] = chosenCell(trace, record);
   const made = await api.about(trace.id, `arithmetic/${part.kind}/${part.layer}/${part.head}/${row}`);
   const names = { row: rowName(trace, part.kind, row), column: short(columnPlaces(trace, part.kind)[column].text) };
-  const title = heading(`How much ${names.row} looks at ${names.column}, and why`, `${KINDS[part.kind]}, layer ${part.layer + 1}, head ${part.head + 1}. Choose another cell in the matrix.`);
+  const title = heading(`How much ${names.row} looks at ${names.column}, and why`, `${headName(part)}. Choose another cell in the matrix.`);
   if (made.scale === null) {
     root.replaceChildren(title, el("p", { class: "note" }, `This attention (${app.card.config.attention}) compares query and key by learned weights, not by a product: there is no sum to show. Its weight is ${made.weights[column].toFixed(7)}.`));
     return;
@@ -72,7 +90,7 @@ export async function drawArithmetic(root, app) {
   const scale = Math.abs(made.scale - 1) < 1e-9 ? "× 1 (this model does not scale)" : `× ${made.scale.toFixed(5)} = 1/√${Math.round(1 / made.scale ** 2)}`;
   const mask = made.allowed[column] ? "the mask lets it through" : "the mask replaces it by −∞";
   const bias = made.bias ? ` + bias ${fixed(made.bias[column], 4)}` : "";
-  root.replaceChildren(title, verdict(made, found, column),
+  root.replaceChildren(el("div", { class: "row" }, el("div", { class: "grow" }, title), saveButtons(() => root, "arithmetic")), verdict(made, found, column),
     el("h3", {}, `1. Compare: the sum of ${made.query.length} products is ${fixed(found.dots[column], 4)}`), vectors(made, found, column, names),
     el("h3", {}, `2. Scale and mask: ${fixed(found.dots[column], 4)} ${scale}${bias} = ${fixed(found.scores[column], 4)}; ${mask}`),
     el("h3", {}, `3. Softmax over the row: ${fixed(found.powers[column], 4)} / ${fixed(found.total, 4)} = ${found.weights[column].toFixed(7)}`), softmax(trace, made, found, column),

@@ -9,7 +9,7 @@ const SELECTION = ["kind", "layer", "head"];
 export const attention = {
   id: "attention",
   title: "Attention",
-  tour: "Every head of every layer at once. A row is a word that looks, a column a word that is looked at; the darker, the more. Choose a head to see it large, a cell to see how its number is made.",
+  tour: "Every head of every layer at once. A row is a word that looks, a column a word that is looked at; the stronger the colour, the more. Choose a head to see it large, a cell to see how its number is made.",
   applies: (app) => app.trace?.heads.length > 0,
   async draw(root, app) {
     const grid = el("section", { class: "card", id: "grid", "aria-label": "All heads" });
@@ -24,6 +24,6 @@ export const attention = {
     if (changed.has("sort") || changed.has("hide")) await drawGrid(grid, app);
     else if (SELECTION.some((key) => changed.has(key))) markGrid(grid);
     if ([...SELECTION, "hide", "view"].some((key) => changed.has(key))) await drawHead(head, app);
-    if ([...SELECTION, "row", "column"].some((key) => changed.has(key))) await drawArithmetic(arithmetic, app);
+    if ([...SELECTION, "row", "column", "keys"].some((key) => changed.has(key))) await drawArithmetic(arithmetic, app);
   },
 };

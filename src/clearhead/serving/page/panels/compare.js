@@ -1,6 +1,6 @@
 // Panel 11: two models, or two sentences, side by side, with a map of the differences where both have the same cells.
 import * as api from "../api.js";
-import { button, el, fixed, heading, note } from "../draw.js";
+import { button, el, fixed, headName, heading, note } from "../draw.js";
 import { matrix } from "../matrix.js";
 import { diverging } from "../palette.js";
 import { saveButtons } from "../save.js";
@@ -27,15 +27,14 @@ function difference(one, other, traces, kind) {
 async function show(app, box) {
   const model = state.second || app.card.name;
   const text = state.other || app.trace.source_text;
-  const other = await api.trace({ ...app.request({ tokens: "", prefix: "", off: "", hypothesis: "0" }), model, ...(app.card.reads_pictures ? {} : { text }) });
+  const other = await api.trace({ ...app.request({ tokens: "", prefix: "", off: "", positions: "", hypothesis: "0" }), model, ...(app.card.reads_pictures ? {} : { text }) });
   const part = chosenPart();
   const own = other.heads.some((one) => one.kind === part.kind && one.layer === part.layer && one.head === part.head) ? part : other.heads.find((one) => one.kind === part.kind) ?? other.heads[0];
   const titles = [`${app.card.name}`, model === app.card.name ? "the other sentence" : model];
   const parts = [sideBySide(app.trace.target_text, other.target_text, titles), el("p", { id: "compared" }, `log-probability ${fixed(app.trace.log_prob)} and ${fixed(other.log_prob)}`)];
   if (part.kind && own) {
     const [first, second] = await Promise.all([api.head(app.trace.id, part), api.head(other.id, own)]);
-    const label = (one) => `${one.kind}, layer ${one.layer + 1}, head ${one.head + 1}`;
-    parts.push(el("div", { class: "halves" }, el("div", {}, el("h3", {}, `${titles[0]}: ${label(part)}`), picture(app.trace, first, part.kind, "First")), el("div", {}, el("h3", {}, `${titles[1]}: ${label(own)}`), picture(other, second, own.kind, "Second"))),
+    parts.push(el("div", { class: "halves" }, el("div", {}, el("h3", {}, `${titles[0]}: ${headName(part)}`), picture(app.trace, first, part.kind, "First")), el("div", {}, el("h3", {}, `${titles[1]}: ${headName(own)}`), picture(other, second, own.kind, "Second"))),
       part.kind === own.kind ? difference(first, second, [app.trace, other], part.kind) : note("The other model has no attention of this kind."));
   }
   box.replaceChildren(...parts);
@@ -56,7 +55,7 @@ export const compare = {
       set({ second: model.value, other: text.value === app.trace.source_text ? "" : text.value });
       try { await show(app, box); } catch (problem) { if (problem instanceof api.Problem) box.replaceChildren(note(problem.message)); else app.fail(problem); }
     };
-    root.append(el("section", { class: "card stack" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Compare", "The head that is compared is the one chosen under Attention.")), saveButtons(() => box.querySelector("svg:last-of-type"), "comparison")),
+    root.append(el("section", { class: "card stack" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Compare", "The head that is compared is the one chosen under Attention.")), saveButtons(() => box, "comparison")),
       el("div", { class: "row" }, el("label", { class: "inline" }, "Second model", model), !app.card.reads_pictures && text, button("Compare", go, { id: "compare-run", class: "primary" })), box));
     if (state.second || state.other) await go();
     else box.replaceChildren(note(app.cards.length > 1 ? "Choose a model or change the sentence, and compare." : "Change the sentence and compare; with clearhead serve DIR DIR2 two models can be compared."));

@@ -1,7 +1,9 @@
 // Panel 3: layers x heads as thumbnails, in their places or sorted by a measure.
 import * as api from "../api.js";
-import { BRIEF, KINDS, button, el, fixed } from "../draw.js";
-import { sequential } from "../palette.js";
+import { bytes } from "../api.js";
+import { KINDS, button, el, fixed, headName, partId } from "../draw.js";
+import { isDark, painter } from "../palette.js";
+import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
 
 const SORTS = {
@@ -9,33 +11,38 @@ const SORTS = {
   diagonality: "by diagonality, most first", effect: "by effect when switched off",
 };
 
-const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+const painted = new WeakMap(); // a head as it came -> its picture in each theme: another order paints nothing anew
 
-function paint(canvas, one, allowed) {
-  canvas.width = Math.max(1, one.columns);
-  canvas.height = Math.max(1, one.rows);
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(canvas.width, canvas.height);
-  bytes(one.pixels).forEach((value, index) => {
-    const [r, g, b] = sequential(value / 255);
-    image.data.set([r, g, b, allowed[index] ? 255 : 0], 4 * index);
-  });
-  context.putImageData(image, 0, 0);
+function picture(one, allowed) {
+  const known = painted.get(one) ?? {};
+  painted.set(one, known);
+  const theme = isDark() ? "dark" : "light";
+  known[theme] ??= paint(one, allowed);
+  return known[theme];
 }
 
-const isChosen = (one) => one.kind === state.kind && String(one.layer) === state.layer && String(one.head) === state.head;
+function paint(one, allowed) {
+  const canvas = el("canvas", { "aria-hidden": "true", width: Math.max(1, one.columns), height: Math.max(1, one.rows) });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  const words = new Uint32Array(image.data.buffer);
+  const colour = painter();
+  bytes(one.pixels).forEach((value, index) => { words[index] = allowed[index] ? colour(value / 255) : 0; });
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+const isChosen = (one) => partId(one) === partId(state);
 
 function thumb(one, small, allowed, caption) { // a caption is part of the name, for those who speak to the page
-  const canvas = el("canvas", { "aria-hidden": "true" });
-  paint(canvas, small, allowed);
-  const label = `${caption ? `${caption.map((each) => each.textContent).join(" ")}: ` : ""}${KINDS[one.kind]}, layer ${one.layer + 1}, head ${one.head + 1}: entropy ${fixed(one.entropy, 2)}`;
-  return button([canvas, caption?.flatMap((each) => [each, " "])], () => set({ kind: one.kind, layer: one.layer, head: one.head, row: "", column: "" }), {
-    class: "thumb", "aria-label": label, title: label, "aria-current": String(isChosen(one)), "data-part": `${one.kind}.${one.layer}.${one.head}`,
+  const label = `${caption ? `${caption.map((each) => each.textContent).join(" ")}: ` : ""}${headName(one)}: entropy ${fixed(one.entropy, 2)}`;
+  return button([picture(small, allowed), caption?.flatMap((each) => [each, " "])], () => set({ part: one.kind, kind: one.kind, layer: one.layer, head: one.head, row: "", column: "" }), {
+    class: "thumb", "aria-label": label, title: label, "aria-current": String(isChosen(one)), "data-part": partId(one),
   });
 }
 
 export function markGrid(root) {
-  for (const each of root.querySelectorAll(".thumb")) each.setAttribute("aria-current", String(each.dataset.part === `${state.kind}.${state.layer}.${state.head}`));
+  for (const each of root.querySelectorAll(`.thumb[aria-current="true"], .thumb[data-part="${CSS.escape(partId(state))}"]`)) each.setAttribute("aria-current", String(each.dataset.part === partId(state)));
 }
 
 function controls() {
@@ -54,7 +61,7 @@ function placed(entries) {
     const table = el("div", { class: "thumbs" });
     table.style.setProperty("--heads", Math.max(...own.map(({ one }) => one.head)) + 1);
     for (const layer of new Set(own.map(({ one }) => one.layer))) {
-      table.append(el("span", { class: "quiet small" }, `L${layer + 1}`));
+      table.append(el("span", { class: "quiet small" }, `L${layer}`));
       for (const { one, small, allowed } of own.filter((entry) => entry.one.layer === layer)) table.append(thumb(one, small, allowed, null));
     }
     blocks.push(el("h3", {}, KINDS[kind]), table);
@@ -63,12 +70,12 @@ function placed(entries) {
 }
 
 function sorted(entries, effects) {
-  const value = ({ one }) => (state.sort === "effect" ? effects.get(`${one.kind}.${one.layer}.${one.head}`) : one[state.sort]);
+  const value = ({ one }) => (state.sort === "effect" ? effects.get(partId(one)) : one[state.sort]);
   const sign = state.sort === "diagonality" ? -1 : 1;
   const worst = (entry) => value(entry) ?? Infinity;
   const ordered = [...entries].sort((one, other) => (worst(one) === worst(other) ? 0 : sign * (worst(one) - worst(other))));
   return [el("div", { class: "thumbs flat" }, ordered.map((entry) =>
-    thumb(entry.one, entry.small, entry.allowed, [el("span", {}, `${BRIEF[entry.one.kind]} ${entry.one.layer + 1}.${entry.one.head + 1}`), el("span", { class: "quiet" }, fixed(value(entry), 2))])))];
+    thumb(entry.one, entry.small, entry.allowed, [el("span", {}, partId(entry.one)), el("span", { class: "quiet" }, fixed(value(entry), 2))])))];
 }
 
 function move(event) {
@@ -79,14 +86,17 @@ function move(event) {
   if (next) { event.preventDefault(); next.focus(); }
 }
 
+const thumbnails = (trace, hide) => api.about(trace.id, `thumbnails?hide_special=${hide}`);
+
 export async function drawGrid(root, app) {
   const { trace } = app;
-  const found = await api.about(trace.id, `thumbnails?hide_special=${state.hide === "1"}`);
+  const found = await thumbnails(trace, state.hide === "1");
+  requestIdleCallback(() => thumbnails(trace, state.hide !== "1").catch(() => {})); // at hand when the switch is turned
   const effects = new Map();
   if (state.sort === "effect") for (const one of (await api.about(trace.id, "effects")).effects) effects.set(one.part, one.change);
   const masks = Object.fromEntries(Object.entries(found.allowed).map(([kind, text]) => [kind, bytes(text)]));
   const entries = trace.heads.map((one, index) => ({ one, small: found.heads[index], allowed: masks[one.kind] }));
   const body = el("div", { class: "tall", tabindex: 0, onkeydown: move }, state.sort === "place" ? placed(entries) : sorted(entries, effects));
-  root.replaceChildren(...[el("h2", {}, `All ${trace.heads.length} heads`), controls(),
+  root.replaceChildren(...[el("div", { class: "row" }, el("h2", { class: "grow" }, `${trace.heads.length === 1 ? "The only head" : `All ${trace.heads.length} heads`}`), saveButtons(() => body, "heads")), controls(),
     state.hide === "1" && el("p", { class: "note" }, "Special tokens are hidden as keys: every row is renormalised to sum to 1."), body].filter(Boolean));
 }

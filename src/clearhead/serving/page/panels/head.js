@@ -1,6 +1,6 @@
 // Panel 4: one head, as lines between words and as a matrix.
 import * as api from "../api.js";
-import { KINDS, button, el, fixed, shown } from "../draw.js";
+import { button, el, fixed, headName, partId, shown } from "../draw.js";
 import { lines, matrix } from "../matrix.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
@@ -21,8 +21,8 @@ function readout(trace, kind, hide, shownRow, shownColumn, weight, isAllowed) {
 }
 
 function statistics(trace) {
-  const one = trace.heads.find((each) => each.kind === state.kind && String(each.layer) === state.layer && String(each.head) === state.head);
-  const parts = [`entropy ${fixed(one.entropy)} nats`];
+  const one = trace.heads.find((each) => partId(each) === partId(state));
+  const parts = [`${partId(one)}, counted from 0`, `entropy ${fixed(one.entropy)} nats`];
   if (one.distance !== null) parts.push(`mean distance ${fixed(one.distance, 2)}`);
   if (one.diagonality !== null) parts.push(`diagonality ${fixed(one.diagonality, 2)}`);
   return [...parts, `${(100 * one.special).toFixed(0)} % on special tokens`].join(" · ");
@@ -45,13 +45,13 @@ export async function drawHead(root, app) {
   if (chosen) tell(...chosen);
   const rows = seen.rows.map((t) => rowName(trace, part.kind, t));
   const columns = seen.columns.map((s) => columnPlaces(trace, part.kind)[s].text);
-  const title = `${KINDS[part.kind]}, layer ${part.layer + 1}, head ${part.head + 1}`;
+  const title = headName(part);
   const pick = (t, s) => { tell(t, s); set({ row: seen.rows[t], column: seen.columns[s] }); };
   const pictures = [];
   let faint = 0;
   if (state.view !== "matrix" && !trace.grid && weights.length && weights[0].length) {
     const best = (t) => weights[t].indexOf(Math.max(...weights[t]));
-    const drawn = lines({ weights, rows, columns, label: `Lines of ${title}`, sides: SIDES[part.kind], onpick: (t) => pick(t, best(t)) });
+    const drawn = lines({ room: Math.min(384, innerWidth - 60), weights, rows, columns, label: `Lines of ${title}`, sides: SIDES[part.kind], onpick: (t) => pick(t, best(t)) });
     faint = drawn.left;
     pictures.push(el("div", { class: "scroll tall", tabindex: 0 }, drawn.drawing));
   }
@@ -59,7 +59,7 @@ export async function drawHead(root, app) {
   if (state.view !== "lines" || trace.grid) pictures.push(el("div", { class: "scroll tall", tabindex: 0 }, matrix({ weights, allowed, rows, columns, label: `Matrix of ${title}`, room: 340, chosen, onmove: tell, onpick: pick })));
   const views = ["both", "lines", "matrix"].map((view) => button(view, () => set({ view }), { "aria-pressed": String(state.view === view) }));
   root.replaceChildren(...[
-    el("div", { class: "row" }, el("h2", { class: "grow", id: "head-title" }, title), !trace.grid && views, saveButtons(() => root.querySelector(state.view === "lines" ? "svg.lines" : "svg.matrix") ?? root.querySelector("svg"), `${part.kind}-${part.layer + 1}-${part.head + 1}`)),
+    el("div", { class: "row" }, el("h2", { class: "grow", id: "head-title" }, title), !trace.grid && views, saveButtons(() => root.querySelector(".pictures"), partId(part))),
     el("p", { class: "quiet small" }, statistics(trace)),
     el("div", { class: "row pictures" }, pictures), out,
     faint > 0 && el("p", { class: "quiet small" }, `${faint} weaker lines are not drawn.`),

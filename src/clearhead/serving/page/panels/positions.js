@@ -53,12 +53,18 @@ function frequency(table) {
   return el("div", { id: "one-frequency" }, el("h3", {}, `Dimension ${chosen}, place by place`), slider, el("div", { class: "scroll", tabindex: 0 }, curve(values, `Dimension ${chosen}`, { low: Math.min(...values, -0.01), high: Math.max(...values, 0.01), right: `place ${table.length - 1}` })));
 }
 
+// Takes the marks away from the model that every panel shows.
+function removal() {
+  const box = el("input", { type: "checkbox", id: "no-places", checked: state.positions === "off", onchange: (event) => set({ positions: event.target.checked ? "off" : "" }, { remember: true }) });
+  return el("label", { class: "inline" }, box, "Take the positions away, in every panel");
+}
+
 function order(found) {
-  if (!found) return null;
+  if (!found) return el("section", { class: "card" }, heading("Take the positions away"), removal());
   const row = (name, one) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, one.output), el("td", {}, one.reversed_output), one.difference !== null && el("td", { class: "num", "data-difference": one.difference }, one.difference.toExponential(1)));
   const hasStates = found.with.difference !== null;
-  return el("section", { class: "card" }, heading("Take the places away", `Source: ${found.text} · reversed: ${found.reversed}`),
-    el("div", { class: "scroll", tabindex: 0 }, el("table", { id: "order" }, el("tr", {}, ["", "output", "output of the words reversed", ...(hasStates ? ["largest difference of a word's state when read in reverse"] : [])].map((text) => el("th", { scope: "col" }, text))), row("with places", found.with), row("without places", found.without))),
+  return el("section", { class: "card" }, heading("Take the positions away", `Source: ${found.text} · reversed: ${found.reversed}`), el("div", { class: "row" }, removal(), el("span", { class: "grow" }), saveButtons(() => document.getElementById("order"), "order")),
+    el("div", { class: "scroll", tabindex: 0 }, el("table", { id: "order" }, el("tr", {}, ["", "output", "output of the words reversed", ...(hasStates ? ["largest difference of a word's state when read in reverse"] : [])].map((text) => el("th", { scope: "col" }, text))), row("with positions", found.with), row("without positions", found.without))),
     hasStates ? note("Without places the encoder gives every word the same state wherever it stands: it has become a bag of words.") : note("A decoder that sees only what came before still knows a little about order: how much stands before a word."));
 }
 
@@ -70,9 +76,9 @@ export const positions = {
   async draw(root, app) {
     const found = await api.about(app.trace.id, "positions");
     this.table = found.table;
-    const marks = found.table ? [el("div", { class: "scroll", tabindex: 0 }, heat(found.table))] : found.bias.map((values, index) => el("div", { class: "scroll", tabindex: 0 }, el("h3", {}, `Head ${index + 1}: bias by distance`), curve(values, `Bias of head ${index + 1}`, { low: Math.min(...values), high: Math.max(...values), left: `${-(values.length - 1) / 2}`, right: `+${(values.length - 1) / 2}` })));
-    const right = found.table && el("section", { class: "card stack" }, frequency(found.table), el("div", {}, el("h3", {}, "How alike two places are, by the distance between them"), el("div", { class: "scroll", tabindex: 0 }, curve(similarity(found.table), "Similarity by offset", { low: -0.2, high: 1, right: `${found.table.length - 1} places apart` }))));
-    root.append(el("div", { class: right ? "halves" : "" }, el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(`Positions: ${found.kind}`, WHAT[found.kind])), saveButtons(() => root.querySelector("svg"), "positions")), marks), right || ""), order(found.order) ?? "");
+    const marks = found.table ? [el("div", { class: "scroll", tabindex: 0 }, heat(found.table))] : found.bias.map((values, index) => el("div", { class: "scroll", tabindex: 0 }, el("h3", {}, `Head ${index}: bias by distance`), curve(values, `Bias of head ${index}`, { low: Math.min(...values), high: Math.max(...values), left: `${-(values.length - 1) / 2}`, right: `+${(values.length - 1) / 2}` })));
+    const right = found.table && el("section", { class: "card stack", id: "marks-by-place" }, frequency(found.table), el("div", {}, el("h3", {}, "How alike two places are, by the distance between them"), el("div", { class: "scroll", tabindex: 0 }, curve(similarity(found.table), "Similarity by offset", { low: -0.2, high: 1, right: `${found.table.length - 1} places apart` }))), saveButtons(() => document.getElementById("marks-by-place"), "positions-by-place"));
+    root.append(el("div", { class: right ? "halves" : "" }, el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(`Positions: ${found.kind}`, WHAT[found.kind])), saveButtons(() => document.getElementById("marks"), "positions")), el("div", { id: "marks", class: "stack" }, marks)), right || ""), order(found.order));
   },
   async update(root, app, changed) {
     if (!changed.has("frequency") || !this.table) return;

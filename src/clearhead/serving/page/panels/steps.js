@@ -1,10 +1,12 @@
 // Panel 6: decoding, piece by piece. A click on another candidate forces it, and decoding goes on from there.
 import * as api from "../api.js";
-import { KINDS, button, el, heading, probability, shown, token } from "../draw.js";
+import { button, el, headName, heading, probability, shown, token } from "../draw.js";
 import { css, over, sequential } from "../palette.js";
+import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
 import { chosenPart } from "./head.js";
 
+const RECURRENT = ["rnn", "gru", "lstm"];
 let timer = null;
 const stop = () => { clearInterval(timer); timer = null; };
 
@@ -34,7 +36,11 @@ function candidates(trace, step) {
 // Keys and values that need not be computed again, by the sizes of this model.
 function cached(app, step) {
   const { config, parts } = app.card;
-  if (!["transformer", "decoder"].includes(config.family)) return `A recurrent decoder keeps one state of ${config.model_dim} numbers a layer, whatever it has written, and the ${app.trace.source.length} states of the source.`;
+  if (RECURRENT.includes(config.family)) {
+    const kept = config.num_decoder_layers * (config.family === "lstm" ? 2 : 1) * config.model_dim;
+    const looked = config.attention === "none" ? "Of the source nothing else is kept." : `The states of the ${app.trace.source.length} source places were computed once and are looked up by every step.`;
+    return `Kept between steps: ${kept.toLocaleString("en")} numbers, the state of ${config.num_decoder_layers} layers, however much is written. ${looked}`;
+  }
   const width = (config.d_k + config.d_v) * config.num_heads;
   const own = parts.filter((part) => part.name === "decoder").length;
   const across = parts.filter((part) => part.name === "cross").length;
@@ -46,19 +52,19 @@ function cached(app, step) {
 async function looking(app, step) {
   const { trace } = app;
   const part = chosenPart();
-  const own = part.kind !== "encoder" ? part : trace.heads.find((one) => one.kind === "cross") ?? trace.heads.find((one) => one.kind === "decoder");
+  const own = part.kind && part.kind !== "encoder" ? part : trace.heads.find((one) => one.kind === "cross") ?? trace.heads.find((one) => one.kind === "decoder");
   if (!own) return null;
   const record = await api.head(trace.id, own);
   const places = own.kind === "cross" ? trace.source : trace.inputs;
   const words = places.map((place, s) => {
     const colour = sequential(record.weights[step][s]);
-    const word = token(place.text, record.allowed[step][s] ? "" : "off");
+    const word = token(place.text, record.allowed[step][s] ? "" : "masked");
     word.style.background = record.allowed[step][s] ? css(colour) : "";
     word.style.color = record.allowed[step][s] ? over(colour) : "";
     word.title = record.allowed[step][s] ? record.weights[step][s].toFixed(7) : "masked";
     return word;
   });
-  return el("div", {}, el("h3", {}, `Where it looks: ${KINDS[own.kind].toLowerCase()}, layer ${own.layer + 1}, head ${own.head + 1}`), el("div", {}, words));
+  return el("div", {}, el("h3", {}, `Where it looks: ${headName(own)}`), el("div", {}, words));
 }
 
 async function show(root, app) {
@@ -88,7 +94,7 @@ export const steps = {
       if (now(app.trace) === app.trace.outputs.length - 1) set({ step: app.trace.num_given });
       timer = setInterval(() => { if (state.tab !== "steps") stop(); else go(app.trace, now(app.trace) + 1); }, 900);
     }, { id: "play" });
-    root.append(el("section", { class: "card" }, heading("Decoding, step by step", "Click on a candidate to force it."),
+    root.append(el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Decoding, step by step", "Click on a candidate to force it.")), saveButtons(() => root.querySelector("#step-body"), "step")),
       el("div", { class: "row" }, button("◀ Back", () => { stop(); go(app.trace, now(app.trace) - 1); }, { id: "back" }), play,
         button("Forward ▶", () => { stop(); go(app.trace, now(app.trace) + 1); }, { id: "forward" }), state.prefix && button("Back to what search found", () => set({ prefix: "" }, { remember: true }), { id: "unforce" })),
       el("div", { id: "step-body", class: "stack" })));

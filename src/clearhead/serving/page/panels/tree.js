@@ -37,7 +37,7 @@ function chosenPath(placed, trace) {
 
 function edge(from, to, isBest) {
   const start = from.x + WIDTH - 18;
-  return svg("path", { d: `M${start} ${from.y} C${start + 10} ${from.y} ${to.x - 10} ${to.y} ${to.x} ${to.y}`, fill: "none", stroke: isBest ? ink("accent") : ink("line"), "stroke-width": isBest ? 2.5 : 1 });
+  return svg("path", { d: `M${start} ${from.y} C${start + 10} ${from.y} ${to.x - 10} ${to.y} ${to.x} ${to.y}`, fill: "none", stroke: isBest ? ink("accent") : ink("hatch"), "stroke-width": isBest ? 2.5 : 1 });
 }
 
 function box(one, isBest, open) {
@@ -46,7 +46,7 @@ function box(one, isBest, open) {
   const group = svg("g", { tabindex: 0, role: "button", class: "node", "data-node": one.node, "data-best": String(isBest), "data-fate": one.fate,
     "aria-label": `${short(one.text, 8)} ${fixed(one.score, 2)}, ${FATES[one.fate]}`, onclick: () => open(one), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(one); } } });
   const done = one.fate === "finished" || one.fate === "length";
-  group.append(svg("rect", { x: one.x, y: one.y - 11, width: WIDTH - 18, height: 22, rx: 5, fill: done ? ink("good-soft") : isAlive ? ink("accent-soft") : ink("card"), stroke: isChosen ? ink("warm") : isBest ? ink("accent") : ink("line"), "stroke-width": isChosen ? 3 : isBest ? 2 : 1, "stroke-dasharray": isAlive ? null : "3 2" }),
+  group.append(svg("title", {}, `${shown(one.text)}: ${FATES[one.fate]}`), svg("rect", { x: one.x, y: one.y - 11, width: WIDTH - 18, height: 22, rx: 5, fill: done ? ink("good-soft") : isAlive ? ink("accent-soft") : ink("card"), stroke: isChosen ? ink("warm") : isBest ? ink("accent") : ink("line"), "stroke-width": isChosen ? 3 : isBest ? 2 : 1, "stroke-dasharray": isAlive ? null : "3 2" }),
     svg("text", { x: one.x + 6, y: one.y + 4, "font-size": 12, fill: isAlive ? ink("ink") : ink("quiet") }, short(one.text, 8)), " ",
     svg("text", { x: one.x + WIDTH - 24, y: one.y + 4, "font-size": 10, "text-anchor": "end", fill: ink("quiet") }, fixed(one.score, 2)));
   return group;
@@ -62,9 +62,9 @@ function details(placed, trace) {
 }
 
 function table(trace) {
-  return el("div", { class: "scroll", tabindex: 0 }, el("table", { id: "hypotheses" }, el("tr", {}, ["hypothesis", "score", "log-probability", "ended by"].map((text) => el("th", { scope: "col" }, text))),
-    trace.hypotheses.map((one, index) => el("tr", { class: index === trace.chosen ? "chosen" : null },
-      el("td", {}, index === trace.chosen ? one.text : button(one.text, () => set({ hypothesis: index }, { remember: true }), { "aria-label": `Look at hypothesis ${index + 1}: ${one.text}` })),
+  return el("div", { class: "scroll", tabindex: 0 }, el("table", { id: "hypotheses" }, el("tr", {}, ["", "hypothesis", "score", "log-probability", "ended by"].map((text) => el("th", { scope: "col" }, text))),
+    trace.hypotheses.map((one, index) => el("tr", { class: index === trace.chosen ? "chosen" : null }, el("td", { class: "num" }, String(index)),
+      el("td", {}, index === trace.chosen ? one.text : button(one.text, () => set({ hypothesis: index }, { remember: true }), { "aria-label": `Look at hypothesis ${index}: ${one.text}` })),
       el("td", { class: "num" }, fixed(one.score)), el("td", { class: "num" }, fixed(one.log_prob)), el("td", {}, one.finish_reason === "end" ? "the end token" : "the longest length")))));
 }
 

@@ -1,0 +1,170 @@
+"""The address holds the state of the page: a link shows the same, and what it asks for in vain is answered."""
+
+from pathlib import Path
+
+import pytest
+
+from clearhead.inspection.places_off import without_positions
+from clearhead.serving.app import make_app
+from tests.inspection.small import small
+from tests.serving.browser import Browser
+from tests.serving.conftest import DONE, Stage, serving_here
+from tests.serving.pronouns import SENTENCE
+
+# What is on show: words, fields, what is pressed, and what is drawn, but for the numbers of the hatchings.
+SHOWN = """[document.getElementById('output').textContent, document.getElementById('panel').innerText,
+    [...document.querySelectorAll('main input, main select, main textarea')].map((one) => one.type === 'checkbox' ?
+        one.checked : one.value),
+    [...document.querySelectorAll('main [aria-pressed=true], main [aria-current=true], main [aria-selected=true]')]
+        .map((one) => one.getAttribute('aria-label') ?? one.textContent),
+    [...document.querySelectorAll('#panel svg')].map((one) => one.outerHTML.replaceAll(/hatch-\\d+/g, 'hatch')),
+    document.documentElement.dataset.theme]"""
+
+
+def same_after_reload(browser: Browser) -> None:
+    browser.until(DONE)
+    before, address = browser.run(f"return {SHOWN}"), browser.run("return location.href")
+    browser.open(address)
+    browser.until(DONE)
+    assert browser.run(f"return {SHOWN}") == before
+    assert browser.run("return document.getElementById('notice').hidden")
+
+
+def test_every_choice_is_in_the_address(stage: Stage) -> None:
+    browser = stage.open()
+    browser.type("#beam", "3")
+    browser.click("#run")
+    browser.until("window.clearhead.trace.settings.beam === 3")
+    browser.until(DONE)
+    browser.click("#theme")
+    browser.click(".thumb[data-part='decoder.0.1']")
+    browser.choose("#sort", "distance")
+    browser.until("document.querySelector('.thumbs.flat')")
+    browser.click("#hide")
+    browser.until("document.querySelector('#grid .note')")
+    browser.click("svg.matrix .area")
+    browser.until("location.search.includes('row=') && location.search.includes('column=')")
+    same_after_reload(browser)
+    browser.click("#tab-steps")
+    browser.click("#forward")
+    browser.until("document.querySelector('#step-body h3').textContent.startsWith('Step 2')")
+    same_after_reload(browser)
+    browser.click("#tab-tree")
+    browser.click("g.node[data-fate='outside_beam']")
+    browser.until("document.querySelector('#node')")
+    same_after_reload(browser)
+    browser.click("#tab-map")
+    browser.click("g.part[data-part='encoder_feed_forward']")
+    browser.until("document.querySelector('#formula')?.textContent.includes('W₂')")
+    same_after_reload(browser)
+    browser.click("#tab-positions")
+    browser.choose("#frequency", "5")
+    browser.until("document.querySelector('#one-frequency h3').textContent.includes('Dimension 5')")
+    same_after_reload(browser)
+    browser.click("#tab-lens")
+    browser.choose("#output-choice", "3")
+    browser.until("location.search.includes('output=3')")
+    same_after_reload(browser)
+
+
+def test_what_was_tried_is_in_the_address(stage: Stage) -> None:
+    browser = stage.open(tab="whatif")
+    browser.click("#switches button[data-part='cross.0.0']")
+    browser.until("document.querySelector('#change')")
+    browser.click("#try-all")
+    browser.until("document.querySelector('#effects')")
+    browser.type("#edit", SENTENCE.replace("animal", "cat"))
+    browser.click("#edit-run")
+    browser.until("document.querySelector('#edit-change')")
+    same_after_reload(browser)
+    browser.click("#tab-compare")
+    browser.type("#other", SENTENCE.replace("tired", "old"))
+    browser.click("#compare-run")
+    browser.until("document.querySelector('#largest')")
+    same_after_reload(browser)
+    browser.click("#tab-positions")
+    browser.click("#no-places")
+    browser.until("window.clearhead.trace.positions === false")
+    browser.until(DONE)
+    blind = without_positions(stage.model.network)
+    assert (
+        browser.text("#output")
+        == type(stage.model)(
+            stage.model.folder,
+            stage.model.config,
+            stage.model.tokenizer,
+            blind,
+            None,  # type: ignore[arg-type]
+        )
+        .trace(SENTENCE)
+        .target_text
+    )
+    assert browser.text("#output") != stage.trace.target_text and "without positions" in browser.text("#result")
+    same_after_reload(browser)
+    browser.click("#result .chip button")
+    browser.until("document.querySelector('#output').textContent === arguments[0]", stage.trace.target_text)
+
+
+def test_back_brings_back_what_was_there(stage: Stage) -> None:
+    browser = stage.open(tab="whatif", **{"try": "cross.0.1"})
+    browser.until("document.querySelector('#change')")
+    browser.type("#source", SENTENCE.replace("animal", "cow"))
+    browser.click("#run")
+    browser.until("document.querySelector('#output').textContent.includes('Kuh')")
+    browser.run("history.back()")
+    browser.until("document.querySelector('#output').textContent === arguments[0]", stage.trace.target_text)
+    assert browser.run("return document.querySelector('#source').value") == SENTENCE
+    browser.until(DONE)
+
+
+MISSING = {
+    "layer": ({"kind": "encoder", "layer": "9", "head": "0"}, "no head encoder.9.0"),
+    "head": ({"kind": "cross", "layer": "0", "head": "7"}, "no head cross.0.7"),
+    "kind": ({"kind": "sideways"}, "no head sideways.0.0"),
+    "cell": ({"kind": "cross", "row": "99", "column": "0"}, "no cell 99, 0"),
+    "model": ({"model": "nobody"}, "no model nobody"),
+    "panel": ({"tab": "nowhere"}, "no panel nowhere"),
+    "step": ({"tab": "steps", "step": "77"}, "no step 77"),
+    "node": ({"tab": "tree", "node": "9999"}, "no node 9999"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_what_the_address_asks_for_in_vain_is_said(stage: Stage, name: str) -> None:
+    state, sentence = MISSING[name]
+    browser = stage.open(**state)
+    browser.until("!document.getElementById('notice').hidden")
+    assert sentence in browser.text("#notice")
+    assert browser.text("#panel").strip() and browser.text("#output") == stage.trace.target_text
+
+
+REFUSED = {
+    "a part to switch off": ({"off": "cross.9.0"}, "there is no layer 9"),
+    "a beam": ({"beam": "many"}, "beam"),
+    "a hypothesis": ({"hypothesis": "9"}, "hypothesis 9"),
+    "a target": ({"target": "Weil 🙂 ."}, "the tokenizer does not know"),
+    "tokens": ({"tokens": "999999"}, "999999"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_server_refuses_is_said_with_a_way_out(stage: Stage, name: str) -> None:
+    state, sentence = REFUSED[name]
+    browser = stage.browser
+    browser.open(f"{stage.url}/?{'&'.join(f'{key}={value}' for key, value in state.items())}&text={SENTENCE}")
+    browser.until("!document.getElementById('problem').hidden && !document.body.hasAttribute('aria-busy')")
+    assert sentence in browser.text("#problem")
+    browser.console()  # the browser itself notes every answer that is no success
+    browser.click("#problem a")
+    browser.until(DONE)
+
+
+def test_a_picture_is_in_the_address(stage: Stage, tmp_path: Path) -> None:
+    browser = stage.browser
+    with serving_here(make_app({"one": small("patches")})) as url:
+        browser.open(url)
+        browser.until(DONE)
+        assert "picture=" in browser.run("return location.search")
+        assert browser.run("return document.querySelector('#bar img').naturalWidth") == 6
+        same_after_reload(browser)
+        browser.open("about:blank")

@@ -1,0 +1,134 @@
+"""The grid, a head and the arithmetic of a cell in a real Chromium, compared with the library."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from clearhead.inspection.ablation import effect
+from clearhead.inspection.head_statistics import head_statistics
+from tests.serving.conftest import Stage
+
+SHOTS = Path("test-artefacts")
+
+
+def test_every_head_and_value_is_the_traces(stage: Stage) -> None:
+    browser = stage.open()
+    parts = browser.data(".thumb", "part")
+    assert parts == [f"{one.kind}.{one.layer}.{head}" for one in stage.trace.attention for head in range(2)]
+    for part in parts:
+        kind, layer, head = part.split(".")
+        browser.click(f".thumb[data-part='{part}']")
+        browser.until("document.querySelector('#head-title').textContent.includes(arguments[0])", f"head {head}")
+        browser.until(f"location.search.includes('kind={kind}') || {json.dumps(kind)} === 'cross'")
+        drawn = browser.until(
+            "document.querySelector('svg.matrix').getAttribute('aria-label').includes(arguments[0]) && "
+            "document.querySelector('#readout').textContent",
+            {"encoder": "Encoder self", "decoder": "Masked", "cross": "Encoder-decoder"}[kind],
+        )
+        weights = stage.trace.weights(kind, int(layer), int(head))  # type: ignore[arg-type]
+        special = [place.is_special for place in stage.trace.columns(kind)]  # type: ignore[arg-type]
+        assert float(drawn.split(": ")[-1]) == pytest.approx(weights[:, [not one for one in special]].max(), abs=1e-6)
+
+
+def test_hovering_tells_the_exact_value_and_masked_cells_are_masked(stage: Stage) -> None:
+    browser = stage.open(kind="decoder", layer="0", head="1", view="matrix")
+    hover = """const area = document.querySelector('svg.matrix .area'), box = area.getBoundingClientRect();
+        const [t, s, rows, columns] = arguments;
+        area.dispatchEvent(new PointerEvent('pointermove', {bubbles: true,
+            clientX: box.left + (s + .5) * box.width / columns, clientY: box.top + (t + .5) * box.height / rows}));
+        return document.querySelector('#readout').textContent"""
+    weights = stage.trace.weights("decoder", 0, 1)
+    rows, columns = weights.shape
+    for t, s in ((3, 1), (5, 5), (7, 2)):
+        assert float(browser.run(hover, t, s, rows, columns).split(": ")[-1]) == pytest.approx(weights[t, s], abs=1e-6)
+    assert "masked" in browser.run(hover, 1, 4, rows, columns)
+
+
+def test_hidden_special_tokens_renormalise_and_say_so(stage: Stage) -> None:
+    browser = stage.open(kind="cross", layer="0", head="0", view="matrix")
+    browser.click("#hide")
+    browser.until("document.querySelector('#grid .note')")
+    assert "renormalised" in browser.text("#grid .note")
+    browser.until("document.querySelector('#readout').textContent.includes('renormalised')")
+    weights = stage.trace.weights("cross", 0, 0)
+    keep = [number for number, place in enumerate(stage.trace.source) if not place.is_special]
+    picked = weights[:, keep] / weights[:, keep].sum(1, keepdims=True)
+    value = float(re.findall(r": ([0-9.]+) ", browser.text("#readout"))[0])
+    row, column = divmod(int(weights[:, keep].argmax()), len(keep))
+    assert value == pytest.approx(picked[row, column], abs=1e-5)
+
+
+def test_arithmetic_is_checked_against_the_tensor(stage: Stage) -> None:
+    for kind, layer, head, row, column in (("encoder", 0, 1, 2, 3), ("decoder", 0, 0, 4, 2), ("cross", 0, 1, 1, 8)):
+        state = {"kind": kind, "layer": str(layer), "head": str(head), "row": str(row), "column": str(column)}
+        browser = stage.open(**state)
+        browser.until("document.querySelector('#check.ok')")
+        computed, told = browser.run(
+            "const one = document.querySelector('#check'); return [one.dataset.computed, one.dataset.model]"
+        )
+        weight = float(stage.trace.weights(kind, layer, head)[row, column])  # type: ignore[arg-type]
+        assert float(told) == pytest.approx(weight, abs=1e-7)
+        assert float(computed) == pytest.approx(weight, abs=1e-5)
+    browser.run("document.querySelector('#arithmetic').scrollIntoView()")
+    browser.screenshot(SHOTS / "arithmetic.png")
+
+
+@pytest.mark.parametrize("measure", ["entropy", "distance", "diagonality", "effect"])
+def test_the_grid_is_sorted_by_a_measure(stage: Stage, measure: str) -> None:
+    browser = stage.open()
+    browser.choose("#sort", measure)
+    browser.until("document.querySelector('.thumbs.flat')")
+    truth = {str(one.part): getattr(one, measure, None) for one in head_statistics(stage.trace)}
+    if measure == "effect":
+        settings = stage.model.decoding()
+        truth = {
+            part: effect(stage.model, stage.model.with_heads_off([part]), stage.trace, settings).change
+            for part in truth
+        }
+    parts, shown = browser.data(".thumb", "part"), browser.texts(".thumb span:nth-of-type(2)")
+    assert sorted(parts) == sorted(truth)
+    values = [truth[part] for part in parts]
+    assert [float(one.replace("−", "-")) for one in shown] == pytest.approx(values, abs=0.0051)
+    ordered = sorted((one for one in values if one is not None), reverse=measure == "diagonality")
+    assert values == pytest.approx(ordered, abs=1e-4)
+
+
+def test_masked_cells_look_masked_not_small(stage: Stage) -> None:
+    """They are left clear, before a hatching; a weight of nearly nothing is painted."""
+    browser = stage.open(kind="decoder", layer="0", head="0", view="matrix")
+    rows = len(stage.trace.inputs)
+    drawn = browser.run_async("""const done = arguments[arguments.length - 1], picture = new Image();
+        picture.src = document.querySelector('svg.matrix image').getAttribute('href');
+        picture.decode().then(() => {
+            const {width, height} = picture, canvas = Object.assign(document.createElement('canvas'), {width, height});
+            const context = canvas.getContext('2d');
+            context.drawImage(picture, 0, 0);
+            done([...context.getImageData(0, 0, width, height).data].filter((_, at) => at % 4 === 3)); })""")
+    small = browser.run("""const one = document.querySelector(".thumb[data-part='decoder.0.0'] canvas");
+        const {data} = one.getContext('2d').getImageData(0, 0, one.width, one.height);
+        return [...data].filter((_, at) => at % 4 === 3)""")
+    allowed = [255 * int(s <= t) for t in range(rows) for s in range(rows)]
+    assert drawn == allowed and small == allowed
+    assert (
+        browser.run("""const back = document.querySelector('svg.matrix > rect').getAttribute('fill');
+        return document.querySelector(back.slice(4, -1)).tagName""")
+        == "pattern"
+    )
+    assert "gradient" in browser.run("return getComputedStyle(document.querySelector('.thumb canvas')).backgroundImage")
+
+
+def test_layers_and_heads_are_counted_from_0_as_elsewhere(stage: Stage) -> None:
+    """The model has one layer of two heads a stack: there is a layer 0 only, and heads 0 and 1."""
+    words = """return [...document.querySelectorAll('#panel *')].flatMap((one) => [one.ariaLabel, one.title,
+        ...[...one.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)]).join(' | ')"""
+    more = {"whatif": {"try": "cross.0.1", "all": "1"}, "compare": {"second": "pronouns-2"}}
+    found: dict[str, set[str]] = {"layer": set(), "head": set(), "L": set()}
+    for tab in ("attention", "steps", "whatif", "map", "lens", "compare"):
+        text = stage.open(tab=tab, kind="cross", layer="0", head="1", **more.get(tab, {})).run(words)
+        for name, numbers in found.items():
+            numbers |= set(re.findall(rf"\b{name} ?(\d+)", text))
+        assert ("layer 0" in text and ("head 1" in text or tab == "lens")) or tab == "map", tab
+    assert found == {"layer": {"0"}, "head": {"0", "1"}, "L": {"0"}}
+    assert stage.browser.texts("#panel h3")  # the last one was drawn

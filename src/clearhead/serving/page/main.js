@@ -95,7 +95,7 @@ function showResult() {
     button("×", () => set(changes, { remember: true }), { "aria-label": `Undo: ${text}` })));
   const figures = trace.outputs.length ? `log-probability ${fixed(trace.log_prob)} (${probability(trace.log_prob)}), ${trace.outputs.length - trace.num_given} pieces` : "";
   find("result").replaceChildren(
-    el("div", { class: "text", id: "output", dir: "auto" }, trace.target_text || "(nothing)"),
+    el("div", { class: "text", id: "output", dir: "auto" }, trace.target_text || (app.card.verb === "embed" ? "(a vector, no text)" : "(nothing)")),
     el("div", { class: "row quiet small" }, figures, chips));
   document.title = `${shown(trace.target_text).slice(0, 40)} · clearhead`;
 }

@@ -128,7 +128,7 @@ def test_gpt2(tmp_path: Path, tied: bool) -> None:
     prompts = ["the dog", " dog, the é", "日本 x"]
     searched = model.writing(beam=3, max_tokens=9).model_copy(update={"stop": "beam_finished"})
     for settings in (model.writing(max_tokens=9), searched):
-        ours, fast = (model.generate_many(prompts, engine=engine, settings=settings)  # type: ignore[arg-type]
+        ours, fast = (model.generate_many(prompts, engine=engine, settings=settings)
                       for engine in ("torch", "ctranslate2"))  # fmt: skip
         assert [one.tokens for one in fast] == [one.tokens for one in ours]
         for one, other in zip(ours, fast, strict=True):

@@ -8,17 +8,19 @@ import ctranslate2  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.errors import DecodingError
+from clearhead.errors import DecodingError, InteropError
 from tests.interop import folders
+from tests.interop.annotated import EncoderDecoder
 from tests.interop.folders import hf, save, shaken
 from tests.interop.test_fairseq import write_checkpoint
 from tests.interop.test_families import MARIAN, T5, marian_config
-from tests.interop.test_torch_layouts import Seq2SeqTransformer, given
+from tests.interop.test_torch_layouts import SOURCE, TARGET, Seq2SeqTransformer, given
 
 TEXTS = ["the dogs run.", "a dog", "the a the dog run s", "dog é ab"]
 NEAR = 2e-4  # in log-probability
@@ -116,6 +118,14 @@ def test_layers_of_torch_with_a_norm_behind_post_norm(tmp_path: Path) -> None:
     model = imported(tmp_path, *given(tmp_path), path="model.pt")
     assert (model.config.model.norm_placement, model.config.model.has_last_norm) == ("post", True)
     same_translations(model, ["a b c", "g", "f a zz d d"])
+
+
+def test_norms_of_the_annotated_transformer_are_refused_by_name(tmp_path: Path) -> None:
+    theirs = EncoderDecoder(len(SOURCE), len(TARGET), 11, 22, 17, 2)
+    save_file({name: tensor.contiguous() for name, tensor in theirs.state_dict().items()}, tmp_path / "m.safetensors")
+    model = imported(tmp_path, *given(tmp_path), path="m.safetensors")
+    with pytest.raises(InteropError, match=r"CTranslate2 has no model\.norm=sample"):  # it divides by n - 1
+        model.translate("a b c", engine="ctranslate2")
 
 
 @pytest.mark.parametrize("tied", [True, False])

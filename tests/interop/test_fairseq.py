@@ -113,6 +113,29 @@ def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
     assert main(["score", str(tmp_path / "tuned"), str(tmp_path / "data.tsv")]) == 0
 
 
+@pytest.mark.parametrize(
+    ("generation", "expected", "told"),
+    [
+        ({"beam": 7, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}, (7, 0.6, "length", "input+11"), ""),
+        ({"unnormalized": True, "max_len_b": 30}, (5, 1.0, "none", "31"), ""),
+        ({"max_len_a": 1.2, "unkpen": 2}, (5, 1.0, "length", "input+201"), "not carried over: max_len_a=1.2"),
+    ],
+)
+def test_newer_checkpoints_keep_their_settings_in_sections(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], generation: dict[str, Any], expected: Any, told: str
+) -> None:
+    write_checkpoint(tmp_path, shared=False)
+    path = tmp_path / "checkpoints" / "best.pt"
+    held = torch.load(path, weights_only=False)
+    model = {**vars(held["args"]), "_name": "transformer"}
+    del model["arch"]
+    torch.save({"args": None, "cfg": {"model": model, "generation": generation}, "model": held["model"]}, path)
+    assert main(["import", str(path), "--out", str(tmp_path / "ours")]) == 0
+    assert told in capsys.readouterr().err
+    decoding = clearhead.load(tmp_path / "ours").config.decoding
+    assert (decoding.beam, decoding.alpha, decoding.length_norm, decoding.max_length) == expected
+
+
 @torch.no_grad()
 def test_layers_that_norm_last(tmp_path: Path) -> None:
     theirs = write_checkpoint(tmp_path, shared=False, placement="post")

@@ -71,6 +71,19 @@ def test_gpt2_goes_on_learning_although_it_has_no_padding(tmp_path: Path) -> Non
     assert clearhead.load(tmp_path / "tuned").generate("the", max_tokens=3).tokens
 
 
+def test_gpt2_draws_as_its_settings_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = folders.gpt2_tokenizer(tmp_path / "theirs")
+    theirs = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=size, n_positions=29, n_embd=22, n_layer=1, n_head=11))
+    drawn = {"temperature": 0.7, "top_k": 5, "top_p": 0.9}
+    theirs.generation_config.update(do_sample=True, max_new_tokens=11, no_repeat_ngram_size=3, **drawn)
+    save(theirs, tmp_path / "theirs")
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
+    assert "not carried over: no_repeat_ngram_size=3" in capsys.readouterr().err
+    decoding = clearhead.load(tmp_path / "ours").config.decoding
+    assert decoding.method == "sample"
+    assert {name: getattr(decoding.sampling, name) for name in (*drawn, "max_tokens")} == {**drawn, "max_tokens": 11}
+
+
 def translated(theirs: Any, ours: Model, high: int, **settings: Any) -> None:
     """Their search and ours find the same, with the settings that came along."""
     model = ours.config.model
@@ -131,7 +144,7 @@ def test_t5_with_its_sentencepiece_model(tmp_path: Path, capsys: pytest.CaptureF
     settings.write_text(json.dumps({"extra_ids": 2}))
     assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
     ours, truth = clearhead.load(tmp_path / "ours").tokenizer, hf.AutoTokenizer.from_pretrained(tmp_path / "truth")
-    for text in ("the dogs run", "a  dog é. xyz"):
+    for text in ("the dogs run", "a dog é. xyz"):
         assert ours.encode(text).ids == truth(text, add_special_tokens=False)["input_ids"]
     assert [ours.piece_id(f"<extra_id_{number}>") for number in (0, 1)] == [size + 1, size]
     settings.write_text(json.dumps({"extra_ids": 10**12}))

@@ -57,6 +57,9 @@ def look(browser: Browser, url: str, model: Model, text: str, tabs: list[str], h
         assert float(told.split(": ")[-1]) == pytest.approx(
             trace.weights("encoder", layer, head)[row, column], abs=1e-6
         )
+    for panel in browser.data("#tabs button", "panel"):
+        show(tab=panel)
+        assert browser.text("#panel").strip() and browser.text("#problem") == "", panel
     if trace.outputs:
         show(tab="answer")
         options = sorted(((option.text, option.log_prob) for option in trace.candidates[0]), key=lambda one: -one[1])

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
+from clearhead.inspection.tracing import given_picture
 from clearhead.tasks.purposes import purpose
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
@@ -82,8 +83,8 @@ def make_pegasus(folder: Path) -> Made:
 
 def make_vit(folder: Path) -> Made:
     config = hf.ViTConfig(**SIZES, image_size=12, patch_size=4, num_channels=1, id2label=LABELS)
-    save(shaken(hf.ViTForImageClassification(config)), folder / "theirs")
-    return None, [str(folder / "theirs")]
+    theirs = shaken(hf.ViTForImageClassification(config))
+    return theirs, [str(save(theirs, folder / "theirs"))]
 
 
 def make_fairseq(folder: Path) -> Made:
@@ -165,10 +166,14 @@ def answer(folder: Path, citizen: Citizen, data: Path, monkeypatch: pytest.Monke
 
 def same_attention(theirs: Any, ours: Model, text: str) -> None:
     """Every head of every layer, over the same ids."""
-    trace = ours.trace(text)
+    is_picture = ours.config.model.reads_pictures
+    trace = ours.trace_picture(text) if is_picture else ours.trace(text)
     theirs.set_attn_implementation("eager")
     read, written = ([[place.token for place in places]] for places in (trace.source, trace.inputs))
-    ids = {"input_ids": torch.tensor(read if trace.source else written)}
+    if is_picture:
+        ids = {"pixel_values": given_picture(ours, Path(text)).src}
+    else:
+        ids = {"input_ids": torch.tensor(read if trace.source else written)}
     if trace.source and trace.inputs:
         ids["decoder_input_ids"] = torch.tensor(written)
     with torch.inference_mode():

@@ -33,7 +33,7 @@ def their_model(size: int, placement: str) -> Any:
     sizes = {"encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 11, "decoder_attention_heads": 11}
     sizes |= {"encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "d_model": 22, "vocab_size": size}
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
-    settings = {**sizes, **ids, "max_position_embeddings": 24}
+    settings: dict[str, Any] = {**sizes, **ids, "max_position_embeddings": 24}
     model = shaken(hf.M2M100ForConditionalGeneration(hf.M2M100Config(**settings)))
     if placement == "pre":
         return model

@@ -23,7 +23,7 @@ def test_every_variant_is_a_sound_config(name: str, monkeypatch: pytest.MonkeyPa
     for variant in entry.variants:
         given = settings_of(entry, variant, seed=1)
         task = purpose(str(given.pop("task", "translate")))
-        config = build(given, preset=str(given.pop("preset")), base=task.base)
+        config = build(given, preset=str(given.pop("preset", "")), base=task.base)
         check_settings(task, given, config)
         lengths = [getattr(config.training, field) > 0 for field in ("steps", "epochs", "minutes")]
         assert sum(lengths) == 1

@@ -21,11 +21,13 @@ import clearhead
 from benchmarks.results.entries import ENTRIES, Entry
 from benchmarks.results.page import write_section
 from benchmarks.results.prepare import Files
+from clearhead import bundle
 from clearhead.cli.terminal import training_watcher
 from clearhead.config import merge
 from clearhead.data.pairs import load_pairs
 from clearhead.evaluation.metrics import bleu
 from clearhead.files import write_atomically
+from clearhead.interop.importing import Source, import_checkpoint
 from clearhead.tasks.translate import reference_text, scoring_tokenizer, translate_texts
 
 LENGTHS = (0, 8, 12, 16, 20, 1000)  # words of a source, for scores by length
@@ -64,9 +66,10 @@ def run(entry: Entry, variant: str, seed: int, data: Path, folder: Path) -> None
     settings = settings_of(entry, variant, seed)
     with training_watcher() as watcher:
         watcher.message(f"{entry.name} {variant} seed {seed}")
+        start = imported(data / entry.start, folder / "start") if entry.start else None
         model = clearhead.train(
             list(files.train), folder / label, valid=list(files.valid), settings=settings, overwrite=True,
-            watcher=watcher,
+            start=start, watcher=watcher,
         )  # fmt: skip
     facts = {
         "variant": variant,
@@ -76,6 +79,13 @@ def run(entry: Entry, variant: str, seed: int, data: Path, folder: Path) -> None
         "tests": test(entry, model, files),
     }
     write_atomically(result, (json.dumps(facts, indent=1) + "\n").encode())
+
+
+def imported(checkpoint: Path, folder: Path) -> Path:
+    """A checkpoint of another toolkit as a model folder, made once."""
+    if not bundle.exists(folder):
+        import_checkpoint(Source(checkpoint), folder)
+    return folder
 
 
 def settings_of(entry: Entry, variant: str, seed: int) -> dict[str, Any]:

@@ -27,6 +27,8 @@ class Entry:
     """Also BLEU by source length."""
     recipe: str = ""
     """File in recipes/ without its suffix, if not named as the entry."""
+    start: str = ""
+    """Folder beside the data sets with a checkpoint of another toolkit, which is imported and training starts from."""
 
     @property
     def recipe_file(self) -> Path:
@@ -36,6 +38,7 @@ class Entry:
 
 BLEU = ("bleu.score", "chrf.score", "exact_match")
 LABELS = ("accuracy.score", "macro_f1.score")
+MINILM = "all-MiniLM-L6-v2"
 _RECURRENT = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 _FAMILIES: dict[str, dict[str, Any]] = {
     # About the same number of parameters each; the time is the recipe's.
@@ -63,6 +66,10 @@ ENTRIES = {
         ),
         Entry("sst2", "SST-2, sentiment", "at least 79 % from scratch", prepare.sst2, LABELS),
         Entry("trec", "TREC, six kinds of question", "at least 85 %", prepare.trec, LABELS),
+        Entry("sst2-minilm", "SST-2, from all-MiniLM-L6-v2", "the same data from scratch, above", prepare.sst2, LABELS,
+              seeds=(1,), start=MINILM),
+        Entry("trec-minilm", "TREC, from all-MiniLM-L6-v2", "the same data from scratch, above", prepare.trec, LABELS,
+              seeds=(1, 2), start=MINILM),
         Entry("masakhaner", "MasakhaNER Swahili, names", "F1 of at least 70 from scratch", prepare.masakhaner,
               ("f1.score", "precision.score", "recall.score")),
         Entry("shakespeare", "Tiny Shakespeare by characters", "below 1.65 nats a character on the last tenth",

@@ -29,6 +29,8 @@ def render(entry: Entry, runs: Sequence[dict[str, Any]]) -> str:
         "",
         f"`make results NAME={entry.name}`, recipe `{entry.recipe_file}`. Bar: {entry.bar}.",
     ]
+    if entry.start:
+        rows[-1] += f" Starts from `DATA/{entry.start}`, imported."
     for name in runs[0]["tests"]:
         rows += ["", *_table(entry, runs, name)]
         rows += ["", f"Test set: {name}. Signature: `{runs[0]['tests'][name]['signature']}`."]

@@ -12,7 +12,7 @@ from clearhead.decoding.engine import Request
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.decoding.search import Job, find
 from clearhead.errors import DecodingError
-from clearhead.interop.ctranslate2 import ComputeType, convert
+from clearhead.interop.ctranslate2 import ComputeType, Vocabulary, convert
 from clearhead.model.transformer import Transformer
 from tests.decoding.small import END, PAD, START, engine, random_model, requests, trained_model
 
@@ -31,7 +31,7 @@ def trained() -> Transformer:
 def converted(
     folder: Path, model: Transformer, compute_type: ComputeType = "float32", token_log_probs: bool = True
 ) -> CTranslate2Engine:
-    pieces = PIECES[: model.config.vocab_size]
+    pieces = Vocabulary(PIECES[: model.config.vocab_size])
     convert(model, pieces, folder)
     return CTranslate2Engine(folder, model.config, pieces, compute_type, 2, 512, token_log_probs)
 
@@ -82,7 +82,7 @@ def test_the_n_best_of_every_normalisation(norm: dict[str, object], trained: Tra
 def test_int8_writes_nearly_the_same(trained: Transformer, tmp_path: Path) -> None:
     settings, asked = DecodingConfig(beam=4, max_length="input+10"), requests(200)
     exact = converted(tmp_path, trained).run(asked, settings)
-    rough = CTranslate2Engine(tmp_path, trained.config, PIECES, "int8", 1).run(asked, settings)
+    rough = CTranslate2Engine(tmp_path, trained.config, Vocabulary(PIECES), "int8", 1).run(asked, settings)
     same = sum(mine == other for mine, other in zip(first_tokens(exact), first_tokens(rough), strict=True))
     print(f"int8: {200 - same} of 200 differ from float32")
     assert same > 100
@@ -163,7 +163,7 @@ def test_an_output_may_be_empty_and_holds_no_padding_or_start(tmp_path: Path) ->
 def test_without_log_probabilities_of_tokens(trained: Transformer, tmp_path: Path) -> None:
     settings, asked = DecodingConfig(beam=2, max_length="input+10"), requests(20, n_best=2)
     whole = converted(tmp_path, trained).run(asked, settings)
-    quick = CTranslate2Engine(tmp_path, trained.config, PIECES, token_log_probs=False).run(asked, settings)
+    quick = CTranslate2Engine(tmp_path, trained.config, Vocabulary(PIECES), token_log_probs=False).run(asked, settings)
     assert first_tokens(quick) == first_tokens(whole)
     for [one, _], [other, _] in zip(quick, whole, strict=True):
         assert one.token_log_probs == ()

@@ -14,7 +14,7 @@ from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.search import Job, find
 from clearhead.errors import DecodingError
-from clearhead.interop.ctranslate2 import convert
+from clearhead.interop.ctranslate2 import Vocabulary, convert
 from clearhead.model.language import LanguageModel
 
 VOCAB, START, END, CONTEXT = 101, 2, 3, 41
@@ -45,8 +45,8 @@ def trained(request: pytest.FixtureRequest) -> LanguageModel:
 
 @pytest.fixture
 def fast(trained: LanguageModel, tmp_path: Path) -> CTranslate2Engine:
-    convert(trained, PIECES, tmp_path)
-    return CTranslate2Engine(tmp_path, trained.config, PIECES, threads=1, batch_tokens=512, never=NEVER)
+    convert(trained, Vocabulary(PIECES), tmp_path)
+    return CTranslate2Engine(tmp_path, trained.config, Vocabulary(PIECES), threads=1, batch_tokens=512, never=NEVER)
 
 
 def exact(model: LanguageModel) -> TorchEngine:

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,12 @@ def _varint(number: int) -> list[int]:
     return [number] if number < 128 else [number & 127 | 128, *_varint(number >> 7)]
 
 
-def write_spm(path: Path, pieces: list[tuple[str, float]], model_kind: int = 1) -> None:
-    """A SentencePiece model with these pieces behind <unk>, <s> and </s>."""
-    kinds = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *((name, score, 1) for name, score in pieces)]
+def write_spm(
+    path: Path, pieces: list[tuple[str, float]], model_kind: int = 1, specials: Sequence[str] = ("<unk>", "<s>", "</s>")
+) -> None:
+    """A SentencePiece model with these pieces behind the special ones."""
+    kinds = [(name, 0.0, 2 if name == "<unk>" else 3) for name in specials]
+    kinds += [(name, score, 1) for name, score in pieces]
     entries = (_field(1, name.encode()) + _field(2, score) + _field(3, kind) for name, score, kind in kinds)
     data = b"".join(_field(1, entry) for entry in entries)
     path.write_bytes(data + _field(2, _field(3, model_kind)) + _field(3, _field(1, b"identity") + _field(3, 1)))

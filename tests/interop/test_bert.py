@@ -11,6 +11,10 @@ from safetensors.torch import load_file
 
 import clearhead
 from clearhead.cli.main import main
+from clearhead.errors import InspectionError
+from clearhead.inspection.ablation import effect
+from clearhead.inspection.attribution import gradient_times_input
+from clearhead.inspection.lens import logit_lens
 from clearhead.tasks.examples import framed
 from tests.interop.folders import BERT_PIECES, TEXTS, bert_tokenizer, close, hf, save, shaken
 
@@ -106,6 +110,31 @@ def test_embeddings_are_means_of_their_states(
     close(torch.tensor(lines), (states * mask).sum(1) / mask.sum(1))
     unit = clearhead.load(tmp_path / "ours").embed(TEXTS[0], unit=True)
     assert abs(float((unit**2).sum()) - 1) < 1e-6
+
+
+def test_a_trace_holds_the_attention_that_theirs_computes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    their_folder(tmp_path / "theirs", "BertModel")
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
+    ours, text = clearhead.load(tmp_path / "ours"), TEXTS[1]
+    trace = ours.trace(text)
+    theirs = hf.AutoModel.from_pretrained(tmp_path / "theirs", attn_implementation="eager").eval()
+    batch = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")(text, return_tensors="pt")
+    with torch.inference_mode():
+        attention = theirs(**batch, output_attentions=True).attentions
+    assert [one.layer for one in trace.attention] == [0, 1, 2]
+    for one, expected in zip(trace.attention, attention, strict=True):
+        close(torch.from_numpy(one.weights_HTS), expected[0])
+    assert (trace.outputs, trace.target_text, trace.log_prob) == ((), "", 0)
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "ours"), text, "--layer", "2", "--head", "7"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(text) and "log-probability" not in shown
+    off = ours.with_heads_off(["encoder.1.3"])
+    assert abs(off.embed(text) - ours.embed(text)).max() > 1e-3
+    for asked in (lambda: logit_lens(ours, trace), lambda: gradient_times_input(ours, trace),
+                  lambda: effect(ours, off, trace, ours.config.decoding)):  # fmt: skip
+        with pytest.raises(InspectionError, match="gives a vector and no answer"):
+            asked()
 
 
 def test_an_imported_model_fills_gaps_and_starts_a_training(tmp_path: Path) -> None:

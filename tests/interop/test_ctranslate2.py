@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.ctranslate2 import convert
+from clearhead.interop.ctranslate2 import Vocabulary, convert
 from clearhead.model.families import build_model
 
 VOCAB, PAD, START, END, LONGEST = 37, 0, 2, 3, 61
@@ -30,6 +30,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gelu of gpt-2": {"activation": "gelu_tanh", "embeddings": "separate"},
     "no biases": {"bias": False, "norm_epsilon": 0.1, "embeddings": "output"},
     "heads of their own width": {"key_dim": 6, "value_dim": 6},
+    "swish": {"activation": "silu", "sinusoids": "halves", "norm_placement": "post", "last_norm": True},
+    "no last norm": {"last_norm": False, "sinusoids": "fairseq"},
     "rotary heads of their own width": {"key_dim": 6, "value_dim": 6, "positions": "rotary"},
 }
 
@@ -51,7 +53,7 @@ def pieces(ids: Tensor) -> list[str]:
 
 
 def read(folder: Path, model: nn.Module, kind: str = "Translator", compute_type: str = "float32") -> Any:
-    convert(model, VOCABULARY, folder)
+    convert(model, Vocabulary(VOCABULARY), folder)
     return getattr(ctranslate2, kind)(str(folder), compute_type=compute_type, intra_threads=1)
 
 
@@ -101,7 +103,7 @@ def test_a_language_model_gives_the_logits_of_the_network(name: str, tmp_path: P
 )
 def test_what_cannot_be_expressed_is_refused_by_name(settings: dict[str, Any], named: str, tmp_path: Path) -> None:
     with pytest.raises(InteropError, match=named):
-        convert(network(**{"family": "transformer", **settings}), VOCABULARY, tmp_path)
+        convert(network(**{"family": "transformer", **settings}), Vocabulary(VOCABULARY), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -111,7 +113,7 @@ def test_int8_takes_a_quarter_of_the_space_and_leaves_the_network_alone(tmp_path
     sizes = {}
     for kind in ("float32", "int8"):
         (folder := tmp_path / kind).mkdir()
-        convert(model, VOCABULARY, folder, kind)
+        convert(model, Vocabulary(VOCABULARY), folder, kind)
         sizes[kind] = (folder / "model.bin").stat().st_size
     assert sizes["int8"] < 0.35 * sizes["float32"]
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

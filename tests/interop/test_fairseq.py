@@ -28,16 +28,32 @@ class Trap:
         return os.mkdir, (str(self.folder),)
 
 
-def write_checkpoint(folder: Path, shared: bool, **changes: Any) -> Any:
-    """A checkpoint in fairseq's layout with dictionaries and codes in the folder next to it; the model that it is."""
-    size = len(SOURCE) + 4
+def their_model(size: int, placement: str) -> Any:
+    """M2M100; for layers that norm last Marian, with the places of M2M100, which are fairseq's."""
     sizes = {"encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 11, "decoder_attention_heads": 11}
     sizes |= {"encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "d_model": 22, "vocab_size": size}
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
-    model = shaken(hf.M2M100ForConditionalGeneration(hf.M2M100Config(**sizes, **ids, max_position_embeddings=24)))
+    settings: dict[str, Any] = {**sizes, **ids, "max_position_embeddings": 24}
+    model = shaken(hf.M2M100ForConditionalGeneration(hf.M2M100Config(**settings)))
+    if placement == "pre":
+        return model
+    settings |= {"decoder_vocab_size": size, "activation_function": "relu", "scale_embedding": True}
+    table_LD = model.model.encoder.embed_positions.weights[2:26]  # its first place is 2, Marian's is 0
+    model = shaken(hf.MarianMTModel(hf.MarianConfig(**settings)))
+    for stack in (model.model.encoder, model.model.decoder):
+        stack.embed_positions.weight.copy_(table_LD)
+    return model
+
+
+def write_checkpoint(folder: Path, shared: bool, placement: str = "pre", **changes: Any) -> Any:
+    """A checkpoint in fairseq's layout with dictionaries and codes in the folder next to it; the model that it is."""
+    size = len(SOURCE) + 4
+    model = their_model(size, placement)
     tensors = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
     tensors = {
-        name: tensor for name, tensor in tensors.items() if not name.startswith(("shared", "lm_head", "decoder.embed"))
+        name: tensor
+        for name, tensor in tensors.items()
+        if not name.startswith(("shared", "lm_head", "decoder.embed", "final_logits"))
     }
     tensors = {name: tensor for name, tensor in tensors.items() if "embed_positions" not in name}
     rows = size if shared else len(TARGET) + 4
@@ -47,10 +63,10 @@ def write_checkpoint(folder: Path, shared: bool, **changes: Any) -> Any:
     settings: dict[str, Any] = {
         "arch": "transformer", "encoder_layers": 2, "decoder_layers": 3, "encoder_embed_dim": 22,
         "decoder_embed_dim": 22, "encoder_ffn_embed_dim": 17, "decoder_ffn_embed_dim": 17,
-        "encoder_attention_heads": 11, "decoder_attention_heads": 11, "encoder_normalize_before": True,
-        "decoder_normalize_before": True, "share_all_embeddings": shared, "share_decoder_input_output_embed": True,
-        "max_source_positions": 24,
-        "max_target_positions": 24, "source_lang": None, "target_lang": None, **changes,
+        "encoder_attention_heads": 11, "decoder_attention_heads": 11, "encoder_normalize_before": placement == "pre",
+        "decoder_normalize_before": placement == "pre", "share_all_embeddings": shared,
+        "share_decoder_input_output_embed": True, "max_source_positions": 24, "max_target_positions": 24,
+        "source_lang": None, "target_lang": None, **changes,
     }  # fmt: skip
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "data").mkdir()
@@ -97,6 +113,41 @@ def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
     assert main(["score", str(tmp_path / "tuned"), str(tmp_path / "data.tsv")]) == 0
 
 
+@pytest.mark.parametrize(
+    ("generation", "expected", "told"),
+    [
+        ({"beam": 7, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}, (7, 0.6, "length", "input+11"), ""),
+        ({"unnormalized": True, "max_len_b": 30}, (5, 1.0, "none", "31"), ""),
+        ({"max_len_a": 1.2, "unkpen": 2}, (5, 1.0, "length", "input+201"), "not carried over: max_len_a=1.2"),
+    ],
+)
+def test_newer_checkpoints_keep_their_settings_in_sections(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], generation: dict[str, Any], expected: Any, told: str
+) -> None:
+    write_checkpoint(tmp_path, shared=False)
+    path = tmp_path / "checkpoints" / "best.pt"
+    held = torch.load(path, weights_only=False)
+    model = {**vars(held["args"]), "_name": "transformer"}
+    del model["arch"]
+    torch.save({"args": None, "cfg": {"model": model, "generation": generation}, "model": held["model"]}, path)
+    assert main(["import", str(path), "--out", str(tmp_path / "ours")]) == 0
+    assert told in capsys.readouterr().err
+    decoding = clearhead.load(tmp_path / "ours").config.decoding
+    assert (decoding.beam, decoding.alpha, decoding.length_norm, decoding.max_length) == expected
+
+
+@torch.no_grad()
+def test_layers_that_norm_last(tmp_path: Path) -> None:
+    theirs = write_checkpoint(tmp_path, shared=False, placement="post")
+    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "ours")]) == 0
+    ours = clearhead.load(tmp_path / "ours")
+    assert (ours.config.model.norm_placement, ours.config.model.has_last_norm) == ("post", False)
+    src_NS, tgt_NT = torch.randint(4, 13, (3, 7)), torch.randint(4, 9, (3, 5))
+    src_NS[0, 4:] = 1
+    expected = theirs(input_ids=src_NS, attention_mask=(src_NS != 1).long(), decoder_input_ids=tgt_NT).logits
+    close(ours.network.logits(ours.network(src_NS, tgt_NT)), expected[:, :, :9])
+
+
 def test_one_dictionary_is_shared_and_files_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theirs = write_checkpoint(tmp_path, shared=True)
     path, out = tmp_path / "checkpoints" / "best.pt", tmp_path / "ours"
@@ -119,6 +170,7 @@ def test_one_dictionary_is_shared_and_files_can_be_named(tmp_path: Path, capsys:
         ({"arch": "lightconv"}, "arch lightconv is not supported"),
         ({"encoder_learned_pos": True}, "encoder_learned_pos True is not supported"),
         ({"decoder_embed_dim": 44}, "decoder_embed_dim 44 is not supported"),
+        ({"max_source_positions": 10**12, "max_target_positions": 10**12}, "ask for 1,000,000,000,000 places"),
         ({"encoder_layers": 10**9}, "parameters or more, the file holds"),
         ({"encoder_layers": 3}, "missing encoder.layers.2."),
         ({"encoder_layers": 1}, "unexpected encoder.layers.1."),

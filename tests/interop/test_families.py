@@ -1,5 +1,6 @@
 """GPT-2, T5, Marian, Pegasus, DistilBERT and ViT of `transformers` in and out again."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,19 @@ def test_gpt2_goes_on_learning_although_it_has_no_padding(tmp_path: Path) -> Non
     assert clearhead.load(tmp_path / "tuned").generate("the", max_tokens=3).tokens
 
 
+def test_gpt2_draws_as_its_settings_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = folders.gpt2_tokenizer(tmp_path / "theirs")
+    theirs = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=size, n_positions=29, n_embd=22, n_layer=1, n_head=11))
+    drawn = {"temperature": 0.7, "top_k": 5, "top_p": 0.9}
+    theirs.generation_config.update(do_sample=True, max_new_tokens=11, no_repeat_ngram_size=3, **drawn)
+    save(theirs, tmp_path / "theirs")
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
+    assert "not carried over: no_repeat_ngram_size=3" in capsys.readouterr().err
+    decoding = clearhead.load(tmp_path / "ours").config.decoding
+    assert decoding.method == "sample"
+    assert {name: getattr(decoding.sampling, name) for name in (*drawn, "max_tokens")} == {**drawn, "max_tokens": 11}
+
+
 def translated(theirs: Any, ours: Model, high: int, **settings: Any) -> None:
     """Their search and ours find the same, with the settings that came along."""
     model = ours.config.model
@@ -122,6 +136,22 @@ def test_t5(tmp_path: Path, version: str) -> None:
     assert again("the dogs")["input_ids"] == [*ours.tokenizer.encode("the dogs").ids, 1]
 
 
+def test_t5_with_its_sentencepiece_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = folders.t5_tokenizer(tmp_path / "truth")
+    save(hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size + 4, **T5)), tmp_path / "theirs")
+    folders.write_spm(tmp_path / "theirs" / "spiece.model", folders.UNIGRAM, specials=("<pad>", "</s>", "<unk>"))
+    settings = tmp_path / "theirs" / "tokenizer_config.json"
+    settings.write_text(json.dumps({"extra_ids": 2}))
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
+    ours, truth = clearhead.load(tmp_path / "ours").tokenizer, hf.AutoTokenizer.from_pretrained(tmp_path / "truth")
+    for text in ("the dogs run", "a dog é. xyz"):
+        assert ours.encode(text).ids == truth(text, add_special_tokens=False)["input_ids"]
+    assert [ours.piece_id(f"<extra_id_{number}>") for number in (0, 1)] == [size + 1, size]
+    settings.write_text(json.dumps({"extra_ids": 10**12}))
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "more")]) == 2
+    assert "expected extra_ids below" in capsys.readouterr().err
+
+
 MARIAN: dict[str, Any] = {
     "d_model": 22, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 11,
     "decoder_attention_heads": 11, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "max_position_embeddings": 29,
@@ -161,6 +191,15 @@ def test_marian_with_two_vocabularies(tmp_path: Path) -> None:
     assert ours.config.model.embeddings == "output"
     same_logits(theirs, ours, size - 1)
     same_logits(hf.MarianMTModel.from_pretrained(tmp_path / "again").eval(), ours, size - 1)
+
+
+def test_marian_with_more_places_than_any_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = folders.marian_tokenizer(tmp_path / "theirs")
+    save(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)), tmp_path / "theirs")
+    settings = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(settings | {"max_position_embeddings": 10**12}))
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 2
+    assert "the settings ask for 1,000,000,000,000 places" in capsys.readouterr().err
 
 
 def test_marian_pieces(tmp_path: Path) -> None:

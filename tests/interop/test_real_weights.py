@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import unicodedata
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.detransliterator import MODEL, letters, read_pairs, scores
 
 import clearhead
 from clearhead.cli.main import main
@@ -98,7 +98,7 @@ def nko(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """The folder of detransliterator's files, and its model 001.35."""
     assets = package("detransliterator", "0.0.2", tmp_path_factory.mktemp("nko")) / "detransliterator" / "assets"
     out = assets / "ours"
-    assert main(["import", str(assets / "latin2nqo_001.35/checkpoints/checkpoint_best.pt"), "--out", str(out)]) == 0
+    assert main(["import", str(assets / MODEL), "--out", str(out)]) == 0
     return assets, clearhead.load(out)
 
 
@@ -109,19 +109,13 @@ def test_fairseq_gives_the_example_of_its_documentation(nko: tuple[Path, Any]) -
     assert model.translate("musa dunbuya").text == "ߡߎߛߊ߫ ߘߎ߲ߓߎߦߊ"
 
 
-def letters(text: str) -> str:
-    """A line without what its numbering and punctuation differ in: the references number verses with Latin digits."""
-    return "".join(char for char in text if unicodedata.category(char)[0] in "LM")
-
-
 def test_fairseq_on_the_parallel_text_of_the_package(nko: tuple[Path, Any]) -> None:
-    """The first lines of the text that comes with it, lower-cased as the package does."""
-    texts = nko[0] / "test_data"
-    sides = [(texts / f"diane_parallel_002.{side}").read_text(encoding="utf-8") for side in ("bam-g-tonal", "nqo")]
-    lines = zip(*(side.split("\n") for side in sides), strict=True)
-    pairs = [(source.strip().strip('"').strip().lower(), target) for source, target in lines if source and target][:100]
-    found = [one.text for one in nko[1].translate_many([source for source, _ in pairs])]
-    whole = sum(text == target.strip() for text, (_, target) in zip(found, pairs, strict=True))
-    right = sum(letters(text) == letters(target) for text, (_, target) in zip(found, pairs, strict=True))
-    print(f"exact match {whole} of {len(pairs)}, {right} in all letters")
+    """The first lines of the text that comes with it; docs/interop.md has all of them."""
+    pairs = read_pairs(nko[0])[:100]
+    sources = [pair.source for pair in pairs]
+    found = [one.text for one in nko[1].translate_many(sources)]
+    print(*scores(found, pairs), sep="\n")
+    right = sum(letters(text) == letters(pair.target) for text, pair in zip(found, pairs, strict=True))
     assert right >= 70
+    fast = [one.text for one in nko[1].translate_many(sources, engine="ctranslate2")]
+    assert sum(one == other for one, other in zip(found, fast, strict=True)) >= 99

@@ -164,9 +164,9 @@ def test_paths(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "exists already; choose another folder, or add --overwrite" in capsys.readouterr().err
 
 
-def test_shards_are_read_through_their_index(saved: Path, tmp_path: Path) -> None:
+def test_shards_are_read_through_their_index_and_halves_without_loss(saved: Path, tmp_path: Path) -> None:
     folder = copied(saved, tmp_path / "model")
-    tensors = load_file(folder / "model.safetensors")
+    tensors = {name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()}
     names = sorted(tensors)
     parts = {"model-1.safetensors": names[:5], "model-2.safetensors": names[5:]}
     for file, part in parts.items():
@@ -175,3 +175,6 @@ def test_shards_are_read_through_their_index(saved: Path, tmp_path: Path) -> Non
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "model.safetensors").unlink()
     assert main(["import", str(folder), "--out", str(tmp_path / "ours")]) == 0
+    assert main(["export", str(tmp_path / "ours"), "--to", "huggingface", str(tmp_path / "again")]) == 0
+    for name, tensor in load_file(tmp_path / "again" / "model.safetensors").items():
+        assert torch.equal(tensor, tensors[name].float()), name

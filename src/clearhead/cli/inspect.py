@@ -130,7 +130,9 @@ def _show(trace: "Trace", maps: "list[HeatMap]", effect: "Effect | None") -> Non
     from clearhead.inspection.heatmap import clearest
 
     console = Console(highlight=False, markup=False)
-    print(f"{trace.source_text}\n→ {trace.target_text}\nlog-probability {trace.log_prob:.3f}")
+    print(trace.source_text)
+    if trace.outputs:  # a model that embeds has none
+        print(f"→ {trace.target_text}\nlog-probability {trace.log_prob:.3f}")
     if effect is not None:
         print(_words(effect))
     if len(maps) > 1:

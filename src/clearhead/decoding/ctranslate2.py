@@ -32,7 +32,7 @@ from clearhead.decoding.layout import Constraints
 from clearhead.decoding.requests import Request, check_request
 from clearhead.decoding.scoring import Hypothesis, divisor
 from clearhead.errors import DecodingError
-from clearhead.interop.ctranslate2 import ComputeType
+from clearhead.interop.ctranslate2 import ComputeType, Vocabulary
 
 _HONOURED = {"beam", "alpha", "length_norm", "stop", "max_length"}
 # Of prompts: how much is written, and what is put before them, which requests have done already.
@@ -66,7 +66,7 @@ class CTranslate2Engine:
         self,
         folder: Path,
         config: ModelConfig,
-        vocabulary: Sequence[str],
+        vocabulary: Vocabulary,
         compute_type: ComputeType = "float32",
         threads: int = 0,
         batch_tokens: int = 2048,
@@ -83,7 +83,8 @@ class CTranslate2Engine:
         None: the start token. `has_shortlist`: the model was converted with one, which is used for all requests.
         """
         self.config = config
-        self.vocabulary = list(vocabulary)
+        self.vocabulary = list(vocabulary.pieces)
+        self.source_vocabulary = list(vocabulary.read)
         self.batch_tokens = batch_tokens
         self.token_log_probs = token_log_probs
         self.is_prompted = config.family == "decoder"
@@ -143,7 +144,7 @@ class CTranslate2Engine:
     def _refuse(self, requests: Sequence[Request], settings: DecodingConfig) -> None:
         names = set[str]()
         for number, request in enumerate(requests, 1):
-            check_request(number, request, settings, self.context, len(self.vocabulary))
+            check_request(number, request, settings, self.context, len(self.source_vocabulary))
             if request.constraints is not None or request.picture is not None:
                 names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
                 names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
@@ -214,7 +215,7 @@ class CTranslate2Engine:
         """One call of CTranslate2, under way: a future for each request."""
         is_ranked_again = settings.length_norm == "paper"
         return self._model.search(
-            [self._pieces(request.source) for request in asked],
+            [self._source(request.source) for request in asked],
             limit,
             self.batch_tokens,
             settings.beam,
@@ -234,13 +235,16 @@ class CTranslate2Engine:
     def _score(self, requests: Sequence[Request], written: list[list[Written]]) -> list[list[tuple[float, ...]]]:
         """The log-probability of each token that was written, and of the end where it was."""
         flat = [(request.source, one) for request, found in zip(requests, written, strict=True) for one in found]
-        sources, outputs = [self._pieces(source) for source, _ in flat], [self._pieces(one.tokens) for _, one in flat]
+        sources, outputs = [self._source(source) for source, _ in flat], [self._pieces(one.tokens) for _, one in flat]
         results = self._model.score(sources, outputs, self._end, self.batch_tokens)
         log_probs = iter(
             tuple(float(value) for value in result[: one.length])
             for (_, one), result in zip(flat, results, strict=True)
         )
         return [[next(log_probs) for _ in found] for found in written]
+
+    def _source(self, tokens: Iterable[int]) -> Pieces:
+        return [self.source_vocabulary[token] for token in tokens]
 
     def _pieces(self, tokens: Iterable[int]) -> Pieces:
         return [self.vocabulary[token] for token in tokens]

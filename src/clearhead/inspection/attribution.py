@@ -39,6 +39,7 @@ class Gradients:
 
 def gradient_times_input(model: Ready, seen: Trace) -> Gradients:
     """Of every output of a trace, with respect to every place that was read or given."""
+    tracing.need_answers(len(seen.outputs))
     network = share(model.network)
     leaves = _cut_at_embeddings(network)
     given = tracing.given_input(model, seen.source_text)

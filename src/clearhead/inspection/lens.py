@@ -32,6 +32,7 @@ class Lens:
 
 def logit_lens(model: Ready, seen: Trace) -> list[Lens]:
     """After the embedding and after each layer of the stack that answers; the last is what the model did."""
+    tracing.need_answers(len(seen.outputs))
     network = share(model.network)
     all_stacks = stacks(network)
     if not all_stacks:

@@ -198,9 +198,20 @@ def run(network: Any, src: Tensor, outputs: Sequence[int]) -> Ran:
     return Ran(tokens_RT[0].tolist(), step.logits_RTV[0], is_prompt)
 
 
+def need_answers(count: int) -> None:
+    """Refuses questions about probabilities to a model that gives none."""
+    if not count:
+        raise InspectionError(
+            "a model that embeds gives a vector and no answer, whose probability this asks for; look at its attention, "
+            "or train --task classify --from it"
+        )
+
+
 def log_probs_of(network: Any, src: Tensor, outputs: Sequence[int]) -> Tensor:
     """log_probs_T of these outputs, whatever stands before them in a prompt."""
-    log_probs_TV = run(network, src, outputs).logits_TV.double().log_softmax(-1)[-len(outputs) :]
+    logits_TV = run(network, src, outputs).logits_TV
+    need_answers(len(logits_TV))
+    log_probs_TV = logits_TV.double().log_softmax(-1)[-len(outputs) :]
     return log_probs_TV[range(len(outputs)), list(outputs)]
 
 

@@ -6,6 +6,7 @@ L number of positions, D model width
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,17 +33,33 @@ if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
 
 ComputeType = Literal["float32", "int8"]
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh"}
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 # What a spec says, and what has no meaning outside of training.
 _EXPRESSED = {
     "num_encoder_layers", "num_decoder_layers", "model_dim", "inner_dim", "num_heads", "scale_attention", "dropout",
     "norm_epsilon", "norm_placement", "gated", "bias", "positions", "max_positions", "relative_distance", "embeddings",
     "scale_embeddings", "embedding_norm", "scale_output", "vocab_size", "pad_id", "start_id", "end_id", "pooling",
-    "family", "head", "input", "norm", "activation", "key_dim", "value_dim", "relative_buckets",
+    "family", "head", "input", "norm", "activation", "key_dim", "value_dim", "relative_buckets", "source_vocab_size",
+    "output_bias", "sinusoids", "last_norm",
 }  # fmt: skip
 _FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
-_WAY = 1  # to be raised whenever the same network is converted differently
-_UNKNOWN = 1  # the id of <unk> in every vocabulary
+_WAY = 2  # to be raised whenever the same network is converted differently
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The pieces, which CTranslate2 reads and writes, in the order of their ids."""
+
+    pieces: Sequence[str]
+    source: Sequence[str] = ()
+    """Those of sources, where they are others."""
+    unknown: int = 1
+    """The id of <unk>, or of what stands for it."""
+
+    @property
+    def read(self) -> Sequence[str]:
+        """The pieces of what is read."""
+        return self.source or self.pieces
 
 
 def refusals(config: ModelConfig) -> list[str]:
@@ -63,9 +80,11 @@ def refusals(config: ModelConfig) -> list[str]:
     return [f"model.{name}={getattr(config, name)}" for name, holds in cannot.items() if holds]
 
 
-def vocabulary(tokenizer: Tokenizer) -> list[str]:
-    """The pieces, which CTranslate2 reads and writes, in the order of their ids."""
-    return [tokenizer.piece(index) for index in range(tokenizer.vocab_size)]
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    """The pieces of both sides; a vocabulary without <unk> has its end there, as GPT-2 does."""
+    sides = [[side.piece(index) for index in range(side.vocab_size)] for side in (tokenizer, tokenizer.target)]
+    unknown = tokenizer.target.unk_id if tokenizer.target.unk_id >= 0 else tokenizer.target.eos_id
+    return Vocabulary(sides[1], sides[0] if sides[0] != sides[1] else (), unknown)
 
 
 def kind() -> str:
@@ -75,7 +94,7 @@ def kind() -> str:
 
 def convert(
     network: nn.Module,
-    pieces: Sequence[str],
+    vocabulary: Vocabulary,
     folder: Path,
     compute_type: ComputeType = "float32",
     shortlist: Shortlist | None = None,
@@ -84,73 +103,75 @@ def convert(
 
     A shortlist becomes a vocabulary mapping, which CTranslate2 uses where it is told to.
     """
-    spec = build_spec(network, pieces)
+    spec = build_spec(network, vocabulary)
     spec.validate()
     spec.optimize(quantization=compute_type)
     with TemporaryDirectory() as aside:
         if shortlist is not None:
             path = Path(aside) / "mapping"
-            path.write_text("".join(f"{line}\n" for line in _mapping(shortlist, pieces)), encoding="utf-8")
+            path.write_text("".join(f"{line}\n" for line in _mapping(shortlist, vocabulary)), encoding="utf-8")
             spec.register_vocabulary_mapping(str(path))
         spec.save(str(folder))
 
 
-def _mapping(shortlist: Shortlist, pieces: Sequence[str]) -> Iterator[str]:
+def _mapping(shortlist: Shortlist, vocabulary: Vocabulary) -> Iterator[str]:
     """source TAB targets, with spaces between; those of no source go with every sentence."""
-    if spaced := [piece for piece in pieces if any(char.isspace() for char in piece)]:
+    pieces = vocabulary.pieces
+    if spaced := [piece for piece in (*vocabulary.source, *pieces) if any(char.isspace() for char in piece)]:
         raise InteropError(
             f"CTranslate2's vocabulary mapping has no room for pieces with white space, as {spaced[0]!r}"
         )
     yield "\t" + " ".join(pieces[index] for index in shortlist.frequent_F)
     for index, (begin, end) in enumerate(pairwise(shortlist.offsets_V1.tolist())):
         if begin < end:
-            yield f"{pieces[index]}\t" + " ".join(pieces[target] for target in shortlist.lists_L[begin:end])
+            yield f"{vocabulary.read[index]}\t" + " ".join(pieces[target] for target in shortlist.lists_L[begin:end])
 
 
-def build_spec(network: Any, pieces: Sequence[str]) -> Any:
+def build_spec(network: Any, vocabulary: Vocabulary) -> Any:
     """The network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
     need_plain(network)
     config: ModelConfig = network.config
     if found := refusals(config):
         raise InteropError(f"CTranslate2 has no {', no '.join(found)}; use --engine torch, or export --to onnx")
     with torch.no_grad():
-        spec = _translator(network, pieces) if config.family == "transformer" else _writer(network, pieces)
-    spec.config.unk_token = pieces[_UNKNOWN]
+        spec = _translator(network, vocabulary) if config.family == "transformer" else _writer(network, vocabulary)
+    pieces = vocabulary.pieces
+    spec.config.unk_token = pieces[vocabulary.unknown]
     spec.config.bos_token = pieces[config.start_id]
     spec.config.eos_token = pieces[config.end_id]
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
 
 
-def _translator(network: "Transformer", pieces: Sequence[str]) -> Any:
+def _translator(network: "Transformer", vocabulary: Vocabulary) -> Any:
     """Encoder and decoder."""
     config, specs = network.config, library("ctranslate2").specs
     encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_shape(config))
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **_shape(config))
-    _fill_stack(encoder, network.encoder, network.source_embedding, config.max_positions)
-    _fill_stack(decoder, network.decoder, network.target_embedding, config.max_positions)
+    _fill_stack(encoder, network.encoder, network.source_embedding, config)
+    _fill_stack(decoder, network.decoder, network.target_embedding, config)
     for layer_spec, layer in zip(decoder.layer, network.decoder.layers, strict=True):
         _fill_cross(layer_spec.attention, layer.cross)  # type: ignore[arg-type]
         _fill_norm(layer_spec.attention.layer_norm, layer.cross_residual.norm)  # type: ignore[arg-type]
-    decoder.projection.weight = _array(network.output.weight)
+    _fill_linear(decoder.projection, network.output.weight, network.output_bias_V)
     if config.scale_output:
         decoder.scale_outputs = config.model_dim**-0.5
     spec = specs.TransformerSpec(encoder, decoder)
-    spec.register_source_vocabulary(list(pieces))
-    spec.register_target_vocabulary(list(pieces))
-    spec.config.decoder_start_token = pieces[config.start_id]
+    spec.register_source_vocabulary(list(vocabulary.read))
+    spec.register_target_vocabulary(list(vocabulary.pieces))
+    spec.config.decoder_start_token = vocabulary.pieces[config.start_id]
     return spec
 
 
-def _writer(network: "LanguageModel", pieces: Sequence[str]) -> Any:
+def _writer(network: "LanguageModel", vocabulary: Vocabulary) -> Any:
     """A decoder alone."""
     config, specs = network.config, library("ctranslate2").specs
     shape = _shape(config)
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **shape, with_encoder_attention=False)
-    _fill_stack(decoder, network.decoder, network.embedding, config.max_positions)
+    _fill_stack(decoder, network.decoder, network.embedding, config)
     decoder.projection.weight = _array(network.output.weight)
     spec = specs.TransformerDecoderModelSpec(decoder)
-    spec.register_vocabulary(list(pieces))
+    spec.register_vocabulary(list(vocabulary.pieces))
     return spec
 
 
@@ -159,7 +180,7 @@ def _shape(config: ModelConfig) -> dict[str, Any]:
     activations = library("ctranslate2").specs.Activation
     shape: dict[str, Any] = {
         "num_heads": config.num_heads,
-        "pre_norm": config.norm_placement == "pre",
+        "pre_norm": config.has_last_norm,  # which makes room for one; where norms stand is said to the stack itself
         "activation": activations[_ACTIVATIONS[config.activation]],
         "layernorm_embedding": config.embedding_norm,
         "ffn_glu": config.gated,
@@ -173,13 +194,14 @@ def _shape(config: ModelConfig) -> dict[str, Any]:
     return shape
 
 
-def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, max_positions: int) -> None:
+def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, config: ModelConfig) -> None:
     """Embeddings and positions, the layers without their look-up in a source, and the last norm."""
     tables = spec.embeddings if isinstance(spec.embeddings, list) else [spec.embeddings]
     tables[0].weight = _array(embedding.tokens.weight)
+    spec.pre_norm = config.norm_placement == "pre"
     spec.scale_embeddings = embedding.scale is not None
     if stack.relative is None and stack.rotary is None:
-        spec.position_encodings.encodings = _positions(embedding, max_positions)
+        spec.position_encodings.encodings = _positions(embedding, config.max_positions)
     if embedding.norm is not None:
         _fill_norm(spec.layernorm_embedding, embedding.norm)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):

@@ -46,8 +46,9 @@ def export(model: Source, out: Path, to: str, compute_type: str = "float32", ove
 
 
 def _to_ctranslate2(model: Source, folder: Path, compute_type: str) -> list[str]:
-    pieces = ctranslate2.vocabulary(model.tokenizer) if model.config.model.has_text else []
-    ctranslate2.convert(model.network, pieces, folder, compute_type)  # type: ignore[arg-type]
+    has_text = model.config.model.has_text
+    vocabulary = ctranslate2.vocabulary_of(model.tokenizer) if has_text else ctranslate2.Vocabulary(())
+    ctranslate2.convert(model.network, vocabulary, folder, compute_type)  # type: ignore[arg-type]
     return _add_tokenizer(model, folder)
 
 

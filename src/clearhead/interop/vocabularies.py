@@ -51,6 +51,10 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int 
         return _marian(folder, vocab_size, source_size)
     if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
         count = Options(_options(folder), str(folder)).identifier("extra_ids", 100)
+        if count > vocab_size:
+            raise InteropError(
+                f"{folder}: expected extra_ids below the {vocab_size:,} pieces of the model, found {count:,}"
+            )
         extra = [f"<extra_id_{number}>" for number in range(count - 1, -1, -1)]
         pieces = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
         return sentencepiece_alone(folder / "spiece.model", vocab_size, extra, pieces)

@@ -51,6 +51,10 @@ class VectorNetwork(nn.Module):
         read: Read = self.reader(inputs)
         return read.pooled_BD
 
+    def predict(self, read: Read) -> Tensor:
+        """logits_B01: no answers, for a vector is not chosen from anything."""
+        return read.pooled_BD.new_zeros(len(read.pooled_BD), 0, 1)
+
 
 class TagNetwork(LinearHead):
     """Sequence to sequence of tags: a linear layer on the state of each place."""

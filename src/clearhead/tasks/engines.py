@@ -59,7 +59,7 @@ def _open_ctranslate2(
 ) -> CTranslate2Engine:
     """Over a conversion that is made once and kept; with a shortlist it is another one."""
     need_plain(model.network)  # also where its conversion is kept already
-    vocabulary, kind = ctranslate2.vocabulary(model.tokenizer), ctranslate2.kind()
+    vocabulary, kind = ctranslate2.vocabulary_of(model.tokenizer), ctranslate2.kind()
     if shortlist is not None:
         kind = f"shortlist-{shortlist.digest[:12]}-{kind}"
 

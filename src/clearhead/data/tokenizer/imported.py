@@ -187,6 +187,8 @@ class ImportedTokenizer(Tokenizer):
             return f"<unused {index}>"
         if index in self._specials or index == self.vocabulary.unk or self.vocabulary.spelling == "joiner":
             return raw
+        if self.vocabulary.spelling == "metaspace" and BYTE_FORM.fullmatch(raw):
+            return raw  # the letter itself may be a piece of its own
         try:
             text = self._surfaces[index].decode()
         except UnicodeDecodeError:

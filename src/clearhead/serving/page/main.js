@@ -125,7 +125,7 @@ function showResult() {
   const count = trace.outputs.length - trace.num_given;
   const figures = trace.outputs.length ? `log-probability ${fixed(trace.log_prob)} (${probability(trace.log_prob)}), ${count} ${app.card.writes ? "piece" : "answer"}${count === 1 ? "" : "s"}` : "";
   find("result").replaceChildren(
-    el("div", { class: "text", id: "output", dir: "auto" }, (app.card.config.head === "masked" ? filled(trace) : trace.target_text) || "(nothing)"),
+    el("div", { class: "text", id: "output", dir: "auto" }, (app.card.config.head === "masked" ? filled(trace) : trace.target_text) || (app.card.verb === "embed" ? "(a vector, no text)" : "(nothing)")),
     el("div", { class: "row quiet small" }, figures, chips));
   document.title = `${shown(trace.target_text).slice(0, 40)} · clearhead`;
 }

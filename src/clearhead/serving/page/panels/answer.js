@@ -27,7 +27,7 @@ export const answer = {
   id: "answer",
   title: "Answer",
   tour: "What the model answers, and how sure it is: the label of a text or picture, the tag of every word, the word in a gap.",
-  applies: (app) => app.trace && !app.card.writes,
+  applies: (app) => app.trace?.outputs.length > 0 && !app.card.writes,
   async draw(root, app) {
     const { trace } = app;
     const gap = trace.source.findIndex(isGap);

@@ -31,7 +31,7 @@ async function show(app, box) {
   const part = chosenPart();
   const own = other.heads.some((one) => one.kind === part.kind && one.layer === part.layer && one.head === part.head) ? part : other.heads.find((one) => one.kind === part.kind) ?? other.heads[0];
   const titles = [`${app.card.name}`, model === app.card.name ? "the other sentence" : model];
-  const parts = [sideBySide(app.trace.target_text, other.target_text, titles), el("p", { id: "compared" }, `log-probability ${fixed(app.trace.log_prob)} and ${fixed(other.log_prob)}`)];
+  const parts = !(app.trace.outputs.length && other.outputs.length) ? [] : [sideBySide(app.trace.target_text, other.target_text, titles), el("p", { id: "compared" }, `log-probability ${fixed(app.trace.log_prob)} and ${fixed(other.log_prob)}`)];
   if (part.kind && own) {
     const [first, second] = await Promise.all([api.head(app.trace.id, part), api.head(other.id, own)]);
     parts.push(el("div", { class: "halves" }, el("div", {}, el("h3", {}, `${titles[0]}: ${headName(part)}`), picture(app.trace, first, part.kind, "First")), el("div", {}, el("h3", {}, `${titles[1]}: ${headName(own)}`), picture(other, second, own.kind, "Second"))),

@@ -73,7 +73,7 @@ export const whatIf = {
   id: "whatif",
   title: "What if",
   tour: "Switch a head off and the model translates without it: what changes is what the head was good for here. Or change a word of the source and see what follows.",
-  applies: (app) => app.trace && app.card.parts.length > 0,
+  applies: (app) => app.trace?.outputs.length > 0 && app.card.parts.length > 0,
   async draw(root, app) {
     const effect = el("section", { class: "card", id: "effect", "aria-live": "polite" });
     const all = el("section", { class: "card", id: "all-heads" }, el("p", { class: "quiet" }, "Or switch off every head, one at a time, and see what each is good for."));

@@ -126,8 +126,8 @@ def test_what_is_cut_is_worth_its_part(tmp_path: Path) -> None:
         model.output.weight[END] = 0.0
         model.output.weight[7] *= 20.0
         model.target_embedding.tokens.weight[7] *= 20.0
-    convert(model, PIECES[: model.config.vocab_size], tmp_path)
-    pieces, settings = PIECES[: model.config.vocab_size], DecodingConfig(beam=1, max_length="input+3")
+    pieces, settings = Vocabulary(PIECES[: model.config.vocab_size]), DecodingConfig(beam=1, max_length="input+3")
+    convert(model, pieces, tmp_path)
     asked = [Request((*[9] * length, END)) for length in (1, 5, 29)]
     quick = CTranslate2Engine(tmp_path, model.config, pieces, token_log_probs=False).run(asked, settings)
     ours = engine(model).run(asked, settings)

@@ -86,20 +86,12 @@ def test_what_was_tried_is_in_the_address(stage: Stage) -> None:
     browser.click("#no-places")
     browser.until("window.clearhead.trace.positions === false")
     browser.until(DONE)
-    blind = without_positions(stage.model.network)
-    assert (
-        browser.text("#output")
-        == type(stage.model)(
-            stage.model.folder,
-            stage.model.config,
-            stage.model.tokenizer,
-            blind,
-            None,  # type: ignore[arg-type]
-        )
-        .trace(SENTENCE)
-        .target_text
-    )
-    assert browser.text("#output") != stage.trace.target_text and "without positions" in browser.text("#result")
+    model, blind = stage.model, without_positions(stage.model.network)
+    expected = type(model)(model.folder, model.config, model.tokenizer, blind, model.manifest).trace(SENTENCE)
+    assert browser.text("#output") == expected.target_text
+    assert browser.run("return window.clearhead.trace.log_prob") == pytest.approx(expected.log_prob, abs=1e-3)
+    assert expected.log_prob != pytest.approx(stage.trace.log_prob, abs=0.01)
+    assert "without positions" in browser.text("#result")
     same_after_reload(browser)
     browser.click("#result .chip button")
     browser.until("document.querySelector('#output').textContent === arguments[0]", stage.trace.target_text)

@@ -19,8 +19,9 @@ from tests.training.test_trainer import Regression, trainer
 
 # With settings under which it matters.
 OF_THE_LOOP: dict[str, tuple[Any, dict[str, Any]]] = {
-    "accumulate": (2, {}), "learning_rate": (0.05, {}), "warmup": (3, {}), "cooldown": (0.5, {}), "beta1": (0.5, {}),
-    "beta2": (0.5, {}), "epsilon": (0.1, {}), "weight_decay": (0.5, {}), "clip_norm": (0.01, {}),
+    "accumulate": (2, {}), "learning_rate": (0.05, {}), "warmup": (3, {}), "cooldown": (0.5, {}),
+    "decay": ("cosine", {}), "beta1": (0.5, {}), "beta2": (0.5, {}), "epsilon": (0.1, {}),
+    "weight_decay": (0.5, {}), "clip_norm": (0.01, {}),
     "validate_every": (7, {}), "save_every": (7, {}), "patience": (2, {}), "max_bad_steps": (2, {"poison": True}),
     "precision": ("bfloat16", {}),
 }  # fmt: skip

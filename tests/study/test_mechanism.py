@@ -15,12 +15,12 @@ from PIL import Image
 from clearhead.cli.main import main
 from clearhead.errors import StudyError
 from clearhead.study import catalogue, runner
-from clearhead.study.protocol import Bench, Cell
+from clearhead.study.protocol import CORES, LIGHT, Bench, Cell, cell_minutes
 from clearhead.study.results import FILE, Results, open_results
 from clearhead.study.table import rows, spread, verdict_lines
 from clearhead.study.verdict import Numbers, Requirement, Rule
 from clearhead.training.events import Progress
-from tests.study.toy import ABOUT, Toy
+from tests.study.toy import ABOUT, Beside, Toy
 
 pytestmark = pytest.mark.forks
 
@@ -172,11 +172,14 @@ def test_progress_goes_on_through_several_trainings(tmp_path: Path) -> None:
 
 
 def test_light_conditions_leave_their_time_to_the_others() -> None:
-    plan = runner.plan_of(Toy(), "default")
-    assert runner.share(Toy(), plan, "near") == 0.5
+    assert cell_minutes(Toy(), "near", minutes=2.0, seeds=2) == 0.5
     light = Toy(about=replace(ABOUT, light=("far",)))
-    assert runner.share(light, plan, "near") == 1.0
-    assert runner.share(light, plan, "far") == runner.LIGHT
+    assert cell_minutes(light, "near", 2.0, 2) == 1.0
+    assert cell_minutes(light, "far", 2.0, 2) == LIGHT
+
+
+def test_cells_that_run_side_by_side_have_a_core_each() -> None:
+    assert cell_minutes(Beside(), "near", minutes=2.0, seeds=2) == 0.5 * CORES
 
 
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,15 +2,22 @@
 
 import os
 import signal
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+import torch
+
+from clearhead.errors import DataError
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
 from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.training.events import Progress
 
 RULE = Rule((Requirement("near lies above far", lambda seen: seen["near"]["x"] - seen["far"]["x"], 1.0, 0.0, "so"),))
-ABOUT = About("toy", "C0", "near is more than far", RULE, "only a toy")
+ABOUT = About("toy", "C0", "near is more than far", RULE, "only a toy", is_timed=True)
+ABOUT_BESIDE = replace(ABOUT, is_timed=False)
 
 
 @dataclass(frozen=True)
@@ -36,3 +43,25 @@ class Toy:
     def charts(self, found: Findings) -> list[Chart]:
         series = [Series(name, [(0, found.values(name, "x")), (1, [2.0])]) for name in self.conditions]
         return [Chart("toy", "A toy", "where", "x", series, ticks=("here", "there"))]
+
+
+@dataclass(frozen=True)
+class Beside(Toy):
+    """The same, measured side by side: a cell waits until the other one of its seed is at work too."""
+
+    about: About = ABOUT_BESIDE
+    meeting: str = ""
+    wrong: str = ""
+
+    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+        """Fails if nobody else comes."""
+        bench.watcher.progress(Progress(1, 3, 0, 1.0, 0.1, 10.0, "tok", 1.0, 500.0, None))
+        if f"{condition} {seed}" == self.wrong:
+            raise DataError("nothing to read")
+        if self.meeting:
+            (Path(self.meeting) / f"{condition} {seed} {bench.threads} {torch.get_num_threads()}").touch()
+            until = time.monotonic() + 60
+            while len([*Path(self.meeting).glob(f"* {seed} *")]) < len(self.conditions):
+                assert time.monotonic() < until, "nobody else came"
+                time.sleep(0.01)
+        return super().measure(condition, seed, bench)

@@ -74,17 +74,21 @@ class SinusoidalPositions(AddedPositions):
 class LearnedPositions(AddedPositions):
     """One trained vector a place, as in BERT and GPT."""
 
-    def __init__(self, max_positions: int, model_dim: int) -> None:
+    def __init__(self, max_positions: int, model_dim: int, deviation: float = 0.0) -> None:
+        """`deviation`: of the numbers that it begins with; 0 for 1 / sqrt(model_dim), as embeddings have."""
         super().__init__()
         self.table_LD = nn.Parameter(torch.empty(max_positions, model_dim))
-        nn.init.normal_(self.table_LD, std=model_dim**-0.5)
+        nn.init.normal_(self.table_LD, std=deviation or model_dim**-0.5)
 
 
 def added_positions(config: ModelConfig) -> AddedPositions | None:
     """What is added to embeddings; None where places are marked inside attention, or not at all."""
     if config.positions == "sinusoidal":
         return SinusoidalPositions(config.max_positions, config.model_dim, config.sinusoids)
-    return LearnedPositions(config.max_positions, config.model_dim) if config.positions == "learned" else None
+    if config.positions == "learned":
+        loud = 0.5**0.5 if config.scale_embeddings else 0.0  # as sinusoids are, beside embeddings that were scaled
+        return LearnedPositions(config.max_positions, config.model_dim, loud)
+    return None
 
 
 def places_in_documents(documents_BT: Tensor) -> Tensor:

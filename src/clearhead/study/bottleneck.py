@@ -52,7 +52,7 @@ class Bottleneck:
     """An LSTM with and without attention."""
 
     about: About = ABOUT
-    minutes: float = 15.0
+    minutes: float = 10.0
     seeds: int = 3
     pairs: int = 20_000
     tested: int = 100

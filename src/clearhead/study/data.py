@@ -116,7 +116,7 @@ class Data:
     """Three families on ever more digits, two on ever more sentences."""
 
     about: About = ABOUT
-    minutes: float = 15.0
+    minutes: float = 12.0
     seeds: int = 2
     sizes: tuple[int, ...] = (50, 150, 500, 1500)
     tested: int = 297

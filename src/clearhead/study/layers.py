@@ -77,7 +77,7 @@ class Layers:
     """Probes on every layer of a translator's encoder."""
 
     about: About = ABOUT
-    minutes: float = 15.0
+    minutes: float = 8.0
     seeds: int = 2
     pairs: int = 20_000
     probed: int = 450  # sentences, two thirds to fit and one to test

@@ -55,6 +55,7 @@ ABOUT = About(
     "The causal mask plus the shift make position i depend on positions < i only, while all are trained at once",
     RULE,
     "Fresh weights: that the future cannot be seen is a matter of wiring, not of what was learned.",
+    is_timed=True,
 )
 
 

@@ -79,6 +79,7 @@ ABOUT = About(
     "from a distance differ accordingly",
     RULE,
     "Fresh weights and the cores of this machine: with thousands of cores the difference in time is larger.",
+    is_timed=True,
 )
 
 

@@ -48,7 +48,7 @@ class PronounStudy:
     """One Transformer, its heads, and what happens without some of them."""
 
     about: About = ABOUT
-    minutes: float = 15.0
+    minutes: float = 10.0
     seeds: int = 2
     pairs: int = 20_000
     bins: tuple[tuple[int, int], ...] = ((2, 4), (5, 8), (9, 15), (16, 30), (31, 60))

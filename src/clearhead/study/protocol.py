@@ -9,6 +9,9 @@ from clearhead.study.charts import Chart
 from clearhead.study.verdict import Numbers, Rule
 from clearhead.training.events import Watcher
 
+CORES = 2  # on which a study takes the minutes that it says; cells run side by side, one a core
+LIGHT = 0.1  # minutes of a cell that takes next to no time
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -46,6 +49,8 @@ class About:
     """What the study does not show, to be read with the verdict."""
     light: tuple[str, ...] = ()
     """Conditions that take next to no time: baselines, and models that are not trained."""
+    is_timed: bool = False
+    """Its numbers are times: its cells run one after the other, each on all cores."""
     tables: Callable[["Findings"], list[Table]] = no_tables
     """More tables, made from what was measured so far."""
 
@@ -87,6 +92,14 @@ class Study(Protocol):
 
     def charts(self, found: "Findings") -> list[Chart]:
         """What the pictures show."""
+
+
+def cell_minutes(study: Study, condition: str, minutes: float, seeds: int) -> float:
+    """The time of one cell: the same for all that take time, however many cores there are."""
+    if condition in study.about.light:
+        return LIGHT
+    heavy = [name for name in study.conditions if name not in study.about.light]
+    return minutes * (1 if study.about.is_timed else CORES) / seeds / len(heavy)
 
 
 @dataclass(frozen=True)

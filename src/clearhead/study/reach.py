@@ -55,7 +55,7 @@ class Reach:
     """Mean attention distance of each head by layer, against the receptive field of convolutions."""
 
     about: About = ABOUT
-    minutes: float = 9.0
+    minutes: float = 4.0
     seeds: int = 3
     width: int = 48
     layers: int = 4

@@ -14,7 +14,7 @@ from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.study.charts import Chart, Series
 from clearhead.study.networks import VOCABULARY, fresh, random_ids
 from clearhead.study.parallel import at
-from clearhead.study.protocol import About, Bench, Findings
+from clearhead.study.protocol import About, Bench, Findings, cell_minutes
 from clearhead.study.training import sentences, train
 from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
 
@@ -70,7 +70,7 @@ class ResidualStudy:
     """Language models of growing depth, with parts of the residual connection left out."""
 
     about: About = ABOUT
-    minutes: float = 15.0
+    minutes: float = 8.0
     seeds: int = 2
     depths: tuple[int, ...] = (2, 8, 24)
     steps: int = 150  # at the default number of minutes
@@ -91,7 +91,7 @@ class ResidualStudy:
 
     def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
         """A training of as many updates at each depth; updates go with the time that was asked for."""
-        usual = self.minutes / self.seeds / len(STACKS)
+        usual = cell_minutes(self, condition, self.minutes, self.seeds)
         steps = max(2, round(self.steps * bench.minutes / usual))
         files = [bench.folder / "train.txt", bench.folder / "test.txt"]
         for file, split in zip(files, ("train", "test"), strict=True):

@@ -10,11 +10,11 @@ import torch
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
 from clearhead.study.drawing import draw, require_matplotlib
-from clearhead.study.protocol import Bench, Cell, Study
+from clearhead.study.protocol import Cell, Study, cell_minutes
 from clearhead.study.results import Plan, Results, open_results
+from clearhead.study.workers import Failed, Job, News, Told, crew, measure
 from clearhead.training.events import Progress, Silent, Watcher
 
-LIGHT = 0.1  # minutes of a cell that takes next to no time
 WORK = "work"  # below the study's folder; gone when it is finished
 
 
@@ -44,18 +44,70 @@ class NoOne:
         """Nothing."""
 
 
-class _TrainingProgress(Silent, Watcher):
-    """Turns the progress of the trainings inside a cell, of which there may be several, into that of the study."""
+class _Board:
+    """What is done, what is at work, and what that means for the time left."""
 
-    def __init__(self, watcher: StudyWatcher, done: int, seconds: float, seconds_after: float) -> None:
-        self.watcher, self.done, self.seconds, self.seconds_after = watcher, done, seconds, seconds_after
-        self.began = time.monotonic()
+    def __init__(self, results: Results, watcher: StudyWatcher, hands: int) -> None:
+        self.results, self.watcher, self.hands = results, watcher, hands
+        self.waiting, self.began, self.told = results.missing(), dict[Cell, float](), dict[Cell, float]()
+        self.total = len(results.all_cells())
+        self.done = self.total - len(self.waiting)
+        if self.done:
+            watcher.resumed(self.done, self.total)
+
+    def next(self) -> Job:
+        """The next cell, which begins now."""
+        cell = self.waiting[0]
+        self.watcher.cell(cell, self.done + len(self.began), self.total, self._seconds_left())
+        del self.waiting[0]
+        self.began[cell] = time.monotonic()
+        plan, number = self.results.plan, self.results.all_cells().index(cell)
+        minutes = cell_minutes(self.results.study, cell.condition, plan.minutes, plan.seeds)
+        return Job(cell, self.results.folder / WORK / str(number), minutes)
+
+    def hear(self, cell: Cell, news: News) -> None:
+        """What a cell at work tells: a part is done, or all of it."""
+        if isinstance(news, Failed):
+            raise news.error
+        if isinstance(news, Told):
+            self.told[cell] = news.seconds_left
+            self.watcher.part(self._parts(), self._seconds_left())
+            return
+        del self.began[cell]
+        self.results.add(cell, news.numbers, news.seconds)
+        self.done += 1
+
+    def _left(self, cell: Cell) -> float:
+        """What a cell takes still: its time, or longer if its training says so."""
+        passed = time.monotonic() - self.began[cell]
+        return max(self._seconds(cell) - passed, self.told.get(cell, 0.0), 1e-9)
+
+    def _parts(self) -> float:
+        passed = {cell: time.monotonic() - began for cell, began in self.began.items()}
+        return self.done + sum(seconds / (seconds + self._left(cell)) for cell, seconds in passed.items())
+
+    def _seconds_left(self) -> float:
+        working = [self._left(cell) for cell in self.began]
+        every = working + [self._seconds(cell) for cell in self.waiting]
+        return max([*working, sum(every) / max(1, min(self.hands, len(every)))])
+
+    def _seconds(self, cell: Cell) -> float:
+        """What a cell will take: as long as the same condition took with another seed, or its share of the time."""
+        known = [one.seconds for other, one in self.results.cells.items() if other.condition == cell.condition]
+        plan = self.results.plan
+        share = 60 * cell_minutes(self.results.study, cell.condition, plan.minutes, plan.seeds)
+        return sum(known) / len(known) if known else share
+
+
+class _Here(Silent, Watcher):
+    """Hears of trainings in this process."""
+
+    def __init__(self, board: _Board, cell: Cell) -> None:
+        self.board, self.cell = board, cell
 
     def progress(self, progress: Progress) -> None:
-        """A share of the cell, by the time that it is to take, or longer if its training says so."""
-        passed = time.monotonic() - self.began
-        left = max(self.seconds - passed, progress.seconds_left)
-        self.watcher.part(self.done + passed / max(passed + left, 1e-9), left + self.seconds_after)
+        """A part of the cell."""
+        self.board.hear(self.cell, Told(progress.seconds_left))
 
 
 def plan_of(study: Study, size: str, minutes: float | None = None, seeds: int | None = None) -> Plan:
@@ -69,34 +121,29 @@ def plan_of(study: Study, size: str, minutes: float | None = None, seeds: int | 
 
 def run(study: Study, folder: Path, plan: Plan, watcher: StudyWatcher | None = None, threads: int = 0) -> Results:
     """Measures what is missing, and gives everything that the folder then holds, pictures drawn."""
-    watcher = watcher or NoOne()
     require_matplotlib()
     results = open_results(folder, study, plan)
     results.save()
-    missing, total = results.missing(), len(results.all_cells())
-    if len(missing) < total:
-        watcher.resumed(total - len(missing), total)
-    for number, cell in enumerate(missing):
-        done = total - len(missing) + number
-        here, after = _seconds(results, [cell]), _seconds(results, missing[number + 1 :])
-        watcher.cell(cell, done, total, here + after)
-        work = folder / WORK / str(done)
-        shutil.rmtree(work, ignore_errors=True)  # a cell that was cut off starts afresh
-        work.mkdir(parents=True)
-        bench = Bench(
-            work,
-            share(study, plan, cell.condition),
-            threads or torch.get_num_threads(),
-            _TrainingProgress(watcher, done, here, after),
-        )
-        torch.manual_seed(cell.seed)
-        began = time.monotonic()
-        numbers = study.measure(cell.condition, cell.seed, bench)
-        results.add(cell, numbers, round(time.monotonic() - began, 2))
-        shutil.rmtree(work, ignore_errors=True)
+    threads = threads or torch.get_num_threads()
+    is_single = study.about.is_timed or threads == 1
+    board = _Board(results, watcher or NoOne(), 1 if is_single else max(1, min(threads, len(results.missing()))))
+    if not is_single:
+        _side_by_side(study, board)
+    while board.waiting:
+        job = board.next()
+        board.hear(job.cell, measure(study, job, threads, _Here(board, job.cell)))
     shutil.rmtree(folder / WORK, ignore_errors=True)
     draw_all(results)
     return results
+
+
+def _side_by_side(study: Study, board: _Board) -> None:
+    with crew(study, board.hands) as workers:
+        while board.waiting or workers.is_busy:
+            while board.waiting and workers.is_free:
+                workers.take(board.next())
+            for cell, news in workers.news():
+                board.hear(cell, news)
 
 
 def draw_all(results: Results) -> list[Path]:
@@ -108,21 +155,3 @@ def draw_all(results: Results) -> list[Path]:
             write_atomically(path, draw(chart, form))
             written.append(path)
     return written
-
-
-def share(study: Study, plan: Plan, condition: str) -> float:
-    """The minutes of one cell: the same for all that take time."""
-    if condition in study.about.light:
-        return LIGHT
-    heavy = [name for name in study.conditions if name not in study.about.light]
-    return plan.minutes / plan.seeds / len(heavy)
-
-
-def _seconds(results: Results, cells: list[Cell]) -> float:
-    """What cells will take: as long as the same condition took with another seed, or their share of the time."""
-    known: dict[str, list[float]] = {}
-    for cell, one in results.cells.items():
-        known.setdefault(cell.condition, []).append(one.seconds)
-    means = {condition: sum(seconds) / len(seconds) for condition, seconds in known.items()}
-    shares = {name: 60 * share(results.study, results.plan, name) for name in results.study.conditions}
-    return sum(means.get(cell.condition, shares[cell.condition]) for cell in cells)

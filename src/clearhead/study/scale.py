@@ -71,6 +71,7 @@ ABOUT = About(
     RULE,
     "Beyond the measured sizes, and for many machines, the time is computed: the table of assumptions says from what.",
     tables=costs.tables,
+    is_timed=True,
 )
 
 

@@ -60,7 +60,7 @@ class Scaling:
     """Softmax with and without the division, by d_k; then two trainings."""
 
     about: About = ABOUT
-    minutes: float = 12.0
+    minutes: float = 6.0
     seeds: int = 3
     key_dims: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
     keys: int = 64

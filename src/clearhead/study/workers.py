@@ -1,0 +1,181 @@
+"""Cells side by side: a process for each core, one thread in each.
+
+Small networks gain little from a second thread, and two processes with one thread each measure about twice as much.
+"""
+
+import multiprocessing
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from clearhead.errors import ClearheadError, StudyError
+from clearhead.study.protocol import Bench, Cell, Study
+from clearhead.study.verdict import Numbers
+from clearhead.training.events import Progress, Silent, Watcher
+
+TELL_EVERY = 0.5  # seconds between two words of a training about its progress
+
+
+class Job(NamedTuple):
+    """One cell, where it works and how long it may take."""
+
+    cell: Cell
+    folder: Path
+    minutes: float
+
+
+class Told(NamedTuple):
+    """A training goes on, and takes so long still."""
+
+    seconds_left: float
+
+
+class Done(NamedTuple):
+    """A cell's numbers, and how long they took."""
+
+    numbers: Numbers
+    seconds: float
+
+
+class Failed(NamedTuple):
+    """A cell that cannot be measured, through no fault of clearhead's."""
+
+    error: ClearheadError
+
+
+News = Told | Done | Failed
+
+
+def measure(study: Study, job: Job, threads: int, watcher: Watcher) -> Done:
+    """One cell in a folder that is empty before and gone afterwards: one that was cut off starts afresh."""
+    shutil.rmtree(job.folder, ignore_errors=True)
+    job.folder.mkdir(parents=True)
+    torch.manual_seed(job.cell.seed)
+    began = time.monotonic()
+    numbers = study.measure(job.cell.condition, job.cell.seed, Bench(job.folder, job.minutes, threads, watcher))
+    shutil.rmtree(job.folder, ignore_errors=True)
+    return Done(numbers, round(time.monotonic() - began, 2))
+
+
+@contextmanager
+def crew(study: Study, size: int) -> Iterator["Crew"]:
+    """So many processes, all ended afterwards whatever happened."""
+    hired = Crew([_hire(study) for _ in range(size)])
+    try:
+        yield hired
+    finally:
+        hired.dismiss()
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    job: Job | None = None
+
+
+@dataclass
+class Crew:
+    """Takes jobs while someone is free, and brings the news of all of them."""
+
+    workers: Sequence[_Worker]
+
+    @property
+    def is_busy(self) -> bool:
+        """Someone is at work."""
+        return any(one.job is not None for one in self.workers)
+
+    @property
+    def is_free(self) -> bool:
+        """Someone is not."""
+        return any(one.job is None for one in self.workers)
+
+    def take(self, job: Job) -> None:
+        """Gives the job to someone who is free."""
+        worker = next(one for one in self.workers if one.job is None)
+        worker.job = job
+        worker.pipe.send(job)
+
+    def news(self) -> Iterator[tuple[Cell, News]]:
+        """What has come in; waits until there is something."""
+        busy = {one.pipe: one for one in self.workers if one.job is not None}
+        for pipe in wait([*busy]):
+            worker = busy[cast(Connection, pipe)]
+            assert worker.job is not None
+            try:
+                news: News = worker.pipe.recv()
+            except EOFError:
+                raise _ended(worker) from None
+            cell = worker.job.cell
+            if not isinstance(news, Told):
+                worker.job = None
+            yield cell, news
+
+    def dismiss(self) -> None:
+        """Ends every process, at work or not."""
+        for one in self.workers:
+            one.process.terminate()
+        for one in self.workers:
+            one.process.join()
+            one.pipe.close()
+
+
+def _ended(worker: _Worker) -> Exception:
+    """Why a process is gone that was at work."""
+    assert worker.job is not None
+    worker.process.join()
+    if worker.process.exitcode == -signal.SIGKILL:
+        return StudyError(
+            f"the process that measured {worker.job.cell} was killed, maybe for want of memory; give the same command "
+            f"again to go on, with --threads 1 for one at a time"
+        )
+    return RuntimeError(f"the process that measured {worker.job.cell} ended with exit code {worker.process.exitcode}")
+
+
+def _hire(study: Study) -> _Worker:
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    ours, theirs = context.Pipe()
+    # A rule has functions without a name, which cannot be sent: the study is built again from its class.
+    settings = {one.name: getattr(study, one.name) for one in fields(cast(Any, study)) if one.name != "about"}
+    process = context.Process(target=_work, args=(theirs, type(study), settings))
+    process.start()
+    theirs.close()  # so that the pipe ends with the process
+    return _Worker(process, ours)
+
+
+def _work(pipe: Connection, kind: type[Any], settings: dict[str, Any]) -> None:
+    """What a process does: one job after the other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of Ctrl-C the one who hired hears, and ends us
+    torch.set_num_threads(1)
+    study: Study = kind(**settings)
+    while True:
+        job: Job = pipe.recv()
+        news: News
+        try:
+            news = measure(study, job, 1, _Telling(pipe))
+        except ClearheadError as error:
+            news = Failed(error)
+        pipe.send(news)
+
+
+class _Telling(Silent, Watcher):
+    """Passes on how trainings get on. Fails when nobody listens any more, which ends the process."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe, self.last = pipe, 0.0
+
+    def progress(self, progress: Progress) -> None:
+        """A word now and then."""
+        now = time.monotonic()
+        if now - self.last > TELL_EVERY:
+            self.last = now
+            self.pipe.send(Told(progress.seconds_left))

@@ -19,6 +19,7 @@ from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
 
 CONVOLUTION, PERCEPTRON, PATCHES = "convolution", "mlp", "transformer"
 LSTM, WRITER = "lstm, text", "transformer, text"
+FEW_DROPOUT = 0.1  # here everything is seen often
 RIVALS = {PERCEPTRON: (CONVOLUTION, "accuracy"), PATCHES: (CONVOLUTION, "accuracy"), WRITER: (LSTM, "chrf")}
 """Each of the more general ones, the less general one that it is to overtake, and by what."""
 
@@ -172,12 +173,13 @@ class Data:
 
     def _shape(self, condition: str) -> dict[str, Any]:
         if condition == CONVOLUTION:
-            return {"family": "convolutional", "model_dim": self.width}
+            return {"family": "convolutional", "model_dim": self.width, "dropout": FEW_DROPOUT}
         if condition == PERCEPTRON:
-            return {"family": "mlp", "inner_dim": 2 * self.width, "num_encoder_layers": self.layers}
+            return {"family": "mlp", "inner_dim": 2 * self.width, "num_encoder_layers": self.layers,
+                    "dropout": FEW_DROPOUT}  # fmt: skip
         if condition == PATCHES:
             return {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "patch_size": 2,
-                    "num_encoder_layers": self.layers}  # fmt: skip
+                    "num_encoder_layers": self.layers, "dropout": FEW_DROPOUT}  # fmt: skip
         shape = {"model_dim": self.text_width, "dropout": 0.3}
         if condition == LSTM:
             return {**shape, "family": "lstm", "attention": "additive", "num_encoder_layers": 1,

@@ -125,7 +125,8 @@ def test_table_and_verdict_as_text(tmp_path: Path) -> None:
     results = run(Toy(), tmp_path)
     assert rows(results) == [["", "the x"], ["near", "4.5 ±0.7"], ["far", "1.5 ±0.7"]]
     assert spread([]) == "" and spread([0.1234]) == "0.123"
-    assert spread([51234.0, 51234.0]) == "51,234 ±0" and spread([1.75e11]) == "1.75e+11"
+    assert spread([51234.0, 51234.0]) == "51,234" and spread([1.75e11]) == "1.75e+11"
+    assert spread([50.0, 80.0]) == "65 ±21"
     text = "\n".join(verdict_lines(results))
     assert "verdict: holds" in text and "met from 1, failed up to 0" in text and "only a toy" in text
 

@@ -19,15 +19,15 @@ def rows(results: Results) -> list[list[str]]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """`0.52 ±0.03`: the mean and the standard deviation; nothing where there is no value."""
+    """`0.52 ±0.03`: the mean and the standard deviation, if seeds differ; nothing where there is no value."""
     if not values:
         return ""
     mean = math.fsum(values) / len(values)
     shown = f"{mean:,.0f}" if 1000 <= abs(mean) < 1e6 else f"{mean:.3g}"
-    if len(values) == 1:
+    if len(set(values)) == 1:
         return shown
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return f"{shown} ±{deviation:.1g}"
+    return f"{shown} ±{deviation:,.0f}" if 1 <= deviation < 1e6 else f"{shown} ±{deviation:.1g}"
 
 
 def by_seed(outcome: Outcome) -> str:

@@ -21,7 +21,8 @@ from clearhead.training.checks import FROM_THE_DATA
 # One that differs from all of these networks' own, for every field that a user can set.
 OTHERS: dict[str, Any] = {
     "num_encoder_layers": 3, "num_decoder_layers": 3, "model_dim": 24, "inner_dim": 19, "num_heads": 2, "key_dim": 6,
-    "value_dim": 5, "scale_attention": False, "dropout": 0.5, "norm": "rms", "norm_groups": 4, "norm_epsilon": 0.1,
+    "value_dim": 5, "scale_attention": False, "attention_dropout": 0.5, "dropout": 0.5, "norm": "rms",
+    "norm_groups": 4, "norm_epsilon": 0.1,
     "norm_placement": "post", "activation": "gelu", "gated": True, "bias": False, "positions": "none",
     "max_positions": 11, "relative_buckets": 8, "relative_distance": 3, "embeddings": "separate",
     "scale_embeddings": False, "embedding_norm": True, "scale_output": True, "num_segments": 2, "pooling": "first",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.errors import DataError
 from clearhead.model.attention import MultiHeadAttention
+from clearhead.model.dropout import dropout_seed, keep_mask
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.feed_forward import FeedForward
 from clearhead.model.language import LanguageModel
@@ -128,6 +129,22 @@ def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
     q_itself, itself = attention.project(x_NTD)
     close(q_itself, q)
     close(itself.v_BHSE, attention.keys_values(x_NTD).v_BHSE)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_dropout_on_attention_weights_follows_its_formula_and_ends_with_training(is_causal: bool) -> None:
+    attention = MultiHeadAttention.build(config(attention_dropout=0.25))
+    nn.init.normal_(attention.in_weight, std=0.3)
+    q_NHTK, memory = attention.project(torch.randn(N, T, D))
+    whole = attention.eval()(q_NHTK, memory, is_causal=is_causal)
+    weights_NHTT = attention(q_NHTK, memory, is_causal=is_causal, want_weights=True).weights_BHTS
+    with dropout_seed(7):
+        mask_NHTT = keep_mask(weights_NHTT.shape, 0.25)
+    assert (mask_NHTT == 0).any()
+    with dropout_seed(7):
+        dropped = attention.train()(q_NHTK, memory, is_causal=is_causal)
+    close(dropped.y_BTD, attention.merge_heads((weights_NHTT * mask_NHTT) @ memory.v_BHSE))
+    assert dropped.weights_BHTS is None and not torch.allclose(dropped.y_BTD, whole.y_BTD)
 
 
 def test_rotary_is_a_rotation_of_complex_numbers() -> None:

@@ -27,8 +27,8 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "inner_dim": (*_STACKS, "mlp"),
     "activation": (*_STACKS, "convolutional", "mlp"),
     "bias": (*_TEXT, "patches", "mlp"),
-    **dict.fromkeys(("num_heads", "key_dim", "value_dim", "scale_attention", "norm", "norm_placement"), _STACKS),
-    "skip": _STACKS,
+    **dict.fromkeys(("num_heads", "key_dim", "value_dim", "scale_attention", "attention_dropout"), _STACKS),
+    **dict.fromkeys(("norm", "norm_placement", "skip"), _STACKS),
     **dict.fromkeys(("gated", "positions", "relative_buckets", "relative_distance"), _STACKS),
     "scale_embeddings": ("transformer", "encoder", "decoder"),  # of a picture only the patches are embedded
     "embedding_norm": _STACKS,
@@ -59,7 +59,7 @@ _ONLY_WITH: dict[str, tuple[str, str, tuple[str, ...]]] = {  # another field, th
 _NEVER_IDLE = (
     "attention", "bidirectional", "num_segments", "pooler", "scale_output", "input", "key_dim", "value_dim",
     "scale_attention", "gated", "embedding_norm", "norm", "norm_epsilon", "source_vocab_size", "output_bias",
-    "skip",
+    "skip", "attention_dropout",
 )  # fmt: skip
 _OF_A_NORM = ("norm_epsilon", "norm_placement", "last_norm", "embedding_norm")
 _DESCRIBED_BY_HEAD: dict[str, tuple[str, ...]] = {
@@ -92,6 +92,9 @@ class ModelConfig(Section):
     value_dim: int = Field(0, ge=0, description="width of a head's values, d_v; 0: model_dim / num_heads")
     scale_attention: bool = Field(True, description="divide by sqrt(d_k) before the softmax")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout on sub-layers, embeddings and positions")
+    attention_dropout: float = Field(
+        0.0, ge=0, lt=1, description="dropout on attention weights, as in BERT and GPT-2; keeps a model from copying"
+    )
     norm: Literal["layer", "rms", "batch", "group", "sample", "none"] = Field("layer", description="which norm")
     norm_groups: int = Field(4, ge=1, description="group norm: number of groups of channels")
     norm_epsilon: float = Field(1e-5, gt=0, description="small constant of the normalisation")

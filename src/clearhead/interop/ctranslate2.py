@@ -40,7 +40,7 @@ _EXPRESSED = {
     "norm_epsilon", "norm_placement", "gated", "bias", "positions", "max_positions", "relative_distance", "embeddings",
     "scale_embeddings", "embedding_norm", "scale_output", "vocab_size", "pad_id", "start_id", "end_id", "pooling",
     "family", "head", "input", "norm", "activation", "key_dim", "value_dim", "relative_buckets", "source_vocab_size",
-    "output_bias", "sinusoids", "last_norm",
+    "output_bias", "sinusoids", "last_norm", "attention_dropout",
 }  # fmt: skip
 _FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
 _WAY = 2  # to be raised whenever the same network is converted differently

@@ -109,6 +109,7 @@ def write(config: Config) -> Settings:
         "hidden_dim": model.inner_dim,
         "activation": ACTIVATIONS[model.activation],
         "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
         "max_position_embeddings": model.max_positions,
         "vocab_size": model.vocab_size,
         "pad_token_id": model.pad_id,

@@ -90,6 +90,7 @@ def write(config: Config) -> Settings:
         "activation_function": ACTIVATIONS[model.activation],
         "resid_pdrop": model.dropout,
         "embd_pdrop": model.dropout,
+        "attn_pdrop": model.attention_dropout,
         "layer_norm_epsilon": model.norm_epsilon,
         "vocab_size": model.vocab_size,
         "bos_token_id": model.start_id,

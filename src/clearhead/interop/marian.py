@@ -129,6 +129,7 @@ def _write(config: Config, form: str, placement: str) -> Settings:
         **{f"{stack}_ffn_dim": model.inner_dim for stack, _ in STACKS},
         "activation_function": ACTIVATIONS[model.activation],
         "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
         "max_position_embeddings": model.max_positions,
         "scale_embedding": model.scale_embeddings,
         "vocab_size": model.read_vocab_size,

@@ -90,6 +90,7 @@ def write(config: Config) -> Settings:
         "intermediate_size": model.inner_dim,
         "hidden_act": ACTIVATIONS[model.activation],
         "hidden_dropout_prob": model.dropout,
+        "attention_probs_dropout_prob": model.attention_dropout,
         "layer_norm_eps": model.norm_epsilon,
         "image_size": model.image_size,
         "patch_size": model.patch_size,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
+from clearhead.model.dropout import Dropout
 from clearhead.model.masks import both, causal_mask, mask_scores
 from clearhead.model.positions import Turn
 from clearhead.model.short_attention import attend_short, is_short
@@ -86,13 +87,15 @@ class MultiHeadAttention(nn.Module):
         value_dim: int = 0,
         bias: bool = True,
         is_scaled: bool = True,
+        dropout: float = 0.0,
     ) -> None:
-        """`key_dim`, `value_dim`: widths of one head, K and E; 0 for model_dim / num_heads."""
+        """`key_dim`, `value_dim`: widths of one head, K and E; 0 for model_dim / num_heads. `dropout`: of weights."""
         super().__init__()
         self.num_heads = num_heads
         self.key_dim = key_dim or model_dim // num_heads
         self.value_dim = value_dim or model_dim // num_heads
         self.scale = None if is_scaled else 1.0  # None: 1 / sqrt(K)
+        self.dropout = Dropout(dropout)
         rows = num_heads * (2 * self.key_dim + self.value_dim)
         self.in_weight = nn.Parameter(torch.empty(rows, model_dim))
         self.register_parameter("in_bias", nn.Parameter(torch.zeros(rows)) if bias else None)
@@ -108,6 +111,7 @@ class MultiHeadAttention(nn.Module):
             config.head_value_dim,
             config.bias,
             config.scale_attention,
+            config.attention_dropout,
         )
 
     def in_parts(self) -> tuple[Tensor, ...]:
@@ -160,11 +164,13 @@ class MultiHeadAttention(nn.Module):
         num_queries, num_keys = q_BHTK.shape[-2], memory.k_BHSK.shape[-2]
         if is_causal and num_queries == 1:
             is_causal = False  # one query at the last place sees everything
-        if is_causal and (want_weights or mask is not None or num_queries != num_keys):
+        holds_weights = want_weights or self.dropout.is_active
+        if is_causal and (holds_weights or mask is not None or num_queries != num_keys):
             mask, is_causal = both(mask, causal_mask(num_queries, num_keys, q_BHTK.device)), False
-        if want_weights:
+        if holds_weights:
             weights_BHTS = attention_weights(q_BHTK, memory.k_BHSK, mask, self.scale)
-            return Attended(self.merge_heads(weights_BHTS @ memory.v_BHSE), weights_BHTS)
+            mixed_BHTE = self.dropout(weights_BHTS) @ memory.v_BHSE
+            return Attended(self.merge_heads(mixed_BHTE), weights_BHTS if want_weights else None)
         if self.training and is_short(q_BHTK, memory.k_BHSK, mask):
             mixed_BHTE = attend_short(q_BHTK, *memory, mask, is_causal, self.scale)
         else:

@@ -28,9 +28,20 @@ def by_arrays(job: Job) -> Found:
 def check(job: Job) -> Found:
     assert is_lone(job)
     found, expected = find_one(job), by_arrays(job)
-    assert found.hypotheses == expected.hypotheses  # bit for bit: both read the same logits
-    assert found.margin == pytest.approx(expected.margin, abs=1e-12)
+    if hasattr(job.generator, "alone"):  # has steps of its own for one sentence, which round differently
+        same_but_for_rounding(found, expected)
+    else:
+        assert found.hypotheses == expected.hypotheses  # bit for bit: both read the same logits
+        assert found.margin == pytest.approx(expected.margin, abs=1e-12)
     return found
+
+
+def same_but_for_rounding(found: Found, expected: Found) -> None:
+    assert expected.margin > 1e-5, "closer than rounding: another seed, please"
+    assert found.margin == pytest.approx(expected.margin, abs=1e-5)
+    for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
+        assert (one.tokens, one.finish_reason) == (other.tokens, other.finish_reason)
+        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
 
 
 SETTINGS: list[dict[str, Any]] = [

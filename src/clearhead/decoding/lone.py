@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from clearhead.decoding.candidates import allowed_log_probs, best_candidates
+from clearhead.decoding.generator import walk_alone
 from clearhead.decoding.job import Job
 from clearhead.decoding.progress import Found, Progress
 from clearhead.decoding.scoring import FinishReason
@@ -67,23 +68,21 @@ class Lone:
         job, generator, width = self.job, self.job.generator, self.job.layout.width
         tokens_RT, state = generator.start(generator.encode(job.src), width)
         banned = sorted(job.banned(tokens_RT))
+        walker, first_step = walk_alone(generator, tokens_RT, state, job.limits[0])
         rows = [Row([], [], 0.0)]
+        logits_RV = first_step()[:1]
         while True:
-            step = generator.step(tokens_RT, state)
-            logits_RV = step.logits_RTV[: len(rows), -1]
             log_probs_RV = allowed_log_probs(logits_RV, [token for token in banned if 0 <= token < logits_RV.shape[1]])
             options = _best(log_probs_RV, rows, 2 * width + 1)
             kept = self._decide(rows, options)
             if kept is None:
                 return
-            parents = [each.row for each in kept]
-            parents += [parents[-1]] * (width - len(kept))
+            parents, tokens = [each.row for each in kept], [each.token for each in kept]
+            idle = width - len(kept)  # rows that nothing goes on in: they do as the last one does
+            same = [*range(len(kept))] == parents and not idle
             rows = [_extended(rows[each.row], each) for each in kept]
-            state = step.state
-            if parents != [*range(width)]:
-                state = generator.select(state, torch.tensor(parents, device=job.src.device))
-            last = [row.tokens[-1:] for row in rows]
-            tokens_RT = torch.tensor(last + last[-1:] * (width - len(last)), device=job.src.device)
+            step = walker.step(tokens + tokens[-1:] * idle, None if same else parents + parents[-1:] * idle)
+            logits_RV = step[: len(rows)]
 
     def _decide(self, rows: list[Row], options: list[Option]) -> list[Option] | None:
         """The continuations that go on, best first; None when the search is over. What ends is finished."""

@@ -120,7 +120,7 @@ class Flat(NamedTuple):
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
         """hidden_BTD of tokens that follow the pasts, and the pasts with them; `allowed`: which keys they may see."""
         batch, length = ids_BT.shape
-        x_BTD = self._embed(ids_BT, position)
+        x_BTD = self.embed(ids_BT, position)
         scope = self.stack.scope(x_BTD, pasts[0] if pasts else None, allowed)
         x_MD, new_pasts = x_BTD.view(batch * length, -1), []
         for number, layer in enumerate(self.layers):
@@ -135,7 +135,8 @@ class Flat(NamedTuple):
             x_MD = layer.think(x_MD)
         return self.norm(x_MD).view(batch, length, -1), tuple(new_pasts)
 
-    def _embed(self, ids_BT: Tensor, position: int) -> Tensor:
+    def embed(self, ids_BT: Tensor, position: int) -> Tensor:
+        """What enters the stack."""
         x_BTD = torch.embedding(self.table_VD, ids_BT)
         scale, positions = self.embedding.scale, self.embedding.positions
         if scale is not None:

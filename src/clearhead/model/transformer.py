@@ -19,6 +19,7 @@ from clearhead.model.flat import Flat, flatten
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import padding_mask
 from clearhead.model.patches import PatchEmbedding
+from clearhead.model.solo import Solo, solo
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,14 @@ class Transformer(nn.Module):
         hidden_RTD, past, attention = self.decoder(x_RTD, memories, want_attention)
         new_state = replace(state, past=past, position=position)
         return Step(self._logits(self._scaled(hidden_RTD), state), new_state, attention if want_attention else None)
+
+    def alone(self, state: State, most: int) -> Solo | None:
+        """The steps of one sentence from its start on, at most so many, where they can be laid out beforehand."""
+        memory = state.memory
+        return solo(
+            state.flat, memory.source, memory.allowed_N11S, state.width, most,
+            lambda hidden_WD: self._logits(self._scaled(hidden_WD), state),
+        )  # fmt: skip
 
     def _logits(self, hidden_RTD: Tensor, state: State) -> Tensor:
         """Of all tokens, or of those that are wanted."""

@@ -1,0 +1,65 @@
+"""The decoder laid out for one sentence equals its steps, for every option, whichever rows go on."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.model.solo import Solo
+from clearhead.model.transformer import Transformer
+from tests.model.options import V, close, config, each_combination, ids, shaken, sources
+
+EVEN = {"num_heads": 2, "key_dim": 0, "value_dim": 0, "model_dim": 24, "norm_groups": 4}  # heads of one width, even
+MORE: list[dict[str, Any]] = [
+    {"norm": "none"},
+    {"skip": False, "norm_placement": "post"},
+    {"scale_output": True, "output_bias": True, "embeddings": "separate"},
+    {"scale_attention": False, "activation": "silu", "gated": True},
+    {"key_dim": 5, "value_dim": 5},
+]
+
+
+def check(options: dict[str, Any], width: int) -> None:
+    model, draw = shaken(Transformer(config(**options))).double(), random.Random(width)
+    with torch.inference_mode():
+        first_R1, state = model.start(model.encode(sources()[:1]), width)
+        solo = model.alone(state, most=6)
+        assert isinstance(solo, Solo)
+        tokens, parents = first_R1[:, 0].tolist(), None
+        for _ in range(6):
+            if parents is not None:
+                state = model.select(state, torch.tensor(parents))
+            step = model.step(torch.tensor(tokens)[:, None], state)
+            close(solo.step(tokens, parents), step.logits_RTV[:, 0])
+            state = step.state
+            tokens = draw.choices(range(3, V), k=width)
+            parents = draw.choice([None, draw.choices(range(width), k=width)])
+
+
+@each_combination
+def test_steps_of_one_sentence(options: dict[str, Any]) -> None:
+    check(options | EVEN, 3)
+
+
+@pytest.mark.parametrize("options", MORE, ids=lambda each: "-".join(map(str, each)))
+@pytest.mark.parametrize("width", [1, 4])
+def test_rare_options(options: dict[str, Any], width: int) -> None:
+    check(EVEN | options, width)
+
+
+@torch.inference_mode()
+def test_what_cannot_be_laid_out_is_left_to_others() -> None:
+    model = shaken(Transformer(config(**EVEN, max_positions=60)))
+
+    def alone(model: Transformer, src_NS: torch.Tensor) -> Solo | None:
+        return model.alone(model.start(model.encode(src_NS), 2)[1], 5)
+
+    assert alone(model, sources()[:1]) is not None
+    assert alone(model, sources()) is None, "two sentences"
+    assert alone(model, sources()[1:]) is None, "padding"
+    assert alone(model, ids(1, 60)) is None, "a source so long that its scores are more work than its keys"
+    uneven = shaken(Transformer(config(**EVEN | {"value_dim": 5})))
+    assert alone(uneven, sources()[:1]) is None
+    model.decoder.layers[0].register_forward_hook(lambda *_: None)
+    assert alone(model, sources()[:1]) is None, "somebody looks on"

@@ -14,10 +14,11 @@ from clearhead.files import write_atomically
 from clearhead.study.catalogue import STUDIES
 from clearhead.study.protocol import Study
 from clearhead.study.results import FILE, Plan, Results, cells_of
-from clearhead.study.table import by_seed, rows
+from clearhead.study.table import by_seed, fitting, rows
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 COMMAND = "make studies"
+WIDEST = 140  # characters of a table before its columns become rows
 VERDICTS = "verdicts"
 ORDER = ("does not hold here", "not decided", "holds", "")  # what did not hold is said first
 
@@ -70,18 +71,19 @@ def render(record: dict[str, Any], study: Study | None = None) -> str:
     """One study: verdict, numbers, pictures, the rule, and where all of it comes from."""
     results = results_of(record, study)
     about, judged = results.study.about, results.judge()
-    lines = [f"**{about.claim_id}, {judged.verdict}.** {about.claim}.", "", *_table(rows(results))]
+    lines = [f"**{about.claim_id}, {judged.verdict}.** {about.claim}.", "", *_table(fitting(rows(results), WIDEST))]
     for more in about.tables(results.findings):
         lines += ["", f"{more.title}:", "", *_table(more.rows)]
     for chart in results.study.charts(results.findings):
         lines += ["", f"![{chart.title}](studies/{chart.name}.svg)"]
     lines += ["", *_table([["the rule, stated beforehand", "by seed", "bounds", "stands"], *_requirements(results)])]
     seconds = sum(one.seconds for one in results.cells.values())
+    unit = "minutes" if about.is_timed else "minutes of one core"
     unfinished = f" Unfinished: {len(results.missing())} cells are missing." if results.missing() else ""
     return "\n".join([
         *lines, "", *([about.caveat, ""] if about.caveat else []),
         f"`clearhead study {about.name}`, size {results.plan.size}, seeds: {results.plan.seeds}, time: "
-        f"{seconds / 60:.1f} minutes of {results.plan.minutes:g}. {record['machine']}. Raw numbers: "
+        f"{seconds / 60:.1f} {unit}. {record['machine']}. Raw numbers: "
         f"[{about.name}.json](studies/{about.name}.json).{unfinished}",
     ])  # fmt: skip
 

@@ -17,7 +17,7 @@ from clearhead.errors import StudyError
 from clearhead.study import catalogue, runner
 from clearhead.study.protocol import CORES, LIGHT, Bench, Cell, cell_minutes
 from clearhead.study.results import FILE, Results, open_results
-from clearhead.study.table import rows, spread, verdict_lines
+from clearhead.study.table import fitting, rows, spread, verdict_lines
 from clearhead.study.verdict import Numbers, Requirement, Rule
 from clearhead.training.events import Progress
 from tests.study.toy import ABOUT, Beside, Toy
@@ -129,6 +129,14 @@ def test_table_and_verdict_as_text(tmp_path: Path) -> None:
     assert spread([50.0, 80.0]) == "65 ±21"
     text = "\n".join(verdict_lines(results))
     assert "verdict: holds" in text and "met from 1, failed up to 0" in text and "only a toy" in text
+
+
+def test_wide_tables_are_turned() -> None:
+    wide = [["", "first", "second", "third"], ["near", "1", "2", "3"]]
+    assert fitting(wide, 80) == wide
+    assert fitting(wide, 20) == [["", "near"], ["first", "1"], ["second", "2"], ["third", "3"]]
+    tall = [list(column) for column in zip(*wide, strict=True)]
+    assert fitting(tall, 5) == tall, "it would only get wider"
 
 
 class Heard(runner.NoOne):

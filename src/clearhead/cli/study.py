@@ -77,10 +77,10 @@ def _list(size: str, as_json: bool) -> None:
 def _show(results: "Results") -> None:
     from rich.console import Console
 
-    from clearhead.study.table import rows, verdict_lines
+    from clearhead.study.table import fitting, rows, verdict_lines
 
     console = Console(highlight=False, markup=False)
-    console.print(_grid(rows(results)))
+    console.print(_grid(fitting(rows(results), console.width)))
     for more in results.study.about.tables(results.findings):
         console.print(f"\n{more.title}")
         console.print(_grid(more.rows))

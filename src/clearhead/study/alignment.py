@@ -53,7 +53,7 @@ class AlignmentStudy:
     """Alignment error rate of every head against the grammar's gold."""
 
     about: About = ABOUT
-    minutes: float = 8.0
+    minutes: float = 15.0
     seeds: int = 2
     pairs: int = 20_000
     tested: int = 200

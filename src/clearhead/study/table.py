@@ -18,6 +18,17 @@ def rows(results: Results) -> list[list[str]]:
     return table
 
 
+def fitting(table: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """A table as it is; or turned, its columns as rows, where it is wider than so many characters and gets narrower."""
+    turned = [list(column) for column in zip(*table, strict=True)]
+    here = [list(row) for row in table]
+    return here if _width(here) <= width or _width(turned) >= _width(here) else turned
+
+
+def _width(table: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in zip(*table, strict=True))
+
+
 def spread(values: Sequence[float]) -> str:
     """`0.52 ±0.03`: the mean and the standard deviation, if seeds differ; nothing where there is no value."""
     if not values:

@@ -10,11 +10,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from clearhead.cli.main import main
 from clearhead.errors import StudyError
 from clearhead.study import catalogue, runner
+from clearhead.study.charts import Chart, Series
+from clearhead.study.drawing import _draw_chart, draw
 from clearhead.study.protocol import CORES, LIGHT, Bench, Cell, cell_minutes
 from clearhead.study.results import FILE, Results, open_results
 from clearhead.study.table import fitting, rows, spread, verdict_lines
@@ -129,6 +132,23 @@ def test_table_and_verdict_as_text(tmp_path: Path) -> None:
     assert spread([50.0, 80.0]) == "65 ±21"
     text = "\n".join(verdict_lines(results))
     assert "verdict: holds" in text and "met from 1, failed up to 0" in text and "only a toy" in text
+
+
+def test_categories_are_not_joined() -> None:
+    points = [(0, [1.0, 1.0]), (1, [3.0, 5.0]), (2, [2.0, 2.5])]
+    joined = Chart("c", "c", "", "", [Series("one", points)], ticks=("a", "b", "c"))
+    apart = draw(replace(joined, is_joined=False), "svg").decode()
+    line, dots = draw(joined, "svg").decode(), apart
+    assert line.count("FillBetweenPolyCollection") == 1 and "FillBetweenPolyCollection" not in dots
+    assert "LineCollection" in dots, "bars from the lowest to the highest seed"
+
+
+def test_places_are_whole_numbers() -> None:
+    chart = Chart("c", "c", "layer", "", [Series("one", [(0, [1.0]), (1, [2.0]), (2, [1.0])])])
+    figure = Figure()
+    axes = figure.subplots()
+    _draw_chart(axes, chart)
+    assert all(tick == int(tick) for tick in axes.get_xticks())
 
 
 def test_wide_tables_are_turned() -> None:

@@ -96,7 +96,7 @@ class AlignmentStudy:
                   for name, label in (("best", "best head, or the baseline"), ("mean", "mean of all heads"),
                                       ("worst", "worst head"))]  # fmt: skip
         return [Chart("alignment", "Alignment error rate against the gold (0 is best)", "", "error rate", series,
-                      ticks=self.conditions)]  # fmt: skip
+                      ticks=self.conditions, is_joined=False)]  # fmt: skip
 
 
 Links = frozenset[tuple[int, int]]

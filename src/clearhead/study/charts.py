@@ -14,7 +14,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One picture. With `ticks` the x axis has names instead of numbers."""
+    """One picture. With `ticks` the x axis has names; `is_joined` where their order means something."""
 
     name: str
     title: str
@@ -24,3 +24,4 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     ticks: Sequence[str] = ()
+    is_joined: bool = True

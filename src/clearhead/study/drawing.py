@@ -46,34 +46,38 @@ def draw_all(charts: Sequence[Chart], form: Literal["png", "svg"]) -> bytes:
 
 
 def _draw_chart(axes: "Axes", chart: Chart) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for number, series in enumerate(chart.series):
-        _draw_series(axes, series, number)
+        _draw_series(axes, series, number, chart.is_joined)
     if chart.log_x:
         axes.set_xscale("log")
     if chart.log_y:
         axes.set_yscale("log")
     if chart.ticks:
         axes.set_xticks(range(len(chart.ticks)), chart.ticks, rotation=20 if len(chart.ticks) > 5 else 0)
+    elif not chart.log_x and all(x == int(x) for series in chart.series for x, _ in series.points):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)
     axes.grid(alpha=0.3)
     if len(chart.series) > 1:
         axes.legend(fontsize=8)
 
 
-def _draw_series(axes: "Axes", series: Series, number: int) -> None:
-    """A line through the means, and a band where seeds differ."""
+def _draw_series(axes: "Axes", series: Series, number: int, is_joined: bool) -> None:
+    """The means, and what the seeds span where they differ: a line and a band, or points and bars."""
     points = [(x, values) for x, values in sorted(series.points, key=lambda one: one[0]) if len(values)]
     xs = [x for x, _ in points]
-    colour = COLOURS[number % len(COLOURS)]
-    axes.plot(
-        xs,
-        [math.fsum(values) / len(values) for _, values in points],
-        label=series.label,
-        color=colour,
-        linestyle=STYLES[number % len(STYLES)],
-        marker=MARKERS[number % len(MARKERS)] if len(points) <= MOST_MARKERS else None,
-        markersize=5,
-    )
+    means = [math.fsum(values) / len(values) for _, values in points]
+    lows, highs = [min(values) for _, values in points], [max(values) for _, values in points]
+    colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+    if not is_joined:
+        spans = [[mean - low for mean, low in zip(means, lows, strict=True)],
+                 [high - mean for mean, high in zip(means, highs, strict=True)]]  # fmt: skip
+        axes.errorbar(xs, means, spans, fmt=marker, color=colour, label=series.label, markersize=7, capsize=4)
+        return
+    style = STYLES[number % len(STYLES)]
+    shown_marker = marker if len(points) <= MOST_MARKERS else None
+    axes.plot(xs, means, label=series.label, color=colour, linestyle=style, marker=shown_marker, markersize=5)
     if any(len(values) > 1 for _, values in points):
-        lows, highs = [min(values) for _, values in points], [max(values) for _, values in points]
         axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0)

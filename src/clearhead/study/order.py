@@ -81,7 +81,8 @@ class Order:
         floored = [(x, [max(value, 1e-17) for value in values]) for x, values in points]  # a logarithm has no zero
         return [
             Chart("order", "How much the output changes when words change places", "positions",
-                  "largest relative change", [Series("the whole", floored)], log_y=True, ticks=self.conditions)
+                  "largest relative change", [Series("the whole", floored)], log_y=True, ticks=self.conditions,
+                  is_joined=False)
         ]  # fmt: skip
 
 

@@ -93,7 +93,7 @@ class Positions:
         series = [Series(label, [(x, found.values(kind, name)) for x, kind in enumerate(KINDS)])
                   for name, label in (("within", "trained length"), ("beyond", "longer"))]  # fmt: skip
         return [Chart("positions", "Quality in and beyond the trained length", "positions",
-                      "nats a token (lower is better)", series, ticks=KINDS)]  # fmt: skip
+                      "nats a token (lower is better)", series, ticks=KINDS, is_joined=False)]  # fmt: skip
 
 
 def map_error(table_LD: Tensor, offsets: tuple[int, ...]) -> float:

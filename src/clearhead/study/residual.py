@@ -128,7 +128,8 @@ class ResidualStudy:
                     for stack in STACKS]  # fmt: skip
 
         return [
-            Chart("residual", "Loss after equal updates", "layers", "nats a token (lower is better)", series("nats")),
+            Chart("residual", "Loss after equal updates", "layers", "nats a token (lower is better)", series("nats"),
+                  log_y=True),
             Chart("residual-gradient", "Gradient of the first layer / of the last, fresh weights", "layers", "ratio",
                   series("gradient"), log_y=True),
         ]  # fmt: skip

@@ -132,7 +132,7 @@ def _show_alignment(model: "Model", examples: "Sequence[Example]") -> None:
     layer = min(rates, key=rates.__getitem__)
     shown = min(range(len(measured)), key=lambda index: abs(len(attentions[index].source_words) - 9))
     print(
-        f"Which source word each German word looked at (decoder layer {layer + 1}, mean of its heads;\n"
+        f"Which source word each German word looked at (decoder layer {layer} from 0, mean of its heads;\n"
         f"alignment error rate {rates[layer]:.2f} against the grammar's gold on {len(measured)} sentences):\n"
     )
     print(draw(attentions[shown], layer))

@@ -1,10 +1,11 @@
 """The best next tokens of every search, found in the log-probabilities of its hypotheses.
 
-N searches, W hypotheses of each, R = N*W rows, V vocabulary, K candidates of each search, C columns and B members of
-each: column c holds the tokens c, c + C, c + 2C, ...
+N searches, M of them, W hypotheses of each, R = N*W rows, V vocabulary, K candidates of each search, C columns and B
+members of each: column c holds the tokens c, c + C, c + 2C, ...
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,8 +60,11 @@ def best_candidates(
     most = min(count, width * vocab_size)
     flat_NK, ranks_NK = _best_by_columns(ranked_RV, base_R, num_searches, most)
     found = _from_device(log_probs_RV, ranks_NK, flat_NK)
-    if _is_tied_at_the_edge(found.totals_NK) and count == most:
-        found = _from_device(log_probs_RV, *_best_by_sorting(ranked_RV, base_R, num_searches, count))
+    tied_M = _tied_at_the_edge(found.totals_NK)
+    if len(tied_M) and count == most:
+        rows_R = torch.from_numpy((tied_M[:, None] * width + np.arange(width)).reshape(-1)).to(ranked_RV.device)
+        sorted_MK = _best_by_sorting(ranked_RV[rows_R], base_R[rows_R], len(tied_M), count)
+        found = _with_rows(found, tied_M, _from_device(log_probs_RV[rows_R], *sorted_MK))
     if count > most:
         found = _fill(found, count)
     return found if bent_RV is None else _unbent(found, totals_NW)
@@ -90,10 +94,25 @@ def _best_by_columns(log_probs_RV: Tensor, totals_R: Tensor, num_searches: int, 
     return flat_NCB.flatten(1).gather(1, where_NK), totals_NK
 
 
-def _is_tied_at_the_edge(totals_NK: Floats) -> bool:
-    """Whether the last candidate equals the one before: then which of them stands where was left to chance."""
+def _tied_at_the_edge(totals_NK: Floats) -> Ints:
+    """Searches whose last candidate equals the one before: which of them stands where was left to chance."""
     last_N, before_N = totals_NK[:, -1], totals_NK[:, -2:-1].min(1, initial=np.inf)
-    return bool(((last_N == before_N) & (last_N > -np.inf)).any())
+    return np.flatnonzero((last_N == before_N) & (last_N > -np.inf))
+
+
+def _with_rows(found: Candidates, rows_M: Ints, others: Candidates) -> Candidates:
+    """With other candidates for some of the searches."""
+
+    def put(array_NK: NDArray[Any], others_MK: NDArray[Any]) -> NDArray[Any]:
+        array_NK[rows_M] = others_MK
+        return array_NK
+
+    return Candidates(
+        put(found.totals_NK, others.totals_NK),
+        put(found.log_probs_NK, others.log_probs_NK),
+        put(found.parents_NK, others.parents_NK),
+        put(found.tokens_NK, others.tokens_NK),
+    )
 
 
 def _best_by_sorting(log_probs_RV: Tensor, totals_R: Tensor, num_searches: int, count: int) -> tuple[Tensor, Tensor]:

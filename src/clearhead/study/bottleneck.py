@@ -52,8 +52,8 @@ class Bottleneck:
     """An LSTM with and without attention."""
 
     about: About = ABOUT
-    minutes: float = 10.0
-    seeds: int = 3
+    minutes: float = 15.0
+    seeds: int = 2
     pairs: int = 20_000
     tested: int = 100
     bins: tuple[tuple[int, int], ...] = ((3, 6), (7, 9), (10, 13), (14, 18), (19, 40))

@@ -33,6 +33,7 @@ PROPERTIES = {
 GENDERS = {noun.english: noun.gender for noun in NOUNS}
 NUMBERS = {noun.english: "one" for noun in NOUNS} | {noun.plural: "many" for noun in NOUNS if not noun.mass}
 MOST_WORDS, MOST_PLACES = 40, 12
+SHARE = 0.8  # of the time to train: every sentence is traced for the probes
 RIDGE = 1e-2  # of the mean variance of the states: keeps the fit of few examples in many dimensions tame
 
 
@@ -104,7 +105,7 @@ class Layers:
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": max(1, self.layers // 2)}
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, **depth}
         model = train(
-            bench, write_examples(bench.folder / "train.tsv", known), seed, shape,
+            bench, write_examples(bench.folder / "train.tsv", known), seed, shape, share=SHARE,
             tokenizer={"vocab_size": GRAMMAR_VOCABULARY}, steps=None if condition == TRAINED else 1,
             training={} if condition == TRAINED else {"learning_rate": 1e-12},
         )  # fmt: skip

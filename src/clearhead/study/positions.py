@@ -48,7 +48,7 @@ class Positions:
     """Five ways to mark places, in and beyond the trained length; and the linear map."""
 
     about: About = ABOUT
-    minutes: float = 10.0
+    minutes: float = 15.0
     seeds: int = 2
     pairs: int = 8000
     tested: int = 200

@@ -11,7 +11,7 @@ from clearhead.data.grammar import Example, generate, split_words
 from clearhead.data.pairs import Pair
 from clearhead.study.protocol import Bench
 
-TRAINING_SHARE = 0.75  # of a cell's time; the rest is for making data, validating once and measuring
+TRAINING_SHARE = 0.9  # of a cell's time; the rest is for making data and measuring, where that is quick
 NEVER = 1_000_000_000  # updates between validations: only the last weights are validated, and kept
 # Of runs of a minute: many small updates, a short start and a long end, as in the demo; nothing is seen often enough to
 # need dropout or smoothing.

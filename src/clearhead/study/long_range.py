@@ -28,7 +28,7 @@ MOST_BEFORE = 5  # fillers before the key, so that it does not always stand at t
 # Of the longest sentences at a time. Recurrent networks need many updates rather than large ones: an LSTM recalled
 # nothing after 250 updates of 1,024 tokens, and 9 of 10 at distance 5 after 1,000.
 ROWS = 4
-# Of the time to train: the rule is about recall. The rest goes into tests, in which recurrent networks read 1,000 words.
+# Of the time to train: the rule is about recall. The rest goes into tests: recurrent networks that read 1,000 words.
 RECALL_SHARE, PRONOUN_SHARE = 0.6, 0.2
 
 TRANSFORMER = "transformer"

@@ -22,7 +22,6 @@ from clearhead.study.verdict import Numbers, Requirement, Rule
 
 TRAINED, FRESH, CONVOLUTION, EVEN = "patches", "patches, untrained", "convolution", "every patch alike"
 SIDE = 8  # pixels of a digit
-SHARE = 0.8  # of the time to train: three cells on two cores take turns
 
 # All distances are in pixels. Attention that is spread evenly has the mean distance of two places of the picture: a
 # head that looks at least that far reaches across the whole. Less than half of it is looking nearby. A first
@@ -56,8 +55,8 @@ class Reach:
     """Mean attention distance of each head by layer, against the receptive field of convolutions."""
 
     about: About = ABOUT
-    minutes: float = 4.0
-    seeds: int = 3
+    minutes: float = 8.0
+    seeds: int = 2
     width: int = 48
     layers: int = 4
     patch: int = 2
@@ -88,7 +87,7 @@ class Reach:
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "patch_size": self.patch,
                  "num_encoder_layers": self.layers}  # fmt: skip
         still = {"share": 1e-6, "training": {"learning_rate": 1e-12}}  # a training in which nothing moves
-        how: dict[str, Any] = {"share": SHARE} if condition == TRAINED else still
+        how: dict[str, Any] = {} if condition == TRAINED else still
         model = train(bench, part(bench.folder / "train", known), seed, shape, task="image", **how)
         return {"accuracy": accuracy(model, tested)} | self._distances(model, tested[: self.looked_at])
 

@@ -201,14 +201,14 @@ def test_progress_goes_on_through_several_trainings(tmp_path: Path) -> None:
 
 
 def test_light_conditions_leave_their_time_to_the_others() -> None:
-    assert cell_minutes(Toy(), "near", minutes=2.0, seeds=2) == 0.5
+    assert cell_minutes(Toy(), "near", minutes=2.0) == 0.5
     light = Toy(about=replace(ABOUT, light=("far",)))
-    assert cell_minutes(light, "near", 2.0, 2) == 1.0
-    assert cell_minutes(light, "far", 2.0, 2) == LIGHT
+    assert cell_minutes(light, "near", 2.0) == 1.0
+    assert cell_minutes(light, "far", 2.0) == LIGHT
 
 
 def test_cells_that_run_side_by_side_have_a_core_each() -> None:
-    assert cell_minutes(Beside(), "near", minutes=2.0, seeds=2) == 0.5 * CORES
+    assert cell_minutes(Beside(), "near", minutes=2.0) == 0.5 * CORES
 
 
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

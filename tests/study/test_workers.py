@@ -1,6 +1,8 @@
 """Cells side by side, in processes of their own."""
 
 import json
+import multiprocessing
+import time
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,23 @@ def test_a_cell_that_was_killed_leaves_the_others_and_can_be_made_up_for(tmp_pat
 def test_what_a_user_can_cause_keeps_its_kind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing to read"):
         run(Beside(wrong="near 2"), tmp_path)
+
+
+def test_a_training_does_not_outlive_the_study(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(DataError, match="nothing to read"):
+        run(Beside(wrong="far 1", trains="near 1"), tmp_path)
+    assert time.monotonic() - began < 300, "the other cell sleeps for 600 seconds"
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_before_it_works_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="was killed"):
+        run(Beside(is_stillborn=True), tmp_path)
+
+
+def test_more_seeds_take_more_time_not_less_each(tmp_path: Path) -> None:
+    plan = runner.plan_of(Beside(), "default", seeds=4)
+    heard = Heard()
+    runner.run(Beside(), tmp_path, plan, heard, threads=2)
+    assert heard.cells[0][3] == pytest.approx(240, abs=1)

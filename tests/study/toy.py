@@ -1,5 +1,6 @@
 """A study that measures nothing but its seed, and may be told to die in the middle."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -13,7 +14,8 @@ from clearhead.errors import DataError
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
 from clearhead.study.verdict import Numbers, Requirement, Rule
-from clearhead.training.events import Progress
+from clearhead.training.events import Progress, Silent
+from clearhead.training.signals import Stop
 
 RULE = Rule((Requirement("near lies above far", lambda seen: seen["near"]["x"] - seen["far"]["x"], 1.0, 0.0, "so"),))
 ABOUT = About("toy", "C0", "near is more than far", RULE, "only a toy", is_timed=True)
@@ -52,12 +54,21 @@ class Beside(Toy):
     about: About = ABOUT_BESIDE
     meeting: str = ""
     wrong: str = ""
+    trains: str = ""
+    is_stillborn: bool = False
+
+    def __post_init__(self) -> None:
+        if self.is_stillborn and multiprocessing.parent_process() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
         """Fails if nobody else comes."""
         bench.watcher.progress(Progress(1, 3, 0, 1.0, 0.1, 10.0, "tok", 1.0, 500.0, None))
         if f"{condition} {seed}" == self.wrong:
             raise DataError("nothing to read")
+        if f"{condition} {seed}" == self.trains:  # a training only notes the first signal
+            with Stop().listening(Silent()):
+                time.sleep(600)
         if self.meeting:
             (Path(self.meeting) / f"{condition} {seed} {bench.threads} {torch.get_num_threads()}").touch()
             until = time.monotonic() + 60

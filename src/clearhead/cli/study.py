@@ -127,14 +127,14 @@ class _Shown:
         """A line, or the bar's text."""
         from clearhead.cli.terminal import clock
 
-        self._cell, self._total = str(cell), total
+        self._cell, self._total = f"{done + 1}/{total}  {cell}", total
         if self._is_plain:
-            print(f"{done + 1}/{total}  {cell}  {clock(seconds_left)} left", file=sys.stderr, flush=True)
-        self.part(done, seconds_left)
+            print(f"{self._cell}  {clock(seconds_left)} left", file=sys.stderr, flush=True)
+        self._bar.update(self._task, total=total, description=f"{self._cell}  {clock(seconds_left)} left")
 
     def part(self, done: float, seconds_left: float) -> None:
         """Moves the bar."""
         from clearhead.cli.terminal import clock
 
-        text = f"{int(done) + 1}/{self._total}  {self._cell}  {clock(seconds_left)} left"
+        text = f"{self._cell}  {clock(seconds_left)} left"
         self._bar.update(self._task, completed=done, total=self._total, description=text)

@@ -93,7 +93,7 @@ class ModelConfig(Section):
     scale_attention: bool = Field(True, description="divide by sqrt(d_k) before the softmax")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout on sub-layers, embeddings and positions")
     attention_dropout: float = Field(
-        0.0, ge=0, lt=1, description="dropout on attention weights, as in BERT and GPT-2; keeps a model from copying"
+        0.0, ge=0, lt=1, description="dropout on attention weights, as in BERT and GPT-2: against learning by heart"
     )
     norm: Literal["layer", "rms", "batch", "group", "sample", "none"] = Field("layer", description="which norm")
     norm_groups: int = Field(4, ge=1, description="group norm: number of groups of channels")

@@ -3,9 +3,9 @@
 The same sentence gives the same tokens whatever it is decoded with. Its numbers depend on the company a little, because
 kernels add in an order that depends on shapes: at preset tiny, alone or among 2 to 200 others, padded or not,
 log-probabilities of tokens moved by up to 6e-6, of whole outputs by 2e-5, and the distance between two candidates by
-1.1e-5. So a sentence in which any decision was closer than `CLOSE` is decoded once more, alone and without padding, and
-that answer counts. With random weights, which are the hardest case, 13 of 1,000 sentences with a beam of 4 were, and
-none with a beam of 1.
+1.1e-5. So a sentence in which any decision was closer than `CLOSE` is decoded once more, alone, without padding and by
+the model's plain steps, and that answer counts. With random weights, which are the hardest case, 13 of 1,000 sentences
+with a beam of 4 were, and none with a beam of 1.
 """
 
 import threading
@@ -24,13 +24,10 @@ from clearhead.decoding.layout import Layout
 from clearhead.decoding.progress import Found
 from clearhead.decoding.requests import Picture, Request, check_request
 from clearhead.decoding.scoring import Hypothesis
-from clearhead.decoding.search import Job, Walk, find
+from clearhead.decoding.search import CLOSE, Job, Walk, find
 from clearhead.decoding.sliding import Sliding
 
 __all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
-
-CLOSE = 5e-5
-"""Decisions closer than this, in log-probability, may fall differently in different company."""
 
 # With several threads there are at least so many batches for each, that none waits long for the last one; but not by
 # making them smaller than so many rows.

@@ -45,6 +45,10 @@ __all__ = ["Constraints", "Hypothesis", "Job", "Walk", "find", "search"]
 _IDLE_SHARE = 0.125
 
 
+CLOSE = 5e-5
+"""Decisions closer than this, in log-probability, may fall differently in different company, or by other steps."""
+
+
 def search(job: Job) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each sentence, best first. Samples come in the order in which they were drawn."""
     return [each.hypotheses for each in find(job)]
@@ -53,7 +57,9 @@ def search(job: Job) -> list[list[Hypothesis]]:
 def find(job: Job) -> list[Found]:
     """What `search` gives, with the margin of each sentence: how close the closest decision on the way was."""
     if is_lone(job):
-        return [find_one(job)]
+        found = find_one(job)
+        if found.margin >= CLOSE:
+            return [found]
     walking = Walk(job)
     for _ in walking.steps():
         pass

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
-from clearhead.interop.formats import Format, Settings, architecture, label_settings, labels_of, need
+from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, label_settings, labels_of, need
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, attention, linear
 from clearhead.interop.tensors import Tensors
@@ -122,7 +122,7 @@ def write(config: Config) -> Settings:
         "intermediate_size": model.inner_dim,
         "hidden_act": ACTIVATIONS[model.activation],
         "hidden_dropout_prob": model.dropout,
-        "attention_probs_dropout_prob": model.attention_dropout,
+        **attention_dropout(model, "attention_probs_dropout_prob"),
         "layer_norm_eps": model.norm_epsilon,
         "max_position_embeddings": model.max_positions,
         "type_vocab_size": model.num_segments,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
 from clearhead.interop.bert import ACTIVATIONS, HEADS
-from clearhead.interop.formats import Format, Settings, architecture, label_settings, labels_of, need
+from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, label_settings, labels_of, need
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, attention, linear
 from clearhead.interop.tensors import Tensors
@@ -109,7 +109,7 @@ def write(config: Config) -> Settings:
         "hidden_dim": model.inner_dim,
         "activation": ACTIVATIONS[model.activation],
         "dropout": model.dropout,
-        "attention_dropout": model.attention_dropout,
+        **attention_dropout(model, "attention_dropout"),
         "max_position_embeddings": model.max_positions,
         "vocab_size": model.vocab_size,
         "pad_token_id": model.pad_id,

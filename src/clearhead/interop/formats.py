@@ -73,6 +73,11 @@ def label_settings(config: Config) -> Settings:
     }
 
 
+def attention_dropout(model: ModelConfig, name: str) -> dict[str, float]:
+    """The setting of that name where a model has such dropout; else the other family's own default stays."""
+    return {name: model.attention_dropout} if model.attention_dropout else {}
+
+
 def need(model: ModelConfig, form: str, /, **expected: Any) -> None:
     """Refuses by name what another family cannot hold; none of them is without residual connections."""
     for name, value in {"skip": True, **expected}.items():

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
 from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture, need
+from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, need
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, linear
 from clearhead.interop.tensors import Tensors
@@ -90,7 +90,7 @@ def write(config: Config) -> Settings:
         "activation_function": ACTIVATIONS[model.activation],
         "resid_pdrop": model.dropout,
         "embd_pdrop": model.dropout,
-        "attn_pdrop": model.attention_dropout,
+        **attention_dropout(model, "attn_pdrop"),
         "layer_norm_epsilon": model.norm_epsilon,
         "vocab_size": model.vocab_size,
         "bos_token_id": model.start_id,

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
 from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture, need
+from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, need
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, attention, linear
 from clearhead.interop.tensors import Tensors
@@ -129,7 +129,7 @@ def _write(config: Config, form: str, placement: str) -> Settings:
         **{f"{stack}_ffn_dim": model.inner_dim for stack, _ in STACKS},
         "activation_function": ACTIVATIONS[model.activation],
         "dropout": model.dropout,
-        "attention_dropout": model.attention_dropout,
+        **attention_dropout(model, "attention_dropout"),
         "max_position_embeddings": model.max_positions,
         "scale_embedding": model.scale_embeddings,
         "vocab_size": model.read_vocab_size,

@@ -9,7 +9,7 @@ from clearhead.model.positions import LearnedPositions
 
 
 def initialise(model: nn.Module, config: ModelConfig) -> None:
-    """Fresh weights. Embeddings and positions draw their own, of variance 1/D, which the two special schemes replace.
+    """Fresh weights. Embeddings and positions draw their own, which the two special schemes replace.
 
     Xavier-uniform matrices; normal of deviation 0.02 everywhere where embeddings are not scaled (BERT, GPT); T5's where
     scores are not scaled but have relative positions. Biases are zero.

@@ -1,9 +1,9 @@
 """The decoder for one sentence, laid out beforehand: what its steps need is where they need it.
 
 For one sentence a step of a small model is a hundred calls of a few microseconds, so what counts is their number.
-Against the flat stack (`flat.py`) the keys and values of all layers have one buffer that no step copies, and a source
-is read together with the projections around it: the scores of all heads are one product with (W_q K^T), what they mix
-is one product with (V W_o), both made once a sentence.
+Against the flat stack (`flat.py`) the keys and values of all layers have one buffer that grows in place (only a change
+of parents copies it), and a source is read together with the projections around it: the scores of all heads are one
+product with (W_q K^T), what they mix is one product with (V W_o), both made once a sentence.
 
 W rows, T tokens so far, S source length, L layers, D model width, H heads, K head width, V vocabulary
 """

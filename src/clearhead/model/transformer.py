@@ -130,6 +130,7 @@ class Transformer(nn.Module):
     def alone(self, state: State, most: int) -> Solo | None:
         """The steps of one sentence from its start on, at most so many, where they can be laid out beforehand."""
         memory = state.memory
+        assert state.position == 0
         return solo(
             state.flat, memory.source, memory.allowed_N11S, state.width, most,
             lambda hidden_WD: self._logits(self._scaled(hidden_WD), state),

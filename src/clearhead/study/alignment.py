@@ -17,7 +17,7 @@ from clearhead.inspection.alignment import HeadAlignment, align_heads, word_atte
 from clearhead.inspection.trace import Trace
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import GRAMMAR_VOCABULARY, sentences, train, write_examples
+from clearhead.study.training import QUICK, TOKENIZER, sentences, train, write_examples
 from clearhead.study.verdict import Numbers, Requirement, Rule
 
 MODELS = ("lstm + attention", "transformer")
@@ -80,7 +80,7 @@ class AlignmentStudy:
             dictionary = Dictionary.of(known)
             return {"best": _error_rate([dictionary.links(one) for one in tested[half:]], tested[half:])}
         file = write_examples(bench.folder / "train.tsv", known)
-        model = train(bench, file, seed, self._shape(condition), tokenizer={"vocab_size": GRAMMAR_VOCABULARY})
+        model = train(bench, file, seed, self._shape(condition), share=QUICK, tokenizer=TOKENIZER)
         return _of_model(model, tested[:half], tested[half:])
 
     def _shape(self, condition: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from clearhead.study.charts import Chart, Series
 from clearhead.study.digits import accuracy, all_digits, part
 from clearhead.study.parallel import at
 from clearhead.study.protocol import About, Bench, Findings, Table
-from clearhead.study.training import GRAMMAR_VOCABULARY, pairs, sentences, train, write_examples
+from clearhead.study.training import TOKENIZER, pairs, sentences, train, write_examples
 from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
 
 CONVOLUTION, PERCEPTRON, PATCHES = "convolution", "mlp", "transformer"
@@ -165,7 +165,7 @@ class Data:
             file = write_examples(bench.folder / f"train-{size}.tsv", everything[:size])
             model = train(
                 bench, file, seed, self._shape(condition), share=1 / len(self.text_sizes),
-                tokenizer={"vocab_size": GRAMMAR_VOCABULARY}, decoding={"beam": 1},
+                tokenizer=TOKENIZER, decoding={"beam": 1},
             )  # fmt: skip
             written = [one.text for one in model.translate_pairs(pairs(tested))]
             found[f"chrf@{size}"] = chrf(written, [one.target for one in tested]).value

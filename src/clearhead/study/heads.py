@@ -9,7 +9,7 @@ from clearhead.inspection.head_statistics import head_statistics
 from clearhead.inspection.importance import head_importance
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import GRAMMAR_VOCABULARY, nats, sentences, train, write_examples
+from clearhead.study.training import TOKENIZER, nats, sentences, train, write_examples
 from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
 
 CUTS = (25, 50, 75)  # per cent of the heads
@@ -88,7 +88,7 @@ class Heads:
         file = write_examples(bench.folder / "train.tsv", sentences(self.pairs, seed))
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": int(condition),
                  "num_encoder_layers": self.layers, "num_decoder_layers": self.layers}  # fmt: skip
-        model = train(bench, file, seed, shape, tokenizer={"vocab_size": GRAMMAR_VOCABULARY})
+        model = train(bench, file, seed, shape, tokenizer=TOKENIZER)
         tested = sentences(self.tested, seed, "test")
         few = sentences(self.looked_at, seed, "valid")
         return {"nats": nats(model, tested)} | _statistics(model, few) | self._cut(model, few, tested)

@@ -18,7 +18,7 @@ from clearhead.inspection.trace import Trace
 from clearhead.study.charts import Chart, Series
 from clearhead.study.parallel import at
 from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import GRAMMAR_VOCABULARY, sentences, train, write_examples
+from clearhead.study.training import TOKENIZER, sentences, train, write_examples
 from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
 
 TRAINED, FRESH = "trained", "untrained"
@@ -33,7 +33,6 @@ PROPERTIES = {
 GENDERS = {noun.english: noun.gender for noun in NOUNS}
 NUMBERS = {noun.english: "one" for noun in NOUNS} | {noun.plural: "many" for noun in NOUNS if not noun.mass}
 MOST_WORDS, MOST_PLACES = 40, 12
-SHARE = 0.8  # of the time to train: every sentence is traced for the probes
 RIDGE = 1e-2  # of the mean variance of the states: keeps the fit of few examples in many dimensions tame
 
 
@@ -105,8 +104,8 @@ class Layers:
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": max(1, self.layers // 2)}
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, **depth}
         model = train(
-            bench, write_examples(bench.folder / "train.tsv", known), seed, shape, share=SHARE,
-            tokenizer={"vocab_size": GRAMMAR_VOCABULARY}, steps=None if condition == TRAINED else 1,
+            bench, write_examples(bench.folder / "train.tsv", known), seed, shape,
+            tokenizer=TOKENIZER, steps=None if condition == TRAINED else 1,
             training={} if condition == TRAINED else {"learning_rate": 1e-12},
         )  # fmt: skip
         examples = sentences(self.probed, seed, "test_pronoun", self.distance)

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.model.positions import sinusoids
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import GRAMMAR_VOCABULARY, nats, of_length, train, write_examples
+from clearhead.study.training import QUICK, TOKENIZER, nats, of_length, train, write_examples
 from clearhead.study.verdict import Numbers, Requirement, Rule
 
 KINDS = ("sinusoidal", "learned", "rotary", "relative", "none")
@@ -76,7 +76,7 @@ class Positions:
         file = write_examples(bench.folder / "train.tsv", short)
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "positions": condition,
                  "num_encoder_layers": self.layers, "num_decoder_layers": self.layers}  # fmt: skip
-        model = train(bench, file, seed, shape, tokenizer={"vocab_size": GRAMMAR_VOCABULARY})
+        model = train(bench, file, seed, shape, share=QUICK, tokenizer=TOKENIZER)
         found = {
             "within": nats(model, of_length(self.tested, seed, "test", 2, self.longest)),
             "beyond": nats(model, of_length(self.tested, seed, "test", *self.beyond)),

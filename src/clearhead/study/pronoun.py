@@ -11,11 +11,10 @@ from clearhead.inspection.antecedents import HeadAntecedent, find_antecedents
 from clearhead.inspection.sublayers import heads
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import GRAMMAR_VOCABULARY, sentences, train, write_examples
+from clearhead.study.training import TOKENIZER, sentences, train, write_examples
 from clearhead.study.verdict import Numbers, Requirement, Rule
 
 WHOLE = "transformer"
-SHARE = 0.8  # of the time to train: models with heads cut are measured one by one
 FORMS = ("er", "sie", "es", "ihn", "ihm", "ihr")  # "it" in every gender and case of the singular
 
 # Heads are chosen on one half of the sentences and measured on the other. A head that picks words by lot finds the
@@ -78,9 +77,7 @@ class PronounStudy:
         file = write_examples(bench.folder / "train.tsv", known)
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, **depth}
-        model = train(
-            bench, file, seed, shape, share=SHARE, tokenizer={"vocab_size": GRAMMAR_VOCABULARY}
-        )  # fmt: skip
+        model = train(bench, file, seed, shape, tokenizer=TOKENIZER)
         by_bin = {low: with_forms(sentences(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins}
         chosen_on = [one for examples in by_bin.values() for one in examples[::2]]
         tested = {low: examples[1::2] for low, examples in by_bin.items()}

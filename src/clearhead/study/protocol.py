@@ -9,7 +9,7 @@ from clearhead.study.charts import Chart
 from clearhead.study.verdict import Numbers, Rule
 from clearhead.training.events import Watcher
 
-CORES = 2  # on which a study takes the minutes that it says; cells run side by side, one a core
+CORES = 2  # on which a study takes about the minutes that it says; cells run side by side, one a core
 LIGHT = 0.1  # minutes of a cell that takes next to no time
 
 
@@ -94,12 +94,12 @@ class Study(Protocol):
         """What the pictures show."""
 
 
-def cell_minutes(study: Study, condition: str, minutes: float, seeds: int) -> float:
-    """The time of one cell: the same for all that take time, however many cores there are."""
+def cell_minutes(study: Study, condition: str, minutes: float) -> float:
+    """The time of one cell: the same for all that take time, however many cores there are; more seeds take longer."""
     if condition in study.about.light:
         return LIGHT
     heavy = [name for name in study.conditions if name not in study.about.light]
-    return minutes * (1 if study.about.is_timed else CORES) / seeds / len(heavy)
+    return minutes * (1 if study.about.is_timed else CORES) / study.seeds / len(heavy)
 
 
 @dataclass(frozen=True)

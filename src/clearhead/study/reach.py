@@ -17,7 +17,7 @@ from clearhead.study.charts import Chart, Series
 from clearhead.study.digits import accuracy, all_digits, part
 from clearhead.study.networks import fresh
 from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import train
+from clearhead.study.training import QUICK, train
 from clearhead.study.verdict import Numbers, Requirement, Rule
 
 TRAINED, FRESH, CONVOLUTION, EVEN = "patches", "patches, untrained", "convolution", "every patch alike"
@@ -87,7 +87,7 @@ class Reach:
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "patch_size": self.patch,
                  "num_encoder_layers": self.layers}  # fmt: skip
         still = {"share": 1e-6, "training": {"learning_rate": 1e-12}}  # a training in which nothing moves
-        how: dict[str, Any] = {} if condition == TRAINED else still
+        how: dict[str, Any] = {"share": QUICK} if condition == TRAINED else still
         model = train(bench, part(bench.folder / "train", known), seed, shape, task="image", **how)
         return {"accuracy": accuracy(model, tested)} | self._distances(model, tested[: self.looked_at])
 

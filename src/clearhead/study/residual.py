@@ -91,7 +91,7 @@ class ResidualStudy:
 
     def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
         """A training of as many updates at each depth; updates go with the time that was asked for."""
-        usual = cell_minutes(self, condition, self.minutes, self.seeds)
+        usual = cell_minutes(self, condition, self.minutes)
         steps = max(2, round(self.steps * bench.minutes / usual))
         files = [bench.folder / "train.txt", bench.folder / "test.txt"]
         for file, split in zip(files, ("train", "test"), strict=True):

@@ -66,7 +66,9 @@ class Results:
             assert math.isfinite(value), f"{self.study.about.name}: {name} of {cell} is {value}"
         self.cells[cell] = Measured(numbers, seconds)
         places = {name: place for place, name in enumerate(self.study.conditions)}
-        self.cells = dict(sorted(self.cells.items(), key=lambda one: (one[0].seed, places[one[0].condition])))
+        self.cells = dict(
+            sorted(self.cells.items(), key=lambda one: (one[0].seed, places.get(one[0].condition, len(places))))
+        )
         self.save()
 
     def save(self) -> None:

@@ -62,7 +62,7 @@ class _Board:
         del self.waiting[0]
         self.began[cell] = time.monotonic()
         plan, number = self.results.plan, self.results.all_cells().index(cell)
-        minutes = cell_minutes(self.results.study, cell.condition, plan.minutes, plan.seeds)
+        minutes = cell_minutes(self.results.study, cell.condition, plan.minutes)
         return Job(cell, self.results.folder / WORK / str(number), minutes)
 
     def hear(self, cell: Cell, news: News) -> None:
@@ -95,7 +95,7 @@ class _Board:
         """What a cell will take: as long as the same condition took with another seed, or its share of the time."""
         known = [one.seconds for other, one in self.results.cells.items() if other.condition == cell.condition]
         plan = self.results.plan
-        share = 60 * cell_minutes(self.results.study, cell.condition, plan.minutes, plan.seeds)
+        share = 60 * cell_minutes(self.results.study, cell.condition, plan.minutes)
         return sum(known) / len(known) if known else share
 
 
@@ -127,7 +127,7 @@ def run(study: Study, folder: Path, plan: Plan, watcher: StudyWatcher | None = N
     threads = threads or torch.get_num_threads()
     is_single = study.about.is_timed or threads == 1
     board = _Board(results, watcher or NoOne(), 1 if is_single else max(1, min(threads, len(results.missing()))))
-    if not is_single:
+    if board.waiting and not is_single:
         _side_by_side(study, board)
     while board.waiting:
         job = board.next()

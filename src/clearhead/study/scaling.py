@@ -15,7 +15,7 @@ from clearhead.study.charts import Chart, Series
 from clearhead.study.networks import fresh, random_ids
 from clearhead.study.parallel import at
 from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import GRAMMAR_VOCABULARY, nats, sentences, train, write_examples
+from clearhead.study.training import TOKENIZER, nats, sentences, train, write_examples
 from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
 
 DIVIDED, PLAIN = "divided", "not divided"
@@ -92,7 +92,7 @@ class Scaling:
             found[f"fresh_entropy@{key_dim}"] = self._fresh_entropy(key_dim, is_divided, seed)
         file = write_examples(bench.folder / "train.tsv", sentences(self.pairs, seed))
         settings = self._shape(self.trained_key_dim, is_divided) | {"num_decoder_layers": self.layers}
-        model = train(bench, file, seed, settings, tokenizer={"vocab_size": GRAMMAR_VOCABULARY})
+        model = train(bench, file, seed, settings, tokenizer=TOKENIZER)
         return found | {"nats": nats(model, sentences(max(20, self.pairs // 20), seed, "test"))}
 
     def _shape(self, key_dim: int, is_divided: bool) -> dict[str, Any]:

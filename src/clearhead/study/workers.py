@@ -7,12 +7,13 @@ import multiprocessing
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -69,11 +70,32 @@ def measure(study: Study, job: Job, threads: int, watcher: Watcher) -> Done:
 @contextmanager
 def crew(study: Study, size: int) -> Iterator["Crew"]:
     """So many processes, all ended afterwards whatever happened."""
-    hired = Crew([_hire(study) for _ in range(size)])
+    hired = Crew([])
+    with _ended_by_sigterm():
+        try:
+            for _ in range(size):
+                hired.workers.append(_hire(study))
+            yield hired
+        finally:
+            hired.dismiss()
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM as an exception, so that nobody is left behind."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
     try:
-        yield hired
+        before = signal.signal(signal.SIGTERM, leave)
+    except ValueError:  # not in the main thread: the caller has to deal with signals
+        yield
+        return
+    try:
+        yield
     finally:
-        hired.dismiss()
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass
@@ -87,7 +109,7 @@ class _Worker:
 class Crew:
     """Takes jobs while someone is free, and brings the news of all of them."""
 
-    workers: Sequence[_Worker]
+    workers: list[_Worker]
 
     @property
     def is_busy(self) -> bool:
@@ -103,7 +125,10 @@ class Crew:
         """Gives the job to someone who is free."""
         worker = next(one for one in self.workers if one.job is None)
         worker.job = job
-        worker.pipe.send(job)
+        try:
+            worker.pipe.send(job)
+        except OSError:
+            raise _ended(worker) from None
 
     def news(self) -> Iterator[tuple[Cell, News]]:
         """What has come in; waits until there is something."""
@@ -113,7 +138,7 @@ class Crew:
             assert worker.job is not None
             try:
                 news: News = worker.pipe.recv()
-            except EOFError:
+            except (EOFError, OSError):  # gone, perhaps in the middle of a word
                 raise _ended(worker) from None
             cell = worker.job.cell
             if not isinstance(news, Told):
@@ -121,12 +146,12 @@ class Crew:
             yield cell, news
 
     def dismiss(self) -> None:
-        """Ends every process, at work or not."""
+        """Ends every process, at work or not. A training would take a milder signal for a wish to stop later."""
         for one in self.workers:
-            one.process.terminate()
+            one.process.kill()
         for one in self.workers:
-            one.process.join()
             one.pipe.close()
+            one.process.join()
 
 
 def _ended(worker: _Worker) -> Exception:

@@ -1,0 +1,29 @@
+"""What studies train with."""
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from clearhead.study.protocol import Bench
+from clearhead.study.training import sentences, train, write_examples
+from clearhead.training.events import Progress, Silent, Watcher
+
+SHAPE = {"model_dim": 8, "inner_dim": 8, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1}
+
+
+class Interrupting(Silent, Watcher):
+    """Ctrl-C at the first update."""
+
+    def progress(self, progress: Progress) -> None:
+        if progress.step == 1:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_whoever_is_half_trained_is_not_measured(tmp_path: Path) -> None:
+    assert threading.current_thread() is threading.main_thread()
+    file = write_examples(tmp_path / "train.tsv", sentences(60, 1))
+    with pytest.raises(KeyboardInterrupt):
+        train(Bench(tmp_path, 1.0, 1, Interrupting()), file, 1, SHAPE, steps=50)
+    assert train(Bench(tmp_path, 1.0, 1, Silent()), file, 1, SHAPE, steps=2).network is not None

@@ -48,6 +48,25 @@ def test_rare_options(options: dict[str, Any], width: int) -> None:
     check(EVEN | options, width)
 
 
+def test_weights_that_change_are_seen() -> None:
+    """The output table is laid out once; other numbers in it, or another table, are not overlooked."""
+    model = shaken(Transformer(config(**EVEN))).double()
+
+    def both() -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.inference_mode():
+            first_R1, state = model.start(model.encode(sources()[:1]), 1)
+            solo = model.alone(state, most=2)
+            assert solo is not None
+            return solo.step(first_R1[:, 0].tolist(), None), model.step(first_R1, state).logits_RTV[:, 0]
+
+    close(*both())
+    with torch.no_grad():
+        model.output.weight.add_(1.0)
+    close(*both())
+    model.output.weight = torch.nn.Parameter(model.output.weight.detach() * 2)
+    close(*both())
+
+
 @torch.inference_mode()
 def test_what_cannot_be_laid_out_is_left_to_others() -> None:
     model = shaken(Transformer(config(**EVEN, max_positions=60)))

@@ -15,11 +15,11 @@ from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
 from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
-from clearhead.model.flat import Flat, flatten
+from clearhead.model.flat import Affine, Flat, flatten
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import padding_mask
 from clearhead.model.patches import PatchEmbedding
-from clearhead.model.solo import Solo, solo
+from clearhead.model.solo import Solo, Turned, solo
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class Transformer(nn.Module):
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else target_tokens
         bias_V = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
         self.register_parameter("output_bias_V", bias_V)
+        self._turned = Turned()
         initialise(self, config)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
@@ -130,10 +131,11 @@ class Transformer(nn.Module):
     def alone(self, state: State, most: int) -> Solo | None:
         """The steps of one sentence from its start on, at most so many, where they can be laid out beforehand."""
         memory = state.memory
-        assert state.position == 0
+        assert state.position == 0 and state.narrowed is None
+        output = Affine(self._turned.of(self.output.weight), self.output_bias_V)
         return solo(
             state.flat, memory.source, memory.allowed_N11S, state.width, most,
-            lambda hidden_WD: self._logits(self._scaled(hidden_WD), state),
+            lambda hidden_WD: output(self._scaled(hidden_WD)),
         )  # fmt: skip
 
     def _logits(self, hidden_RTD: Tensor, state: State) -> Tensor:

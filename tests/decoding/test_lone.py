@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
+from clearhead.decoding import search as search_module
 from clearhead.decoding.choice import Listed
 from clearhead.decoding.job import Job
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.lone import find_one, is_lone
 from clearhead.decoding.progress import Found
-from clearhead.decoding.search import Walk
+from clearhead.decoding.search import Walk, find
 from clearhead.model.transformer import Transformer
 from tests.decoding.small import END, PAD, random_model, requests, trained_model
 from tests.decoding.table import TableGenerator
@@ -68,6 +69,15 @@ def test_the_same_as_by_arrays(kind: Callable[[], Transformer], given: dict[str,
         found = check(Job(model, source, settings, [1 + 3 * number], END, PAD, n_best=settings.beam))
         reasons |= {each.finish_reason for each in found.hypotheses}
     assert reasons == {"end", "length"} or kind is random_model
+
+
+def test_what_is_close_is_left_to_the_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which streams and batches take too: with every decision taken for close, the answer is theirs bit for bit."""
+    model, settings = random_model(), DecodingConfig(beam=3)
+    jobs = [Job(model, torch.tensor([one.source]), settings, [9], END, PAD) for one in requests(5)]
+    assert [find(job)[0].hypotheses for job in jobs] != [by_arrays(job).hypotheses for job in jobs], "other sums"
+    monkeypatch.setattr(search_module, "CLOSE", float("inf"))
+    assert [find(job)[0].hypotheses for job in jobs] == [by_arrays(job).hypotheses for job in jobs]
 
 
 @pytest.mark.parametrize("distinct", [0, 2], ids=["apart", "tied"])

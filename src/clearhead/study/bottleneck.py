@@ -7,7 +7,7 @@ from clearhead.evaluation.metrics import bleu
 from clearhead.study.charts import Chart, Series
 from clearhead.study.parallel import at
 from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import QUICK, TOKENIZER, of_length, pairs, sentences, train, write_examples
+from clearhead.study.training import TOKENIZER, of_length, pairs, sentences, train, write_examples
 from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
 
 WITHOUT, WITH = "without attention", "with attention"
@@ -52,8 +52,8 @@ class Bottleneck:
     """An LSTM with and without attention."""
 
     about: About = ABOUT
-    minutes: float = 15.0
-    seeds: int = 2
+    minutes: float = 10.0
+    seeds: int = 3
     pairs: int = 20_000
     tested: int = 100
     bins: tuple[tuple[int, int], ...] = ((3, 6), (7, 9), (10, 13), (14, 18), (19, 40))
@@ -74,7 +74,7 @@ class Bottleneck:
         file = write_examples(bench.folder / "train.tsv", sentences(self.pairs, seed))
         shape = {"family": "lstm", "attention": "none" if condition == WITHOUT else "additive",
                  "model_dim": self.width, "num_encoder_layers": 1, "num_decoder_layers": 1}  # fmt: skip
-        model = train(bench, file, seed, shape, share=QUICK, tokenizer=TOKENIZER, decoding={"beam": 1})
+        model = train(bench, file, seed, shape, tokenizer=TOKENIZER, decoding={"beam": 1})
         found = {}
         for low, high in self.bins:
             examples = of_length(self.tested, seed, "test", low, high)

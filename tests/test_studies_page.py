@@ -69,7 +69,7 @@ def test_a_section_is_made_from_the_raw_numbers_alone(docs: Path) -> None:
     text = page.sections(docs)["toy"]
     for part in ("**C0, holds.** near is more than far.", "| near | 4.5 ±0.7 |", "![A toy](studies/toy.svg)",
                  "| near lies above far | 3, 3 | met from 1, failed up to 0, open between (so) | met |", "only a toy",
-                 "seeds: 2", "of 2. 2 cores."):  # fmt: skip
+                 "seeds: 2", "minutes. 2 cores."):  # fmt: skip
         assert part in text, part
     assert (docs / "studies" / "toy.svg").read_bytes().startswith(b"<?xml")
     assert "Not run at its default size yet" in page.sections(docs)["order"]

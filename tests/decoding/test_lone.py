@@ -13,7 +13,7 @@ from clearhead.decoding.job import Job
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.lone import find_one, is_lone
 from clearhead.decoding.progress import Found
-from clearhead.decoding.search import Walk, find
+from clearhead.decoding.search import CLOSE, Walk, find
 from clearhead.model.transformer import Transformer
 from tests.decoding.small import END, PAD, random_model, requests, trained_model
 from tests.decoding.table import TableGenerator
@@ -38,7 +38,9 @@ def check(job: Job) -> Found:
 
 
 def same_but_for_rounding(found: Found, expected: Found) -> None:
-    assert expected.margin > 1e-5, "closer than rounding: another seed, please"
+    assert (found.margin < CLOSE) == (expected.margin < CLOSE) or abs(found.margin - expected.margin) < 1e-5
+    if expected.margin < CLOSE:
+        return  # rounding may decide, which is why `find` leaves such a sentence to the plain steps
     assert found.margin == pytest.approx(expected.margin, abs=1e-5)
     for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
         assert (one.tokens, one.finish_reason) == (other.tokens, other.finish_reason)

@@ -2,7 +2,7 @@
 # make check  lint and types too          make test-all  the slow tests too     make bench  speed against peers
 # make bench-decoding, make bench-training   speed of one of the two alone, in more shapes
 # make results NAME=sst2 DATA=folder   train on real data by the recipe, and write docs/results.md
-# make studies   run all studies, at most two hours and a quarter, and write docs/studies.md; NAME="order mask" runs some
+# make studies   run all studies, about two hours and a half, and write docs/studies.md; NAME="order mask" runs some
 # make questions run the snippets of docs/questions.md on the demo's model and write what they print
 PYTHON ?= python3
 VENV := .venv

@@ -23,7 +23,11 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def study(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which one; without it they are listed.")] = "",
     minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Time for all of it. [default: the study's own]")
+        float | None,
+        typer.Option(
+            "--minutes",
+            help="Time for its own number of seeds, on 2 cores; more seeds take longer. [default: the study's own]",
+        ),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="How often it is repeated. [default: the study's own]")

@@ -228,6 +228,9 @@ def test_a_tagged_model_is_asked_with_a_tag(
             assert main(["translate", str(tagged), "--tag", tag, "--threads", "1"]) == code
     card = (tagged / "README.md").read_text()
     assert "clearhead translate DIR --tag turned < input.txt" in card and "- tags: `loud`, `turned`" in card
+    capsys.readouterr()
+    assert main(["serve", str(tagged), "--port", "0"]) == 2
+    assert "say which of loud, turned with --tag" in capsys.readouterr().err
 
 
 def test_pairs_are_aligned_and_listed_with_a_tag(

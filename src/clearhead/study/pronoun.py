@@ -58,6 +58,7 @@ class PronounStudy:
     draws: int = 5
     width: int = 128
     layers: int = 3
+    decoder_layers: int = 1  # with several the decoder can look up the German noun itself, past the state of "it"
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -75,7 +76,7 @@ class PronounStudy:
         known = [*sentences(self.pairs // 2, seed), *sentences(self.pairs // 2, seed, "train", self.trained)]
         random.Random(seed).shuffle(known)
         file = write_examples(bench.folder / "train.tsv", known)
-        depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}
+        depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.decoder_layers}
         shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "positions": "rotary", **depth}
         model = train(bench, file, seed, shape, tokenizer=TOKENIZER)
         by_bin = {low: with_forms(sentences(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins}

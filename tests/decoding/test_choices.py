@@ -26,13 +26,13 @@ def test_candidates_are_the_first_of_a_full_sort(vocab_size: int, width: int, di
     logits_RV[torch.arange(5) * width, -torch.arange(1, 6)] = 9.0
     before_RV = logits_RV.clone()
     totals_NW = np.where(np.arange(width) == 2, -INF, -np.arange(width) / 2) * np.ones((5, 1))
-    banned, num_best = [0, 4], 2 * width + 1
+    banned, num_best = {0, 4}, 2 * width + 1
     found = best_candidates(allowed_log_probs(logits_RV, banned), totals_NW, num_best)
     assert torch.equal(logits_RV, before_RV), "the generator's logits are its own"
 
     log_probs = logits_RV.log_softmax(-1).numpy().astype(np.float64).reshape(5, width, vocab_size)
     totals = log_probs + totals_NW[:, :, None]
-    totals[:, :, banned] = -INF
+    totals[:, :, [*banned]] = -INF
     flat = np.argsort(-totals.reshape(5, -1), 1, kind="stable")[:, : num_best - 1]
     possible = np.take_along_axis(totals.reshape(5, -1), flat, 1) > -INF
     assert (found.parents_NK[:, :-1] * vocab_size + found.tokens_NK[:, :-1])[possible].tolist() == flat[

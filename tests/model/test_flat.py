@@ -1,11 +1,14 @@
 """The flat form of a stack equals its modules, for every option; where somebody looks on, the modules run."""
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from clearhead.model.flat import flatten
+from clearhead.model.flat import Flat, Kept, flatten
 from clearhead.model.transformer import Transformer
 from tests.model.options import (
     H,
@@ -97,19 +100,50 @@ def test_many_rows_equal_few() -> None:
 def test_the_modules_run_where_somebody_looks_on() -> None:
     model: Any = transformer({})
     parts = model.target_embedding, model.decoder
-    assert flatten(*parts) is None  # gradients
+    assert flatten(*parts, Kept()) is None  # gradients
     with torch.inference_mode():
-        assert flatten(*parts) is not None
-        assert flatten(*(part.train() for part in parts)) is None  # dropout
+        assert flatten(*parts, Kept()) is not None
+        for part in parts:
+            part.train()
+        assert flatten(*parts, Kept()) is None  # dropout
         for part in parts:
             part.eval()
         for module in (model.decoder.layers[1].attention.out, model.target_embedding.positions):
             assert isinstance(module, torch.nn.Module)
             for hook in (module.register_forward_hook, module.register_forward_pre_hook):
                 handle = hook(lambda *_: None)
-                assert flatten(*parts) is None
+                assert flatten(*parts, Kept()) is None
                 handle.remove()
-        assert flatten(*parts) is not None
+        assert flatten(*parts, Kept()) is not None
+
+
+@torch.inference_mode()
+def test_a_flat_stack_is_kept_while_it_is_of_the_same_numbers() -> None:
+    """Numbers that change in their place are seen as they are; what is put in another's place is laid out anew."""
+    model: Any = transformer({})
+    kept, parts = Kept(), (model.target_embedding, model.decoder)
+    layer, memories = model.decoder.layers[1], model.encode(sources()[:2])
+
+    def states(flat: Flat) -> Tensor:
+        ids_B1 = torch.tensor([[5], [6]])
+        return flat(ids_B1, None, 0, (), memories.source, memories.allowed_N11S)[0]
+
+    first = flatten(*parts, kept)
+    assert first is not None and flatten(*parts, kept) is first
+    before = states(first)
+    layer.feed_forward.inner.weight.mul_(2.0)
+    assert flatten(*parts, kept) is first and not torch.equal(states(first), before)
+    changes: list[Callable[[], object]] = [
+        lambda: setattr(layer.feed_forward.inner.weight, "data", layer.feed_forward.inner.weight.data.clone()),
+        lambda: setattr(layer.attention, "out", copy.deepcopy(layer.attention.out)),
+        lambda: setattr(layer.cross.out, "weight", torch.nn.Parameter(layer.cross.out.weight.clone())),
+    ]
+    for change in changes:
+        old, again = flatten(*parts, kept), copy.deepcopy(kept)
+        change()
+        new = flatten(*parts, kept)
+        assert new is not None and new is not old and flatten(*parts, again) is not old
+        assert torch.equal(states(new), states(first))
 
 
 @torch.inference_mode()

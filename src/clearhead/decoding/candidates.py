@@ -37,12 +37,18 @@ class Candidates:
         return self.totals_NK if self.bent_NK is None else self.bent_NK
 
 
-def allowed_log_probs(logits_RV: Tensor, banned: list[int]) -> Tensor:
+def allowed_log_probs(logits_RV: Tensor, banned: set[int]) -> Tensor:
     """log_probs_RV over the whole vocabulary: banned tokens are no candidates but keep their share."""
     log_probs_RV = logits_RV.log_softmax(-1)
-    for token in banned:  # one or two for the most part: faster than indexing with a list
-        log_probs_RV.select(1, token).fill_(NEVER)
+    forbid_tokens(log_probs_RV, banned)
     return log_probs_RV
+
+
+def forbid_tokens(log_probs_RV: Tensor, banned: set[int]) -> None:
+    """These are no candidates, where the vocabulary has them."""
+    for token in banned:  # one or two for the most part: faster than indexing with a list
+        if 0 <= token < log_probs_RV.shape[1]:
+            log_probs_RV.select(1, token).fill_(NEVER)
 
 
 def best_candidates(

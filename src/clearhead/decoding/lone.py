@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.decoding.candidates import allowed_log_probs, best_candidates
+from clearhead.decoding.candidates import best_candidates, forbid_tokens
 from clearhead.decoding.generator import walk_alone
 from clearhead.decoding.job import Job
 from clearhead.decoding.progress import Found, Progress
@@ -45,13 +45,9 @@ class Row(NamedTuple):
     total: float
 
 
-class Option(NamedTuple):
-    """A continuation; sorted, the best comes first, equal ones by row and token."""
-
-    cost: float  # minus the total
-    row: int
-    token: int
-    log_prob: float
+Option = tuple[float, int, int, float]
+"""A continuation: its cost (minus the total), the row that it continues, the token and its log-probability. Sorted, the
+best comes first, equal ones by row and token. A plain tuple: 40 are made at a step."""
 
 
 @dataclass
@@ -67,20 +63,19 @@ class Lone:
         """To the end; what was found stands in `progress` then."""
         job, generator, width = self.job, self.job.generator, self.job.layout.width
         tokens_RT, state = generator.start(generator.encode(job.src), width)
-        banned = sorted(job.banned(tokens_RT))
+        banned = job.banned(tokens_RT)
         walker, first_step = walk_alone(generator, tokens_RT, state, job.limits[0])
         rows = [Row([], [], 0.0)]
         logits_RV = first_step()[:1]
         while True:
-            log_probs_RV = allowed_log_probs(logits_RV, [token for token in banned if 0 <= token < logits_RV.shape[1]])
-            options = _best(log_probs_RV, rows, 2 * width + 1)
+            options = _best(logits_RV.log_softmax(-1), rows, 2 * width + 1, banned)
             kept = self._decide(rows, options)
             if kept is None:
                 return
-            parents, tokens = [each.row for each in kept], [each.token for each in kept]
+            parents, tokens = [row for _, row, _, _ in kept], [token for _, _, token, _ in kept]
             idle = width - len(kept)  # rows that nothing goes on in: they do as the last one does
             same = [*range(len(kept))] == parents and not idle
-            rows = [_extended(rows[each.row], each) for each in kept]
+            rows = [_extended(rows[row], each) for row, each in zip(parents, kept, strict=True)]
             step = walker.step(tokens + tokens[-1:] * idle, None if same else parents + parents[-1:] * idle)
             logits_RV = step[: len(rows)]
 
@@ -93,11 +88,12 @@ class Lone:
         kept: list[Option] = []
         place_after = 2 * width + 1  # of the best one that is not kept
         for place, option in enumerate(options):
-            is_end = option.token == end
+            _, row, token, _ = option
+            is_end = token == end
             if is_end or is_last:
                 margin = min(margin, _gap(options, place, width) if place < width else _gap(options, width - 1, place))
                 if place < width:
-                    self._finish(rows[option.row], option, is_end)
+                    self._finish(rows[row], option, is_end)
             if not is_end and len(kept) < width:
                 kept.append(option)
             elif not is_end and place_after > place:
@@ -106,10 +102,10 @@ class Lone:
             self._take_blocked(rows)
             self.margin = min(self.margin, margin)
             return None
-        is_over, stop_margin = self._is_settled(-kept[0].cost, length + 1)
+        is_over, stop_margin = self._is_settled(-kept[0][0], length + 1)
         keep_margin = _FAR
         if not is_over and len(kept) == width and place_after < len(options):
-            keep_margin = options[place_after].cost - kept[-1].cost
+            keep_margin = options[place_after][0] - kept[-1][0]
         self.margin = min(self.margin, margin, stop_margin, keep_margin)
         return None if is_over else kept
 
@@ -122,8 +118,9 @@ class Lone:
 
     def _finish(self, row: Row, option: Option, is_end: bool) -> None:
         reason: FinishReason = "end" if is_end else "length"
-        tokens = row.tokens if is_end else [*row.tokens, option.token]
-        self.progress.add(0, tokens, [*row.log_probs, option.log_prob], -option.cost, 0.0, reason)
+        cost, _, token, log_prob = option
+        tokens = row.tokens if is_end else [*row.tokens, token]
+        self.progress.add(0, tokens, [*row.log_probs, log_prob], -cost, 0.0, reason)
 
     def _take_blocked(self, rows: list[Row]) -> None:
         """Where nothing could follow and nothing is finished."""
@@ -141,34 +138,42 @@ def find_one(job: Job) -> Found:
     return progress.results(job.n_best)[0]
 
 
-def _best(log_probs_WV: Tensor, rows: list[Row], count: int) -> list[Option]:
+def _best(log_probs_WV: Tensor, rows: list[Row], count: int, banned: set[int]) -> list[Option]:
     """The best `count` that are possible: of each row so many, and of them all so many again."""
-    values_WK, tokens_WK = log_probs_WV.topk(min(count, log_probs_WV.shape[1]))
-    pairs = zip(values_WK.tolist(), tokens_WK.tolist(), strict=True)
-    options = [
-        Option(-(rows[row].total + value), row, token, value)
-        for row, (values, tokens) in enumerate(pairs)
-        for value, token in zip(values, tokens, strict=True)
-        if value > _NONE
-    ]
+    values_WK, tokens_WK = log_probs_WV.topk(min(count + len(banned), log_probs_WV.shape[1]))
+    options: list[Option] = []
+    edge = _FAR  # beyond it nothing is among the best
+    for row, (values, tokens) in enumerate(zip(values_WK.tolist(), tokens_WK.tolist(), strict=True)):
+        total = rows[row].total
+        for value, token in zip(values, tokens, strict=True):
+            cost = -(total + value)
+            if cost > edge:
+                break
+            if value > _NONE and token not in banned:
+                options.append((cost, row, token, value))
+        if len(options) >= count:
+            options.sort()
+            del options[count:]
+            edge = options[-1][0]
     options.sort()
-    best = options[:count]
-    if len(best) == count > 1 and best[-1].cost == best[-2].cost:  # which of the equal ones topk took is its own affair
-        return _best_of_equals(log_probs_WV, rows, count)
-    return best
+    if len(options) == count > 1 and options[-1][0] == options[-2][0]:  # which of them topk took is its own affair
+        return _best_of_equals(log_probs_WV, rows, count, banned)
+    return options
 
 
-def _best_of_equals(log_probs_WV: Tensor, rows: list[Row], count: int) -> list[Option]:
+def _best_of_equals(log_probs_WV: Tensor, rows: list[Row], count: int, banned: set[int]) -> list[Option]:
+    forbid_tokens(log_probs_WV, banned)
     found = best_candidates(log_probs_WV, np.array([[row.total for row in rows]]), count)
     each = (found.totals_NK, found.parents_NK, found.tokens_NK, found.log_probs_NK)
     columns = (array[0].tolist() for array in each)
-    return [Option(-total, *rest) for total, *rest in zip(*columns, strict=True) if total > _NONE]
+    return [(-total, *rest) for total, *rest in zip(*columns, strict=True) if total > _NONE]
 
 
 def _gap(options: list[Option], higher: int, lower: int) -> float:
     """How much better one is than another; infinitely, where there is no such other."""
-    return options[lower].cost - options[higher].cost if lower < len(options) else _FAR
+    return options[lower][0] - options[higher][0] if lower < len(options) else _FAR
 
 
 def _extended(row: Row, option: Option) -> Row:
-    return Row([*row.tokens, option.token], [*row.log_probs, option.log_prob], -option.cost)
+    cost, _, token, log_prob = option
+    return Row([*row.tokens, token], [*row.log_probs, log_prob], -cost)

@@ -150,8 +150,7 @@ class Walk:
                 return choice.named(self.chooser.choose(log_probs_RV, beams))
             log_probs_RV = choice.spread(log_probs_RV)
         else:
-            vocab_size = logits_RV.shape[1]
-            log_probs_RV = allowed_log_probs(logits_RV, [token for token in sorted(banned) if 0 <= token < vocab_size])
+            log_probs_RV = allowed_log_probs(logits_RV, banned)
         if self.rules:
             forbid(log_probs_RV, self.rules, beams)
         return self.chooser.choose(log_probs_RV, beams)

@@ -12,7 +12,7 @@ from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import EncoderLayer, Scope, Stack
-from clearhead.model.flat import Flat, flatten
+from clearhead.model.flat import Flat, Kept, flatten
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import document_mask
 from clearhead.model.positions import places_in_documents
@@ -81,6 +81,7 @@ class LanguageModel(nn.Module):
         self.decoder = CausalStack(config)
         separate = config.embeddings in ("input", "separate")
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else tokens
+        self._flat = Kept()
         initialise(self, config)
 
     def forward(self, ids_NT: Tensor, documents_NT: Tensor | None = None) -> Tensor:
@@ -110,7 +111,7 @@ class LanguageModel(nn.Module):
 
     def start(self, memory: Prompts, width: int) -> tuple[Tensor, LanguageState]:
         """first_RT, the prompt in each of `width` rows, and the state before it."""
-        flat = flatten(self.embedding, self.decoder)
+        flat = flatten(self.embedding, self.decoder, self._flat)
         return memory.ids_NT.repeat_interleave(width, 0), LanguageState((), 0, flat)
 
     def step(self, tokens_RT: Tensor, state: LanguageState, want_attention: bool = False) -> LanguageStep:

@@ -1,11 +1,11 @@
 """The decoder for one sentence, laid out beforehand: what its steps need is where they need it.
 
 For one sentence a step of a small model is a hundred calls of a few microseconds, so what counts is their number.
-Against the flat stack (`flat.py`) the keys and values of all layers have one buffer that grows in place (only a change
-of parents copies it), and a source is read together with the projections around it: the scores of all heads are one
-product with (W_q K^T), what they mix is one product with (V W_o), both made once a sentence.
+Against the flat stack (`flat.py`) queries, keys and values are projected straight into one buffer of all layers (only a
+change of parents copies it), and a source is read together with the projections around it: the scores of all heads are
+one product with (W_q K^T), what they mix is one product with (V W_o), both made once a sentence.
 
-W rows, T tokens so far, S source length, L layers, D model width, H heads, K head width, V vocabulary
+W rows, T tokens so far, S source length, L layers, D model width, H heads, K head width, J = 3*H*K, V vocabulary
 """
 
 import weakref
@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from clearhead.model.attention import KeysValues
 from clearhead.model.encoder import Scope
-from clearhead.model.flat import Affine, Flat, FlatLayer, Heads
+from clearhead.model.flat import Affine, Around, Flat, Heads
 
 _LARGEST = 2**23  # numbers of a table that is turned: 32 MiB
 _WIDEST = 4  # times the model's width: with more scores than that, reading the source by itself is less work
@@ -51,7 +52,7 @@ class Source(NamedTuple):
 
     num_heads: int
     scores: Affine  # from D to H*S
-    mix: Tensor  # from H*S to D, its bias in the rows of the first head: their weights sum to 1
+    mix_MD: Tensor  # M = H*S; its bias is in the rows of the first head: their weights sum to 1
 
     @classmethod
     def of(cls, heads: Heads, source: KeysValues) -> "Source":
@@ -69,10 +70,14 @@ class Source(NamedTuple):
             mix_HSD[0] += heads.out.bias
         return cls(count, Affine(scores_DM, bias), mix_HSD.view(count * length, -1))
 
-    def __call__(self, x_WD: Tensor) -> Tensor:
-        rows = len(x_WD)
-        weights_WHS = self.scores(x_WD).view(rows, self.num_heads, -1).softmax(-1)
-        return weights_WHS.view(rows, -1).mm(self.mix)
+    def __call__(self, x_WD: Tensor, around: Around) -> Tensor:
+        """The stream after it."""
+        scores_WM = self.scores(around.enter(x_WD))
+        rows = scores_WM.shape[0]
+        weights_WM = scores_WM.view(rows, self.num_heads, -1).softmax(-1).view(rows, -1)
+        if around.leave is torch.add:
+            return torch.addmm(x_WD, weights_WM, self.mix_MD)
+        return around.leave(x_WD, weights_WM.mm(self.mix_MD))
 
 
 class Solo:
@@ -89,50 +94,68 @@ class Solo:
         """`most`: tokens that may be given to a row; `logits`: of states."""
         heads = flat.layers[0].of_self
         self.flat, self.width, self.logits = flat, width, logits
-        self.num_heads, self.key_dim = heads.num_heads, heads.key_dim
-        self.scale = heads.key_dim**-0.5 if heads.scale is None else heads.scale
-        self.sources = [
-            Source.of(layer.of_source, source) for layer, source in zip(flat.layers, sources, strict=True)
-            if layer.of_source is not None
-        ]  # fmt: skip
-        shape = len(flat.layers), 2, most, width, self.num_heads * self.key_dim
-        self.past_L2TWD = flat.table_VD.new_empty(shape)
+        self.shape = len(flat.layers), width, 3, heads.num_heads, heads.key_dim
+        self.layers = [
+            (layer, Source.of(layer.of_source, source), layer.around_source)
+            for layer, source in zip(flat.layers, sources, strict=True)
+            if layer.of_source is not None and layer.around_source is not None
+        ]
+        self.kept_TLWJ = flat.table_VD.new_empty(most, len(flat.layers), width, 3 * heads.num_heads * heads.key_dim)
+        self.spare_TLWJ: Tensor | None = None
+        positions = flat.embedding.positions
+        self.places = None if positions is None else positions.forward(0, most).unbind(0)
+        self.scale = 1.0 if flat.embedding.scale is None else flat.embedding.scale
         self.position = 0
 
     def step(self, tokens: Sequence[int], parents: Sequence[int] | None) -> Tensor:
         """logits_WV after these tokens; row i goes on where row `parents[i]` was, or row i itself."""
         position, flat = self.position, self.flat
-        ids_W1 = torch.tensor(tokens, device=self.past_L2TWD.device).view(-1, 1)
         if parents is not None:
-            kept = self.past_L2TWD[:, :, :position]
-            kept.copy_(kept.index_select(3, torch.tensor(parents, device=kept.device)))
-        x_WD = flat.embed(ids_W1, position).view(self.width, -1)
+            self._follow(parents)
+        x_WD = self._embed(tokens)
         scope = flat.stack.scope_of_one(position)
-        for number, (layer, source) in enumerate(zip(flat.layers, self.sources, strict=True)):
-            first, second = layer.around_self, layer.around_source
-            assert second is not None
-            x_WD = first.leave(x_WD, self._of_self(layer, number, first.enter(x_WD), scope))
-            x_WD = layer.think(second.leave(x_WD, source(second.enter(x_WD))))
+        now = self.kept_TLWJ[position].unbind(0)
+        kept = self.kept_TLWJ[: position + 1].view(-1, *self.shape).permute(1, 3, 2, 4, 0, 5).unbind(0)
+        for (layer, source, around_source), now_WJ, kept_3WHTK in zip(self.layers, now, kept, strict=True):
+            around = layer.around_self
+            x_WD = around.leave(x_WD, self._of_self(layer.of_self, around.enter(x_WD), now_WJ, kept_3WHTK, scope))
+            x_WD = layer.think(source(x_WD, around_source))
         self.position = position + 1
         return self.logits(flat.norm(x_WD))
 
-    def _of_self(self, layer: FlatLayer, number: int, x_WD: Tensor, scope: Scope) -> Tensor:
-        width, heads, key_dim = self.width, self.num_heads, self.key_dim
-        joint_W3D = layer.of_self.into(x_WD).view(width, 3, -1)
-        past_2TWD = self.past_L2TWD[number, :, : self.position + 1]
-        if scope.turn is None:
-            q_WD = joint_W3D[:, 0]
-            past_2TWD[:, -1].copy_(joint_W3D[:, 1:].transpose(0, 1))
+    def _follow(self, parents: Sequence[int]) -> None:
+        """Each row with the past of its parent."""
+        if self.spare_TLWJ is None:
+            self.spare_TLWJ = torch.empty_like(self.kept_TLWJ)
+        rows = torch.tensor(parents, device=self.kept_TLWJ.device)
+        torch.index_select(self.kept_TLWJ[: self.position], 2, rows, out=self.spare_TLWJ[: self.position])
+        self.kept_TLWJ, self.spare_TLWJ = self.spare_TLWJ, self.kept_TLWJ
+
+    def _embed(self, tokens: Sequence[int]) -> Tensor:
+        """x_WD, as `Flat.embed` has it."""
+        table_VD = self.flat.table_VD
+        if self.width == 1:
+            x_WD = table_VD.narrow(0, tokens[0], 1)
         else:
-            turned_W2HTK = scope.turn(joint_W3D[:, :2].reshape(width, 2 * heads, 1, key_dim)).view(width, 2, -1)
-            q_WD = turned_W2HTK[:, 0]
-            past_2TWD[0, -1], past_2TWD[1, -1] = turned_W2HTK[:, 1], joint_W3D[:, 2]
-        k_TMK, v_TMK = past_2TWD.view(2, -1, width * heads, key_dim).unbind(0)
-        scores_M1T = torch.bmm(q_WD.mul(self.scale).view(-1, 1, key_dim), k_TMK.permute(1, 2, 0))
-        if scope.mask is not None:
-            scores_M1T = (scores_M1T.view(width, heads, 1, -1) + scope.mask).view(width * heads, 1, -1)
-        mixed_M1K = torch.bmm(scores_M1T.softmax(-1), v_TMK.transpose(0, 1))
-        return layer.of_self.out(mixed_M1K.view(width, -1))
+            x_WD = torch.embedding(table_VD, torch.tensor(tokens, device=table_VD.device))
+        if self.places is not None:
+            x_WD = torch.add(self.places[self.position], x_WD, alpha=self.scale)
+        elif self.scale != 1.0:
+            x_WD = x_WD * self.scale
+        return self.flat.embedding_norm(x_WD)
+
+    def _of_self(self, heads: Heads, x_WD: Tensor, now_WJ: Tensor, kept_3WHTK: Tensor, scope: Scope) -> Tensor:
+        if heads.into.bias is None:
+            torch.mm(x_WD, heads.into.weight, out=now_WJ)
+        else:
+            torch.addmm(heads.into.bias, x_WD, heads.into.weight, out=now_WJ)
+        q_WHTK, k_WHTK, v_WHTK = kept_3WHTK.unbind(0)
+        q_WH1K = q_WHTK[:, :, -1:]
+        if scope.turn is not None:
+            q_WH1K = scope.turn(q_WH1K)
+            k_WHTK[:, :, -1:] = scope.turn(k_WHTK[:, :, -1:])
+        mixed_WH1K = scaled_dot_product_attention(q_WH1K, k_WHTK, v_WHTK, scope.mask, scale=heads.scale)
+        return heads.out(mixed_WH1K.reshape(self.width, -1))
 
 
 def solo(

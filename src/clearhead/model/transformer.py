@@ -15,7 +15,7 @@ from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
 from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
-from clearhead.model.flat import Affine, Flat, flatten
+from clearhead.model.flat import Affine, Flat, Kept, flatten
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import padding_mask
 from clearhead.model.patches import PatchEmbedding
@@ -74,7 +74,7 @@ class Transformer(nn.Module):
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else target_tokens
         bias_V = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
         self.register_parameter("output_bias_V", bias_V)
-        self._turned = Turned()
+        self._turned, self._flat_encoder, self._flat_decoder = Turned(), Kept(), Kept()
         initialise(self, config)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class Transformer(nn.Module):
     def _read(self, src_NS: Tensor) -> tuple[Tensor, Tensor | None]:
         """The encoder's states, and which of them are no padding; a picture has none."""
         allowed_N11S = None if self.config.input == "image" else padding_mask(src_NS, self.config.pad_id)
-        if flat := flatten(self.source_embedding, self.encoder):
+        if flat := flatten(self.source_embedding, self.encoder, self._flat_encoder):
             return flat(src_NS, allowed_N11S)[0], allowed_N11S
         return self.encoder(self.source_embedding(src_NS), allowed_N11S)[0], allowed_N11S
 
@@ -110,7 +110,8 @@ class Transformer(nn.Module):
         num_sentences = memory.source[0].k_BHSK.shape[0]
         device = memory.source[0].k_BHSK.device
         first_R1 = torch.full((num_sentences * width, 1), self.config.start_id, device=device)
-        return first_R1, State(memory, width, (), 0, flat=flatten(self.target_embedding, self.decoder))
+        flat = flatten(self.target_embedding, self.decoder, self._flat_decoder)
+        return first_R1, State(memory, width, (), 0, flat=flat)
 
     def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:
         """Logits after each of the tokens, which follow what the state has seen."""

@@ -35,10 +35,10 @@ def downloads(stage: Stage, tmp_path: Path) -> Iterator[Path]:
 
 
 def saved(browser: Browser, selector: str, path: Path) -> Path:
-    """The file that a click gives; Chromium renames it when it is whole."""
+    """The file that a click gives: Chromium holds its name with an empty one until it renames the whole one to it."""
     browser.click(selector)
     deadline = time.monotonic() + PATIENCE
-    while not path.exists():
+    while not (path.exists() and path.stat().st_size):
         assert time.monotonic() < deadline, f"no {path.name}, only {[one.name for one in path.parent.iterdir()]}"
         time.sleep(0.02)
     return path

@@ -8,7 +8,6 @@ from clearhead.api import Model
 from clearhead.data.grammar import Example, split_words
 from clearhead.data.pairs import Pair
 from clearhead.inspection.antecedents import HeadAntecedent, find_antecedents
-from clearhead.inspection.sublayers import heads
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
 from clearhead.study.training import TOKENIZER, sentences, train, write_examples
@@ -88,7 +87,7 @@ class PronounStudy:
         self, model: Model, chosen_on: Sequence[Example], tested: Mapping[int, Sequence[Example]], seed: int
     ) -> Numbers:
         ranked = [one.part for one in _finders(model, chosen_on)]
-        off, rest = ranked[: self.cut], [part for part in heads(model.network) if part not in ranked[: self.cut]]
+        off, rest = ranked[: self.cut], ranked[self.cut :]
         everything = [one for examples in tested.values() for one in examples]
         finders = {one.part: one for one in _finders(model, everything)}
         draw = random.Random(seed)
@@ -101,6 +100,8 @@ class PronounStudy:
             "found": finders[ranked[0]].found,
             "chance": finders[ranked[0]].chance,
         }
+        for place, part in enumerate(off, 1):
+            found |= {f"layer_of_cut_{place}": part.layer, f"head_of_cut_{place}": float(part.head or 0)}
         for low, examples in tested.items():
             best = next(one for one in _finders(model, examples) if one.part == ranked[0])
             found |= {f"right@{low}": right_share(model, examples), f"found@{low}": best.found,
@@ -118,9 +119,10 @@ class PronounStudy:
 
 
 def _finders(model: Model, examples: Sequence[Example]) -> list[HeadAntecedent]:
-    """Every head, the one that finds most antecedents first."""
+    """Every head of the encoder, where the state of "it" is made: the one that finds most antecedents first."""
     traces = [model.trace(one.source, one.target) for one in examples]
-    return find_antecedents(traces, [one.pronoun for one in examples if one.pronoun is not None])
+    found = find_antecedents(traces, [one.pronoun for one in examples if one.pronoun is not None])
+    return [one for one in found if one.part.name == "encoder"]
 
 
 def german_form(example: Example) -> str:

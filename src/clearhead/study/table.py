@@ -43,7 +43,7 @@ def spread(values: Sequence[float]) -> str:
 
 def by_seed(outcome: Outcome) -> str:
     """What a requirement came to in each seed."""
-    return ", ".join("not measured" if value is None else f"{value:.3g}" for value in outcome.values.values())
+    return ", ".join("not measured" if value is None else f"{value + 0.0:.3g}" for value in outcome.values.values())
 
 
 def verdict_lines(results: Results) -> list[str]:

@@ -1,13 +1,16 @@
 """Small Transformers for tests of decoding: with random weights, and trained for seconds on a noisy reversal."""
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
+import pytest
 import torch
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.decoding.engine import Request, TorchEngine
-from clearhead.model.transformer import Transformer
+from clearhead.model.transformer import State, Step, Transformer
 
 VOCAB, PAD, START, END = 53, 0, 2, 3
 
@@ -59,3 +62,17 @@ def requests(count: int, longest: int = 9, n_best: int = 1) -> list[Request]:
 def engine(model: Transformer, batch_tokens: int = 4096, threads: int = 1) -> TorchEngine:
     """The engine over a model."""
     return TorchEngine(model, END, PAD, VOCAB, model.config.max_positions, batch_tokens, threads)
+
+
+def nudge_batches(
+    monkeypatch: pytest.MonkeyPatch, model: Transformer, nudged: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Steps of several sentences give other logits from now on; of one sentence they do not."""
+    step = model.step
+
+    def moved(tokens_RT: torch.Tensor, state: State, want_attention: bool = False) -> Step:
+        found = step(tokens_RT, state, want_attention)
+        is_alone = len(state.memory.source[0].k_BHSK) == 1
+        return found if is_alone else replace(found, logits_RTV=nudged(found.logits_RTV))
+
+    monkeypatch.setattr(model, "step", moved)

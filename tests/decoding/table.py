@@ -69,6 +69,10 @@ class TableGenerator:
             logits.append(torch.stack([self.logits(key, past) for key, past in zip(keys, histories, strict=True)]))
         return TableStep(torch.stack(logits, 1), TableState(state.key_N, state.width, tuple(histories)))
 
+    def widen(self, state: TableState, width: int, /) -> TableState:
+        assert state.width == 1
+        return TableState(state.key_N, width, tuple(each for each in state.history for _ in range(width)))
+
     def select(self, state: TableState, rows_R: Tensor, /) -> TableState:
         sentences = rows_R[:: state.width] // state.width
         assert (rows_R // state.width == sentences.repeat_interleave(state.width)).all(), "a row left its sentence"

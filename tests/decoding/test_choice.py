@@ -58,6 +58,9 @@ class Muted:
         logits_RTV[..., self.tokens] = step.logits_RTV[..., self.tokens]
         return MutedStep(logits_RTV, step.state, step.attention)
 
+    def widen(self, state: Any, width: int) -> Any:
+        return self.network.widen(state, width)
+
     def select(self, state: Any, rows_R: Tensor) -> Any:
         return self.network.select(state, rows_R)
 

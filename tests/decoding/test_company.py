@@ -8,10 +8,12 @@ import torch
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding import engine as engine_module
+from clearhead.decoding import search as search_module
 from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.model import affine
 from clearhead.model.transformer import Transformer
-from tests.decoding.small import engine, random_model, requests, trained_model
+from tests.decoding.small import engine, nudge_batches, random_model, requests, trained_model
 
 
 class FixedBatches(TorchEngine):
@@ -62,6 +64,15 @@ def test_any_batch(kind: Callable[[], Transformer], beam: int) -> None:
     assert check(kind(), 60, [7, 60], beam) < 0.05
 
 
+@pytest.mark.parametrize("kind", [random_model, trained_model])
+def test_any_batch_by_matrices_that_are_laid_out(
+    kind: Callable[[], Transformer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which models of this size would not be."""
+    monkeypatch.setattr(affine, "_MANY_NUMBERS", 0)
+    assert check(kind(), 60, [7, 60], 4) < 0.05
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("stop", ["beam_finished", "cannot_improve"])
@@ -74,6 +85,7 @@ def test_what_is_close_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None
     """With every decision taken for close, each answer is bit for bit that of decoding alone."""
     model, settings = random_model(), DecodingConfig(beam=3, max_length="input+5")
     asked = requests(20, n_best=3)
+    monkeypatch.setattr(search_module, "_CLOSE_ALONE", float("inf"))
     alone = [engine(model).run([request], settings)[0] for request in asked]
     monkeypatch.setattr(engine_module, "CLOSE", float("inf"))
     built = engine(model)
@@ -85,14 +97,9 @@ def test_nudged_numbers_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch
     """Had batches moved logits by a thousand times what was measured, answers would stay; without the check not."""
     model, settings = random_model(), DecodingConfig(beam=4, max_length="input+5")
     asked = requests(80, longest=5, n_best=4)
-    project, nudge, longest = model.logits, 2e-3, 10
+    nudge, longest = 2e-3, 10
     alone = fixed(model, 1).run(asked, settings)
-
-    def nudged(hidden_NTD: torch.Tensor) -> torch.Tensor:
-        logits = project(hidden_NTD)
-        return logits if len(logits) == settings.beam else logits + nudge * torch.sin(1e4 * logits)
-
-    monkeypatch.setattr(model, "logits", nudged)
+    nudge_batches(monkeypatch, model, lambda logits_RTV: logits_RTV + nudge * torch.sin(1e4 * logits_RTV))
     for close, is_safe in ((4 * longest * nudge, True), (0.0, False)):
         monkeypatch.setattr(engine_module, "CLOSE", close)
         built = fixed(model, 80)

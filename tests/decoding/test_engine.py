@@ -10,6 +10,7 @@ from clearhead.decoding.search import Job, search
 from clearhead.errors import DecodingError
 from clearhead.model.transformer import Memory
 from tests.decoding.small import END, PAD, START, VOCAB, engine, random_model, requests
+from tests.decoding.test_company import assert_same
 
 
 def test_greedy_equals_a_loop_without_a_cache() -> None:
@@ -88,7 +89,8 @@ def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:
     source = (7, 11, END)
     answers = engine(random_model()).run([Request(source, n) for n in (1, 3, 2)], DecodingConfig(beam=3))
     assert [len(each) for each in answers] == [1, 3, 2]
-    assert answers[0] == answers[1][:1] and answers[2] == answers[1][:2]
+    assert_same(answers[0], answers[1][:1])
+    assert_same(answers[2], answers[1][:2])
 
 
 def test_limits_follow_the_settings_and_the_model() -> None:

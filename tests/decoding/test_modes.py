@@ -16,12 +16,12 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding import engine as engine_module
 from clearhead.decoding.banks import Phrases
 from clearhead.decoding.engine import Request
-from clearhead.decoding.layout import Constraints, Layout
+from clearhead.decoding.layout import Constraints
 from clearhead.decoding.rules import exactly
 from clearhead.decoding.scoring import Hypothesis, divisor
 from clearhead.decoding.search import Job, search
 from clearhead.errors import DecodingError
-from tests.decoding.small import VOCAB, random_model, requests
+from tests.decoding.small import VOCAB, nudge_batches, random_model, requests
 from tests.decoding.table import END, PAD, START, TableGenerator, TableState, TableStep, _every
 from tests.decoding.test_company import assert_same, fixed
 
@@ -223,14 +223,8 @@ def test_no_rank_that_decides_is_left_out_of_the_margin(mode: str, monkeypatch: 
     is_sampled = decoding.method == "sample"
     nudge = NUDGES.get(mode, 1.5e-3)
     alone = fixed(model, 1).run(asked, decoding)
-    rows = Layout.of(decoding, asked[0].n_best, asked[0].asked.phrases.size).rows
-    project, sign_V = model.logits, 1 - 2 * torch.randint(2, (VOCAB,), generator=torch.Generator().manual_seed(1))
-
-    def nudged(hidden_NTD: Tensor) -> Tensor:
-        logits = project(hidden_NTD)
-        return logits if len(logits) == rows else logits + nudge * sign_V
-
-    monkeypatch.setattr(model, "logits", nudged)
+    sign_V = 1 - 2 * torch.randint(2, (VOCAB,), generator=torch.Generator().manual_seed(1))
+    nudge_batches(monkeypatch, model, lambda logits_RTV: logits_RTV + nudge * sign_V)
     summed = 1 if is_sampled else longest + room + 1  # tokens whose log-probabilities add up before they decide
     for close, is_safe in ((4 * summed * nudge, True), (0.0, False)):
         monkeypatch.setattr(engine_module, "CLOSE", close)

@@ -155,6 +155,22 @@ def test_rows_can_be_chosen_and_moved(name: str) -> None:
     torch.testing.assert_close(chosen, everything[rows_R], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", WRITERS)
+def test_one_row_a_sentence_can_become_several(name: str) -> None:
+    """What all rows of a sentence have in common is read once."""
+    model, src, width = build(WRITERS[name]), given(name), 3
+    tokens_R1 = torch.randint(4, V, (3 * width, 1))
+    with torch.inference_mode():
+        memory = model.encode(src)
+        (one_MT, narrow), (first_RT, wide) = model.start(memory, 1), model.start(memory, width)
+        after_one, after_all = model.step(one_MT, narrow), model.step(first_RT, wide)
+        widened = model.step(tokens_R1, model.widen(after_one.state, width)).logits_RTV
+        expected = model.step(tokens_R1, after_all.state).logits_RTV
+    first = after_one.logits_RTV.repeat_interleave(width, 0)
+    torch.testing.assert_close(first, after_all.logits_RTV, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(widened, expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "head"),
     [(settings, head) for settings in READERS.values() for head in ("label", "tags")]

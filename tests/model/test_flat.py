@@ -1,16 +1,21 @@
 """The flat form of a stack equals its modules, for every option; where somebody looks on, the modules run."""
 
 import copy
+import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
-from clearhead.model.flat import Flat, Kept, flatten
+from clearhead.model import affine
+from clearhead.model.flat import Flat, Kept, Places, flatten
 from clearhead.model.transformer import Transformer
 from tests.model.options import (
+    D,
     H,
     N,
     T,
@@ -71,6 +76,74 @@ def test_rare_options_are_flat_too(options: dict[str, Any]) -> None:
     check(options)
 
 
+@pytest.mark.parametrize("options", [{}, {"norm_placement": "post"}, {"activation": "silu", "gated": True}], ids=str)
+@pytest.mark.parametrize("build", [transformer, language_model])
+def test_with_matrices_laid_out_for_their_kernel(
+    build: Callable[[dict[str, Any]], Any], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which single precision has; also after an update in the middle of a training."""
+    model = build(options).float()
+    given, tgt_NT = (sources() if isinstance(model, Transformer) else ids(N, T)[:, :1]), ids(N, T)
+    monkeypatch.setattr(affine, "_MANY_NUMBERS", 0)
+
+    def logits() -> Tensor:
+        with torch.inference_mode():
+            _, state = model.start(model.encode(given), 1)
+            assert state.flat is not None
+            logits_R1V: Tensor = model.step(tgt_NT[:, :1], state).logits_RTV
+            assert state.flat.output._packed is not None or not affine._HAS_PACKED
+            return logits_R1V
+
+    for _ in range(2):
+        whole = model.logits(model(given, tgt_NT) if isinstance(model, Transformer) else model(tgt_NT))
+        torch.testing.assert_close(logits(), whole[:, :1].detach(), atol=1e-4, rtol=1e-4)
+        whole.sum().backward()
+        torch.optim.AdamW(model.parameters(), lr=0.05, fused=True).step()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative"])
+def test_sources_with_much_padding_are_read_without_it(positions: str) -> None:
+    model = transformer({"positions": positions})
+    src_NS = torch.cat((sources(), torch.full((N, 9), model.config.pad_id)), 1)
+    src_NS[0, :12] = ids(1, 12)
+    read_NSD, allowed_N11S = model._read(src_NS)
+    assert allowed_N11S is not None
+    real_M = Places.of(src_NS, allowed_N11S).real_M
+    assert real_M is not None and len(real_M) == int(allowed_N11S.sum())
+    for row, length in enumerate(allowed_N11S.sum(-1).flatten().tolist()):
+        close(read_NSD[row, :length], model._read(src_NS[row : row + 1, :length])[0][0])
+
+
+def test_rows_come_in_few_numbers() -> None:
+    """Each is a kernel more; and little more than there are is computed."""
+    rounded = {rows: Places.of(torch.zeros(rows, 1), None).rows for rows in range(1, 2000)}
+    assert all(rows <= more <= rows * 9 / 8 for rows, more in rounded.items())
+    assert len({more for rows, more in rounded.items() if 256 <= rows < 1024}) == 17
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rows", [16, 17, 33])
+def test_rows_that_nobody_looks_at_change_nothing(rows: int) -> None:
+    model, tgt_R1 = transformer({}), ids(rows, 1)
+    src_NS = sources()[:1].repeat(rows, 1)
+    together = model.step(tgt_R1, model.start(model.encode(src_NS), 1)[1])
+    assert together.logits_RTV.shape[0] == rows and together.state.past[0].k_BHSK.shape[0] == rows
+    seen: list[int] = []
+    flat: Any = together.state.flat
+
+    def output(x_MD: Tensor) -> Any:
+        seen.append(len(x_MD))
+        return flat.output(x_MD)
+
+    watched = flat._replace(output=output)
+    close(watched.logits(torch.ones(rows, 1, D).double()), flat.logits(torch.ones(rows, 1, D).double()))
+    assert seen == [Places.of(tgt_R1, None).rows], "the output, too, is asked for few numbers of rows"
+    for row in (0, rows - 1):
+        alone = model.step(tgt_R1[row : row + 1], model.start(model.encode(src_NS[:1]), 1)[1])
+        close(together.logits_RTV[row], alone.logits_RTV[0])
+
+
 @torch.inference_mode()
 def test_rows_of_a_sentence_share_its_source() -> None:
     """Three rows of each sentence, flat, against each row with a source of its own."""
@@ -115,11 +188,63 @@ def test_the_modules_run_where_somebody_looks_on() -> None:
                 assert flatten(*parts, Kept()) is None
                 handle.remove()
         assert flatten(*parts, Kept()) is not None
+        parametrize.register_parametrization(model.decoder.layers[1].feed_forward.inner, "weight", torch.nn.Tanh())
+        assert flatten(*parts, Kept()) is None  # weights that are computed
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("build", [transformer, language_model])
+def test_a_moved_model_does_not_hold_on_to_its_old_numbers(build: Callable[[dict[str, Any]], Any]) -> None:
+    model = build({})
+
+    def start() -> Any:
+        return model.start(model.encode(ids(1, 5)), 1)[1]
+
+    old = weakref.ref(start().flat.layers[0].inner.weight_DN)
+    model.float()
+    assert old() is None and start().flat.table_VD.dtype == torch.float32
+
+
+@pytest.mark.parametrize("build", [transformer, language_model])
+def test_what_is_kept_goes_when_training_goes_on_and_is_not_saved(build: Callable[[dict[str, Any]], Any]) -> None:
+    model = build({})
+
+    def start() -> Any:
+        with torch.inference_mode():
+            return model.start(model.encode(ids(1, 5)), 1)[1].flat
+
+    kept = start()
+    assert start() is kept
+    model.train().eval()
+    assert start() is not kept
+    again = pickle.loads(pickle.dumps(model))
+    assert {name: each.tolist() for name, each in again.state_dict().items()} == {
+        name: each.tolist() for name, each in model.state_dict().items()
+    }
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("build", [transformer, language_model])
+def test_logits_that_somebody_else_makes_are_asked_for(build: Callable[[dict[str, Any]], Any]) -> None:
+    model, given = build({}), ids(1, 5)
+
+    def logits() -> Any:
+        first, state = model.start(model.encode(given), 1)
+        return model.step(first[:, :1], state).logits_RTV
+
+    plain, own = logits(), model.logits
+    model.logits = lambda hidden: own(hidden) + 7.0
+    close(logits(), plain + 7.0)
+    del model.logits
+    close(logits(), plain)
 
 
 @torch.inference_mode()
 def test_a_flat_stack_is_kept_while_it_is_of_the_same_numbers() -> None:
-    """Numbers that change in their place are seen as they are; what is put in another's place is laid out anew."""
+    """In doubles, of which nothing is copied: numbers that change in their place are seen as they are.
+
+    What is put in another's place is laid out anew.
+    """
     model: Any = transformer({})
     kept, parts = Kept(), (model.target_embedding, model.decoder)
     layer, memories = model.decoder.layers[1], model.encode(sources()[:2])

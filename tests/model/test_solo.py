@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from clearhead.config import TrainingConfig
 from clearhead.model.solo import Solo
 from clearhead.model.transformer import Transformer
+from clearhead.training.optimizer import build_optimizer
 from tests.model.options import V, close, config, each_combination, ids, shaken, sources
 
 EVEN = {"num_heads": 2, "key_dim": 0, "value_dim": 0, "model_dim": 24, "norm_groups": 4}  # heads of one width, even
@@ -38,8 +40,9 @@ def check(options: dict[str, Any], width: int) -> None:
 
 
 @each_combination
-def test_steps_of_one_sentence(options: dict[str, Any]) -> None:
-    check(options | EVEN, 3)
+@pytest.mark.parametrize("width", [1, 3])
+def test_steps_of_one_sentence(options: dict[str, Any], width: int) -> None:
+    check(options | EVEN, width)
 
 
 @pytest.mark.parametrize("options", MORE, ids=lambda each: "-".join(map(str, each)))
@@ -65,6 +68,15 @@ def test_weights_that_change_are_seen() -> None:
     close(*both())
     model.output.weight = torch.nn.Parameter(model.output.weight.detach() * 2)
     close(*both())
+    model.output.weight.data.mul_(3.0)  # without a new version, as fused optimisers change them
+    close(*both())
+    optimizer = build_optimizer(model, TrainingConfig())
+    model.output.weight.grad = torch.ones_like(model.output.weight)
+    optimizer.param_groups[0]["lr"] = 0.1
+    optimizer.step()
+    close(*both())
+    model.float()
+    assert [each.dtype for each in both()] == [torch.float32] * 2
 
 
 @torch.inference_mode()
@@ -78,6 +90,7 @@ def test_what_cannot_be_laid_out_is_left_to_others() -> None:
     assert alone(model, sources()) is None, "two sentences"
     assert alone(model, sources()[1:]) is None, "padding"
     assert alone(model, ids(1, 60)) is None, "a source so long that its scores are more work than its keys"
+    assert model.alone(model.start(model.encode(sources()[:1]), 2)[1], 61) is None, "more places than there are"
     uneven = shaken(Transformer(config(**EVEN | {"value_dim": 5})))
     assert alone(uneven, sources()[:1]) is None
     model.decoder.layers[0].register_forward_hook(lambda *_: None)

@@ -1,4 +1,4 @@
-"""How search sees any family that generates: four functions, and it never asks which family it has.
+"""How search sees any family that generates: five functions, and it never asks which family it has.
 
 N sentences, W hypotheses of each, R = N*W rows (the W rows of a sentence stand together), S source length, T tokens
 given at once, V vocabulary
@@ -44,6 +44,9 @@ class Generator(Protocol[Memory, State]):
 
     def step(self, tokens_RT: Tensor, state: State, /, want_attention: bool = False) -> Step[State]:
         """Logits after each of the tokens, which follow what the state has seen."""
+
+    def widen(self, state: State, width: int, /) -> State:
+        """Where each sentence has one row: `width` of them, which all stand where that one stands."""
 
     def select(self, state: State, rows_R: Tensor, /) -> State:
         """These rows in this order, in whole groups of `width` that each stay with one sentence."""

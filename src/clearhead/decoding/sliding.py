@@ -68,6 +68,11 @@ class Sliding:
         length = tokens_RT.shape[1]
         return SlidingStep(step.logits_RTV[:, -length:], SlidingState(step.state, state.fresh, ids_RT), step.attention)
 
+    def widen(self, state: SlidingState, width: int) -> SlidingState:
+        """Where each prompt has one row: `width` of them, which all stand where that one stands."""
+        now, fresh = (self.generator.widen(each, width) for each in (state.now, state.fresh))
+        return SlidingState(now, fresh, state.ids_RT.repeat_interleave(width, 0))
+
     def select(self, state: SlidingState, rows_R: Tensor) -> SlidingState:
         """These rows in this order."""
         now, fresh = (self.generator.select(each, rows_R) for each in (state.now, state.fresh))

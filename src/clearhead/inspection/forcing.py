@@ -51,6 +51,10 @@ class Prefixed:
         logits_RTV[..., self.never] = float("-inf")
         return _Step(logits_RTV, step.attention, step.state)
 
+    def widen(self, state: Any, width: int) -> Any:
+        """Where each sentence has one row: `width` of them."""
+        return self.network.widen(state, width)
+
     def select(self, state: Any, rows_R: Tensor) -> Any:
         """These rows in this order."""
         return self.network.select(state, rows_R)

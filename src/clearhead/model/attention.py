@@ -32,6 +32,10 @@ class KeysValues(NamedTuple):
         """These rows; `index_select` takes a sixth of the time that indexing does."""
         return KeysValues(self.k_BHSK.index_select(0, rows), self.v_BHSE.index_select(0, rows))
 
+    def widened(self, width: int) -> "KeysValues":
+        """Each row so many times."""
+        return KeysValues(self.k_BHSK.repeat_interleave(width, 0), self.v_BHSE.repeat_interleave(width, 0))
+
 
 class Attended(NamedTuple):
     """What an attention sub-layer gives: its output, and the weights if they were asked for."""

@@ -1,15 +1,16 @@
 """A stack laid out flat, for search: the encoder that reads a source, and the steps that read one token a row.
 
 The same parameters in the same sums as the modules have, without the calls between them: of a step of preset tiny for
-one sentence those took most of the time. No number is copied; before each search it is checked that the modules and
-parameters are still those that were laid out. Where something is hooked to a module, while training and for gradients
-there is no flat stack (`flatten` gives None), and the modules run.
+one sentence those took most of the time. Before each search it is checked that the modules and parameters are still
+those that were laid out, where they were, and that matrices laid out for their kernel (`Affine`) have the numbers of
+now; plain attributes, such as the number of heads, are read once. Where something is hooked to a module or computes its
+weights, while training and for gradients there is no flat stack (`flatten` gives None), and the modules run.
 
-B rows, T tokens of each at once, M = B*T, S source length or keys, N sentences, W rows of each, D model width, F inner
-width, H heads, K head width, E head width of values, V vocabulary; 1 = broadcast
+B rows, T tokens of each at once, M of these B*T places that are no padding, S source length or keys, N sentences,
+W rows of each, D model width, F inner width, H heads, K head width, E head width of values, V vocabulary; 1 = broadcast
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from clearhead.model.affine import Affine, are_fresh
 from clearhead.model.attention import KeysValues, MultiHeadAttention, attend
 from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.encoder import Scope, Stack
@@ -27,14 +29,60 @@ from clearhead.model.residual import Residual
 Bend = Callable[[Tensor], Tensor]
 
 
-class Affine(NamedTuple):
-    """x W + b, with W as a view of what a linear layer holds: `F.linear` would turn it at every call."""
+# A batch is read without its padding from this share of padding on: what is left out has to pay for two copies a layer.
+_MUCH_PADDING = 0.08
 
-    weight: Tensor
-    bias: Tensor | None
 
-    def __call__(self, x_MD: Tensor) -> Tensor:
-        return x_MD.mm(self.weight) if self.bias is None else torch.addmm(self.bias, x_MD, self.weight)
+class Places(NamedTuple):
+    """Which of the B*T places of a batch have a row of their own: all, or those that are no padding."""
+
+    batch: int
+    length: int
+    rows: int  # with some behind that nobody looks at
+    real_M: Tensor | None = None
+    row_of: Tensor | None = None  # of each of the B*T places
+
+    @classmethod
+    def of(cls, ids_BT: Tensor, allowed: Tensor | None) -> "Places":
+        """`allowed`: True where there is no padding, if there is any."""
+        batch, length = ids_BT.shape
+        if ids_BT.device.type != "cpu":
+            return cls(batch, length, batch * length)
+        if length > 1 and allowed is not None and allowed.numel() == batch * length:
+            is_real = allowed.flatten()
+            real_M = is_real.nonzero()[:, 0]
+            if 0 < len(real_M) < (1 - _MUCH_PADDING) * batch * length:
+                rows = _round(len(real_M))
+                more = real_M[:1].expand(rows - len(real_M))
+                return cls(batch, length, rows, torch.cat((real_M, more)), (is_real.cumsum(0) - 1).clamp_(min=0))
+        return cls(batch, length, _round(batch * length))
+
+    def take(self, x_BTD: Tensor) -> Tensor:
+        """x_MD, from anything that has B*T places in their order."""
+        count = self.batch * self.length
+        if self.real_M is not None:
+            return x_BTD.reshape(count, -1).index_select(0, self.real_M)
+        if self.rows == count:
+            return x_BTD.reshape(count, -1)
+        x_MD = x_BTD.new_empty(self.rows, x_BTD.numel() // count)
+        x_MD[:count].view(x_BTD.shape).copy_(x_BTD)
+        x_MD[count:].zero_()
+        return x_MD
+
+    def put(self, x_MD: Tensor) -> Tensor:
+        """x_BTD; padding has the numbers of some row, which nobody looks at."""
+        x_MD = x_MD[: self.batch * self.length] if self.row_of is None else x_MD.index_select(0, self.row_of)
+        return x_MD.view(self.batch, self.length, -1)
+
+
+def _round(rows: int) -> int:
+    """Up to an eighth more, in eight sizes from each power of two to the next.
+
+    oneDNN makes a kernel for each number of rows, and keeps it: with all numbers that the batches of a large file go
+    through that took as long as it gained, and a gigabyte.
+    """
+    grain = 1 << max(0, rows.bit_length() - 4)
+    return -(-rows // grain) * grain
 
 
 class Heads(NamedTuple):
@@ -47,36 +95,39 @@ class Heads(NamedTuple):
     into: Affine
     out: Affine
 
-    def of_self(self, x_MD: Tensor, batch: int, past: KeysValues | None, scope: Scope) -> tuple[Tensor, KeysValues]:
-        """y_MD, and the past with these tokens behind it."""
-        q_BHTK, k_BHTK, v_BHTE = self._split(self.into(x_MD), batch)
+    def of_self(self, x_MD: Tensor, places: Places, past: KeysValues | None, scope: Scope) -> tuple[Tensor, KeysValues]:
+        """What the heads have mixed, side by side, and the past with these tokens behind it."""
+        q_BHTK, k_BHTK, v_BHTE = self._split(places.put(self.into(x_MD)))
         if scope.turn is not None:
             q_BHTK, k_BHTK = scope.turn(q_BHTK), scope.turn(k_BHTK)
         now = KeysValues(k_BHTK, v_BHTE)
         past = now if past is None else past.extended(now)
-        return self._merge(attend(q_BHTK, past, scope.mask, False, self.scale)), past
+        return places.take(attend(q_BHTK, past, scope.mask, False, self.scale).transpose(1, 2)), past
 
-    def of_source(self, x_MD: Tensor, source: KeysValues, allowed_N11S: Tensor | None) -> Tensor:
-        """y_MD: the W rows of a sentence ask together."""
-        q_NWHK = self.into(x_MD).view(source.k_BHSK.shape[0], -1, self.num_heads, self.key_dim)
-        return self._merge(attend(q_NWHK.transpose(1, 2), source, allowed_N11S, False, self.scale))
+    def of_source(self, x_MD: Tensor, places: Places, source: KeysValues, allowed_N11S: Tensor | None) -> Tensor:
+        """What the heads have mixed: the W rows of a sentence ask together."""
+        q_NWHK = places.put(self.into(x_MD)).view(source.k_BHSK.shape[0], -1, self.num_heads, self.key_dim)
+        mixed_NHWE = attend(q_NWHK.transpose(1, 2), source, allowed_N11S, False, self.scale)
+        return places.take(mixed_NHWE.transpose(1, 2))
 
-    def _split(self, joint: Tensor, batch: int) -> tuple[Tensor, ...]:
-        heads = self.num_heads
+    def _split(self, joint_BTJ: Tensor) -> tuple[Tensor, ...]:
+        (batch, length, _), heads = joint_BTJ.shape, self.num_heads
         if self.key_dim == self.value_dim:
-            return joint.view(batch, -1, 3, heads, self.key_dim).permute(2, 0, 3, 1, 4).unbind(0)
-        parts = joint.split_with_sizes([heads * self.key_dim, heads * self.key_dim, heads * self.value_dim], -1)
-        return tuple(part.view(batch, -1, heads, part.shape[-1] // heads).transpose(1, 2) for part in parts)
-
-    def _merge(self, mixed_BHTE: Tensor) -> Tensor:
-        return self.out(mixed_BHTE.transpose(1, 2).reshape(-1, self.num_heads * self.value_dim))
+            return joint_BTJ.view(batch, length, 3, heads, self.key_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        parts = joint_BTJ.split_with_sizes([heads * self.key_dim, heads * self.key_dim, heads * self.value_dim], -1)
+        return tuple(part.view(batch, length, heads, part.shape[-1] // heads).transpose(1, 2) for part in parts)
 
 
 class Around(NamedTuple):
-    """What a residual connection does before and after its sub-layer."""
+    """What a residual connection does before its sub-layer, and after it."""
 
     enter: Bend
-    leave: Callable[[Tensor, Tensor], Tensor]
+    has_skip: bool
+    after: Bend
+
+    def leave(self, x_MD: Tensor, out: Affine, y_MF: Tensor) -> Tensor:
+        """The stream, with the sub-layer's last projection."""
+        return self.after(out.onto(x_MD, y_MF) if self.has_skip else out(y_MF))
 
 
 class FlatLayer(NamedTuple):
@@ -89,16 +140,23 @@ class FlatLayer(NamedTuple):
     around_inner: Around
     inner: Affine
     gate: Affine | None
-    bend: Bend
+    bend: Bend | None  # None: relu
     outer: Affine
 
     def think(self, x_MD: Tensor) -> Tensor:
         """The stream after the feed-forward network."""
         entered_MD = self.around_inner.enter(x_MD)
-        inner_MF = self.bend(self.inner(entered_MD))
+        inner_MF = self.inner.relu(entered_MD) if self.bend is None else self.bend(self.inner(entered_MD))
         if self.gate is not None:
             inner_MF = inner_MF * self.gate(entered_MD)
-        return self.around_inner.leave(x_MD, self.outer(inner_MF))
+        return self.around_inner.leave(x_MD, self.outer, inner_MF)
+
+    def affines(self) -> Iterator[Affine | None]:
+        """All that it multiplies by."""
+        for heads in (self.of_self, self.of_source):
+            if heads is not None:
+                yield from (heads.into, heads.out)
+        yield from (self.inner, self.gate, self.outer)
 
 
 class Flat(NamedTuple):
@@ -110,6 +168,7 @@ class Flat(NamedTuple):
     stack: Stack
     layers: tuple[FlatLayer, ...]
     norm: Bend
+    output: Affine | None  # from states to logits
 
     def __call__(
         self,
@@ -121,21 +180,20 @@ class Flat(NamedTuple):
         allowed_N11S: Tensor | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
         """hidden_BTD of tokens that follow the pasts, and the pasts with them; `allowed`: which keys they may see."""
-        batch, length = ids_BT.shape
-        x_BTD = self.embed(ids_BT, position)
+        x_BTD, places = self.embed(ids_BT, position), Places.of(ids_BT, allowed)
         scope = self.stack.scope(x_BTD, pasts[0] if pasts else None, allowed)
-        x_MD, new_pasts = x_BTD.view(batch * length, -1), []
+        x_MD, new_pasts = places.take(x_BTD), []
         for number, layer in enumerate(self.layers):
             around = layer.around_self
-            y_MD, past = layer.of_self.of_self(around.enter(x_MD), batch, pasts[number] if pasts else None, scope)
-            x_MD = around.leave(x_MD, y_MD)
+            mixed, past = layer.of_self.of_self(around.enter(x_MD), places, pasts[number] if pasts else None, scope)
+            x_MD = around.leave(x_MD, layer.of_self.out, mixed)
             new_pasts.append(past)
             if layer.around_source is not None and layer.of_source is not None:
                 around = layer.around_source
-                y_MD = layer.of_source.of_source(around.enter(x_MD), sources[number], allowed_N11S)
-                x_MD = around.leave(x_MD, y_MD)
+                mixed = layer.of_source.of_source(around.enter(x_MD), places, sources[number], allowed_N11S)
+                x_MD = around.leave(x_MD, layer.of_source.out, mixed)
             x_MD = layer.think(x_MD)
-        return self.norm(x_MD).view(batch, length, -1), tuple(new_pasts)
+        return places.put(self.norm(x_MD)), tuple(new_pasts)
 
     def embed(self, ids_BT: Tensor, position: int) -> Tensor:
         """What enters the stack."""
@@ -146,6 +204,18 @@ class Flat(NamedTuple):
         if positions is not None:
             x_BTD = x_BTD + positions.forward(position, ids_BT.shape[1])
         return self.embedding_norm(x_BTD)
+
+    def logits(self, hidden_BTD: Tensor) -> Tensor:
+        """logits_BTV, of a stack that has an output."""
+        assert self.output is not None
+        hidden_MD = hidden_BTD.flatten(0, -2)
+        places = Places.of(hidden_MD[:, :1], None)
+        return places.put(self.output(places.take(hidden_MD))).view(*hidden_BTD.shape[:-1], -1)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether everything that was copied still has the numbers of the weights."""
+        return are_fresh(each for layer in self.layers for each in layer.affines()) and are_fresh([self.output])
 
 
 class Parts(NamedTuple):
@@ -166,45 +236,58 @@ class Parts(NamedTuple):
 
 
 class Kept:
-    """A flat stack from one search to the next: for one short sentence making it takes a twentieth of the time."""
+    """A flat stack from one search to the next: for one short sentence making it takes a twentieth of the time.
+
+    A module that keeps something else than weights is an exception, and this is the only one: it holds nothing of any
+    input, is checked before each search, is never saved or copied, and without it only time would change. The model
+    that holds it drops it when it is moved or trained, and the old numbers with it.
+    """
 
     def __init__(self) -> None:
         self._made: tuple[Parts, Flat] | None = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Kept":
-        return Kept()  # a copied model has parameters of its own
+    def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
+        return Kept, ()  # a copied model has parameters of its own
 
     def of(self, parts: Parts, make: Callable[[], Flat]) -> Flat:
         """The one of these parts."""
         made = self._made
-        if made is None or not made[0].are(parts):
+        if made is None or not made[0].are(parts) or not made[1].is_fresh:
             made = self._made = parts, make()
         return made[1]
 
 
-def flatten(embedding: nn.Module, stack: Stack, kept: Kept) -> Flat | None:
-    """The flat form of a stack and what stands before it, or None where the modules themselves must run."""
+def flatten(
+    embedding: nn.Module, stack: Stack, kept: Kept, output: nn.Module | None = None, bias_V: nn.Parameter | None = None
+) -> Flat | None:
+    """The flat form of a stack and what stands before it and behind, or None where the modules themselves must run."""
     if stack.training or torch.is_grad_enabled() or torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
     if not isinstance(embedding, PositionedEmbedding) or embedding.segments is not None:
         return None
-    parts = _bare_parts(embedding, stack)
-    return None if parts is None else kept.of(parts, partial(_lay_out, embedding, stack))
+    parts = _bare_parts([embedding, stack, *([] if output is None else [output])], [] if bias_V is None else [bias_V])
+    return None if parts is None else kept.of(parts, partial(_lay_out, embedding, stack, output, bias_V))
 
 
-def _lay_out(embedding: PositionedEmbedding, stack: Stack) -> Flat:
+def has_own(module: nn.Module, family: type[nn.Module], name: str) -> bool:
+    """Whether a method is that of its family, and nobody has put another in its place."""
+    return getattr(type(module), name) is getattr(family, name) and name not in module.__dict__
+
+
+def _lay_out(embedding: PositionedEmbedding, stack: Stack, output: Any, bias_V: nn.Parameter | None) -> Flat:
     norm = _same if embedding.norm is None else _norm(embedding.norm)
     layers = tuple(map(_flat_layer, stack.layers))
-    return Flat(embedding, embedding.tokens.weight, norm, stack, layers, _norm(stack.norm))
+    logits = None if output is None else Affine(output.weight, bias_V)
+    return Flat(embedding, embedding.tokens.weight, norm, stack, layers, _norm(stack.norm), logits)
 
 
-def _bare_parts(*modules: nn.Module) -> Parts | None:
-    """All that is below them, if calling them runs their own `forward` and nothing else, all the way down."""
-    waiting: list[nn.Module] = [*modules]
-    parameters: list[nn.Parameter] = []
+def _bare_parts(waiting: list[nn.Module], parameters: list[nn.Parameter]) -> Parts | None:
+    """These and all that is below, if calling them runs their own `forward` and nothing else, all the way down."""
     for module in waiting:
         own = module.__dict__
         if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
+            return None
+        if "parametrizations" in own["_modules"]:
             return None
         parameters += [each for each in own["_parameters"].values() if each is not None]
         waiting += [each for each in own["_modules"].values() if each is not None]
@@ -228,26 +311,19 @@ def _norm(module: nn.Module) -> Bend:
 
 def _around(residual: Residual) -> Around:
     norm = _norm(residual.norm)
-    if residual.is_pre_norm:
-        return Around(norm, torch.add if residual.has_skip else _only_second)
-    if residual.has_skip:
-        return Around(_same, lambda x_MD, y_MD: norm(x_MD + y_MD))
-    return Around(_same, lambda x_MD, y_MD: norm(y_MD))
-
-
-def _only_second(x_MD: Tensor, y_MD: Tensor) -> Tensor:
-    return y_MD
+    before, after = (norm, _same) if residual.is_pre_norm else (_same, norm)
+    return Around(before, residual.has_skip, after)
 
 
 def _affine(linear: nn.Linear) -> Affine:
-    return Affine(linear.weight.t(), linear.bias)
+    return Affine(linear.weight, linear.bias)
 
 
 def _heads(attention: MultiHeadAttention, rows: int | None = None) -> Heads:
     """With all that stands side by side, or with its first rows: the queries."""
     weight, bias = attention.in_weight[:rows], attention.in_bias
     shape = attention.num_heads, attention.key_dim, attention.value_dim, attention.scale
-    return Heads(*shape, Affine(weight.t(), None if bias is None else bias[:rows]), _affine(attention.out))
+    return Heads(*shape, Affine(weight, None if bias is None else bias[:rows]), _affine(attention.out))
 
 
 def _flat_layer(layer: Any) -> FlatLayer:
@@ -261,6 +337,6 @@ def _flat_layer(layer: Any) -> FlatLayer:
         _around(layer.feed_forward_residual),
         _affine(inside.inner),
         None if inside.gate is None else _affine(inside.gate),
-        torch.relu_ if inside.activation == "relu" else ACTIVATIONS[inside.activation],
+        None if inside.activation == "relu" else ACTIVATIONS[inside.activation],
         _affine(inside.outer),
     )

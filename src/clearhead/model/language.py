@@ -3,7 +3,9 @@
 N sequences, W continuations of each, R = N*W rows, T tokens, D model width, H heads, V vocabulary
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,7 +14,7 @@ from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import EncoderLayer, Scope, Stack
-from clearhead.model.flat import Flat, Kept, flatten
+from clearhead.model.flat import Flat, Kept, flatten, has_own
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import document_mask
 from clearhead.model.positions import places_in_documents
@@ -84,6 +86,17 @@ class LanguageModel(nn.Module):
         self._flat = Kept()
         initialise(self, config)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """A move to another device or type: nothing of the old numbers is held on to."""
+        self._flat = Kept()
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+
+    def train(self, mode: bool = True) -> Self:
+        """To train, or not to: weights that are trained are soon others."""
+        if mode:
+            self._flat = Kept()
+        return super().train(mode)
+
     def forward(self, ids_NT: Tensor, documents_NT: Tensor | None = None) -> Tensor:
         """hidden_NTD for all positions at once, each seeing only tokens up to itself; padding stands behind.
 
@@ -111,7 +124,8 @@ class LanguageModel(nn.Module):
 
     def start(self, memory: Prompts, width: int) -> tuple[Tensor, LanguageState]:
         """first_RT, the prompt in each of `width` rows, and the state before it."""
-        flat = flatten(self.embedding, self.decoder, self._flat)
+        output = self.output if has_own(self, LanguageModel, "logits") else None
+        flat = flatten(self.embedding, self.decoder, self._flat, output)
         return memory.ids_NT.repeat_interleave(width, 0), LanguageState((), 0, flat)
 
     def step(self, tokens_RT: Tensor, state: LanguageState, want_attention: bool = False) -> LanguageStep:
@@ -119,12 +133,17 @@ class LanguageModel(nn.Module):
         flat, position = state.flat, state.position + tokens_RT.shape[1]
         if flat is not None and tokens_RT.shape[1] == 1 and not want_attention:
             hidden_R1D, past = flat(tokens_RT, None, state.position, state.past)
-            return LanguageStep(self.logits(hidden_R1D), LanguageState(past, position, flat), None)
+            logits_R1V = self.logits(hidden_R1D) if flat.output is None else flat.logits(hidden_R1D)
+            return LanguageStep(logits_R1V, LanguageState(past, position, flat), None)
         x_RTD = self.embedding(tokens_RT, state.position)
         scope = self.decoder.scope(x_RTD, state.past[0] if state.past else None, None)
         hidden_RTD, past, attention = self.decoder(x_RTD, scope, state.past, want_attention)
         new_state = LanguageState(past, position, flat)
         return LanguageStep(self.logits(hidden_RTD), new_state, attention if want_attention else None)
+
+    def widen(self, state: LanguageState, width: int) -> LanguageState:
+        """Where each prompt has one row: `width` of them, which all stand where that one stands."""
+        return replace(state, past=tuple(kv.widened(width) for kv in state.past))
 
     def select(self, state: LanguageState, rows_R: Tensor) -> LanguageState:
         """The state with these rows in this order."""

@@ -157,7 +157,7 @@ class RecurrentTranslator(nn.Module):
 
     def start(self, memory: Memory, width: int) -> tuple[Tensor, State]:
         """first_R1, the start token in each of `width` rows a sentence, and the state before it."""
-        layers = tuple(tuple(each.repeat_interleave(width, 0) for each in layer) for layer in memory.starts)
+        layers = _widened(memory.starts, width)
         h_RD = layers[0][0]
         first_R1 = torch.full((len(h_RD), 1), self.config.start_id, device=h_RD.device)
         return first_R1, State(memory.source, width, layers)
@@ -185,6 +185,10 @@ class RecurrentTranslator(nn.Module):
         hidden_RTD: Tensor = self.dropout(torch.tanh(self.feed_forward(h_RTD)))
         return hidden_RTD, layers, weights_RTS
 
+    def widen(self, state: State, width: int) -> State:
+        """Where each sentence has one row: `width` of them, which all stand where that one stands."""
+        return replace(state, width=width, layers=_widened(state.layers, width))
+
     def select(self, state: State, rows_R: Tensor) -> State:
         """The state with these rows in this order, in whole groups of `width` that each stay with one sentence."""
         layers = tuple(tuple(each.index_select(0, rows_R) for each in layer) for layer in state.layers)
@@ -192,3 +196,8 @@ class RecurrentTranslator(nn.Module):
         if source is not None and not torch.equal(sentences, torch.arange(len(source.keys_NSD), device=rows_R.device)):
             source = source.pick(sentences)
         return replace(state, source=source, layers=layers)
+
+
+def _widened(layers: tuple[LayerState, ...], width: int) -> tuple[LayerState, ...]:
+    """Each row so many times."""
+    return tuple(tuple(each.repeat_interleave(width, 0) for each in layer) for layer in layers)

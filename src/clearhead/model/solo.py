@@ -8,7 +8,6 @@ one product with (W_q K^T), what they mix is one product with (V W_o), both made
 W rows, T tokens so far, S source length, L layers, D model width, H heads, K head width, J = 3*H*K, V vocabulary
 """
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,41 +17,18 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from clearhead.model.attention import KeysValues
 from clearhead.model.encoder import Scope
-from clearhead.model.flat import Affine, Around, Flat, Heads
+from clearhead.model.flat import Around, Flat, Heads
 
-_LARGEST = 2**23  # numbers of a table that is turned: 32 MiB
 _WIDEST = 4  # times the model's width: with more scores than that, reading the source by itself is less work
-
-
-class Turned:
-    """A table laid out for products with few rows, once for many sentences: until its numbers change.
-
-    One row of width 128 times 6,000 tokens took 51 us so, and 94 us by the table as it is; four rows 152 and 188 (CPU
-    time of one thread, best of 9, while the other core was busy).
-    """
-
-    def __init__(self) -> None:
-        self._source: Callable[[], Tensor | None] = lambda: None
-        self._key = (0, 0)
-        self._table_DV = torch.empty(0)
-
-    def of(self, table_VD: Tensor) -> Tensor:
-        """table_DV: a copy, or a view of a table that is too large to be held twice."""
-        if table_VD.numel() > _LARGEST or table_VD.is_inference():
-            return table_VD.t()
-        key = table_VD.data_ptr(), table_VD._version
-        if self._source() is not table_VD or key != self._key:
-            self._table_DV = table_VD.detach().t().contiguous()
-            self._source, self._key = weakref.ref(table_VD), key
-        return self._table_DV
 
 
 class Source(NamedTuple):
     """One layer's look into the source, between its residual connection's two ends."""
 
     num_heads: int
-    scores: Affine  # from D to H*S
-    mix_MD: Tensor  # M = H*S; its bias is in the rows of the first head: their weights sum to 1
+    into_DM: Tensor  # from states to scores, M = H*S
+    bias_1M: Tensor | None
+    mix_MD: Tensor  # with its bias in the rows of the first head: their weights sum to 1
 
     @classmethod
     def of(cls, heads: Heads, source: KeysValues) -> "Source":
@@ -60,24 +36,27 @@ class Source(NamedTuple):
         k_HSK, v_HSK = source.k_BHSK[0], source.v_BHSE[0]
         count, length, width = k_HSK.shape
         scale = width**-0.5 if heads.scale is None else heads.scale
-        into_HDK = heads.into.weight.view(-1, count, width).transpose(0, 1)
+        into_HDK = heads.into.weight_DN.view(-1, count, width).transpose(0, 1)
         scores_DM = torch.bmm(into_HDK, k_HSK.transpose(1, 2)).mul_(scale).transpose(0, 1).reshape(-1, count * length)
         bias = None
-        if heads.into.bias is not None:
-            bias = torch.bmm(k_HSK, heads.into.bias.view(count, width, 1)).mul_(scale).view(1, -1)
-        mix_HSD = torch.bmm(v_HSK, heads.out.weight.view(count, width, -1))
-        if heads.out.bias is not None:
-            mix_HSD[0] += heads.out.bias
-        return cls(count, Affine(scores_DM, bias), mix_HSD.view(count * length, -1))
+        if heads.into.bias_N is not None:
+            bias = torch.bmm(k_HSK, heads.into.bias_N.view(count, width, 1)).mul_(scale).view(1, -1)
+        mix_HSD = torch.bmm(v_HSK, heads.out.weight_DN.view(count, width, -1))
+        if heads.out.bias_N is not None:
+            mix_HSD[0] += heads.out.bias_N
+        return cls(count, scores_DM, bias, mix_HSD.view(count * length, -1))
 
     def __call__(self, x_WD: Tensor, around: Around) -> Tensor:
         """The stream after it."""
-        scores_WM = self.scores(around.enter(x_WD))
-        rows = scores_WM.shape[0]
+        entered_WD, rows = around.enter(x_WD), x_WD.shape[0]
+        if self.bias_1M is None:
+            scores_WM = entered_WD.mm(self.into_DM)
+        else:
+            scores_WM = torch.addmm(self.bias_1M, entered_WD, self.into_DM)
         weights_WM = scores_WM.view(rows, self.num_heads, -1).softmax(-1).view(rows, -1)
-        if around.leave is torch.add:
-            return torch.addmm(x_WD, weights_WM, self.mix_MD)
-        return around.leave(x_WD, weights_WM.mm(self.mix_MD))
+        if around.has_skip:
+            return around.after(torch.addmm(x_WD, weights_WM, self.mix_MD))
+        return around.after(weights_WM.mm(self.mix_MD))
 
 
 class Solo:
@@ -100,11 +79,11 @@ class Solo:
             for layer, source in zip(flat.layers, sources, strict=True)
             if layer.of_source is not None and layer.around_source is not None
         ]
-        self.kept_TLWJ = flat.table_VD.new_empty(most, len(flat.layers), width, 3 * heads.num_heads * heads.key_dim)
+        self.past_TLWJ = flat.table_VD.new_empty(most, len(flat.layers), width, 3 * heads.num_heads * heads.key_dim)
         self.spare_TLWJ: Tensor | None = None
         positions = flat.embedding.positions
         self.places = None if positions is None else positions.forward(0, most).unbind(0)
-        self.scale = 1.0 if flat.embedding.scale is None else flat.embedding.scale
+        self.embedding_scale = 1.0 if flat.embedding.scale is None else flat.embedding.scale
         self.position = 0
 
     def step(self, tokens: Sequence[int], parents: Sequence[int] | None) -> Tensor:
@@ -114,11 +93,12 @@ class Solo:
             self._follow(parents)
         x_WD = self._embed(tokens)
         scope = flat.stack.scope_of_one(position)
-        now = self.kept_TLWJ[position].unbind(0)
-        kept = self.kept_TLWJ[: position + 1].view(-1, *self.shape).permute(1, 3, 2, 4, 0, 5).unbind(0)
-        for (layer, source, around_source), now_WJ, kept_3WHTK in zip(self.layers, now, kept, strict=True):
+        now = self.past_TLWJ[position].unbind(0)
+        past = self.past_TLWJ[: position + 1].view(-1, *self.shape).permute(1, 3, 2, 4, 0, 5).unbind(0)
+        for (layer, source, around_source), now_WJ, past_3WHTK in zip(self.layers, now, past, strict=True):
             around = layer.around_self
-            x_WD = around.leave(x_WD, self._of_self(layer.of_self, around.enter(x_WD), now_WJ, kept_3WHTK, scope))
+            mixed_WD = self._of_self(layer.of_self, around.enter(x_WD), now_WJ, past_3WHTK, scope)
+            x_WD = around.leave(x_WD, layer.of_self.out, mixed_WD)
             x_WD = layer.think(source(x_WD, around_source))
         self.position = position + 1
         return self.logits(flat.norm(x_WD))
@@ -126,10 +106,10 @@ class Solo:
     def _follow(self, parents: Sequence[int]) -> None:
         """Each row with the past of its parent."""
         if self.spare_TLWJ is None:
-            self.spare_TLWJ = torch.empty_like(self.kept_TLWJ)
-        rows = torch.tensor(parents, device=self.kept_TLWJ.device)
-        torch.index_select(self.kept_TLWJ[: self.position], 2, rows, out=self.spare_TLWJ[: self.position])
-        self.kept_TLWJ, self.spare_TLWJ = self.spare_TLWJ, self.kept_TLWJ
+            self.spare_TLWJ = torch.empty_like(self.past_TLWJ)
+        rows = torch.tensor(parents, device=self.past_TLWJ.device)
+        torch.index_select(self.past_TLWJ[: self.position], 2, rows, out=self.spare_TLWJ[: self.position])
+        self.past_TLWJ, self.spare_TLWJ = self.spare_TLWJ, self.past_TLWJ
 
     def _embed(self, tokens: Sequence[int]) -> Tensor:
         """x_WD, as `Flat.embed` has it."""
@@ -139,23 +119,23 @@ class Solo:
         else:
             x_WD = torch.embedding(table_VD, torch.tensor(tokens, device=table_VD.device))
         if self.places is not None:
-            x_WD = torch.add(self.places[self.position], x_WD, alpha=self.scale)
-        elif self.scale != 1.0:
-            x_WD = x_WD * self.scale
+            x_WD = torch.add(self.places[self.position], x_WD, alpha=self.embedding_scale)
+        elif self.embedding_scale != 1.0:
+            x_WD = x_WD * self.embedding_scale
         return self.flat.embedding_norm(x_WD)
 
-    def _of_self(self, heads: Heads, x_WD: Tensor, now_WJ: Tensor, kept_3WHTK: Tensor, scope: Scope) -> Tensor:
-        if heads.into.bias is None:
-            torch.mm(x_WD, heads.into.weight, out=now_WJ)
+    def _of_self(self, heads: Heads, x_WD: Tensor, now_WJ: Tensor, past_3WHTK: Tensor, scope: Scope) -> Tensor:
+        if heads.into.bias_N is None:
+            torch.mm(x_WD, heads.into.weight_DN, out=now_WJ)
         else:
-            torch.addmm(heads.into.bias, x_WD, heads.into.weight, out=now_WJ)
-        q_WHTK, k_WHTK, v_WHTK = kept_3WHTK.unbind(0)
+            torch.addmm(heads.into.bias_N, x_WD, heads.into.weight_DN, out=now_WJ)
+        q_WHTK, k_WHTK, v_WHTK = past_3WHTK.unbind(0)
         q_WH1K = q_WHTK[:, :, -1:]
         if scope.turn is not None:
             q_WH1K = scope.turn(q_WH1K)
             k_WHTK[:, :, -1:] = scope.turn(k_WHTK[:, :, -1:])
         mixed_WH1K = scaled_dot_product_attention(q_WH1K, k_WHTK, v_WHTK, scope.mask, scale=heads.scale)
-        return heads.out(mixed_WH1K.reshape(self.width, -1))
+        return mixed_WH1K.reshape(self.width, -1)
 
 
 def solo(
@@ -169,7 +149,9 @@ def solo(
     """The decoder of one sentence without padding, or None where it cannot be laid out so."""
     if flat is None or len(sources[0].k_BHSK) != 1 or not (allowed_N11S is None or bool(allowed_N11S.all())):
         return None
-    heads, length = flat.layers[0].of_self, sources[0].k_BHSK.shape[2]
+    heads, length, positions = flat.layers[0].of_self, sources[0].k_BHSK.shape[2], flat.embedding.positions
+    if positions is not None and most > len(positions.table_LD):
+        return None
     if heads.key_dim != heads.value_dim or heads.num_heads * length > _WIDEST * flat.table_VD.shape[1]:
         return None
     return Solo(flat, sources, width, most, logits)

@@ -4,7 +4,9 @@ N sentences, W hypotheses of each, R = N*W rows, S source length, T target lengt
 C colours, Y height, X width, H heads, K head width, E head width of values
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +17,11 @@ from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
 from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
-from clearhead.model.flat import Affine, Flat, Kept, flatten
+from clearhead.model.flat import Flat, Kept, flatten, has_own
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import padding_mask
 from clearhead.model.patches import PatchEmbedding
-from clearhead.model.solo import Solo, Turned, solo
+from clearhead.model.solo import Solo, solo
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,23 @@ class Transformer(nn.Module):
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else target_tokens
         bias_V = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
         self.register_parameter("output_bias_V", bias_V)
-        self._turned, self._flat_encoder, self._flat_decoder = Turned(), Kept(), Kept()
+        self._forget()
         initialise(self, config)
+
+    def _forget(self) -> None:
+        """What is laid out for search, of numbers as they are now."""
+        self._flat_encoder, self._flat_decoder = Kept(), Kept()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """A move to another device or type: nothing of the old numbers is held on to."""
+        self._forget()
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+
+    def train(self, mode: bool = True) -> Self:
+        """To train, or not to: weights that are trained are soon others."""
+        if mode:
+            self._forget()
+        return super().train(mode)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
         """hidden_NTD for all target positions at once, each seeing only targets up to itself (teacher forcing)."""
@@ -110,7 +127,8 @@ class Transformer(nn.Module):
         num_sentences = memory.source[0].k_BHSK.shape[0]
         device = memory.source[0].k_BHSK.device
         first_R1 = torch.full((num_sentences * width, 1), self.config.start_id, device=device)
-        flat = flatten(self.target_embedding, self.decoder, self._flat_decoder)
+        output = self.output if has_own(self, Transformer, "logits") else None
+        flat = flatten(self.target_embedding, self.decoder, self._flat_decoder, output, self.output_bias_V)
         return first_R1, State(memory, width, (), 0, flat=flat)
 
     def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:
@@ -131,21 +149,29 @@ class Transformer(nn.Module):
 
     def alone(self, state: State, most: int) -> Solo | None:
         """The steps of one sentence from its start on, at most so many, where they can be laid out beforehand."""
-        memory = state.memory
+        memory, flat = state.memory, state.flat
         assert state.position == 0 and state.narrowed is None
-        output = Affine(self._turned.of(self.output.weight), self.output_bias_V)
+        if flat is None:
+            return None
         return solo(
-            state.flat, memory.source, memory.allowed_N11S, state.width, most,
-            lambda hidden_WD: output(self._scaled(hidden_WD)),
+            flat, memory.source, memory.allowed_N11S, state.width, most,
+            lambda hidden_WD: self._logits(self._scaled(hidden_WD), state),
         )  # fmt: skip
 
     def _logits(self, hidden_RTD: Tensor, state: State) -> Tensor:
         """Of all tokens, or of those that are wanted."""
-        return self.logits(hidden_RTD) if state.narrowed is None else F.linear(hidden_RTD, *state.narrowed)
+        if state.narrowed is not None:
+            return F.linear(hidden_RTD, *state.narrowed)
+        flat = state.flat
+        return self.logits(hidden_RTD) if flat is None or flat.output is None else flat.logits(hidden_RTD)
 
     def narrow(self, state: State, tokens_U: Tensor) -> State:
         """The state with which steps give logits of these tokens only, in this order."""
         return replace(state, narrowed=Narrowed.of(self.output.weight, self.output_bias_V, tokens_U))
+
+    def widen(self, state: State, width: int) -> State:
+        """Where each sentence has one row: `width` of them, which all stand where that one stands."""
+        return replace(state, width=width, past=tuple(kv.widened(width) for kv in state.past))
 
     def select(self, state: State, rows_R: Tensor) -> State:
         """The state with these rows in this order, in whole groups of `width` that each stay with one sentence."""

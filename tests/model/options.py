@@ -72,8 +72,9 @@ def ids(rows: int, length: int) -> Tensor:
     return torch.randint(4, V, (rows, length))
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    tolerance = 1e-10 if expected.dtype == torch.float64 else 1e-5
+def close(found: Tensor, expected: Tensor, is_touchy: bool = False) -> None:
+    """`is_touchy`: norms over few channels, which a small deviation divides, make much of little."""
+    tolerance = 1e-5 if expected.dtype != torch.float64 else 1e-7 if is_touchy else 1e-10
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
 

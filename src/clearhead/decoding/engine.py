@@ -26,6 +26,7 @@ from clearhead.decoding.requests import Picture, Request, check_request
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.decoding.search import CLOSE, Job, Walk, find
 from clearhead.decoding.sliding import Sliding
+from clearhead.model.blas import one_blas_thread
 
 __all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
 
@@ -136,7 +137,8 @@ class TorchEngine:
         if workers <= 1 or self.device.type != "cpu":
             with _one_thread():
                 return [self._run_batch(each, settings) for each in work]
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        one_thread_each = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        with one_blas_thread(), one_thread_each as pool:
             longest_first = [pool.submit(self._run_batch, each, settings) for each in reversed(work)]
             return [future.result() for future in reversed(longest_first)]
 
@@ -228,10 +230,11 @@ def _evaluating(generator: object) -> Iterator[None]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Torch on one thread, for sums in one order."""
+    """Torch and numpy on one thread, for sums in one order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with one_blas_thread():
+            yield
     finally:
         torch.set_num_threads(threads)

@@ -107,11 +107,6 @@ class Stack(nn.Module):
             return Scope(allowed, False, turn)
         return Scope(additive_mask(self.relative(start, length), allowed), False, turn)
 
-    def scope_of_one(self, place: int) -> Scope:
-        """The same of one token that sees itself and all before it."""
-        turn = None if self.rotary is None else self.rotary(place, 1)
-        return Scope(None if self.relative is None else self.relative(place, 1), False, turn)
-
 
 class Encoder(Stack):
     """The stack that sees all of its input at once."""

@@ -15,11 +15,12 @@ from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from clearhead.model.affine import Affine, are_fresh
+from clearhead.model.affine import Affine, Array, are_fresh
 from clearhead.model.attention import KeysValues, MultiHeadAttention, attend
 from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.encoder import Scope, Stack
@@ -212,6 +213,18 @@ class Flat(NamedTuple):
         places = Places.of(hidden_MD[:, :1], None)
         return places.put(self.output(places.take(hidden_MD))).view(*hidden_BTD.shape[:-1], -1)
 
+    def places(self, most: int) -> Array | None:
+        """places_TD: the vectors of the first places, where they are added."""
+        positions = self.embedding.positions
+        return None if positions is None else positions.forward(0, most).detach().numpy()
+
+    @property
+    def most(self) -> float:
+        """How many places there are."""
+        added, rotary = self.embedding.positions, self.stack.rotary
+        places = [] if added is None else [len(added.table_LD)]
+        return min(places if rotary is None else [*places, len(rotary.table_LK)], default=float("inf"))
+
     @property
     def is_fresh(self) -> bool:
         """Whether everything that was copied still has the numbers of the weights."""
@@ -275,7 +288,7 @@ def has_own(module: nn.Module, family: type[nn.Module], name: str) -> bool:
 
 
 def _lay_out(embedding: PositionedEmbedding, stack: Stack, output: Any, bias_V: nn.Parameter | None) -> Flat:
-    norm = _same if embedding.norm is None else _norm(embedding.norm)
+    norm = same if embedding.norm is None else _norm(embedding.norm)
     layers = tuple(map(_flat_layer, stack.layers))
     logits = None if output is None else Affine(output.weight, bias_V)
     return Flat(embedding, embedding.tokens.weight, norm, stack, layers, _norm(stack.norm), logits)
@@ -289,29 +302,49 @@ def _bare_parts(waiting: list[nn.Module], parameters: list[nn.Parameter]) -> Par
             return None
         if "parametrizations" in own["_modules"]:
             return None
-        parameters += [each for each in own["_parameters"].values() if each is not None]
-        waiting += [each for each in own["_modules"].values() if each is not None]
+        if own["_parameters"]:
+            parameters += [each for each in own["_parameters"].values() if each is not None]
+        if own["_modules"]:
+            waiting += [each for each in own["_modules"].values() if each is not None]
     return Parts(waiting, parameters, [each.data_ptr() for each in parameters])
 
 
-def _same(x_MD: Tensor) -> Tensor:
+def same(x_MD: Tensor) -> Tensor:
+    """What bends nothing."""
     return x_MD
+
+
+class LayerNorm:
+    """The usual norm, by its kernel; and what it takes as arrays, where numpy has such numbers."""
+
+    __slots__ = ("arrays", "bias_D", "epsilon", "shape", "weight_D")
+
+    def __init__(self, module: nn.LayerNorm) -> None:
+        self.shape, self.epsilon = module.normalized_shape, module.eps
+        self.weight_D, self.bias_D = module.weight, module.bias
+        self.arrays: tuple[Array, Array, Array] | None = None  # what a mean is a product with, gains and shifts
+        if self.weight_D.device.type == "cpu" and self.weight_D.dtype in (torch.float32, torch.float64):
+            gain_D, width = self.weight_D.detach().numpy(), len(self.weight_D)
+            shift_D = np.zeros_like(gain_D) if self.bias_D is None else self.bias_D.detach().numpy()
+            self.arrays = np.full_like(gain_D, 1 / width), gain_D, shift_D
+
+    def __call__(self, x_MD: Tensor) -> Tensor:
+        return torch.layer_norm(x_MD, self.shape, self.weight_D, self.bias_D, self.epsilon)
 
 
 def _norm(module: nn.Module) -> Bend:
     """The usual one by its kernel, the others by their own `forward`."""
     if type(module) is nn.Identity:
-        return _same
+        return same
     if type(module) is nn.LayerNorm:
-        shape, weight, bias, epsilon = module.normalized_shape, module.weight, module.bias, module.eps
-        return lambda x_MD: torch.layer_norm(x_MD, shape, weight, bias, epsilon)
+        return LayerNorm(module)
     forward: Bend = module.forward
     return forward
 
 
 def _around(residual: Residual) -> Around:
     norm = _norm(residual.norm)
-    before, after = (norm, _same) if residual.is_pre_norm else (_same, norm)
+    before, after = (norm, same) if residual.is_pre_norm else (same, norm)
     return Around(before, residual.has_skip, after)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
+from clearhead.model.arrays import can_read, read
 from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
 from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
@@ -104,6 +105,8 @@ class Transformer(nn.Module):
         """The encoder's states, and which of them are no padding; a picture has none."""
         allowed_N11S = None if self.config.input == "image" else padding_mask(src_NS, self.config.pad_id)
         if flat := flatten(self.source_embedding, self.encoder, self._flat_encoder):
+            if can_read(flat, src_NS, allowed_N11S):
+                return torch.from_numpy(read(flat, src_NS[0].tolist()))[None], allowed_N11S
             return flat(src_NS, allowed_N11S)[0], allowed_N11S
         return self.encoder(self.source_embedding(src_NS), allowed_N11S)[0], allowed_N11S
 
@@ -153,9 +156,10 @@ class Transformer(nn.Module):
         assert state.position == 0 and state.narrowed is None
         if flat is None:
             return None
+        logits = self.logits if flat.output is None else flat.output
         return solo(
             flat, memory.source, memory.allowed_N11S, state.width, most,
-            lambda hidden_WD: self._logits(self._scaled(hidden_WD), state),
+            lambda hidden_WD: logits(self._scaled(hidden_WD)),
         )  # fmt: skip
 
     def _logits(self, hidden_RTD: Tensor, state: State) -> Tensor:

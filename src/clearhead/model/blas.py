@@ -1,0 +1,52 @@
+"""numpy's products on one thread, as torch's are while a batch is searched for.
+
+OpenBLAS, which numpy mostly brings along, would put every core on a product of one row: on two cores it gains nothing
+there and takes the second one from whoever else computes. Its number of threads is one for the whole process.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+_lock = threading.Lock()
+_before: list[int] = []  # threads of each library, while somebody is inside
+_inside = 0
+
+
+@cache
+def _libraries() -> list[Any]:
+    """numpy's, of any maker but torch's own, which has its own way."""
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    return [each for each in found if each.internal_api != "mkl"]
+
+
+def _set_threads(library: Any, threads: int) -> None:
+    """threadpoolctl listens to the first thread that asks, and not to others; who may ask is settled by the lock."""
+    listen_to_anybody = getattr(library, "clear_controlling_thread", lambda force: None)
+    listen_to_anybody(force=True)
+    library.set_num_threads(threads)
+    listen_to_anybody(force=True)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Inside, numpy multiplies on one thread; outside, when the last one has left, on as many as before."""
+    global _inside
+    with _lock:
+        _inside += 1
+        if _inside == 1:
+            _before[:] = [each.num_threads for each in _libraries()]
+            for each in _libraries():
+                _set_threads(each, 1)
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                for each, threads in zip(_libraries(), _before, strict=True):
+                    _set_threads(each, threads)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from clearhead.model import affine
+from clearhead.model.attention import KeysValues
 from clearhead.model.flat import Flat, Kept, Places, flatten
 from clearhead.model.transformer import Transformer
 from tests.model.options import (
@@ -282,3 +283,31 @@ def test_a_hook_in_the_middle_of_search_is_seen_by_the_next_one() -> None:
     first, state = model.start(model.encode(src_NS), 1)  # hooks count from here on
     assert state.flat is None
     assert (model.step(first, state).logits_RTV - plain).abs().max() > 1e-3
+
+
+@torch.inference_mode()
+def test_what_stands_behind_a_past_is_nobody_elses() -> None:
+    """Two ways on from one state, also after rows have moved: neither sees what the other writes behind it."""
+    drawn = torch.Generator().manual_seed(1)
+
+    def some(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=drawn)
+
+    def pair(rows: int, length: int) -> KeysValues:
+        return KeysValues(some(rows, 2, length, 5), some(rows, 2, length, 3))
+
+    past = expected = pair(3, 4)
+    for turn in range(40):
+        now, other = pair(len(past.k_BHSK), 1), pair(len(past.k_BHSK), 1)
+        aside = past.followed(other)
+        past, expected = past.followed(now), expected.extended(now)
+        aside_again = aside.followed(other)
+        if turn % 3 == 0:
+            rows = torch.tensor([2, 0, 1, 1][: len(past.k_BHSK)])
+            past, expected = past.rows(rows), expected.rows(rows)
+        for found, wanted in ((past, expected), (aside_again.k_BHSK[:, :, -2:], torch.cat([other.k_BHSK] * 2, 2))):
+            assert all(torch.equal(*each) for each in zip(found[:2], wanted[:2], strict=True))
+    assert past.room is not None and past.k_BHSK.shape[2] == 44
+    assert past.room.k_BHCK.shape[2] <= 44 * 1.25 + 1, "no more room than pays"
+    wide = past.widened(2)
+    assert torch.equal(wide.followed(pair(6, 1)).k_BHSK[:, :, :-1], past.k_BHSK.repeat_interleave(2, 0))

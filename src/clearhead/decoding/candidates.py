@@ -38,8 +38,12 @@ class Candidates:
 
 
 def allowed_log_probs(logits_RV: Tensor, banned: set[int]) -> Tensor:
-    """log_probs_RV over the whole vocabulary: banned tokens are no candidates but keep their share."""
-    log_probs_RV = logits_RV.log_softmax(-1)
+    """log_probs_RV over the whole vocabulary: banned tokens are no candidates but keep their share.
+
+    They stand in the place of the logits, if those are a piece: with a copy beside them neither would stay in a cache.
+    """
+    out_RV = logits_RV if logits_RV.is_contiguous() else torch.empty_like(logits_RV)
+    log_probs_RV = torch.log_softmax(logits_RV, -1, out=out_RV)
     forbid_tokens(log_probs_RV, banned)
     return log_probs_RV
 

@@ -118,7 +118,7 @@ class TorchEngine:
             places = requests[index].places  # of a sentence; the longest so far
             if self.is_prompted:  # each row keeps the prompt and all that follows it
                 places = min(places + requests[index].longest(settings, self.max_positions), self.max_positions)
-            size = min(max(_FEWEST_ROWS // rows, each), self.batch_tokens // (places * rows))
+            size = _even(min(max(_FEWEST_ROWS // rows, each), self.batch_tokens // (places * rows)))
             if shape != keys[index][0] or len(batches[-1]) >= size:
                 shape = keys[index][0]
                 batches.append([])
@@ -207,6 +207,12 @@ class TorchEngine:
         longest = max(len(request.source) for request in requests)
         rows = [[*request.source, *[self.pad_id] * (longest - len(request.source))] for request in requests]
         return torch.tensor(rows, device=self.device)
+
+
+def _even(size: int) -> int:
+    """No more, in eight sizes from each power of two to the next: kernels are made for those (`model/flat.py`)."""
+    grain = 1 << max(0, size.bit_length() - 4)
+    return size // grain * grain
 
 
 def _common(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

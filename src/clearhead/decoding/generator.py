@@ -22,7 +22,7 @@ class Step(Protocol[StateOut]):
 
     @property
     def logits_RTV(self) -> Tensor:
-        """Scores of the token after each given one."""
+        """Scores of the token after each given one; search writes over them."""
 
     @property
     def attention(self) -> Sequence[Any] | None:

@@ -173,12 +173,12 @@ def _names(what: str, layers: int) -> list[str]:
 
 
 def _zeros(config: ModelConfig, rows: int, length: int) -> KeysValues:
-    widths = (config.head_key_dim, config.head_value_dim)
-    return KeysValues(*(torch.zeros(rows, config.num_heads, length, width) for width in widths))
+    shape = rows, config.num_heads, length
+    return KeysValues(torch.zeros(*shape, config.head_key_dim), torch.zeros(*shape, config.head_value_dim))
 
 
 def _flat(pairs: Any) -> list[Tensor]:
-    return [tensor for pair in pairs for tensor in pair]
+    return [tensor for each in pairs for tensor in (each.k_BHSK, each.v_BHSE)]
 
 
 def _pairs(tensors: Sequence[Tensor]) -> tuple[KeysValues, ...]:

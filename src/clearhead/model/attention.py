@@ -16,6 +16,33 @@ from clearhead.model.positions import Turn
 from clearhead.model.short_attention import attend_short, is_short
 
 _FEW_QUERIES = 8
+_FREE_PLACES = 8  # made at a time: more would be copied with every row that moves
+
+
+class Room:
+    """Keys and values with places behind them that are still free; whoever fills one says so here."""
+
+    __slots__ = ("filled", "k_BHCK", "v_BHCE")
+
+    def __init__(self, k_BHCK: Tensor, v_BHCE: Tensor, filled: int) -> None:
+        self.k_BHCK, self.v_BHCE, self.filled = k_BHCK, v_BHCE, filled
+
+    @classmethod
+    def behind(cls, past: "KeysValues") -> "Room":
+        """Behind a copy of these."""
+        (batch, num_heads, length, width), value_width = past.k_BHSK.shape, past.v_BHSE.shape[3]
+        most = length + max(_FREE_PLACES, length // 4)
+        room = cls(
+            past.k_BHSK.new_empty(batch, num_heads, most, width),
+            past.v_BHSE.new_empty(batch, num_heads, most, value_width),
+            length,
+        )
+        room.k_BHCK[:, :, :length], room.v_BHCE[:, :, :length] = past.k_BHSK, past.v_BHSE
+        return room
+
+    def seen(self) -> "KeysValues":
+        """What is filled."""
+        return KeysValues(self.k_BHCK[:, :, : self.filled], self.v_BHCE[:, :, : self.filled], self)
 
 
 class KeysValues(NamedTuple):
@@ -23,13 +50,31 @@ class KeysValues(NamedTuple):
 
     k_BHSK: Tensor
     v_BHSE: Tensor
+    room: Room | None = None
+    """Where these stand, if others may stand behind them."""
 
     def extended(self, now: "KeysValues") -> "KeysValues":
         """These with new positions behind them."""
         return KeysValues(torch.cat((self.k_BHSK, now.k_BHSK), 2), torch.cat((self.v_BHSE, now.v_BHSE), 2))
 
+    def followed(self, now: "KeysValues") -> "KeysValues":
+        """The same of one position, without gradients: these are copied only where there is no room behind them.
+
+        They stay what they are: a place that somebody else has filled already is not filled again.
+        """
+        length, room = self.k_BHSK.shape[2], self.room
+        if room is None or room.filled != length or length == room.k_BHCK.shape[2]:
+            room = Room.behind(self)
+        room.k_BHCK.select(2, length).copy_(now.k_BHSK.select(2, 0))
+        room.v_BHCE.select(2, length).copy_(now.v_BHSE.select(2, 0))
+        room.filled = length + 1
+        return room.seen()
+
     def rows(self, rows: Tensor) -> "KeysValues":
         """These rows; `index_select` takes a sixth of the time that indexing does."""
+        if self.room is not None:
+            k_BHCK, v_BHCE = self.room.k_BHCK.index_select(0, rows), self.room.v_BHCE.index_select(0, rows)
+            return Room(k_BHCK, v_BHCE, self.k_BHSK.shape[2]).seen()
         return KeysValues(self.k_BHSK.index_select(0, rows), self.v_BHSE.index_select(0, rows))
 
     def widened(self, width: int) -> "KeysValues":
@@ -69,7 +114,7 @@ def attend(
     if _is_many_small(q_BHTK, memory.k_BHSK) and not is_causal and not torch.is_grad_enabled():
         return attention_weights(q_BHTK, memory.k_BHSK, mask, scale) @ memory.v_BHSE
     mixed_BHTE: Tensor = F.scaled_dot_product_attention(
-        q_BHTK, *memory, attn_mask=mask, is_causal=is_causal, scale=scale
+        q_BHTK, memory.k_BHSK, memory.v_BHSE, attn_mask=mask, is_causal=is_causal, scale=scale
     )
     return mixed_BHTE
 
@@ -151,7 +196,8 @@ class MultiHeadAttention(nn.Module):
         rows = self.num_heads * self.key_dim
         bias = None if self.in_bias is None else self.in_bias[rows:]
         joint = F.linear(x_BSD, self.in_weight[rows:], bias)
-        return KeysValues(*self._split_heads(joint, self.key_dim, self.value_dim))
+        k_BHSK, v_BHSE = self._split_heads(joint, self.key_dim, self.value_dim)
+        return KeysValues(k_BHSK, v_BHSE)
 
     def forward(
         self,
@@ -176,7 +222,7 @@ class MultiHeadAttention(nn.Module):
             mixed_BHTE = self.dropout(weights_BHTS) @ memory.v_BHSE
             return Attended(self.merge_heads(mixed_BHTE), weights_BHTS if want_weights else None)
         if self.training and is_short(q_BHTK, memory.k_BHSK, mask):
-            mixed_BHTE = attend_short(q_BHTK, *memory, mask, is_causal, self.scale)
+            mixed_BHTE = attend_short(q_BHTK, memory.k_BHSK, memory.v_BHSE, mask, is_causal, self.scale)
         else:
             mixed_BHTE = attend(q_BHTK, memory, mask, is_causal, self.scale)
         return Attended(self.merge_heads(mixed_BHTE), None)

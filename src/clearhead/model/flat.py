@@ -102,7 +102,7 @@ class Heads(NamedTuple):
         if scope.turn is not None:
             q_BHTK, k_BHTK = scope.turn(q_BHTK), scope.turn(k_BHTK)
         now = KeysValues(k_BHTK, v_BHTE)
-        past = now if past is None else past.extended(now)
+        past = now if past is None else past.followed(now)
         return places.take(attend(q_BHTK, past, scope.mask, False, self.scale).transpose(1, 2)), past
 
     def of_source(self, x_MD: Tensor, places: Places, source: KeysValues, allowed_N11S: Tensor | None) -> Tensor:

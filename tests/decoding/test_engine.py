@@ -129,3 +129,18 @@ def test_decoding_in_the_middle_of_a_training_is_without_dropout() -> None:
 
 def test_every_setting_is_honoured() -> None:
     assert engine(random_model()).unsupported(DecodingConfig()) == []
+
+
+@pytest.mark.parametrize(("count", "beam", "most"), [(1000, 1, 4096), (1000, 4, 2048), (333, 4, 4096), (30, 1, 4096)])
+def test_workers_have_equally_many_batches(count: int, beam: int, most: int) -> None:
+    asked, settings = requests(count), DecodingConfig(beam=beam)
+    alone, shared = ([*engine(random_model(), most, n)._batches(asked, settings)] for n in (1, 2))
+    for batches in (alone, shared):
+        assert sorted(index for batch in batches for index in batch) == [*range(count)]
+        lengths = [len(asked[index].source) for batch in batches for index in batch]
+        assert lengths == sorted(lengths), "those of like length stand together"
+        assert all(len(batch) * beam * len(asked[batch[-1]].source) <= most for batch in batches)
+    assert len(shared) >= len(alone)
+    if count * beam > 4 * 64:
+        assert len(shared) >= 4 and len(shared) % 2 == 0
+        assert max(map(len, shared)) <= 1.3 * count / len(shared) + 1, "none waits long for the last one"

@@ -34,6 +34,8 @@ def check(job: Job) -> Found:
     else:
         assert found.hypotheses == expected.hypotheses  # bit for bit: both read the same logits
         assert found.margin == pytest.approx(expected.margin, abs=1e-12)
+    by_plain_steps = find_one(job, by_plain_steps=True)
+    assert by_plain_steps.hypotheses == expected.hypotheses, "bit for bit, whoever decides what is close"
     return found
 
 

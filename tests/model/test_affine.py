@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,6 @@ def test_the_same_sums(
     if is_always_packed:
         monkeypatch.setattr(affine, "_MANY_NUMBERS", 0)
         monkeypatch.setattr(affine, "_FEW_PRODUCTS", 0)
-    monkeypatch.setattr(affine, "_FEW_PRODUCTS", 0)
     width, outputs = shape
     linear = nn.Linear(width, outputs, bias=has_bias)
     made = Affine(linear.weight, linear.bias)
@@ -38,6 +38,10 @@ def test_the_same_sums(
         close(made(x_MD), F.linear(x_MD, linear.weight, linear.bias))
         close(made.relu(x_MD), F.linear(x_MD, linear.weight, linear.bias).relu())
         close(made.onto(stream_MN, x_MD), stream_MN + F.linear(x_MD, linear.weight, linear.bias))
+        into_MN = np.empty((rows, outputs), np.float32)
+        assert made.few(x_MD.numpy(), into_MN) is into_MN
+        for found in (into_MN, made.few(x_MD.numpy())):
+            close(torch.from_numpy(found), F.linear(x_MD, linear.weight, linear.bias))
     assert made.is_fresh
 
 
@@ -69,12 +73,20 @@ def by_an_optimiser(weight: nn.Parameter) -> None:
 
 def by_hand(weight: nn.Parameter) -> None:
     """One row, past autograd."""
-    weight.data[17] = 9.0
+    weight.data[200] = 9.0
+
+
+def in_a_column(weight: nn.Parameter) -> None:
+    weight.data[:, 41] += 1e-3
+
+
+def in_a_block(weight: nn.Parameter) -> None:
+    weight.data[1500:, :100] = 0.0
 
 
 @needs_packing
 @pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("change", [in_place, by_an_optimiser, by_hand])
+@pytest.mark.parametrize("change", [in_place, by_an_optimiser, by_hand, in_a_column, in_a_block])
 def test_what_has_changed_is_not_fresh(change: Callable[[nn.Parameter], None], rows: int) -> None:
     weight = nn.Parameter(torch.randn(3000, 200))
     made = Affine(weight, None)

@@ -311,3 +311,37 @@ def test_what_stands_behind_a_past_is_nobody_elses() -> None:
     assert past.room.k_BHCK.shape[2] <= 44 * 1.25 + 1, "no more room than pays"
     wide = past.widened(2)
     assert torch.equal(wide.followed(pair(6, 1)).k_BHSK[:, :, :-1], past.k_BHSK.repeat_interleave(2, 0))
+
+
+@pytest.mark.parametrize("build", [transformer, language_model])
+def test_steps_may_leave_the_mode_that_they_began_in(build: Callable[[dict[str, Any]], Any]) -> None:
+    """Inference mode seals what is made in it; and with gradients the modules run."""
+    model = build({})
+    given = sources() if isinstance(model, Transformer) else ids(N, T)[:, :1]
+    with torch.inference_mode():
+        first_RT, state = model.start(model.encode(given), 1)
+        for _ in range(3):
+            step = model.step(first_RT[:, :1], state)
+            state = step.state
+        expected = model.step(first_RT[:, :1], state).logits_RTV.clone()
+    with torch.no_grad():
+        close(model.step(first_RT[:, :1].clone(), state).logits_RTV, expected)
+        _, state = model.start(model.encode(given), 1)
+        model.step(first_RT[:, :1].clone(), state)
+    logits_RTV = model.step(first_RT[:, :1].clone(), state).logits_RTV
+    assert logits_RTV.requires_grad
+    logits_RTV.sum().backward()
+
+
+@torch.inference_mode()
+def test_a_norm_without_gains() -> None:
+    model = transformer({"key_dim": 5, "value_dim": 5})
+    norm = torch.nn.LayerNorm(model.config.model_dim, elementwise_affine=False)
+    model.get_submodule("decoder.layers.0.attention_residual").register_module("norm", norm)
+    src_NS, tgt_NT = sources()[:1], ids(1, 3)
+    expected_NTV = model.logits(model(src_NS, tgt_NT))
+    _, state = model.start(model.encode(src_NS), 1)
+    close(model.step(tgt_NT[:, :1], state).logits_RTV, expected_NTV[:, :1])
+    solo = model.alone(state, 2)
+    assert solo is not None
+    close(solo.step(tgt_NT[0, :1].tolist(), None), expected_NTV[:, 0])

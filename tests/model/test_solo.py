@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from clearhead.config import TrainingConfig
+from clearhead.model import affine
 from clearhead.model.solo import Solo
 from clearhead.model.transformer import Transformer
 from clearhead.training.optimizer import build_optimizer
@@ -75,8 +76,19 @@ def test_weights_that_change_are_seen() -> None:
     optimizer.param_groups[0]["lr"] = 0.1
     optimizer.step()
     close(*both())
+    model.get_parameter("decoder.layers.0.attention.out.weight").data[12:, :12] = 0.0  # a block of a small matrix
+    close(*both())
+    model.get_parameter("encoder.layers.0.feed_forward.inner.weight").data[16] = 5.0  # a row
+    close(*both())
     model.float()
     assert [each.dtype for each in both()] == [torch.float32] * 2
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_products_of_many(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model so large that several rows are multiplied by torch."""
+    monkeypatch.setattr(affine, "_FEW_PRODUCTS", 0)
+    check(EVEN, width)
 
 
 @torch.inference_mode()

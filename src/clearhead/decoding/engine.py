@@ -30,8 +30,8 @@ from clearhead.model.blas import one_blas_thread
 
 __all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
 
-# With several threads there are at least so many batches for each, that none waits long for the last one; but not by
-# making them smaller than so many rows.
+# With several threads there are at least so many batches for each, that none waits long for the last one, and equally
+# many (nine for two left one of them idle for a tenth of the time); but not by making them smaller than so many rows.
 _BATCHES_EACH = 2
 _FEWEST_ROWS = 64
 
@@ -107,10 +107,18 @@ class TorchEngine:
         return answers
 
     def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
-        """Indices of the requests, those of like shape and length together."""
+        """Indices of the requests, those of like shape and length together: as many batches for each worker."""
+        batches, workers = self._cut(requests, settings, len(requests)), self._workers()
+        if workers == 1 or not requests:
+            return batches
+        count = max(_BATCHES_EACH, -(-len(batches) // workers)) * workers
+        rows = Layout.of(settings, requests[0].n_best, requests[0].asked.phrases.size).rows
+        each = max(_FEWEST_ROWS // rows, -(-len(requests) // count))
+        return self._cut(requests, settings, _even(each + _grain(each) - 1))
+
+    def _cut(self, requests: Sequence[Request], settings: DecodingConfig, most: int) -> list[list[int]]:
+        """Into batches of at most so many, and no more than memory is made for."""
         batches: list[list[int]] = []
-        workers = self._workers()
-        each = len(requests) // (_BATCHES_EACH * workers) if workers > 1 else len(requests)
         keys = [(self._shape(request), request.places) for request in requests]
         shape = None
         for index in sorted(range(len(requests)), key=keys.__getitem__):
@@ -118,7 +126,7 @@ class TorchEngine:
             places = requests[index].places  # of a sentence; the longest so far
             if self.is_prompted:  # each row keeps the prompt and all that follows it
                 places = min(places + requests[index].longest(settings, self.max_positions), self.max_positions)
-            size = _even(min(max(_FEWEST_ROWS // rows, each), self.batch_tokens // (places * rows)))
+            size = min(most, _even(self.batch_tokens // (places * rows)))
             if shape != keys[index][0] or len(batches[-1]) >= size:
                 shape = keys[index][0]
                 batches.append([])
@@ -209,10 +217,14 @@ class TorchEngine:
         return torch.tensor(rows, device=self.device)
 
 
+def _grain(size: int) -> int:
+    """Of the eight sizes from each power of two to the next that kernels are made for (`model/flat.py`)."""
+    return 1 << max(0, size.bit_length() - 4)
+
+
 def _even(size: int) -> int:
-    """No more, in eight sizes from each power of two to the next: kernels are made for those (`model/flat.py`)."""
-    grain = 1 << max(0, size.bit_length() - 4)
-    return size // grain * grain
+    """The largest of those sizes that is no more."""
+    return size // _grain(size) * _grain(size)
 
 
 def _common(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -64,10 +64,9 @@ def find(job: Job, by_plain_steps: bool = False) -> list[Found]:
 
     `by_plain_steps`: also one sentence by the model's own steps, by which close decisions are made.
     """
-    if is_lone(job) and not by_plain_steps:
-        found = find_one(job)
-        if found.margin >= _CLOSE_ALONE:
-            return [found]
+    if is_lone(job):
+        found = find_one(job, by_plain_steps)
+        return [found if by_plain_steps or found.margin >= _CLOSE_ALONE else find_one(job, by_plain_steps=True)]
     walking = Walk(job)
     for _ in walking.steps():
         pass

@@ -57,6 +57,8 @@ def can_read(flat: Flat, ids_NS: Tensor, allowed: Tensor | None = None) -> bool:
 
 def read(flat: Flat, ids: Sequence[int]) -> Array:
     """hidden_SD of an encoder: all tokens see all."""
+    if min(ids) < 0:
+        raise IndexError(f"expected ids from 0 on, got {min(ids)}")  # numpy would count them from the end
     length, relative = len(ids), flat.stack.relative
     x_SD = embed(flat, ids, flat.places(length))
     turns = Turns.of(flat.stack, length)

@@ -40,6 +40,11 @@ class Room:
         room.k_BHCK[:, :, :length], room.v_BHCE[:, :, :length] = past.k_BHSK, past.v_BHSE
         return room
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it was made in inference mode and cannot be written to outside."""
+        return self.k_BHCK.is_inference() and not torch.is_inference_mode_enabled()
+
     def seen(self) -> "KeysValues":
         """What is filled."""
         return KeysValues(self.k_BHCK[:, :, : self.filled], self.v_BHCE[:, :, : self.filled], self)
@@ -63,7 +68,7 @@ class KeysValues(NamedTuple):
         They stay what they are: a place that somebody else has filled already is not filled again.
         """
         length, room = self.k_BHSK.shape[2], self.room
-        if room is None or room.filled != length or length == room.k_BHCK.shape[2]:
+        if room is None or room.filled != length or length == room.k_BHCK.shape[2] or room.is_sealed:
             room = Room.behind(self)
         room.k_BHCK.select(2, length).copy_(now.k_BHSK.select(2, 0))
         room.v_BHCE.select(2, length).copy_(now.v_BHSE.select(2, 0))
@@ -99,7 +104,12 @@ def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, mask: Tensor | None, scale
 
 
 def _is_many_small(q_BHTK: Tensor, k_BHSK: Tensor) -> bool:
-    """Steps of search for many rows. Products of less than 400 sums torch does in a slow way of its own."""
+    """Steps of search for many rows. Products of less than 400 sums torch does in a slow way of its own.
+
+    A graph that is exported has sizes of its own, later.
+    """
+    if torch.compiler.is_exporting():
+        return False
     batch, num_heads, num_queries, width = q_BHTK.shape
     return num_queries <= _FEW_QUERIES and batch * num_heads >= 128 and num_queries * width * k_BHSK.shape[2] >= 400
 

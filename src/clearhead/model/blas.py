@@ -1,7 +1,9 @@
 """numpy's products on one thread, as torch's are while a batch is searched for.
 
 OpenBLAS, which numpy mostly brings along, would put every core on a product of one row: on two cores it gains nothing
-there and takes the second one from whoever else computes. Its number of threads is one for the whole process.
+there and takes the second one from whoever else computes. Its number of threads is one for the whole process. A numpy
+that was built otherwise (on MKL, on Accelerate, on an OpenBLAS over OpenMP, whose threads have a number each) is left
+as it is.
 """
 
 import threading
@@ -19,9 +21,8 @@ _inside = 0
 
 @cache
 def _libraries() -> list[Any]:
-    """numpy's, of any maker but torch's own, which has its own way."""
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    return [each for each in found if each.internal_api != "mkl"]
+    found = ThreadpoolController().select(internal_api="openblas").lib_controllers
+    return [each for each in found if each.threading_layer == "pthreads"]
 
 
 def _set_threads(library: Any, threads: int) -> None:

@@ -323,7 +323,8 @@ class LayerNorm:
         self.shape, self.epsilon = module.normalized_shape, module.eps
         self.weight_D, self.bias_D = module.weight, module.bias
         self.arrays: tuple[Array, Array, Array] | None = None  # what a mean is a product with, gains and shifts
-        if self.weight_D.device.type == "cpu" and self.weight_D.dtype in (torch.float32, torch.float64):
+        plain = (torch.float32, torch.float64)
+        if self.weight_D is not None and self.weight_D.device.type == "cpu" and self.weight_D.dtype in plain:
             gain_D, width = self.weight_D.detach().numpy(), len(self.weight_D)
             shift_D = np.zeros_like(gain_D) if self.bias_D is None else self.bias_D.detach().numpy()
             self.arrays = np.full_like(gain_D, 1 / width), gain_D, shift_D

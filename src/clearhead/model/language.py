@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -131,7 +132,7 @@ class LanguageModel(nn.Module):
     def step(self, tokens_RT: Tensor, state: LanguageState, want_attention: bool = False) -> LanguageStep:
         """Logits after each of the tokens, which follow what the state has seen."""
         flat, position = state.flat, state.position + tokens_RT.shape[1]
-        if flat is not None and tokens_RT.shape[1] == 1 and not want_attention:
+        if flat is not None and tokens_RT.shape[1] == 1 and not (want_attention or torch.is_grad_enabled()):
             hidden_R1D, past = flat(tokens_RT, None, state.position, state.past)
             logits_R1V = self.logits(hidden_R1D) if flat.output is None else flat.logits(hidden_R1D)
             return LanguageStep(logits_R1V, LanguageState(past, position, flat), None)

@@ -137,7 +137,7 @@ class Transformer(nn.Module):
     def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:
         """Logits after each of the tokens, which follow what the state has seen."""
         memory, flat, position = state.memory, state.flat, state.position + tokens_RT.shape[1]
-        if flat is not None and tokens_RT.shape[1] == 1 and not want_attention:
+        if flat is not None and tokens_RT.shape[1] == 1 and not (want_attention or torch.is_grad_enabled()):
             now = flat(tokens_RT, None, state.position, state.past, memory.source, memory.allowed_N11S)
             new_state = State(memory, state.width, now[1], position, state.narrowed, flat)
             return Step(self._logits(self._scaled(now[0]), state), new_state, None)
@@ -167,7 +167,9 @@ class Transformer(nn.Module):
         if state.narrowed is not None:
             return F.linear(hidden_RTD, *state.narrowed)
         flat = state.flat
-        return self.logits(hidden_RTD) if flat is None or flat.output is None else flat.logits(hidden_RTD)
+        if flat is None or flat.output is None or torch.is_grad_enabled():
+            return self.logits(hidden_RTD)
+        return flat.logits(hidden_RTD)
 
     def narrow(self, state: State, tokens_U: Tensor) -> State:
         """The state with which steps give logits of these tokens only, in this order."""

@@ -67,7 +67,6 @@ def check_translator(folder: Path, model: Any, steps: int) -> None:
             state, tokens_N1 = step.state, torch.randint(END + 1, VOCAB, (rows, 1))
 
 
-@pytest.mark.slow
 def test_encoder_and_steps_of_a_translator(tmp_path: Path) -> None:
     model = network("transformer", num_encoder_layers=1, num_decoder_layers=2)
     write(model, tmp_path)
@@ -89,7 +88,6 @@ def test_other_translators_up_to_the_last_place(settings: dict[str, Any], tmp_pa
     check_translator(tmp_path, model, steps=LONGEST)
 
 
-@pytest.mark.slow
 def test_steps_of_a_language_model(tmp_path: Path) -> None:
     model = network("decoder", positions="rotary")
     write(model, tmp_path)

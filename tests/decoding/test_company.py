@@ -85,7 +85,7 @@ def test_what_is_close_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None
     """With every decision taken for close, each answer is bit for bit that of decoding alone."""
     model, settings = random_model(), DecodingConfig(beam=3, max_length="input+5")
     asked = requests(20, n_best=3)
-    monkeypatch.setattr(search_module, "_CLOSE_ALONE", float("inf"))
+    monkeypatch.setattr(search_module, "CLOSE", float("inf"))
     alone = [engine(model).run([request], settings)[0] for request in asked]
     monkeypatch.setattr(engine_module, "CLOSE", float("inf"))
     built = engine(model)

@@ -80,7 +80,7 @@ def test_what_is_close_is_left_to_the_plain_steps(monkeypatch: pytest.MonkeyPatc
     model, settings = random_model(), DecodingConfig(beam=3)
     jobs = [Job(model, torch.tensor([one.source]), settings, [9], END, PAD) for one in requests(5)]
     assert [find(job)[0].hypotheses for job in jobs] != [by_arrays(job).hypotheses for job in jobs], "other sums"
-    monkeypatch.setattr(search_module, "_CLOSE_ALONE", float("inf"))
+    monkeypatch.setattr(search_module, "CLOSE", float("inf"))
     assert [find(job)[0].hypotheses for job in jobs] == [by_arrays(job).hypotheses for job in jobs]
 
 

@@ -45,13 +45,9 @@ __all__ = ["Constraints", "Hypothesis", "Job", "Walk", "find", "search"]
 _IDLE_SHARE = 0.125
 
 
-CLOSE = 5e-5
-"""Decisions closer than this, in log-probability, may fall differently in different company."""
-
-_CLOSE_ALONE = 2e-4
-"""The same of steps that are laid out for one sentence, which sum in another order than all others: against the plain
-ones they moved the distance between two of the nine best candidates by up to 8e-6 with random weights, by 1.3e-5 in a
-model of Multi30k, and by 8.1e-5 in the demo's on text that it had never learned."""
+CLOSE = 1e-4
+"""Decisions closer than this, in log-probability, may fall differently in different company, or by steps that are laid
+out for one sentence; `engine` says what was measured."""
 
 
 def search(job: Job) -> list[list[Hypothesis]]:
@@ -66,7 +62,7 @@ def find(job: Job, by_plain_steps: bool = False) -> list[Found]:
     """
     if is_lone(job):
         found = find_one(job, by_plain_steps)
-        return [found if by_plain_steps or found.margin >= _CLOSE_ALONE else find_one(job, by_plain_steps=True)]
+        return [found if by_plain_steps or found.margin >= CLOSE else find_one(job, by_plain_steps=True)]
     walking = Walk(job)
     for _ in walking.steps():
         pass

@@ -47,7 +47,7 @@ class Room:
 
     def seen(self) -> "KeysValues":
         """What is filled."""
-        return KeysValues(self.k_BHCK[:, :, : self.filled], self.v_BHCE[:, :, : self.filled], self)
+        return Standing.inside(self)
 
 
 class KeysValues(NamedTuple):
@@ -55,8 +55,11 @@ class KeysValues(NamedTuple):
 
     k_BHSK: Tensor
     v_BHSE: Tensor
-    room: Room | None = None
-    """Where these stand, if others may stand behind them."""
+
+    @property
+    def room(self) -> Room | None:
+        """Where these stand, if others may stand behind them."""
+        return None
 
     def extended(self, now: "KeysValues") -> "KeysValues":
         """These with new positions behind them."""
@@ -85,6 +88,24 @@ class KeysValues(NamedTuple):
     def widened(self, width: int) -> "KeysValues":
         """Each row so many times."""
         return KeysValues(self.k_BHSK.repeat_interleave(width, 0), self.v_BHSE.repeat_interleave(width, 0))
+
+
+class Standing(KeysValues):
+    """Keys and values inside a room."""
+
+    _room: Room
+
+    @classmethod
+    def inside(cls, room: Room) -> "Standing":
+        """All that fill it now."""
+        made = cls(room.k_BHCK[:, :, : room.filled], room.v_BHCE[:, :, : room.filled])
+        made._room = room
+        return made
+
+    @property
+    def room(self) -> Room:
+        """Where these stand."""
+        return self._room
 
 
 class Attended(NamedTuple):

@@ -122,7 +122,7 @@ class Transformer(nn.Module):
         """The sources, read once."""
         states_NSD, allowed_N11S = self._read(src_NS)
         # Laid out for the many look-ups to come: greedy decoding at preset tiny gains 9 %.
-        source = (KeysValues(k.contiguous(), v.contiguous()) for k, v, _ in self.decoder.source_memory(states_NSD))
+        source = (KeysValues(k.contiguous(), v.contiguous()) for k, v in self.decoder.source_memory(states_NSD))
         return Memory(tuple(source), allowed_N11S)
 
     def start(self, memory: Memory, width: int) -> tuple[Tensor, State]:

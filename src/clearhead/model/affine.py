@@ -151,6 +151,22 @@ def _looked_at(rows: int, width: int) -> NDArray[np.int64]:
     return np.concatenate((np.arange(rows) * width + anywhere, whole.reshape(-1)))
 
 
+def fewer_rows(rows: int) -> int:
+    """Down to one of eight numbers from each power of two to the next.
+
+    oneDNN makes a kernel for each number of rows, and keeps it: with all numbers that the batches of a large file go
+    through that took as long as it gained, and a gigabyte.
+    """
+    grain = 1 << max(0, rows.bit_length() - 4)
+    return rows // grain * grain
+
+
+def more_rows(rows: int) -> int:
+    """Up to one of those: an eighth more at most."""
+    grain = 1 << max(0, rows.bit_length() - 4)
+    return -(-rows // grain) * grain
+
+
 def are_fresh(affines: Iterable[Affine | None]) -> bool:
     """All of them."""
     return all(each is None or each.is_fresh for each in affines)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from clearhead.model.affine import Affine, Array, are_fresh
+from clearhead.model.affine import Affine, Array, are_fresh, more_rows
 from clearhead.model.attention import KeysValues, MultiHeadAttention, attend
 from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.encoder import Scope, Stack
@@ -53,10 +53,10 @@ class Places(NamedTuple):
             is_real = allowed.flatten()
             real_M = is_real.nonzero()[:, 0]
             if 0 < len(real_M) < (1 - _MUCH_PADDING) * batch * length:
-                rows = _round(len(real_M))
+                rows = more_rows(len(real_M))
                 more = real_M[:1].expand(rows - len(real_M))
                 return cls(batch, length, rows, torch.cat((real_M, more)), (is_real.cumsum(0) - 1).clamp_(min=0))
-        return cls(batch, length, _round(batch * length))
+        return cls(batch, length, more_rows(batch * length))
 
     def take(self, x_BTD: Tensor) -> Tensor:
         """x_MD, from anything that has B*T places in their order."""
@@ -74,16 +74,6 @@ class Places(NamedTuple):
         """x_BTD; padding has the numbers of some row, which nobody looks at."""
         x_MD = x_MD[: self.batch * self.length] if self.row_of is None else x_MD.index_select(0, self.row_of)
         return x_MD.view(self.batch, self.length, -1)
-
-
-def _round(rows: int) -> int:
-    """Up to an eighth more, in eight sizes from each power of two to the next.
-
-    oneDNN makes a kernel for each number of rows, and keeps it: with all numbers that the batches of a large file go
-    through that took as long as it gained, and a gigabyte.
-    """
-    grain = 1 << max(0, rows.bit_length() - 4)
-    return -(-rows // grain) * grain
 
 
 class Heads(NamedTuple):

@@ -1,6 +1,7 @@
 """The flat form of a stack equals its modules, for every option; where somebody looks on, the modules run."""
 
 import copy
+import dataclasses
 import pickle
 import weakref
 from collections.abc import Callable
@@ -138,7 +139,7 @@ def test_rows_that_nobody_looks_at_change_nothing(rows: int) -> None:
         seen.append(len(x_MD))
         return flat.output(x_MD)
 
-    watched = flat._replace(output=output)
+    watched = dataclasses.replace(flat, output=output)
     close(watched.logits(torch.ones(rows, 1, D).double()), flat.logits(torch.ones(rows, 1, D).double()))
     assert seen == [Places.of(tgt_R1, None).rows], "the output, too, is asked for few numbers of rows"
     for row in (0, rows - 1):

@@ -8,6 +8,7 @@ import torch
 
 from clearhead.config import TrainingConfig
 from clearhead.model import affine
+from clearhead.model.level import levelled
 from clearhead.model.solo import Solo
 from clearhead.model.transformer import Transformer
 from clearhead.training.optimizer import build_optimizer
@@ -80,8 +81,41 @@ def test_weights_that_change_are_seen() -> None:
     close(*both())
     model.get_parameter("encoder.layers.0.feed_forward.inner.weight").data[16] = 5.0  # a row
     close(*both())
+    for name in ("feed_forward_residual.norm.weight", "cross_residual.norm.bias", "attention.in_bias", "cross.in_bias"):
+        model.get_parameter(f"decoder.layers.1.{name}").data[3] += 1.0  # one number, folded into a matrix or not
+        close(*both())
     model.float()
     assert [each.dtype for each in both()] == [torch.float32] * 2
+
+
+def test_a_stream_without_mean() -> None:
+    """Where only the usual norms read it: its matrices write none, and what comes out is what the flat stack gives."""
+    model = shaken(Transformer(config(**EVEN, norm_placement="pre"))).double()
+    with torch.no_grad():
+        model.target_embedding.tokens.weight.add_(3.0)  # a mean of its own
+    tokens_R1 = torch.tensor([[5]])
+    with torch.inference_mode():
+        memory = model.encode(sources()[:1])
+        flat = memory.flat
+        assert flat is not None
+        level = flat.once(levelled)
+        assert flat.once(levelled) is level is not flat
+        close(level(tokens_R1, None, 0, (), memory.source)[0], flat(tokens_R1, None, 0, (), memory.source)[0])
+        written = [layer.outer(torch.randn(4, layer.outer.weight_DN.shape[0]).double()) for layer in level.layers]
+        for x in (level.embed(tokens_R1, 0), *written):
+            close(x.mean(-1), torch.zeros(x.shape[:-1]).double())
+        assert flat.embed(tokens_R1, 0).mean() > 1
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    "options", [{"norm_placement": "post"}, {"norm": "none"}, {"norm": "rms"}, {"skip": False}], ids=str
+)
+def test_streams_that_somebody_else_reads_keep_their_mean(options: dict[str, Any]) -> None:
+    model = shaken(Transformer(config(**EVEN | options))).double()
+    with torch.inference_mode():
+        flat = model.encode(sources()[:1]).flat
+    assert flat is not None and flat.once(levelled) is flat
 
 
 @pytest.mark.parametrize("width", [1, 4])

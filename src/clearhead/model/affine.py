@@ -11,9 +11,10 @@ oneDNN, have the plain product.
 M rows, D numbers of each before, N behind
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,22 +38,68 @@ _HAS_PACKED = (
 )
 
 
+class Mark(NamedTuple):
+    """What tells later whether a tensor still has the numbers that were copied.
+
+    Fused optimisers, and who writes to `.data`, do not raise the version: so some numbers are looked at, of a matrix
+    the first row, and one or two of each. They are a share of a row apart that no simple fraction comes close to, and
+    that has no divisor in common with its length: so a row or a column that changes is seen, and soon a block of both.
+    """
+
+    tensor: Tensor
+    version: int
+    seen: tuple[Array, ...]
+    before: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Mark":
+        """As it is now."""
+        numbers: Array = tensor.detach().view(-1).numpy()
+        seen: tuple[Array, ...] = (numbers,)
+        if tensor.ndim > 1:
+            width = tensor.shape[-1]
+            seen = numbers[:width], numbers[:: _apart(width)]
+        return cls(tensor, tensor._version, seen, tuple([each.tobytes() for each in seen]))
+
+    @property
+    def holds(self) -> bool:
+        """Whether they are the same."""
+        return self.version == self.tensor._version and self.before == tuple([each.tobytes() for each in self.seen])
+
+
+@cache
+def _apart(width: int) -> int:
+    """0.854 is one less the fourth power of the golden section."""
+    return next((step for step in range(round(width * 0.854), width) if gcd(step, width) == 1), 1)
+
+
 class Affine:
     """One linear layer. What is laid out is made at its first use, and used until `is_fresh` says no."""
 
-    __slots__ = ("_can_pack", "_can_turn", "_mark", "_packed", "_turned", "bias_N", "weight_DN", "weight_ND")
+    __slots__ = (
+        "_can_pack",
+        "_marks",
+        "_most_few",
+        "_packed",
+        "_turned",
+        "bias_N",
+        "can_copy",
+        "weight_DN",
+        "weight_ND",
+    )
 
     def __init__(self, weight_ND: Tensor, bias_N: Tensor | None) -> None:
         self.weight_ND, self.weight_DN, self.bias_N = weight_ND, weight_ND.t(), bias_N
         self._packed: Tensor | None = None
         self._turned: tuple[Array, Array | None] | None = None  # weight_DN and bias_N
-        self._mark: tuple[int, Array, NDArray[np.int64], bytes] | None = None
+        self._marks: dict[int, Mark] = {}  # of what was copied, by its id
+        numbers = weight_ND.numel()
         can_copy = weight_ND.device.type == "cpu" and weight_ND.is_contiguous()
         can_copy = can_copy and not weight_ND.is_inference()  # their changes are not counted
         is_single = weight_ND.dtype == torch.float32 and torch.backends.mkldnn.enabled
-        self._can_pack = can_copy and is_single and _HAS_PACKED and weight_ND.numel() <= _LARGEST
-        is_plain = weight_ND.dtype in (torch.float32, torch.float64)
-        self._can_turn = can_copy and is_plain and weight_ND.numel() <= _LARGEST_TURNED
+        self._can_pack = can_copy and is_single and _HAS_PACKED and numbers <= _LARGEST
+        self.can_copy = can_copy and weight_ND.dtype in (torch.float32, torch.float64)
+        self._most_few = max(1, _FEW_PRODUCTS // numbers) if self.can_copy and numbers <= _LARGEST_TURNED else 0
 
     def __call__(self, x_MD: Tensor) -> Tensor:
         packed = self._packed_for(x_MD)
@@ -72,83 +119,88 @@ class Affine:
         packed = self._packed_for(x_MD)
         if packed is not None and stream_MN.dtype == torch.float32:
             return _OPERATORS._linear_pointwise.binary(x_MD, stream_MN, packed, self.bias_N, "add")  # type: ignore[no-any-return]
-        if self.bias_N is None and not self._are_few(x_MD.shape[0]):
+        if self.bias_N is None and x_MD.shape[0] > self._most_few:
             return torch.addmm(stream_MN, x_MD, self.weight_DN)
         return stream_MN + self.plain(x_MD)
 
     def plain(self, x_MD: Tensor) -> Tensor:
         """By torch's own product; few rows by numpy's."""
-        if self._are_few(x_MD.shape[0]) and x_MD.dtype == self.weight_ND.dtype:
+        if x_MD.shape[0] <= self._most_few and x_MD.dtype == self.weight_ND.dtype:
             return torch.from_numpy(self.few(x_MD.numpy()))
         return x_MD.mm(self.weight_DN) if self.bias_N is None else torch.addmm(self.bias_N, x_MD, self.weight_DN)
 
     def few(self, x_MD: Array, out_MN: Array | None = None) -> Array:
         """x W + b of arrays, made for few rows; into `out_MN`, if given."""
-        if not self._are_few(len(x_MD)):
+        if len(x_MD) > self._most_few:
             made_MN: Array = self(torch.from_numpy(x_MD)).numpy()
             if out_MN is None:
                 return made_MN
             out_MN[...] = made_MN
             return out_MN
-        if self._turned is None:
-            self._turn()
-        weight_DN, bias_N = self._turned  # type: ignore[misc]
+        weight_DN, bias_N = self._turned or self._turn()
         made_MN = np.dot(x_MD, weight_DN, out_MN)
         if bias_N is not None:
             made_MN += bias_N
         return made_MN
 
-    def _are_few(self, rows: int) -> bool:
-        return self._can_turn and (rows == 1 or rows * self.weight_ND.numel() <= _FEW_PRODUCTS)
-
-    def _turn(self) -> None:
+    def _turn(self) -> tuple[Array, Array | None]:
         """The matrix so that rows read it from front to back, and the bias as it is."""
-        self._remember()
+        self._remember(self.weight_ND)
         weight_DN = self.weight_DN.detach().contiguous().numpy()
         self._turned = weight_DN, None if self.bias_N is None else self.bias_N.detach().numpy()
+        return self._turned
+
+    def behind(self, gain_D: Array, shift_D: Array) -> "Affine":
+        """One for rows that lack gains and shifts: they are in the matrix."""
+        weight_ND, bias_N = self._copy()
+        return self._of(weight_ND * gain_D, bias_N + weight_ND @ shift_D)
+
+    def without_mean(self) -> "Affine":
+        """One that takes the mean out of what it gives."""
+        weight_ND, bias_N = self._copy()
+        return self._of(weight_ND - weight_ND.mean(0), bias_N - bias_N.mean())
+
+    @classmethod
+    def joined(cls, parts: Sequence["Affine"]) -> "Affine":
+        """Several of the same rows, side by side."""
+        weights, biases = zip(*(part._copy() for part in parts), strict=True)
+        return parts[0]._of(np.concatenate(weights), np.concatenate(biases))
+
+    def _copy(self) -> tuple[Array, Array]:
+        """In double precision, for those who change it."""
+        self._remember(self.weight_ND)
+        weight_ND = self.weight_ND.detach().numpy().astype(np.float64)
+        if self.bias_N is None:
+            return weight_ND, np.zeros(len(weight_ND))
+        self._remember(self.bias_N)
+        return weight_ND, self.bias_N.detach().numpy().astype(np.float64)
+
+    def _of(self, weight_ND: Array, bias_N: Array) -> "Affine":
+        with torch.inference_mode(False):
+            weight, bias = (torch.from_numpy(each).to(self.weight_ND.dtype) for each in (weight_ND, bias_N))
+            return Affine(weight, bias)
 
     def _packed_for(self, x_MD: Tensor) -> Tensor | None:
         """The matrix as oneDNN wants it, where that pays for so many rows; under autocast they are of another type."""
         rows, numbers = x_MD.shape[0], self.weight_ND.numel()
         if not self._can_pack or rows == 1 or (numbers < _MANY_NUMBERS and rows * numbers < _MANY_PRODUCTS):
             return None
-        if self._are_few(rows):
-            return None
-        if x_MD.dtype != torch.float32:
+        if rows <= self._most_few or x_MD.dtype != torch.float32:
             return None
         if self._packed is None:
-            self._remember()
+            self._remember(self.weight_ND)
             self._packed = _OPERATORS._reorder_linear_weight(self.weight_ND.detach(), None)
         return self._packed
 
-    def _remember(self) -> None:
-        """What tells later whether the weights are still those that were copied first."""
-        if self._mark is None:
-            numbers, looked_at = self.weight_ND.detach().view(-1).numpy(), _looked_at(*self.weight_ND.shape)
-            self._mark = self.weight_ND._version, numbers, looked_at, numbers.take(looked_at).tobytes()
+    def _remember(self, tensor: Tensor) -> None:
+        """As it was when it was copied first."""
+        if id(tensor) not in self._marks:
+            self._marks[id(tensor)] = Mark.of(tensor)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the copies, if there are any, have the numbers that the weights have.
-
-        Fused optimisers, and who writes to `.data`, do not raise the version: so some numbers are looked at.
-        """
-        if self._mark is None:
-            return True
-        version, numbers, looked_at, before = self._mark
-        return version == self.weight_ND._version and numbers.take(looked_at).tobytes() == before
-
-
-@cache
-def _looked_at(rows: int, width: int) -> NDArray[np.int64]:
-    """Places of a matrix: one of each row, anywhere in it, and a few rows whole.
-
-    So a row or a column that changes is seen, and of a block of k rows and a share p of the columns hardly ever nothing
-    (once in (1 - p)^-k times).
-    """
-    anywhere = np.random.default_rng(1).integers(width, size=rows)
-    whole = np.arange(0, rows, 1 + rows // 8)[:, None] * width + np.arange(width)
-    return np.concatenate((np.arange(rows) * width + anywhere, whole.reshape(-1)))
+        """Whether the copies, if there are any, have the numbers that the weights have."""
+        return all(mark.holds for mark in self._marks.values())
 
 
 def fewer_rows(rows: int) -> int:
@@ -165,8 +217,3 @@ def more_rows(rows: int) -> int:
     """Up to one of those: an eighth more at most."""
     grain = 1 << max(0, rows.bit_length() - 4)
     return -(-rows // grain) * grain
-
-
-def are_fresh(affines: Iterable[Affine | None]) -> bool:
-    """All of them."""
-    return all(each is None or each.is_fresh for each in affines)

@@ -18,6 +18,7 @@ from torch import Tensor
 from clearhead.model.affine import Array
 from clearhead.model.encoder import Stack
 from clearhead.model.flat import Around, Bend, Flat, FlatLayer, Heads, LayerNorm, same
+from clearhead.model.level import Centre, Deviation
 
 
 class Turns(NamedTuple):
@@ -88,12 +89,17 @@ def _of_all(heads: Heads, joint_SJ: Array, turns: Turns | None, bias_HSS: Array 
 
 def embed(flat: Flat, ids: Sequence[int], places: Array | None) -> Array:
     """x_WD, as `Flat.embed` has it; `places`: the vector of the place of each row, or one for all of them."""
-    x_WD: Array = flat.table_VD.detach().numpy()[ids]
+    table_VD: Array = flat.once(_table)
+    x_WD = table_VD.take(ids, 0)
     if flat.embedding.scale is not None:
         x_WD *= flat.embedding.scale
     if places is not None:
         x_WD += places
     return bent(flat.embedding_norm, x_WD)
+
+
+def _table(flat: Flat) -> Array:
+    return flat.table_VD.detach().numpy()
 
 
 def scale_of(heads: Heads) -> float:
@@ -110,17 +116,36 @@ def softmax(x: Array) -> Array:
 
 
 def bent(bend: Bend, x_WD: Array) -> Array:
-    """By torch's own kernel; the usual norm of one row in two thirds of the time of that."""
+    """By torch's own kernel; the usual norm, and what is left of it, in less time where rows are few."""
     if bend is same:
         return x_WD
-    if isinstance(bend, LayerNorm) and len(x_WD) == 1 and bend.arrays is not None:
-        x_D, (even_D, gain_D, shift_D) = x_WD[0], bend.arrays
-        centred_D: Array = x_D - x_D.dot(even_D)
-        centred_D *= 1 / sqrt(centred_D.dot(centred_D) / len(x_D) + bend.epsilon)
-        centred_D *= gain_D
-        centred_D += shift_D
-        return centred_D[None]
-    bent_WD: Array = bend(torch.from_numpy(x_WD)).numpy()
+    bent_WD: Array
+    if type(bend) is Deviation:
+        bent_WD = _divided(x_WD, bend.epsilon)
+    elif type(bend) is Centre:
+        bent_WD = bent(bend.bend, x_WD)
+        bent_WD = bent_WD - np.add.reduce(bent_WD, 1, keepdims=True) / bent_WD.shape[1]
+    elif isinstance(bend, LayerNorm) and len(x_WD) == 1 and bend.arrays is not None:
+        even_D, gain_D, shift_D = bend.arrays
+        bent_WD = _divided(x_WD - x_WD[0].dot(even_D), bend.epsilon)
+        bent_WD *= gain_D
+        bent_WD += shift_D
+    else:
+        bent_WD = bend(torch.from_numpy(x_WD)).numpy()
+    return bent_WD
+
+
+def _divided(x_WD: Array, epsilon: float) -> Array:
+    """Rows without a mean by their deviation."""
+    bent_WD: Array
+    if len(x_WD) == 1:
+        x_D = x_WD[0]
+        bent_WD = x_WD * (1 / sqrt(x_D.dot(x_D) / len(x_D) + epsilon))
+    else:
+        squares_W = np.vecdot(x_WD, x_WD)
+        squares_W /= x_WD.shape[1]
+        squares_W += epsilon
+        bent_WD = x_WD / np.sqrt(squares_W)[:, None]
     return bent_WD
 
 

@@ -11,16 +11,18 @@ W rows of each, D model width, F inner width, H heads, K head width, E head widt
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from clearhead.model.affine import Affine, Array, are_fresh, more_rows
+from clearhead.model.affine import Affine, Array, Mark, more_rows
 from clearhead.model.attention import KeysValues, MultiHeadAttention, attend
 from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.encoder import Scope, Stack
@@ -28,6 +30,7 @@ from clearhead.model.feed_forward import ACTIVATIONS, FeedForward
 from clearhead.model.residual import Residual
 
 Bend = Callable[[Tensor], Tensor]
+Made = TypeVar("Made")
 
 
 # A batch is read without its padding from this share of padding on: what is left out has to pay for two copies a layer.
@@ -128,6 +131,7 @@ class FlatLayer(NamedTuple):
     of_self: Heads
     around_source: Around | None
     of_source: Heads | None
+    source: Affine | None  # keys and values of it
     around_inner: Around
     inner: Affine
     gate: Affine | None
@@ -147,10 +151,19 @@ class FlatLayer(NamedTuple):
         for heads in (self.of_self, self.of_source):
             if heads is not None:
                 yield from (heads.into, heads.out)
-        yield from (self.inner, self.gate, self.outer)
+        yield from (self.source, self.inner, self.gate, self.outer)
+
+    def arounds(self) -> Iterator[Around]:
+        """The residual connections, in their order."""
+        yield from (each for each in (self.around_self, self.around_source, self.around_inner) if each is not None)
+
+    def norms(self) -> Iterator["LayerNorm"]:
+        """The usual ones, at the beginning of a sub-layer."""
+        yield from (each.enter for each in self.arounds() if isinstance(each.enter, LayerNorm))
 
 
-class Flat(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Flat:
     """An embedding and a stack of layers: several tokens a row if all see all, one if each sees those before it."""
 
     embedding: PositionedEmbedding
@@ -160,6 +173,13 @@ class Flat(NamedTuple):
     layers: tuple[FlatLayer, ...]
     norm: Bend
     output: Affine | None  # from states to logits
+    _made: dict[Any, Any] = field(default_factory=dict, init=False)
+
+    def once(self, make: Callable[["Flat"], Made]) -> Made:
+        """What that makes of this stack, made at its first use; its copies are as fresh as the stack is."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(Made, self._made[make])
 
     def __call__(
         self,
@@ -185,6 +205,17 @@ class Flat(NamedTuple):
                 x_MD = around.leave(x_MD, layer.of_source.out, mixed)
             x_MD = layer.think(x_MD)
         return places.put(self.norm(x_MD)), tuple(new_pasts)
+
+    def sources(self, states_NSD: Tensor) -> list[KeysValues] | None:
+        """Each layer's keys and values of an encoder's states, by one product; None where widths differ."""
+        joint, (batch, length, _), heads = self.once(_of_all_sources), states_NSD.shape, self.layers[0].of_source
+        if joint is None or heads is None:
+            return None
+        places = Places.of(states_NSD[:, :, 0], None)
+        joint_NSJ = places.put(joint(places.take(states_NSD)))
+        split_NSL2HK = joint_NSJ.view(batch, length, len(self.layers), 2, heads.num_heads, heads.key_dim)
+        # Laid out for the many look-ups to come: greedy decoding at preset tiny gains 9 %.
+        return [KeysValues(*each_2NHSK) for each_2NHSK in split_NSL2HK.permute(2, 3, 0, 4, 1, 5).contiguous()]
 
     def embed(self, ids_BT: Tensor, position: int) -> Tensor:
         """What enters the stack."""
@@ -218,24 +249,58 @@ class Flat(NamedTuple):
     @property
     def is_fresh(self) -> bool:
         """Whether everything that was copied still has the numbers of the weights."""
-        return are_fresh(each for layer in self.layers for each in layer.affines()) and are_fresh([self.output])
+        affines = (each for layer in self.layers for each in layer.affines())
+        norms = (each for layer in self.layers for each in layer.norms())
+        return all(each.is_fresh for each in (*affines, *norms, self.output) if each is not None)
 
 
 class Parts(NamedTuple):
     """All modules and parameters that a flat stack was made of, and where the numbers lie."""
 
-    modules: list[nn.Module]
+    num_modules: int  # above all others, which are the first ones of `own`
+    tables: list[dict[str, Any]]  # where each module has its parameters and its modules
+    entries: list[Any]  # what stands there
+    own: list[dict[str, Any]]  # all else that a module has
+    hooks: list[dict[int, Any]]
     parameters: list[nn.Parameter]
     places: list[int]
 
-    def are(self, others: "Parts") -> bool:
-        """Whether these are the same objects, with their numbers where they were."""
+    @classmethod
+    def of(cls, modules: list[nn.Module], parameters: list[nn.Parameter]) -> "Parts | None":
+        """These and all that is below, if calling them runs their own `forward` and nothing else, all the way down."""
+        count, modules, parameters = len(modules), [*modules], [*parameters]
+        for module in modules:  # grows
+            modules += [each for each in module._modules.values() if each is not None]
+        parameters += [each for module in modules for each in module._parameters.values() if each is not None]
+        tables: list[dict[str, Any]] = [table for each in modules for table in (each._modules, each._parameters)]
+        hooks = [table for each in modules for table in (each._forward_hooks, each._forward_pre_hooks)]
+        own = [each.__dict__ for each in modules]
+        places = [each.data_ptr() for each in parameters]
+        parts = cls(count, tables, _entries(tables), own, hooks, parameters, places)
+        is_computed = any("parametrizations" in table for table in tables)
+        return None if is_computed or not parts.are_bare else parts
+
+    @property
+    def are_bare(self) -> bool:
+        """Whether nothing is hooked to them, or stands in the place of what they compute."""
+        return not any(self.hooks) and not any("forward" in each for each in self.own)
+
+    def are_still(self, modules: list[nn.Module], parameters: list[nn.Parameter]) -> bool:
+        """Whether these are those of then, with all that is below, and with their numbers where they were."""
+        entries = _entries(self.tables)
         return (
-            self.places == others.places
-            and len(self.modules) == len(others.modules)
-            and all(map(is_, self.modules, others.modules))
-            and all(map(is_, self.parameters, others.parameters))
+            self.are_bare
+            and len(modules) == self.num_modules
+            and all(module.__dict__ is own for module, own in zip(modules, self.own, strict=False))
+            and all(map(is_, parameters, self.parameters))
+            and len(entries) == len(self.entries)
+            and all(map(is_, entries, self.entries))
+            and [each.data_ptr() for each in self.parameters] == self.places
         )
+
+
+def _entries(tables: list[dict[str, Any]]) -> list[Any]:
+    return [*chain.from_iterable([table.values() for table in tables])]
 
 
 class Kept:
@@ -252,12 +317,13 @@ class Kept:
     def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
         return Kept, ()  # a copied model has parameters of its own
 
-    def of(self, parts: Parts, make: Callable[[], Flat]) -> Flat:
-        """The one of these parts."""
+    def of(self, modules: list[nn.Module], parameters: list[nn.Parameter], make: Callable[[], Flat]) -> Flat | None:
+        """The one of these parts; None where they are not bare."""
         made = self._made
-        if made is None or not made[0].are(parts) or not made[1].is_fresh:
-            made = self._made = parts, make()
-        return made[1]
+        if made is None or not made[0].are_still(modules, parameters) or not made[1].is_fresh:
+            parts = Parts.of(modules, parameters)
+            made = self._made = None if parts is None else (parts, make())
+        return None if made is None else made[1]
 
 
 def flatten(
@@ -268,8 +334,8 @@ def flatten(
         return None
     if not isinstance(embedding, PositionedEmbedding) or embedding.segments is not None:
         return None
-    parts = _bare_parts([embedding, stack, *([] if output is None else [output])], [] if bias_V is None else [bias_V])
-    return None if parts is None else kept.of(parts, partial(_lay_out, embedding, stack, output, bias_V))
+    modules = [embedding, stack] if output is None else [embedding, stack, output]
+    return kept.of(modules, [] if bias_V is None else [bias_V], partial(_lay_out, embedding, stack, output, bias_V))
 
 
 def has_own(module: nn.Module, family: type[nn.Module], name: str) -> bool:
@@ -284,21 +350,6 @@ def _lay_out(embedding: PositionedEmbedding, stack: Stack, output: Any, bias_V: 
     return Flat(embedding, embedding.tokens.weight, norm, stack, layers, _norm(stack.norm), logits)
 
 
-def _bare_parts(waiting: list[nn.Module], parameters: list[nn.Parameter]) -> Parts | None:
-    """These and all that is below, if calling them runs their own `forward` and nothing else, all the way down."""
-    for module in waiting:
-        own = module.__dict__
-        if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
-            return None
-        if "parametrizations" in own["_modules"]:
-            return None
-        if own["_parameters"]:
-            parameters += [each for each in own["_parameters"].values() if each is not None]
-        if own["_modules"]:
-            waiting += [each for each in own["_modules"].values() if each is not None]
-    return Parts(waiting, parameters, [each.data_ptr() for each in parameters])
-
-
 def same(x_MD: Tensor) -> Tensor:
     """What bends nothing."""
     return x_MD
@@ -307,17 +358,29 @@ def same(x_MD: Tensor) -> Tensor:
 class LayerNorm:
     """The usual norm, by its kernel; and what it takes as arrays, where numpy has such numbers."""
 
-    __slots__ = ("arrays", "bias_D", "epsilon", "shape", "weight_D")
+    __slots__ = ("_marks", "arrays", "bias_D", "epsilon", "shape", "weight_D")
 
     def __init__(self, module: nn.LayerNorm) -> None:
         self.shape, self.epsilon = module.normalized_shape, module.eps
         self.weight_D, self.bias_D = module.weight, module.bias
+        self._marks: list[Mark] = []
         self.arrays: tuple[Array, Array, Array] | None = None  # what a mean is a product with, gains and shifts
         plain = (torch.float32, torch.float64)
         if self.weight_D is not None and self.weight_D.device.type == "cpu" and self.weight_D.dtype in plain:
             gain_D, width = self.weight_D.detach().numpy(), len(self.weight_D)
             shift_D = np.zeros_like(gain_D) if self.bias_D is None else self.bias_D.detach().numpy()
             self.arrays = np.full_like(gain_D, 1 / width), gain_D, shift_D
+
+    def folded(self) -> tuple[Array, Array]:
+        """Gains and shifts, for somebody who copies them."""
+        assert self.arrays is not None
+        self._marks = [Mark.of(each) for each in (self.weight_D, self.bias_D) if each is not None]
+        return self.arrays[1:]
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether what was copied still has the numbers of now."""
+        return all(mark.holds for mark in self._marks)
 
     def __call__(self, x_MD: Tensor) -> Tensor:
         return torch.layer_norm(x_MD, self.shape, self.weight_D, self.bias_D, self.epsilon)
@@ -350,6 +413,21 @@ def _heads(attention: MultiHeadAttention, rows: int | None = None) -> Heads:
     return Heads(*shape, Affine(weight, None if bias is None else bias[:rows]), _affine(attention.out))
 
 
+def _keys_values(attention: MultiHeadAttention, first: int) -> Affine:
+    """What the queries leave, from that row on."""
+    bias = attention.in_bias
+    return Affine(attention.in_weight[first:], None if bias is None else bias[first:])
+
+
+def _of_all_sources(flat: Flat) -> Affine | None:
+    """Keys and values for all layers side by side, if they are of one width and may be copied."""
+    parts = [layer.source for layer in flat.layers if layer.source is not None and layer.source.can_copy]
+    heads = [layer.of_source for layer in flat.layers if layer.of_source is not None]
+    if len(parts) < len(flat.layers) or any(each.key_dim != each.value_dim for each in heads):
+        return None
+    return Affine.joined(parts)
+
+
 def _flat_layer(layer: Any) -> FlatLayer:
     inside: FeedForward = layer.feed_forward
     cross: MultiHeadAttention | None = getattr(layer, "cross", None)
@@ -358,6 +436,7 @@ def _flat_layer(layer: Any) -> FlatLayer:
         _heads(layer.attention),
         None if cross is None else _around(layer.cross_residual),
         None if cross is None else _heads(cross, cross.num_heads * cross.key_dim),
+        None if cross is None else _keys_values(cross, cross.num_heads * cross.key_dim),
         _around(layer.feed_forward_residual),
         _affine(inside.inner),
         None if inside.gate is None else _affine(inside.gate),

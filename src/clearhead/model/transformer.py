@@ -31,6 +31,7 @@ class Memory:
 
     source: tuple[KeysValues, ...]
     allowed_N11S: Tensor | None
+    flat: Flat | None = None  # the decoder, for steps of one token; None: the modules themselves
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,11 @@ class State:
     past: tuple[KeysValues, ...]
     position: int
     narrowed: Narrowed | None = None  # the tokens that logits are wanted of; None: all
-    flat: Flat | None = None  # for steps of one token; None: the modules themselves
+
+    @property
+    def flat(self) -> Flat | None:
+        """For steps of one token."""
+        return self.memory.flat
 
 
 @dataclass(frozen=True)
@@ -121,25 +126,27 @@ class Transformer(nn.Module):
     def encode(self, src_NS: Tensor) -> Memory:
         """The sources, read once."""
         states_NSD, allowed_N11S = self._read(src_NS)
-        # Laid out for the many look-ups to come: greedy decoding at preset tiny gains 9 %.
-        source = (KeysValues(k.contiguous(), v.contiguous()) for k, v in self.decoder.source_memory(states_NSD))
-        return Memory(tuple(source), allowed_N11S)
+        output = self.output if has_own(self, Transformer, "logits") else None
+        flat = flatten(self.target_embedding, self.decoder, self._flat_decoder, output, self.output_bias_V)
+        source = None if flat is None else flat.sources(states_NSD)
+        if source is None:
+            pairs = self.decoder.source_memory(states_NSD)
+            source = [KeysValues(k.contiguous(), v.contiguous()) for k, v in pairs]
+        return Memory(tuple(source), allowed_N11S, flat)
 
     def start(self, memory: Memory, width: int) -> tuple[Tensor, State]:
         """first_R1, the start token in each of `width` rows a sentence, and the state before it."""
         num_sentences = memory.source[0].k_BHSK.shape[0]
         device = memory.source[0].k_BHSK.device
         first_R1 = torch.full((num_sentences * width, 1), self.config.start_id, device=device)
-        output = self.output if has_own(self, Transformer, "logits") else None
-        flat = flatten(self.target_embedding, self.decoder, self._flat_decoder, output, self.output_bias_V)
-        return first_R1, State(memory, width, (), 0, flat=flat)
+        return first_R1, State(memory, width, (), 0)
 
     def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:
         """Logits after each of the tokens, which follow what the state has seen."""
         memory, flat, position = state.memory, state.flat, state.position + tokens_RT.shape[1]
         if flat is not None and tokens_RT.shape[1] == 1 and not (want_attention or torch.is_grad_enabled()):
             now = flat(tokens_RT, None, state.position, state.past, memory.source, memory.allowed_N11S)
-            new_state = State(memory, state.width, now[1], position, state.narrowed, flat)
+            new_state = State(memory, state.width, now[1], position, state.narrowed)
             return Step(self._logits(self._scaled(now[0]), state), new_state, None)
         pasts = state.past or (None,) * len(self.decoder.layers)
         memories = [
@@ -185,9 +192,7 @@ class Transformer(nn.Module):
         memory = state.memory
         if len(sentences) != memory.source[0].k_BHSK.shape[0]:
             allowed = memory.allowed_N11S
-            memory = Memory(
-                tuple(kv.rows(sentences) for kv in memory.source),
-                None if allowed is None else allowed[sentences],
-            )
+            allowed_N11S = None if allowed is None else allowed[sentences]
+            memory = Memory(tuple(kv.rows(sentences) for kv in memory.source), allowed_N11S, memory.flat)
         past = tuple(kv.rows(rows_R) for kv in state.past)
         return replace(state, memory=memory, past=past)

@@ -1,10 +1,11 @@
 """Speed of translation, text in and text out, in one table: `make bench-decoding DATA=<folder>` calls it.
 
 clearhead's engines, CTranslate2 by itself (with clearhead's settings, and with its own defaults) and Hugging Face
-`generate`, on the validation text of Multi30k: the whole set at once on all cores, and one sentence at a time on one
+`generate` (in one process with a thread a core, as a call of it runs, and with the sentences divided among one process
+a core), on the validation text of Multi30k: the whole set at once on all cores, and one sentence at a time on one
 thread. Weights are random and never end a sentence (`endless.py`), so that everybody writes equally many tokens; what
-is written is counted and checked. First Hugging Face tries its batch sizes and ways to use the cores and keeps the
-fastest. Then come the rounds, in each of which every contestant is measured alone, one after the other.
+is written is counted and checked. First Hugging Face tries its batch sizes and keeps the fastest. Then come the rounds,
+in each of which every contestant is measured alone, one after the other.
 """
 
 import argparse
@@ -24,7 +25,8 @@ from benchmarks.report import QUICK_NOTE, Result, Speeds, aligned, host_line
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
 
 MODULE = "translators"
-PEERS = ("Hugging Face Marian", "plain ctranslate2", "ctranslate2 defaults")
+DIVIDED = "Hugging Face, a process a core"
+PEERS = ("Hugging Face Marian", DIVIDED, "plain ctranslate2", "ctranslate2 defaults")
 BATCHES = (32, 64, 128, 256)
 
 
@@ -76,10 +78,10 @@ class Benchmark:
         """The settings that a contestant may use; clearhead and CTranslate2 divide the work by themselves."""
         if measure.is_single:
             return [Setting(threads=1, batch=1)]
-        if kind != "Hugging Face Marian":
+        if not kind.startswith("Hugging Face"):
             return [Setting(threads=self.cores)]
-        ways = [Setting(threads=self.cores)] + [Setting(processes=self.cores)] * (self.cores > 1)
-        return [dataclasses.replace(way, batch=batch) for way in ways for batch in BATCHES]
+        way = Setting(processes=self.cores) if kind == DIVIDED else Setting(threads=self.cores)
+        return [dataclasses.replace(way, batch=batch) for batch in BATCHES]
 
     def choose(self, kind: str, measure: Measure) -> None:
         """The fastest of its settings counts."""
@@ -119,6 +121,11 @@ def measures(shapes: Iterable[str], beams: Iterable[int]) -> Iterator[Measure]:
                 yield Measure(shape, beam, is_single)
 
 
+def contestants(measure: Measure, kinds: Iterable[str]) -> list[str]:
+    """One sentence at a time cannot be divided."""
+    return [kind for kind in kinds if not (measure.is_single and kind == DIVIDED)]
+
+
 def render(record: dict[str, Any]) -> str:
     """The whole answer of a run, as Markdown."""
     kinds = record["contestants"]
@@ -134,7 +141,7 @@ def render(record: dict[str, Any]) -> str:
     rows = []
     for measure, by_kind in record["results"].items():
         speeds = Speeds(by_kind)
-        for kind in kinds:
+        for kind in by_kind:
             setting = record["settings"][measure][kind]
             rows.append([measure, kind, *speeds.cells(kind), *speeds.ratios(kind, peers), setting])
     return f"{heading}\n\n{aligned(head, rows)}"
@@ -156,19 +163,20 @@ def main(arguments: Iterable[str]) -> None:
     benchmark = Benchmark(options.out, plan, options.cores)
     benchmark.prepare(options.data, options.shapes)
     wanted = [*measures(options.shapes, options.beams)]
+    taking_part = {measure: contestants(measure, options.contestants) for measure in wanted}
     results: dict[str, dict[str, list[dict[str, Any]]]] = {
-        str(measure): {kind: [] for kind in options.contestants} for measure in wanted
+        str(measure): {kind: [] for kind in kinds} for measure, kinds in taking_part.items()
     }
-    for measure in wanted:
-        for kind in options.contestants:
+    for measure, kinds in taking_part.items():
+        for kind in kinds:
             benchmark.choose(kind, measure)
     for number in range(plan.rounds):
-        for measure in wanted:
-            for kind in options.contestants:
+        for measure, kinds in taking_part.items():
+            for kind in kinds:
                 result = benchmark.measure(kind, measure)
                 results[str(measure)][kind].append(dataclasses.asdict(result))
                 say(f"round {number + 1}: {measure}: {kind} {result.speed:,.0f} tokens/s")
-    settings = {str(m): {k: str(benchmark.best[k, m]) for k in options.contestants} for m in wanted}
+    settings = {str(m): {k: str(benchmark.best[k, m]) for k in kinds} for m, kinds in taking_part.items()}
     print(render(record.keep(contestants=options.contestants, settings=settings, results=results)))
 
 

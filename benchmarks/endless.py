@@ -19,13 +19,16 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Name -> preset, and the settings of its model section that are laid over it."""
 NEVER = -1e4
+# Logits of fresh weights are close together, and clearhead decodes close calls again: 8 of 1,014 sentences of 17 pieces
+# with a beam of 1, and 23 with a beam of 4. Of a model trained on Multi30k (preset tiny, 25.7 BLEU) it was 1 and 4.
+SPREAD = 6.0
 
 
 def save_endless(folder: Path, shape: str, tokenizer: Tokenizer) -> None:
     """A bundle of that shape.
 
-    The first channel of the decoder's last norm is made a constant 1, so that the first column of the output table is
-    a bias, which rules the end out. Any engine can express that.
+    Logits are spread as those of a trained model are. The first channel of the decoder's last norm is made a constant
+    1, so that the first column of the output table is a bias, which rules the end out. Any engine can express that.
     """
     preset, settings = SHAPES[shape]
     model = {"vocab_size": tokenizer.vocab_size, "embeddings": "separate", **settings}
@@ -36,6 +39,7 @@ def save_endless(folder: Path, shape: str, tokenizer: Tokenizer) -> None:
     assert isinstance(norm, torch.nn.LayerNorm)
     with torch.no_grad():
         norm.weight[0], norm.bias[0] = 0.0, 1.0
+        network.output.weight.mul_(SPREAD)
         network.output.weight[:, 0] = 0.0
         network.output.weight[config.model.end_id, 0] = NEVER
     bundle.save(

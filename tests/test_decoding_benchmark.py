@@ -42,7 +42,10 @@ def test_everybody_writes_so_many_pieces_and_no_more(kind: str, prepared: Benchm
 
 def test_peers_with_a_choice_try_it_out(tmp_path: Path) -> None:
     benchmark, whole, single = Benchmark(tmp_path, Plan(), 2), Measure("tiny", 4, False), Measure("tiny", 4, True)
-    assert len(benchmark.options("Hugging Face Marian", whole)) == 2 * len(decoding.BATCHES)
+    for kind, processes in (("Hugging Face Marian", 1), (decoding.DIVIDED, 2)):
+        assert [each.processes for each in benchmark.options(kind, whole)] == [processes] * len(decoding.BATCHES)
+    assert decoding.contestants(whole, translators.KINDS) == [*translators.KINDS]
+    assert decoding.DIVIDED not in decoding.contestants(single, translators.KINDS)
     for kind in translators.KINDS:
         assert [setting.threads for setting in benchmark.options(kind, single)] == [1]
 

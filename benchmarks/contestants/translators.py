@@ -55,7 +55,8 @@ class Clearhead(Translator):
 
 
 class PlainCTranslate2(Translator):
-    """Its Python package, as its documentation calls it: with its own defaults, or with clearhead's settings."""
+    """Its Python package, as its documentation calls it: with its own defaults, or with all settings of clearhead's
+    engine: how the cores are used, batches, scores with each text, and pieces that are never written."""
 
     def __init__(self, folder: Path, setting: Setting, is_default: bool) -> None:
         import ctranslate2  # type: ignore[import-untyped]
@@ -68,13 +69,16 @@ class PlainCTranslate2(Translator):
         self.translator = ctranslate2.Translator(str(converted), compute_type="float32", **workers)
         self.pieces = [self.tokenizer.piece(index) for index in range(self.tokenizer.vocab_size)]
         self.ids = {piece: index for index, piece in enumerate(self.pieces)}
+        config = self.model.config.model
+        never = [[self.pieces[index]] for index in sorted((config.pad_id, config.start_id))]
+        self.same = {"batch_type": "tokens", "return_scores": True, "suppress_sequences": never, "max_input_length": 0}
 
     def translate(self, lines: Lines, beam: int, batch: int) -> list[tuple[str, int]]:
         end = self.tokenizer.eos_id
         sources = [[self.pieces[i] for i in (*ids, end)] for ids in self.tokenizer.encode_batch(lines)]
-        batching: dict[str, Any] = {} if self.is_default else {"max_batch_size": 2048 // beam, "batch_type": "tokens"}
+        same: dict[str, Any] = {} if self.is_default else self.same | {"max_batch_size": 2048 // beam}
         found = self.translator.translate_batch(
-            sources, beam_size=beam, length_penalty=ALPHA, max_decoding_length=OUTPUT_TOKENS, **batching
+            sources, beam_size=beam, length_penalty=ALPHA, max_decoding_length=OUTPUT_TOKENS, **same
         )
         outputs = [[self.ids[piece] for piece in result.hypotheses[0]] for result in found]
         return [(self.tokenizer.decode(output), len(output)) for output in outputs]
@@ -124,6 +128,7 @@ KINDS: dict[str, Any] = {
     "plain ctranslate2": lambda folder, setting: PlainCTranslate2(folder, setting, is_default=False),
     "ctranslate2 defaults": lambda folder, setting: PlainCTranslate2(folder, setting, is_default=True),
     "Hugging Face Marian": HuggingFace,
+    "Hugging Face, a process a core": HuggingFace,
 }
 
 

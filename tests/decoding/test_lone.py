@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding import search as search_module
 from clearhead.decoding.choice import Listed
 from clearhead.decoding.job import Job
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.lone import find_one, is_lone
 from clearhead.decoding.progress import Found
-from clearhead.decoding.search import CLOSE, Walk, find
+from clearhead.decoding.search import Walk
 from clearhead.model.transformer import Transformer
 from tests.decoding.small import END, PAD, random_model, requests, trained_model
 from tests.decoding.table import TableGenerator
@@ -29,24 +28,9 @@ def by_arrays(job: Job) -> Found:
 def check(job: Job) -> Found:
     assert is_lone(job)
     found, expected = find_one(job), by_arrays(job)
-    if hasattr(job.generator, "alone"):  # has steps of its own for one sentence, which round differently
-        same_but_for_rounding(found, expected)
-    else:
-        assert found.hypotheses == expected.hypotheses  # bit for bit: both read the same logits
-        assert found.margin == pytest.approx(expected.margin, abs=1e-12)
-    by_plain_steps = find_one(job, by_plain_steps=True)
-    assert by_plain_steps.hypotheses == expected.hypotheses, "bit for bit, whoever decides what is close"
+    assert found.hypotheses == expected.hypotheses  # bit for bit: both read the same logits
+    assert found.margin == pytest.approx(expected.margin, abs=1e-12)
     return found
-
-
-def same_but_for_rounding(found: Found, expected: Found) -> None:
-    assert (found.margin < CLOSE) == (expected.margin < CLOSE) or abs(found.margin - expected.margin) < 1e-5
-    if expected.margin < CLOSE:
-        return  # rounding may decide, which is why `find` leaves such a sentence to the plain steps
-    assert found.margin == pytest.approx(expected.margin, abs=1e-5)
-    for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
-        assert (one.tokens, one.finish_reason) == (other.tokens, other.finish_reason)
-        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
 
 
 SETTINGS: list[dict[str, Any]] = [
@@ -73,15 +57,6 @@ def test_the_same_as_by_arrays(kind: Callable[[], Transformer], given: dict[str,
         found = check(Job(model, source, settings, [1 + 3 * number], END, PAD, n_best=settings.beam))
         reasons |= {each.finish_reason for each in found.hypotheses}
     assert reasons == {"end", "length"} or kind is random_model
-
-
-def test_what_is_close_is_left_to_the_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which streams and batches take too: with every decision taken for close, the answer is theirs bit for bit."""
-    model, settings = random_model(), DecodingConfig(beam=3)
-    jobs = [Job(model, torch.tensor([one.source]), settings, [9], END, PAD) for one in requests(5)]
-    assert [find(job)[0].hypotheses for job in jobs] != [by_arrays(job).hypotheses for job in jobs], "other sums"
-    monkeypatch.setattr(search_module, "CLOSE", float("inf"))
-    assert [find(job)[0].hypotheses for job in jobs] == [by_arrays(job).hypotheses for job in jobs]
 
 
 @pytest.mark.parametrize("distinct", [0, 2], ids=["apart", "tied"])

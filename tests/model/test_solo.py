@@ -1,4 +1,4 @@
-"""The decoder laid out for one sentence equals its steps, for every option, whichever rows go on."""
+"""The steps of one sentence equal those of several, for every option, whichever rows go on."""
 
 import random
 from typing import Any
@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from clearhead.config import TrainingConfig
+from clearhead.errors import DataError
 from clearhead.model import affine
 from clearhead.model.level import levelled
-from clearhead.model.solo import Solo
+from clearhead.model.solo import MOST_ROWS
 from clearhead.model.transformer import Transformer
 from clearhead.training.optimizer import build_optimizer
 from tests.model.options import V, close, config, each_combination, ids, shaken, sources
@@ -25,20 +26,29 @@ MORE: list[dict[str, Any]] = [
 
 
 def check(options: dict[str, Any], width: int) -> None:
+    """Alone, and in company of another sentence."""
     model, draw = shaken(Transformer(config(**options))).double(), random.Random(width)
     with torch.inference_mode():
-        first_R1, state = model.start(model.encode(sources()[:1]), width)
-        solo = model.alone(state, most=6)
-        assert isinstance(solo, Solo)
-        tokens, parents = first_R1[:, 0].tolist(), None
+        src_1S = sources()[:1]
+        first_R1, state = model.start(model.encode(src_1S), width)
+        both = model.start(model.encode(src_1S.repeat(2, 1)), width)[1]
+        assert state.alone is not None and both.alone is None
+        tokens_R1, parents = first_R1, None
         for _ in range(6):
             if parents is not None:
-                state = model.select(state, torch.tensor(parents))
-            step = model.step(torch.tensor(tokens)[:, None], state)
-            close(solo.step(tokens, parents), step.logits_RTV[:, 0])
-            state = step.state
-            tokens = draw.choices(range(3, V), k=width)
-            parents = draw.choice([None, draw.choices(range(width), k=width)])
+                state = model.select(state, parents)
+                both = model.select(both, torch.cat((parents, parents + width)))
+            step, expected = model.step(tokens_R1, state), model.step(tokens_R1.repeat(2, 1), both)
+            assert step.state.alone is not None
+            close(step.logits_RTV, expected.logits_RTV[:width])
+            state, both = step.state, expected.state
+            tokens_R1 = torch.tensor(draw.choices(range(3, V), k=width))[:, None]
+            parents = draw.choice([None, torch.tensor(draw.choices(range(width), k=width))])
+        # Where attention is wanted the modules run, and go on from there.
+        seen, unseen = model.step(tokens_R1, state, want_attention=True), model.step(tokens_R1, state)
+        assert seen.attention is not None and seen.state.alone is None
+        close(seen.logits_RTV, unseen.logits_RTV)
+        close(model.step(tokens_R1, seen.state).logits_RTV, model.step(tokens_R1, unseen.state).logits_RTV)
 
 
 @each_combination
@@ -60,9 +70,9 @@ def test_weights_that_change_are_seen() -> None:
     def both() -> tuple[torch.Tensor, torch.Tensor]:
         with torch.inference_mode():
             first_R1, state = model.start(model.encode(sources()[:1]), 1)
-            solo = model.alone(state, most=2)
-            assert solo is not None
-            return solo.step(first_R1[:, 0].tolist(), None), model.step(first_R1, state).logits_RTV[:, 0]
+            assert state.alone is not None
+            by_modules = model.step(first_R1, state, want_attention=True)
+            return model.step(first_R1, state).logits_RTV[:, 0], by_modules.logits_RTV[:, 0]
 
     close(*both())
     with torch.no_grad():
@@ -129,15 +139,40 @@ def test_products_of_many(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_laid_out_is_left_to_others() -> None:
     model = shaken(Transformer(config(**EVEN, max_positions=60)))
 
-    def alone(model: Transformer, src_NS: torch.Tensor) -> Solo | None:
-        return model.alone(model.start(model.encode(src_NS), 2)[1], 5)
+    def is_alone(model: Transformer, src_NS: torch.Tensor, width: int = 2) -> bool:
+        return model.start(model.encode(src_NS), width)[1].alone is not None
 
-    assert alone(model, sources()[:1]) is not None
-    assert alone(model, sources()) is None, "two sentences"
-    assert alone(model, sources()[1:]) is None, "padding"
-    assert alone(model, ids(1, 60)) is None, "a source so long that its scores are more work than its keys"
-    assert model.alone(model.start(model.encode(sources()[:1]), 2)[1], 61) is None, "more places than there are"
+    assert is_alone(model, sources()[:1])
+    assert not is_alone(model, sources()), "two sentences"
+    assert not is_alone(model, sources()[1:]), "padding"
+    assert not is_alone(model, ids(1, 60)), "a source so long that its scores are more work than its keys"
+    assert not is_alone(model, sources()[:1], MOST_ROWS + 1)
     uneven = shaken(Transformer(config(**EVEN | {"value_dim": 5})))
-    assert alone(uneven, sources()[:1]) is None
+    assert not is_alone(uneven, sources()[:1])
     model.decoder.layers[0].register_forward_hook(lambda *_: None)
-    assert alone(model, sources()[:1]) is None, "somebody looks on"
+    assert not is_alone(model, sources()[:1]), "somebody looks on"
+
+
+def test_rows_become_more_and_room_grows() -> None:
+    """One row becomes several, or too many for arrays; more tokens than there was room for; an earlier state again."""
+    model = shaken(Transformer(config(**EVEN, max_positions=90))).double()
+    tokens_1T, other_11 = ids(1, 70), torch.tensor([[7]])
+    with torch.inference_mode():
+        first_R1, before = model.start(model.encode(sources()[:1]), 1)
+        after = model.step(first_R1, before).state
+        expected_1TV = model.step(other_11, after).logits_RTV
+        for width in (3, MOST_ROWS + 1):
+            wide = model.widen(after, width)
+            assert (wide.alone is not None) is (width == 3)
+            logits_RTV = model.step(other_11.repeat(width, 1), wide).logits_RTV
+            close(logits_RTV, expected_1TV.expand_as(logits_RTV))
+        state, logits = before, []
+        for place in range(70):
+            step = model.step(tokens_1T[:, place : place + 1], state)
+            model.step(other_11, state)  # another way on, which this one does not see
+            logits.append(step.logits_RTV)
+            state = step.state
+        close(torch.cat(logits, 1), model.step(tokens_1T, before).logits_RTV)
+        with pytest.raises(DataError, match="max_positions=90"):
+            for _ in range(21):
+                state = model.step(other_11, state).state

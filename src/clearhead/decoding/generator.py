@@ -4,12 +4,9 @@ N sentences, W hypotheses of each, R = N*W rows (the W rows of a sentence stand 
 given at once, V vocabulary
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-import torch
 from torch import Tensor
 
 Memory = TypeVar("Memory")
@@ -50,43 +47,3 @@ class Generator(Protocol[Memory, State]):
 
     def select(self, state: State, rows_R: Tensor, /) -> State:
         """These rows in this order, in whole groups of `width` that each stay with one sentence."""
-
-
-class Walker(Protocol):
-    """The hypotheses of one sentence on their way, where only the next step matters."""
-
-    def step(self, tokens: Sequence[int], parents: Sequence[int] | None, /) -> Tensor:
-        """logits_WV after these tokens; row i goes on where row `parents[i]` was, or row i itself."""
-
-
-@dataclass
-class PlainWalker:
-    """Over any generator, by its steps."""
-
-    generator: Generator[Any, Any]
-    state: Any
-    device: torch.device
-
-    def step(self, tokens: Sequence[int], parents: Sequence[int] | None) -> Tensor:
-        """One step with a token a row."""
-        if parents is not None:
-            self.state = self.generator.select(self.state, torch.tensor(parents, device=self.device))
-        return self.take(torch.tensor(tokens, device=self.device)[:, None])
-
-    def take(self, tokens_RT: Tensor) -> Tensor:
-        """One step with several tokens a row, which stay in their rows."""
-        step = self.generator.step(tokens_RT, self.state)
-        self.state = step.state
-        return step.logits_RTV[:, -1]
-
-
-def walk_alone(
-    generator: Generator[Any, Any], first_RT: Tensor, state: Any, most: int
-) -> tuple[Walker, Callable[[], Tensor]]:
-    """Who takes the steps of one sentence, at most so many, and how to take the first."""
-    laid_out = getattr(generator, "alone", None)
-    walker: Walker | None = laid_out(state, most) if laid_out is not None and first_RT.shape[1] == 1 else None
-    if walker is not None:
-        return walker, partial(walker.step, first_RT[:, 0].tolist(), None)
-    plain = PlainWalker(generator, state, first_RT.device)
-    return plain, partial(plain.take, first_RT)

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from clearhead.decoding.candidates import best_candidates, forbid_tokens
-from clearhead.decoding.generator import PlainWalker, Walker, walk_alone
 from clearhead.decoding.job import Job
 from clearhead.decoding.progress import Found, Progress
 from clearhead.decoding.scoring import FinishReason
@@ -56,40 +55,29 @@ class Lone:
 
     job: Job
     progress: Progress
-    by_plain_steps: bool
     margin: float = _FAR
 
     @torch.inference_mode()
     def walk(self) -> None:
         """To the end; what was found stands in `progress` then."""
-        width = self.job.layout.width
-        walker, logits_RV, banned = self._start()
-        rows = [Row([], [], 0.0)]
+        generator, width = self.job.generator, self.job.layout.width
+        tokens_RT, state = generator.start(generator.encode(self.job.src), 1)
+        banned, rows = self.job.banned(tokens_RT), [Row([], [], 0.0)]
+        step = generator.step(tokens_RT, state)
+        state = generator.widen(step.state, width)
         while True:
-            options = _best(logits_RV.log_softmax(-1), rows, 2 * width + 1, banned)
+            options = _best(step.logits_RTV[: len(rows), -1].log_softmax(-1), rows, 2 * width + 1, banned)
             kept = self._decide(rows, options)
             if kept is None:
                 return
             parents, tokens = [row for _, row, _, _ in kept], [token for _, _, token, _ in kept]
             idle = width - len(kept)  # rows that nothing goes on in: they do as the last one does
-            same = [*range(len(kept))] == parents and not idle
             rows = [_extended(rows[row], each) for row, each in zip(parents, kept, strict=True)]
-            step = walker.step(tokens + tokens[-1:] * idle, None if same else parents + parents[-1:] * idle)
-            logits_RV = step[: len(rows)]
-
-    def _start(self) -> tuple[Walker, Tensor, set[int]]:
-        """Who takes the steps, the logits after the first one, and what is never written."""
-        job, generator, width = self.job, self.job.generator, self.job.layout.width
-        memory = generator.encode(job.src)
-        if self.by_plain_steps:  # with one row at first, as `search` has it, for the same sums
-            tokens_RT, state = generator.start(memory, 1)
-            plain = PlainWalker(generator, state, tokens_RT.device)
-            logits_RV = plain.take(tokens_RT)
-            plain.state = generator.widen(plain.state, width)
-            return plain, logits_RV, job.banned(tokens_RT)
-        tokens_RT, state = generator.start(memory, width)
-        walker, first_step = walk_alone(generator, tokens_RT, state, job.limits[0])
-        return walker, first_step()[:1], job.banned(tokens_RT)
+            if idle or parents != [*range(width)]:
+                parents += parents[-1:] * idle
+                state = generator.select(state, torch.tensor(parents, device=tokens_RT.device))
+            step = generator.step(torch.tensor(tokens + tokens[-1:] * idle, device=tokens_RT.device)[:, None], state)
+            state = step.state
 
     def _decide(self, rows: list[Row], options: list[Option]) -> list[Option] | None:
         """The continuations that go on, best first; None when the search is over. What ends is finished."""
@@ -141,10 +129,10 @@ class Lone:
                 self.progress.add(0, row.tokens, row.log_probs, row.total, 0.0, "blocked")
 
 
-def find_one(job: Job, by_plain_steps: bool = False) -> Found:
-    """What `search` finds, with its margin; by the model's own steps, or by those that it lays out for one sentence."""
+def find_one(job: Job) -> Found:
+    """What `search` finds, with its margin, bit for bit."""
     progress = Progress(job.settings, list(job.limits), job.end_id, job.layout.width)
-    lone = Lone(job, progress, by_plain_steps)
+    lone = Lone(job, progress)
     lone.walk()
     progress.margin_N[0] = lone.margin
     return progress.results(job.n_best)[0]

@@ -46,8 +46,8 @@ _IDLE_SHARE = 0.125
 
 
 CLOSE = 1e-4
-"""Decisions closer than this, in log-probability, may fall differently in different company, or by steps that are laid
-out for one sentence; `engine` says what was measured."""
+"""Decisions closer than this, in log-probability, may fall differently in different company; `engine` says what was
+measured."""
 
 
 def search(job: Job) -> list[list[Hypothesis]]:
@@ -55,14 +55,10 @@ def search(job: Job) -> list[list[Hypothesis]]:
     return [each.hypotheses for each in find(job)]
 
 
-def find(job: Job, by_plain_steps: bool = False) -> list[Found]:
-    """What `search` gives, with the margin of each sentence: how close the closest decision on the way was.
-
-    `by_plain_steps`: also one sentence by the model's own steps, by which close decisions are made.
-    """
+def find(job: Job) -> list[Found]:
+    """What `search` gives, with the margin of each sentence: how close the closest decision on the way was."""
     if is_lone(job):
-        found = find_one(job, by_plain_steps)
-        return [found if by_plain_steps or found.margin >= CLOSE else find_one(job, by_plain_steps=True)]
+        return [find_one(job)]
     walking = Walk(job)
     for _ in walking.steps():
         pass

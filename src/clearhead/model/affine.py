@@ -11,7 +11,6 @@ oneDNN, have the plain product.
 M rows, D numbers of each before, N behind
 """
 
-from collections.abc import Sequence
 from functools import cache
 from math import gcd
 from typing import Any, NamedTuple
@@ -159,12 +158,6 @@ class Affine:
         """One that takes the mean out of what it gives."""
         weight_ND, bias_N = self._copy()
         return self._of(weight_ND - weight_ND.mean(0), bias_N - bias_N.mean())
-
-    @classmethod
-    def joined(cls, parts: Sequence["Affine"]) -> "Affine":
-        """Several of the same rows, side by side."""
-        weights, biases = zip(*(part._copy() for part in parts), strict=True)
-        return parts[0]._of(np.concatenate(weights), np.concatenate(biases))
 
     def _copy(self) -> tuple[Array, Array]:
         """In double precision, for those who change it."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from clearhead.model.affine import Array
-from clearhead.model.encoder import Stack
 from clearhead.model.flat import Around, Bend, Flat, FlatLayer, Heads, LayerNorm, same
 from clearhead.model.level import Centre, Deviation
 
@@ -27,21 +26,28 @@ class Turns(NamedTuple):
     cos_T1C: Array
     sin_T2C: Array  # of what stands crosswise: minus for the first half
 
-    @classmethod
-    def of(cls, stack: Stack, most: int) -> "Turns | None":
-        """Of so many places."""
-        if stack.rotary is None:
-            return None
-        turn = stack.rotary(0, most)
-        cos_TC, sin_TC = turn.cos_TC.numpy(), turn.sin_TC.numpy()
-        return cls(cos_TC[:, None].copy(), np.stack((-sin_TC, sin_TC), 1))
-
     def __call__(self, place: int | slice, x_HTK: Array) -> None:
         """Heads of one place, or of several, turned where they stand."""
         x_HT2C = x_HTK.reshape(*x_HTK.shape[:-1], 2, -1)
         crosswise_HT2C = x_HT2C[..., ::-1, :] * self.sin_T2C[place]
         x_HT2C *= self.cos_T1C[place]
         x_HT2C += crosswise_HT2C
+
+
+def turns_of(flat: Flat) -> Turns | None:
+    """Of all places."""
+    rotary = flat.stack.rotary
+    if rotary is None:
+        return None
+    turn = rotary(0, len(rotary.table_LK))
+    cos_TC, sin_TC = turn.cos_TC.numpy(), turn.sin_TC.numpy()
+    return Turns(cos_TC[:, None].copy(), np.stack((-sin_TC, sin_TC), 1))
+
+
+def places_of(flat: Flat) -> Array | None:
+    """places_TD: the vectors of all places, where they are added."""
+    positions = flat.embedding.positions
+    return None if positions is None else positions.forward(0, len(positions.table_LD)).detach().numpy()
 
 
 def can_read(flat: Flat, ids_NS: Tensor, allowed: Tensor | None = None) -> bool:
@@ -61,8 +67,8 @@ def read(flat: Flat, ids: Sequence[int]) -> Array:
     if min(ids) < 0:
         raise IndexError(f"expected ids from 0 on, got {min(ids)}")  # numpy would count them from the end
     length, relative = len(ids), flat.stack.relative
-    x_SD = embed(flat, ids, flat.places(length))
-    turns = Turns.of(flat.stack, length)
+    places_TD, turns = flat.once(places_of), flat.once(turns_of)
+    x_SD = embed(flat, ids, None if places_TD is None else places_TD[:length])
     bias_HSS = None if relative is None else relative(0, length)[0].detach().numpy()
     for layer in flat.layers:
         around, heads = layer.around_self, layer.of_self

@@ -22,7 +22,7 @@ from clearhead.model.flat import Flat, Kept, flatten, has_own
 from clearhead.model.initialisation import initialise
 from clearhead.model.masks import padding_mask
 from clearhead.model.patches import PatchEmbedding
-from clearhead.model.solo import Solo, solo
+from clearhead.model.solo import MOST_ROWS, Past, Solo, solo
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,25 @@ class State:
     past: tuple[KeysValues, ...]
     position: int
     narrowed: Narrowed | None = None  # the tokens that logits are wanted of; None: all
+    alone: tuple[Solo, Past] | None = None  # for steps of one sentence: who takes them, and the rows' own past
 
     @property
     def flat(self) -> Flat | None:
         """For steps of one token."""
         return self.memory.flat
+
+    def in_company(self) -> Self:
+        """As the steps of several sentences take it."""
+        if self.alone is None:
+            return self
+        return replace(self, past=self.alone[1].keys_values(self.position) if self.position else (), alone=None)
+
+    def with_rows(self, rows_R: Tensor) -> Self:
+        """With these rows of its own past."""
+        if self.alone is None:
+            return replace(self, past=tuple(kv.rows(rows_R) for kv in self.past))
+        solo, past = self.alone
+        return replace(self, alone=(solo, past.of(rows_R, self.position)))
 
 
 @dataclass(frozen=True)
@@ -128,10 +142,7 @@ class Transformer(nn.Module):
         states_NSD, allowed_N11S = self._read(src_NS)
         output = self.output if has_own(self, Transformer, "logits") else None
         flat = flatten(self.target_embedding, self.decoder, self._flat_decoder, output, self.output_bias_V)
-        source = None if flat is None else flat.sources(states_NSD)
-        if source is None:
-            pairs = self.decoder.source_memory(states_NSD)
-            source = [KeysValues(k.contiguous(), v.contiguous()) for k, v in pairs]
+        source = self.decoder.source_memory(states_NSD) if flat is None else flat.sources(states_NSD)
         return Memory(tuple(source), allowed_N11S, flat)
 
     def start(self, memory: Memory, width: int) -> tuple[Tensor, State]:
@@ -139,15 +150,20 @@ class Transformer(nn.Module):
         num_sentences = memory.source[0].k_BHSK.shape[0]
         device = memory.source[0].k_BHSK.device
         first_R1 = torch.full((num_sentences * width, 1), self.config.start_id, device=device)
-        return first_R1, State(memory, width, (), 0)
+        alone = solo(memory.flat, memory.source, memory.allowed_N11S, width)
+        return first_R1, State(memory, width, (), 0, alone=alone)
 
     def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:
         """Logits after each of the tokens, which follow what the state has seen."""
         memory, flat, position = state.memory, state.flat, state.position + tokens_RT.shape[1]
         if flat is not None and tokens_RT.shape[1] == 1 and not (want_attention or torch.is_grad_enabled()):
+            if state.alone is not None and position <= state.alone[0].most:
+                return self._step_alone(tokens_RT, state, *state.alone)
+            state = state.in_company()
             now = flat(tokens_RT, None, state.position, state.past, memory.source, memory.allowed_N11S)
             new_state = State(memory, state.width, now[1], position, state.narrowed)
             return Step(self._logits(self._scaled(now[0]), state), new_state, None)
+        state = state.in_company()
         pasts = state.past or (None,) * len(self.decoder.layers)
         memories = [
             LayerMemory(source, memory.allowed_N11S, past) for source, past in zip(memory.source, pasts, strict=True)
@@ -157,17 +173,12 @@ class Transformer(nn.Module):
         new_state = replace(state, past=past, position=position)
         return Step(self._logits(self._scaled(hidden_RTD), state), new_state, attention if want_attention else None)
 
-    def alone(self, state: State, most: int) -> Solo | None:
-        """The steps of one sentence from its start on, at most so many, where they can be laid out beforehand."""
-        memory, flat = state.memory, state.flat
-        assert state.position == 0 and state.narrowed is None
-        if flat is None:
-            return None
-        logits = self.logits if flat.output is None else flat.output
-        return solo(
-            flat, memory.source, memory.allowed_N11S, state.width, most,
-            lambda hidden_WD: logits(self._scaled(hidden_WD)),
-        )  # fmt: skip
+    def _step_alone(self, tokens_R1: Tensor, state: State, solo: Solo, past: Past) -> Step:
+        """The step of one sentence, on arrays."""
+        past = past.behind(state.position)
+        hidden_R1D = self._scaled(solo.step(tokens_R1.flatten().tolist(), past)[:, None])
+        new_state = State(state.memory, state.width, (), state.position + 1, state.narrowed, (solo, past))
+        return Step(self._logits(hidden_R1D, state), new_state, None)
 
     def _logits(self, hidden_RTD: Tensor, state: State) -> Tensor:
         """Of all tokens, or of those that are wanted."""
@@ -184,6 +195,9 @@ class Transformer(nn.Module):
 
     def widen(self, state: State, width: int) -> State:
         """Where each sentence has one row: `width` of them, which all stand where that one stands."""
+        if state.alone is not None and width <= MOST_ROWS:
+            return replace(state.with_rows(torch.zeros(width, dtype=torch.long)), width=width)
+        state = state.in_company()
         return replace(state, width=width, past=tuple(kv.widened(width) for kv in state.past))
 
     def select(self, state: State, rows_R: Tensor) -> State:
@@ -194,5 +208,4 @@ class Transformer(nn.Module):
             allowed = memory.allowed_N11S
             allowed_N11S = None if allowed is None else allowed[sentences]
             memory = Memory(tuple(kv.rows(sentences) for kv in memory.source), allowed_N11S, memory.flat)
-        past = tuple(kv.rows(rows_R) for kv in state.past)
-        return replace(state, memory=memory, past=past)
+        return replace(state.with_rows(rows_R), memory=memory)

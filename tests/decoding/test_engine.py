@@ -8,7 +8,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.engine import Request
 from clearhead.decoding.search import Job, search
 from clearhead.errors import DecodingError
-from clearhead.model.transformer import Memory
+from clearhead.model.transformer import Memory, Transformer
 from tests.decoding.small import END, PAD, START, VOCAB, engine, random_model, requests
 from tests.decoding.test_company import assert_same
 
@@ -69,20 +69,44 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
     assert engine(model).run([], settings) == []
 
 
-def test_sentences_of_like_length_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, seen = random_model(), list[Tensor]()
-    encode = model.encode
+def sources_read(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """What will be given to the encoder."""
+    seen, encode = list[Tensor](), model.encode
 
     def watched(src_NS: Tensor) -> Memory:
         seen.append(src_NS)
         return encode(src_NS)
 
     monkeypatch.setattr(model, "encode", watched)
-    asked = [Request((*[7] * length, END)) for length in (3, 11, 5) * 8]
-    engine(model, batch_tokens=96).run(asked, DecodingConfig(beam=1, max_length="2"))
+    return seen
+
+
+def test_sentences_of_like_length_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model()
+    seen = sources_read(model, monkeypatch)
+    asked = [Request((*[7] * length, END)) for length in (19, 27, 21) * 8]
+    engine(model, batch_tokens=224).run(asked, DecodingConfig(beam=1, max_length="2"))
     assert sum(len(src_NS) for src_NS in seen) == 24
+    assert all(src_NS.numel() <= 224 for src_NS in seen)
+    # of 24 sentences of 20, 28 and 22: at the seams only
+    assert sum(int((src_NS == PAD).sum()) for src_NS in seen) <= 52
+
+
+@pytest.mark.parametrize("places, coverage, expected", [(64, 0.0, 16), (13, 0.0, 13), (64, 0.2, 6)])
+def test_short_sources_fill_a_register(
+    places: int, coverage: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In company, if the model has the places and none of them is counted; within the same memory."""
+    model = random_model(max_positions=places)
+    seen = sources_read(model, monkeypatch)
+    asked = [Request((*[7] * length, END)) for length in (3, 4, 5) * 4]
+    built, settings = engine(model, batch_tokens=96), DecodingConfig(beam=1, max_length="2", coverage=coverage)
+    built.run(asked, settings)
+    assert max(src_NS.shape[1] for src_NS in seen) == expected
     assert all(src_NS.numel() <= 96 for src_NS in seen)
-    assert sum(int((src_NS == PAD).sum()) for src_NS in seen) <= 32  # of 24 sentences of 4, 12 and 6: at the seams only
+    seen.clear()
+    built.run(asked[:1], settings)
+    assert [src_NS.shape for src_NS in seen] == [(1, 4)], "alone it is as it is"
 
 
 def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:
@@ -132,15 +156,18 @@ def test_every_setting_is_honoured() -> None:
 
 
 @pytest.mark.parametrize(("count", "beam", "most"), [(1000, 1, 4096), (1000, 4, 2048), (333, 4, 4096), (30, 1, 4096)])
-def test_workers_have_equally_many_batches(count: int, beam: int, most: int) -> None:
+def test_workers_finish_together(count: int, beam: int, most: int) -> None:
     asked, settings = requests(count), DecodingConfig(beam=beam)
     alone, shared = ([*engine(random_model(), most, n)._batches(asked, settings)] for n in (1, 2))
     for batches in (alone, shared):
         assert sorted(index for batch in batches for index in batch) == [*range(count)]
-        lengths = [len(asked[index].source) for batch in batches for index in batch]
+        inside = sorted([len(asked[index].source) for index in batch] for batch in batches)
+        lengths = [length for batch in inside for length in batch]
         assert lengths == sorted(lengths), "those of like length stand together"
         assert all(len(batch) * beam * len(asked[batch[-1]].source) <= most for batch in batches)
     assert len(shared) >= len(alone)
     if count * beam > 4 * 64:
-        assert len(shared) >= 4 and len(shared) % 2 == 0
-        assert max(map(len, shared)) <= 1.3 * count / len(shared) + 1, "none waits long for the last one"
+        free = [0, 0]  # when each worker is: a sentence takes as long as its rows and places say
+        for batch in shared:
+            free[free.index(min(free))] += len(batch) * (beam + 1) * len(asked[batch[-1]].source)
+        assert max(free) < 1.1 * sum(free) / 2, "none waits long for the last one"

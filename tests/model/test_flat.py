@@ -309,7 +309,7 @@ def test_what_stands_behind_a_past_is_nobody_elses() -> None:
         for found, wanted in ((past, expected), (aside_again.k_BHSK[:, :, -2:], torch.cat([other.k_BHSK] * 2, 2))):
             assert all(torch.equal(*each) for each in zip(found[:2], wanted[:2], strict=True))
     assert past.room is not None and past.k_BHSK.shape[2] == 44
-    assert past.room.k_BHCK.shape[2] <= 44 * 1.25 + 1, "no more room than pays"
+    assert len(past.room.k_CBHK) <= 44 * 1.25 + 1, "no more room than pays"
     wide = past.widened(2)
     assert torch.equal(wide.followed(pair(6, 1)).k_BHSK[:, :, :-1], past.k_BHSK.repeat_interleave(2, 0))
 
@@ -343,6 +343,5 @@ def test_a_norm_without_gains() -> None:
     expected_NTV = model.logits(model(src_NS, tgt_NT))
     _, state = model.start(model.encode(src_NS), 1)
     close(model.step(tgt_NT[:, :1], state).logits_RTV, expected_NTV[:, :1])
-    solo = model.alone(state, 2)
-    assert solo is not None
-    close(solo.step(tgt_NT[0, :1].tolist(), None), expected_NTV[:, 0])
+    assert state.alone is not None
+    close(model.step(tgt_NT[:, :1], state.in_company()).logits_RTV, expected_NTV[:, :1])

@@ -3,18 +3,19 @@
 The same sentence gives the same tokens whatever it is decoded with. Its numbers depend on the company a little, because
 kernels add in an order that depends on shapes: among 5 to 250 others, padded or not, the distance between two of the
 nine best candidates moved by up to 5e-6 with random weights, by 1.2e-5 in a model of Multi30k, and by 5.7e-5 in the
-demo's on text that it had never learned; by the steps laid out for one sentence by 4e-6, 8e-6 and 4.5e-5. So a sentence
-in which any decision was closer than `CLOSE`, which is nearly twice that, is decoded once more, alone, without padding
-and by the model's plain steps, and that answer counts. With random weights, which are the hardest case, 23 to 26 of
-1,014 sentences with a beam of 4 were, and 8 to 14 with a beam of 1.
+demo's on text that it had never learned; by the steps of one sentence, which have kernels of their own, by 4e-6, 8e-6
+and 4.5e-5. So a sentence in which any decision was closer than `CLOSE`, which is nearly twice that, is decoded once
+more, alone, and that answer counts. Of 1,014 sentences of Multi30k it was 1 with a beam of 1 and 4 with a beam of 4;
+with random weights, which are the hardest case, 8 and 23.
 """
 
+import heapq
 import threading
 from collections.abc import Generator as WhileWriting
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +33,13 @@ from clearhead.model.blas import one_blas_thread
 
 __all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
 
-# With several threads there are at least so many batches for each, that none waits long for the last one, and equally
-# many (nine for two left one of them idle for a tenth of the time); but not by making them smaller than so many rows.
+# With several threads there are at least so many batches for each, that none waits long for the last one; but not by
+# making them smaller than so many rows. A step costs as much as so many more rows, however few it has.
 _BATCHES_EACH = 2
 _FEWEST_ROWS = 64
+_ROWS_OF_A_STEP = 16
+# Over fewer keys than a register of AVX512 holds, attention of a batch takes up to three times as long.
+_FEWEST_PLACES = 16
 
 
 class Engine(Protocol):
@@ -109,31 +113,34 @@ class TorchEngine:
         return answers
 
     def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
-        """Indices of the requests, those of like shape and length together: as many batches for each worker."""
-        batches, workers = self._cut(requests, settings, len(requests)), self._workers()
-        if workers == 1 or not requests:
-            return batches
-        count = max(_BATCHES_EACH, -(-len(batches) // workers)) * workers
-        rows = Layout.of(settings, requests[0].n_best, requests[0].asked.phrases.size).rows
-        each = more_rows(max(_FEWEST_ROWS, -(-len(requests) // count) * rows))
-        return self._cut(requests, settings, max(1, each // rows))
+        """Indices of the requests, those of like shape and length together; the most work first.
 
-    def _cut(self, requests: Sequence[Request], settings: DecodingConfig, most: int) -> list[list[int]]:
-        """Into batches of at most so many, and no more than memory is made for."""
-        batches: list[list[int]] = []
-        keys = [(self._shape(request), request.places) for request in requests]
-        shape = None
-        for index in sorted(range(len(requests)), key=keys.__getitem__):
-            rows = Layout.of(settings, requests[index].n_best, requests[index].asked.phrases.size).rows
-            places = requests[index].places  # of a sentence; the longest so far
+        Of several sizes the one is taken with which all workers have finished first.
+        """
+        waiting, workers = self._waiting(requests, settings), self._workers()
+        batches = _cut(waiting, self.batch_tokens, len(requests))
+        if workers > 1 and batches:
+            count, rows = max(_BATCHES_EACH, -(-len(batches) // workers)) * workers, waiting[0].rows
+            each = most = more_rows(max(_FEWEST_ROWS, -(-len(requests) // count) * rows))
+            ways = list[list[list[_Waiting]]]()
+            while each >= max(_FEWEST_ROWS, most // 2):
+                cut = _cut(waiting, self.batch_tokens, max(1, each // rows))
+                ways.append(sorted(cut, key=_work, reverse=True))
+                each = fewer_rows(each - 1)
+            batches = min(ways, key=lambda way: _time(map(_work, way), workers))
+        return [[one.place for one in batch] for batch in batches]
+
+    def _waiting(self, requests: Sequence[Request], settings: DecodingConfig) -> list["_Waiting"]:
+        """In the order in which they are put together."""
+        fewest, waiting = self._fewest(settings), []
+        for index, request in enumerate(requests):
+            rows = Layout.of(settings, request.n_best, request.asked.phrases.size).rows
+            limit = request.longest(settings, self.max_positions)
+            room = max(request.places, fewest)
             if self.is_prompted:  # each row keeps the prompt and all that follows it
-                places = min(places + requests[index].longest(settings, self.max_positions), self.max_positions)
-            size = min(most, fewer_rows(self.batch_tokens // places) // rows)
-            if shape != keys[index][0] or len(batches[-1]) >= size:
-                shape = keys[index][0]
-                batches.append([])
-            batches[-1].append(index)
-        return batches
+                room = min(room + limit, self.max_positions)
+            waiting.append(_Waiting(self._shape(request), request.places, index, rows, room, limit))
+        return sorted(waiting)
 
     def _workers(self) -> int:
         return self.threads or torch.get_num_threads()
@@ -149,27 +156,27 @@ class TorchEngine:
                 return [self._run_batch(each, settings) for each in work]
         one_thread_each = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
         with one_blas_thread(), one_thread_each as pool:
-            longest_first = [pool.submit(self._run_batch, each, settings) for each in reversed(work)]
-            return [future.result() for future in reversed(longest_first)]
+            running = [pool.submit(self._run_batch, each, settings) for each in work]
+            return [future.result() for future in running]
 
     def _run_batch(self, requests: list[Request], settings: DecodingConfig) -> list[Found]:
         """One batch; what was close in it, again alone."""
         found = self._find(requests, settings)
         close = [place for place, each in enumerate(found) if each.margin < CLOSE and len(requests) > 1]
         for place in close:
-            [found[place]] = self._find([requests[place]], settings, by_plain_steps=True)
+            [found[place]] = self._find([requests[place]], settings)
         with self._lock:
             self.num_decoded_again += len(close)
         return found
 
-    def _find(self, requests: list[Request], settings: DecodingConfig, by_plain_steps: bool = False) -> list[Found]:
+    def _find(self, requests: list[Request], settings: DecodingConfig) -> list[Found]:
         """These requests as one batch."""
-        return find(self._job(requests, settings, max(request.n_best for request in requests)), by_plain_steps)
+        return find(self._job(requests, settings, max(request.n_best for request in requests)))
 
     def _job(self, requests: Sequence[Request], settings: DecodingConfig, n_best: int = 1) -> Job:
         return Job(
             Sliding(self.generator, self.max_positions) if self.is_prompted else self.generator,
-            self._sources(requests),
+            self._sources(requests, self._fewest(settings) if len(requests) > 1 else 0),
             settings,
             [request.longest(settings, self.max_positions) for request in requests],
             self.end_id,
@@ -209,14 +216,56 @@ class TorchEngine:
         has_picture, has_list = request.picture is not None, asked.shortlist is not None
         return len(asked.prefix), asked.phrases.size, length, has_picture, has_list
 
-    def _sources(self, requests: Sequence[Request]) -> Tensor:
+    def _fewest(self, settings: DecodingConfig) -> int:
+        """Places that the sources of a batch have at least. Coverage counts them, and prompts cannot be padded."""
+        is_free = self.device.type == "cpu" and not self.is_prompted and not settings.coverage
+        return min(_FEWEST_PLACES, self.max_positions) if is_free else 0
+
+    def _sources(self, requests: Sequence[Request], fewest: int) -> Tensor:
         """src_NS padded behind, or pictures_NCYX."""
         pictures = [request.picture.pixels_CYX for request in requests if request.picture is not None]
         if pictures:
             return torch.stack(pictures).to(self.device)
-        longest = max(len(request.source) for request in requests)
+        longest = max(fewest, *(len(request.source) for request in requests))
         rows = [[*request.source, *[self.pad_id] * (longest - len(request.source))] for request in requests]
         return torch.tensor(rows, device=self.device)
+
+
+class _Waiting(NamedTuple):
+    """What a request needs."""
+
+    shape: tuple[int, int, int, bool, bool]  # what those of a batch have in common
+    places: int  # of its source
+    place: int
+    rows: int
+    room: int  # places that are held for each row
+    limit: int
+
+
+def _cut(waiting: Sequence[_Waiting], batch_tokens: int, most: int) -> list[list[_Waiting]]:
+    """Into batches of at most so many, and no more than memory is made for; the longest of a batch comes last."""
+    batches: list[list[_Waiting]] = []
+    for one in waiting:
+        size = min(most, fewer_rows(batch_tokens // one.room) // one.rows)
+        if not batches or one.shape != batches[-1][0].shape or len(batches[-1]) >= size:
+            batches.append([])
+        batches[-1].append(one)
+    return batches
+
+
+def _work(batch: Sequence[_Waiting]) -> float:
+    """What a batch costs, about: its sources are read, and as much is written, row by row, as far as it may."""
+    last = batch[-1]
+    steps = min(last.places, last.limit)
+    return len(batch) * (last.places + last.rows * steps) + _ROWS_OF_A_STEP * steps
+
+
+def _time(work: Iterable[float], workers: int) -> float:
+    """When the last one has finished, if each takes the next as soon as it is free."""
+    busy_until = [0.0] * workers
+    for each in work:
+        heapq.heapreplace(busy_until, busy_until[0] + each)
+    return max(busy_until)
 
 
 def _common(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -16,34 +16,48 @@ from clearhead.model.positions import Turn
 from clearhead.model.short_attention import attend_short, is_short
 
 _FEW_QUERIES = 8
+_REGISTER = 16  # numbers of single precision, with AVX512
 _FREE_PLACES = 8  # made at a time: more would be copied with every row that moves
 
 
 class Room:
-    """Keys and values with places behind them that are still free; whoever fills one says so here."""
+    """Keys and values with places behind them that are still free; whoever fills one says so here.
 
-    __slots__ = ("filled", "k_BHCK", "v_BHCE")
+    Place after place, each with all rows: what is filled is one piece, and only that is copied where rows move.
+    """
 
-    def __init__(self, k_BHCK: Tensor, v_BHCE: Tensor, filled: int) -> None:
-        self.k_BHCK, self.v_BHCE, self.filled = k_BHCK, v_BHCE, filled
+    __slots__ = ("filled", "k_CBHK", "v_CBHE")
+
+    def __init__(self, k_CBHK: Tensor, v_CBHE: Tensor, filled: int) -> None:
+        self.k_CBHK, self.v_CBHE, self.filled = k_CBHK, v_CBHE, filled
+
+    @classmethod
+    def beside(cls, past: "KeysValues", rows: int) -> "Room":
+        """For as many places as these have, and some more, of so many rows."""
+        (_, num_heads, length, width), value_width = past.k_BHSK.shape, past.v_BHSE.shape[3]
+        most = length + max(_FREE_PLACES, length // 4)
+        k_CBHK = past.k_BHSK.new_empty(most, rows, num_heads, width)
+        return cls(k_CBHK, past.v_BHSE.new_empty(most, rows, num_heads, value_width), length)
 
     @classmethod
     def behind(cls, past: "KeysValues") -> "Room":
         """Behind a copy of these."""
-        (batch, num_heads, length, width), value_width = past.k_BHSK.shape, past.v_BHSE.shape[3]
-        most = length + max(_FREE_PLACES, length // 4)
-        room = cls(
-            past.k_BHSK.new_empty(batch, num_heads, most, width),
-            past.v_BHSE.new_empty(batch, num_heads, most, value_width),
-            length,
-        )
-        room.k_BHCK[:, :, :length], room.v_BHCE[:, :, :length] = past.k_BHSK, past.v_BHSE
+        room = cls.beside(past, len(past.k_BHSK))
+        room.k_CBHK[: room.filled].copy_(past.k_BHSK.permute(2, 0, 1, 3))
+        room.v_CBHE[: room.filled].copy_(past.v_BHSE.permute(2, 0, 1, 3))
+        return room
+
+    def rows(self, past: "KeysValues", rows: Tensor) -> "Room":
+        """Some of the rows of a past that stands here."""
+        room = Room.beside(past, len(rows))
+        torch.index_select(self.k_CBHK[: room.filled], 1, rows, out=room.k_CBHK[: room.filled])
+        torch.index_select(self.v_CBHE[: room.filled], 1, rows, out=room.v_CBHE[: room.filled])
         return room
 
     @property
     def is_sealed(self) -> bool:
         """Whether it was made in inference mode and cannot be written to outside."""
-        return self.k_BHCK.is_inference() and not torch.is_inference_mode_enabled()
+        return self.k_CBHK.is_inference() and not torch.is_inference_mode_enabled()
 
     def seen(self) -> "KeysValues":
         """What is filled."""
@@ -71,18 +85,17 @@ class KeysValues(NamedTuple):
         They stay what they are: a place that somebody else has filled already is not filled again.
         """
         length, room = self.k_BHSK.shape[2], self.room
-        if room is None or room.filled != length or length == room.k_BHCK.shape[2] or room.is_sealed:
+        if room is None or room.filled != length or length == len(room.k_CBHK) or room.is_sealed:
             room = Room.behind(self)
-        room.k_BHCK.select(2, length).copy_(now.k_BHSK.select(2, 0))
-        room.v_BHCE.select(2, length).copy_(now.v_BHSE.select(2, 0))
+        room.k_CBHK[length].copy_(now.k_BHSK.select(2, 0))
+        room.v_CBHE[length].copy_(now.v_BHSE.select(2, 0))
         room.filled = length + 1
         return room.seen()
 
     def rows(self, rows: Tensor) -> "KeysValues":
         """These rows; `index_select` takes a sixth of the time that indexing does."""
         if self.room is not None:
-            k_BHCK, v_BHCE = self.room.k_BHCK.index_select(0, rows), self.room.v_BHCE.index_select(0, rows)
-            return Room(k_BHCK, v_BHCE, self.k_BHSK.shape[2]).seen()
+            return self.room.rows(self, rows).seen()
         return KeysValues(self.k_BHSK.index_select(0, rows), self.v_BHSE.index_select(0, rows))
 
     def widened(self, width: int) -> "KeysValues":
@@ -98,7 +111,7 @@ class Standing(KeysValues):
     @classmethod
     def inside(cls, room: Room) -> "Standing":
         """All that fill it now."""
-        made = cls(room.k_BHCK[:, :, : room.filled], room.v_BHCE[:, :, : room.filled])
+        made = cls(room.k_CBHK[: room.filled].permute(1, 2, 0, 3), room.v_CBHE[: room.filled].permute(1, 2, 0, 3))
         made._room = room
         return made
 
@@ -124,6 +137,16 @@ def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, mask: Tensor | None, scale
     return torch.softmax(mask_scores(scores_BHTS, mask), -1)
 
 
+def _weights_of_many(q_BHTK: Tensor, k_BHSK: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    """The same for many look-ups: over fewer keys than a register holds, torch's softmax takes ten times as long."""
+    num_keys = k_BHSK.shape[2]
+    if num_keys >= _REGISTER:
+        return attention_weights(q_BHTK, k_BHSK, mask, scale)
+    scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1) * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
+    wide_BHTC = F.pad(mask_scores(scores_BHTS, mask), (0, _REGISTER - num_keys), value=float("-inf"))
+    return torch.softmax(wide_BHTC, -1)[..., :num_keys]
+
+
 def _is_many_small(q_BHTK: Tensor, k_BHSK: Tensor) -> bool:
     """Steps of search for many rows. Products of less than 400 sums torch does in a slow way of its own.
 
@@ -143,7 +166,7 @@ def attend(
     Many small look-ups are two batched products instead, in half the time: the kernel takes them one by one.
     """
     if _is_many_small(q_BHTK, memory.k_BHSK) and not is_causal and not torch.is_grad_enabled():
-        return attention_weights(q_BHTK, memory.k_BHSK, mask, scale) @ memory.v_BHSE
+        return _weights_of_many(q_BHTK, memory.k_BHSK, mask, scale) @ memory.v_BHSE
     mixed_BHTE: Tensor = F.scaled_dot_product_attention(
         q_BHTK, memory.k_BHSK, memory.v_BHSE, attn_mask=mask, is_causal=is_causal, scale=scale
     )

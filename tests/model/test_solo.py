@@ -128,6 +128,19 @@ def test_streams_that_somebody_else_reads_keep_their_mean(options: dict[str, Any
     assert flat is not None and flat.once(levelled) is flat
 
 
+@torch.inference_mode()
+def test_a_norm_whose_changes_are_not_counted() -> None:
+    """Made in inference mode, and put among others: it is computed, not folded."""
+    with torch.inference_mode(False):
+        model = shaken(Transformer(config(**EVEN, norm_placement="pre"))).double()
+    norm = torch.nn.LayerNorm(model.config.model_dim).double()
+    model.get_submodule("decoder.layers.0.attention_residual").register_module("norm", norm)
+    first_R1, state = model.start(model.encode(sources()[:1]), 1)
+    assert state.alone is not None and state.flat is not None and state.flat.once(levelled) is state.flat
+    by_modules = model.step(first_R1, state, want_attention=True)
+    close(model.step(first_R1, state).logits_RTV, by_modules.logits_RTV)
+
+
 @pytest.mark.parametrize("width", [1, 4])
 def test_products_of_many(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a model so large that several rows are multiplied by torch."""

@@ -369,7 +369,8 @@ class LayerNorm:
         self._marks: list[Mark] = []
         self.arrays: tuple[Array, Array, Array] | None = None  # what a mean is a product with, gains and shifts
         plain = (torch.float32, torch.float64)
-        if self.weight_D is not None and self.weight_D.device.type == "cpu" and self.weight_D.dtype in plain:
+        is_here = self.weight_D is not None and self.weight_D.device.type == "cpu" and self.weight_D.dtype in plain
+        if is_here and not self.weight_D.is_inference():  # changes of those are not counted
             gain_D, width = self.weight_D.detach().numpy(), len(self.weight_D)
             shift_D = np.zeros_like(gain_D) if self.bias_D is None else self.bias_D.detach().numpy()
             self.arrays = np.full_like(gain_D, 1 / width), gain_D, shift_D

@@ -314,11 +314,12 @@ def test_what_stands_behind_a_past_is_nobody_elses() -> None:
     assert torch.equal(wide.followed(pair(6, 1)).k_BHSK[:, :, :-1], past.k_BHSK.repeat_interleave(2, 0))
 
 
+@pytest.mark.parametrize("count", [1, N])
 @pytest.mark.parametrize("build", [transformer, language_model])
-def test_steps_may_leave_the_mode_that_they_began_in(build: Callable[[dict[str, Any]], Any]) -> None:
+def test_steps_may_leave_the_mode_that_they_began_in(build: Callable[[dict[str, Any]], Any], count: int) -> None:
     """Inference mode seals what is made in it; and with gradients the modules run."""
-    model = build({})
-    given = sources() if isinstance(model, Transformer) else ids(N, T)[:, :1]
+    model = build({"key_dim": 5, "value_dim": 5})
+    given = sources()[:count] if isinstance(model, Transformer) else ids(count, T)[:, :1]
     with torch.inference_mode():
         first_RT, state = model.start(model.encode(given), 1)
         for _ in range(3):

@@ -3,8 +3,8 @@
 The same sentence gives the same tokens whatever it is decoded with. Its numbers depend on the company a little, because
 kernels add in an order that depends on shapes: among 5 to 250 others, padded or not, the distance between two of the
 nine best candidates moved by up to 5e-6 with random weights, by 1.2e-5 in a model of Multi30k, and by 5.7e-5 in the
-demo's on text that it had never learned; by the steps of one sentence, which have kernels of their own, by 4e-6, 8e-6
-and 4.5e-5. So a sentence in which any decision was closer than `CLOSE`, which is nearly twice that, is decoded once
+demo's on text that it had never learned; by the steps of one sentence, which have kernels of their own, by 1e-5 in the
+second and 5e-5 in the third. So a sentence in which any decision was closer than `CLOSE`, which is nearly twice that, is decoded once
 more, alone, and that answer counts. Of 1,014 sentences of Multi30k it was 1 with a beam of 1 and 4 with a beam of 4;
 with random weights, which are the hardest case, 8 and 23.
 """
@@ -29,6 +29,7 @@ from clearhead.decoding.scoring import Hypothesis
 from clearhead.decoding.search import CLOSE, Job, Walk, find
 from clearhead.decoding.sliding import Sliding
 from clearhead.model.affine import fewer_rows, more_rows
+from clearhead.model.attention import REGISTER
 from clearhead.model.blas import one_blas_thread
 
 __all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
@@ -38,8 +39,6 @@ __all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_reques
 _BATCHES_EACH = 2
 _FEWEST_ROWS = 64
 _ROWS_OF_A_STEP = 16
-# Over fewer keys than a register of AVX512 holds, attention of a batch takes up to three times as long.
-_FEWEST_PLACES = 16
 
 
 class Engine(Protocol):
@@ -128,7 +127,7 @@ class TorchEngine:
                 ways.append(sorted(cut, key=_work, reverse=True))
                 each = fewer_rows(each - 1)
             batches = min(ways, key=lambda way: _time(map(_work, way), workers))
-        return [[one.place for one in batch] for batch in batches]
+        return [[one.number for one in batch] for batch in batches]
 
     def _waiting(self, requests: Sequence[Request], settings: DecodingConfig) -> list["_Waiting"]:
         """In the order in which they are put together."""
@@ -217,9 +216,12 @@ class TorchEngine:
         return len(asked.prefix), asked.phrases.size, length, has_picture, has_list
 
     def _fewest(self, settings: DecodingConfig) -> int:
-        """Places that the sources of a batch have at least. Coverage counts them, and prompts cannot be padded."""
+        """Places that the sources of a batch have at least, for attention up to three times as fast.
+
+        Coverage counts them, and prompts cannot be padded.
+        """
         is_free = self.device.type == "cpu" and not self.is_prompted and not settings.coverage
-        return min(_FEWEST_PLACES, self.max_positions) if is_free else 0
+        return min(REGISTER, self.max_positions) if is_free else 0
 
     def _sources(self, requests: Sequence[Request], fewest: int) -> Tensor:
         """src_NS padded behind, or pictures_NCYX."""
@@ -236,7 +238,7 @@ class _Waiting(NamedTuple):
 
     shape: tuple[int, int, int, bool, bool]  # what those of a batch have in common
     places: int  # of its source
-    place: int
+    number: int  # of the request
     rows: int
     room: int  # places that are held for each row
     limit: int

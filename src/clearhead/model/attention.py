@@ -16,7 +16,7 @@ from clearhead.model.positions import Turn
 from clearhead.model.short_attention import attend_short, is_short
 
 _FEW_QUERIES = 8
-_REGISTER = 16  # numbers of single precision, with AVX512
+REGISTER = 16  # numbers of single precision, with AVX512
 _FREE_PLACES = 8  # made at a time: more would be copied with every row that moves
 
 
@@ -140,10 +140,10 @@ def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, mask: Tensor | None, scale
 def _weights_of_many(q_BHTK: Tensor, k_BHSK: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
     """The same for many look-ups: over fewer keys than a register holds, torch's softmax takes ten times as long."""
     num_keys = k_BHSK.shape[2]
-    if num_keys >= _REGISTER:
+    if num_keys >= REGISTER:
         return attention_weights(q_BHTK, k_BHSK, mask, scale)
     scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1) * (q_BHTK.shape[-1] ** -0.5 if scale is None else scale)
-    wide_BHTC = F.pad(mask_scores(scores_BHTS, mask), (0, _REGISTER - num_keys), value=float("-inf"))
+    wide_BHTC = F.pad(mask_scores(scores_BHTS, mask), (0, REGISTER - num_keys), value=float("-inf"))
     return torch.softmax(wide_BHTC, -1)[..., :num_keys]
 
 

@@ -43,6 +43,11 @@ class Softmax:
         weights_WHT: Array = self._made.numpy()
         self.weights_WH1T, self.weights_WM = weights_WHT[:, :, None], weights_WHT.reshape(rows, -1)
 
+    def fits(self, rows: int) -> bool:
+        """Whether it is for so many, and may be written to: what inference mode has made may not outside."""
+        is_sealed = self._made.is_inference() and not torch.is_inference_mode_enabled()
+        return self.num_rows == rows and not is_sealed
+
     def __call__(self) -> "Softmax":
         """With the weights of its scores; the scores stay."""
         torch.softmax(self._given, -1, out=self._made)
@@ -153,7 +158,7 @@ class Solo:
         x_WD = embed(flat, tokens, None if places_TD is None else places_TD[position])
         bias_HT = None if relative is None else relative(position, 1)[0, :, 0].detach().numpy()
         over_self, over_source = Softmax(flat.table_VD, rows, num_heads, position + 1), self.over_source
-        if over_source is None or over_source.num_rows != rows:
+        if over_source is None or not over_source.fits(rows):
             over_source = self.over_source = Softmax(flat.table_VD, rows, num_heads, self.sources[0].k_BHSK.shape[2])
         joint_LWJ = past.joint_TLWJ[position]
         for number, (layer, source, around_source) in enumerate(self.layers):

@@ -14,7 +14,8 @@ from torch.nn.utils import parametrize
 
 from clearhead.model import affine
 from clearhead.model.attention import KeysValues
-from clearhead.model.flat import Flat, Kept, Places, flatten
+from clearhead.model.flat import Flat, Places, flatten
+from clearhead.model.kept import Kept
 from clearhead.model.transformer import Transformer
 from tests.model.options import (
     D,
@@ -249,7 +250,7 @@ def test_a_flat_stack_is_kept_while_it_is_of_the_same_numbers() -> None:
     What is put in another's place is laid out anew.
     """
     model: Any = transformer({})
-    kept, parts = Kept(), (model.target_embedding, model.decoder)
+    kept, parts = Kept[Flat](), (model.target_embedding, model.decoder)
     layer, memories = model.decoder.layers[1], model.encode(sources()[:2])
 
     def states(flat: Flat) -> Tensor:

@@ -4,9 +4,9 @@ The same sentence gives the same tokens whatever it is decoded with. Its numbers
 kernels add in an order that depends on shapes: among 5 to 250 others, padded or not, the distance between two of the
 nine best candidates moved by up to 5e-6 with random weights, by 1.2e-5 in a model of Multi30k, and by 5.7e-5 in the
 demo's on text that it had never learned; by the steps of one sentence, which have kernels of their own, by 1e-5 in the
-second and 5e-5 in the third. So a sentence in which any decision was closer than `CLOSE`, which is nearly twice that, is decoded once
-more, alone, and that answer counts. Of 1,014 sentences of Multi30k it was 1 with a beam of 1 and 4 with a beam of 4;
-with random weights, which are the hardest case, 8 and 23.
+second and 5e-5 in the third. So a sentence in which any decision was closer than `CLOSE`, which is nearly twice that,
+is decoded once more, alone, and that answer counts. Of 1,014 sentences of Multi30k it was 1 with a beam of 1 and 4 with
+a beam of 4; with random weights, which are the hardest case, 8 and 23.
 """
 
 import heapq

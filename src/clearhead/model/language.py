@@ -15,8 +15,9 @@ from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import EncoderLayer, Scope, Stack
-from clearhead.model.flat import Flat, Kept, flatten, has_own
+from clearhead.model.flat import Flat, flatten, has_own
 from clearhead.model.initialisation import initialise
+from clearhead.model.kept import Kept
 from clearhead.model.masks import document_mask
 from clearhead.model.positions import places_in_documents
 
@@ -84,18 +85,18 @@ class LanguageModel(nn.Module):
         self.decoder = CausalStack(config)
         separate = config.embeddings in ("input", "separate")
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else tokens
-        self._flat = Kept()
+        self._flat = Kept[Flat]()
         initialise(self, config)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """A move to another device or type: nothing of the old numbers is held on to."""
-        self._flat = Kept()
+        self._flat = Kept[Flat]()
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
 
     def train(self, mode: bool = True) -> Self:
         """To train, or not to: weights that are trained are soon others."""
         if mode:
-            self._flat = Kept()
+            self._flat = Kept[Flat]()
         return super().train(mode)
 
     def forward(self, ids_NT: Tensor, documents_NT: Tensor | None = None) -> Tensor:

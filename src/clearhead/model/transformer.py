@@ -18,8 +18,9 @@ from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
 from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
-from clearhead.model.flat import Flat, Kept, flatten, has_own
+from clearhead.model.flat import Flat, flatten, has_own
 from clearhead.model.initialisation import initialise
+from clearhead.model.kept import Kept
 from clearhead.model.masks import padding_mask
 from clearhead.model.patches import PatchEmbedding
 from clearhead.model.solo import MOST_ROWS, Past, Solo, solo
@@ -101,7 +102,7 @@ class Transformer(nn.Module):
 
     def _forget(self) -> None:
         """What is laid out for search, of numbers as they are now."""
-        self._flat_encoder, self._flat_decoder = Kept(), Kept()
+        self._flat_encoder, self._flat_decoder = Kept[Flat](), Kept[Flat]()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """A move to another device or type: nothing of the old numbers is held on to."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from clearhead.model import affine
-from clearhead.model.attention import KeysValues
+from clearhead.model.attention import KeysValues, attend
 from clearhead.model.flat import Flat, Places, flatten
 from clearhead.model.kept import Kept
 from clearhead.model.transformer import Transformer
@@ -347,3 +347,16 @@ def test_a_norm_without_gains() -> None:
     close(model.step(tgt_NT[:, :1], state).logits_RTV, expected_NTV[:, :1])
     assert state.alone is not None
     close(model.step(tgt_NT[:, :1], state.in_company()).logits_RTV, expected_NTV[:, :1])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("num_keys", [5, 13, 15, 16, 17])
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_many_look_ups_over_few_keys(num_keys: int, has_mask: bool) -> None:
+    """By two products and a softmax over whole registers: what fills them up has no weight."""
+    q_BHTK, k_BHSK, v_BHSE = (torch.randn(64, 2, count, 32) for count in (4, num_keys, num_keys))
+    mask = torch.rand(64, 1, 1, num_keys) < 0.7 if has_mask else None
+    if mask is not None:
+        mask[..., 0] = True
+    expected = torch.nn.functional.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSE, attn_mask=mask)
+    close(attend(q_BHTK, KeysValues(k_BHSK, v_BHSE), mask, is_causal=False), expected)

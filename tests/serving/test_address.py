@@ -11,8 +11,9 @@ from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
 from tests.serving.pronouns import SENTENCE
 
-# What is on show: words, fields, what is pressed, and what is drawn, but for the numbers of the hatchings.
-SHOWN = """[document.getElementById('output').textContent, document.getElementById('panel').innerText,
+# What is on show: words, fields, what is pressed, and what is drawn, but for the numbers of the hatchings. Words by
+# textContent: innerText leaves out what is not laid out, and the arithmetic is not while it is scrolled out of sight.
+SHOWN = """[document.getElementById('output').textContent, document.getElementById('panel').textContent,
     [...document.querySelectorAll('main input, main select, main textarea')].map((one) => one.type === 'checkbox' ?
         one.checked : one.value),
     [...document.querySelectorAll('main [aria-pressed=true], main [aria-current=true], main [aria-selected=true]')]

@@ -26,6 +26,10 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
+from clearhead.data.batching import divide, work_of_pairs
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -88,9 +92,10 @@ class Pairs:
     target: list[list[int]]
 
     def part(self, index: int, count: int) -> "Pairs":
-        """One of `count` parts of about equal size; neighbours, which are alike in length, stay together."""
-        rows = slice(index * len(self.source) // count, (index + 1) * len(self.source) // count)
-        return Pairs(self.source[rows], self.target[rows])
+        """One of `count` parts, of about equal work, as `clearhead train` divides a batch."""
+        lengths = [np.array([*map(len, rows)]) for rows in (self.source, self.target)]
+        rows = divide(np.arange(len(self.source)), count, work_of_pairs(*lengths))[index]
+        return Pairs([self.source[row] for row in rows], [self.target[row] for row in rows])
 
     @property
     def target_tokens(self) -> int:

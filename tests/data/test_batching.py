@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.batching import plan_batches
+from clearhead.data.batching import divide, plan_batches, work_of_pairs
 from clearhead.data.store import IdStore
 
 lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)
@@ -40,6 +40,33 @@ def test_like_lengths_go_together() -> None:
     batches = plan_batches(source, target, 1000, 1, 0)
     padded = sum(len(b) * (source[b].max() + target[b].max()) for b in batches)
     assert padded < 1.1 * (source.sum() + target.sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 40), max_size=60), st.integers(1, 9))
+def test_a_batch_is_divided_into_runs_without_empty_ones(work: list[int], parts: int) -> None:
+    indices = np.arange(100, 100 + len(work))
+    found = divide(indices, parts, np.array(work, dtype=np.int64))
+    assert [i for part in found for i in part] == indices.tolist()
+    assert len(found) == min(parts, len(work)) and all(map(len, found))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=60))
+def test_no_two_parts_are_more_alike_in_work(work: list[int]) -> None:
+    found = divide(np.arange(len(work)), 2, np.array(work))
+
+    def longest(size: int) -> int:
+        return max(len(part) * max(part) for part in (work[:size], work[size:]))
+
+    assert longest(len(found[0])) == min(longest(size) for size in range(1, len(work)))
+
+
+def test_long_targets_make_a_part_of_fewer_examples() -> None:
+    source, target = np.full(90, 12), np.repeat([10, 16, 26], 30)
+    halves = divide(np.arange(90), 2, work_of_pairs(source, target))
+    work = [len(half) * (12 + 2 * target[half].max()) for half in halves]
+    assert len(halves[1]) < 40 and max(work) < 1.05 * min(work)
 
 
 @given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=9), max_size=20))

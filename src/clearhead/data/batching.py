@@ -13,6 +13,8 @@ from clearhead.data.weights import Repeats, draw
 Indices = NDArray[np.int64]
 Lengths = NDArray[np.integer[Any]]
 
+TARGET_WORK = 2  # of a target token, in source tokens: a decoder's layer is larger, and its tokens have an output layer
+
 
 def plan_batches(
     source_lengths: Lengths,
@@ -49,3 +51,27 @@ def _cut(order: Indices, source: Lengths, target: Lengths, batch_tokens: int) ->
         batches.append(order[start : start + size])
         start += size
     return batches
+
+
+def work_of_pairs(source_lengths: Lengths, target_lengths: Lengths) -> Lengths:
+    """About how much there is to compute for each pair."""
+    return source_lengths + TARGET_WORK * target_lengths
+
+
+def divide(indices: Indices, parts: int, work_N: Lengths) -> list[Indices]:
+    """A batch in at most `parts` runs, as equal as can be in the work of all with the padding that they need.
+
+    Neighbours are alike in length, so each part has less padding than the whole. `work_N` is that of each example.
+    """
+    count = len(indices)
+    if parts <= 1 or count <= 1:
+        return [indices] * (count > 0)
+    left = parts // 2
+    right = parts - left
+    fewest, most = np.clip(sorted((left, count - right)), 1, count - 1)  # so that no part is without examples
+    sizes = np.arange(1, count + 1)
+    before = np.maximum.accumulate(work_N) * sizes  # [k - 1]: of the first k
+    behind = (np.maximum.accumulate(work_N[::-1]) * sizes)[::-1]  # [k]: of all others
+    longest = np.maximum(before[fewest - 1 : most] * right, behind[fewest : most + 1] * left)
+    cut = int(fewest + np.argmin(longest))
+    return divide(indices[:cut], left, work_N[:cut]) + divide(indices[cut:], right, work_N[cut:])

@@ -13,7 +13,7 @@ import numpy as np
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
 from clearhead.data.corpus import Corpus, Skips, gather
 from clearhead.data.pictures import Pixels, read_picture
 from clearhead.data.store import IdStore
@@ -27,7 +27,7 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
 from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.examples import check_length, drop_long, split_indices
+from clearhead.tasks.examples import check_length, drop_long
 from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
 from clearhead.tasks.searching import SPARE, translation_engine
 from clearhead.tasks.targets import TranslationBatch, mean_nll, with_targets, writing_loss
@@ -84,6 +84,7 @@ class CaptionTask:
         self.texts = IdStore.build(rows)
         self.valid_rows = tokenizer.encode_batch([record.text for record in valid])
         self._target_lengths = self.texts.lengths + 1
+        self._patches_N = np.full(len(self.texts), num_patches(config.model), dtype=np.int64)
         self._lines = np.array([record.line for record in train], dtype=np.int64)
 
     def sizes(self) -> tuple[int, int]:
@@ -92,11 +93,10 @@ class CaptionTask:
 
     def plan(self, epoch: int) -> list[Indices]:
         """The batches of one epoch."""
-        patches_N = np.full(len(self.texts), num_patches(self.config.model), dtype=np.int64)
-        longest = max(int(patches_N[0]), int(self._target_lengths.max()))
+        longest = max(int(self._patches_N[0]), int(self._target_lengths.max()))
         training = self.config.training
         budget = min(training.batch_tokens, longest * pictures_a_batch(self.config, len(self.texts)))
-        return plan_batches(patches_N, self._target_lengths, budget, training.seed, epoch)
+        return plan_batches(self._patches_N, self._target_lengths, budget, training.seed, epoch)
 
     def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
         """The tensors of these pictures and their texts."""
@@ -106,7 +106,7 @@ class CaptionTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return split_indices(indices, parts)
+        return divide(indices, parts, work_of_pairs(self._patches_N[indices], self._target_lengths[indices]))
 
     def tokens(self, indices: Indices) -> int:
         """Target tokens with the end of each text."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices
+from clearhead.data.batching import Indices, divide
 from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.labelled import Labelled, load_labelled
 from clearhead.data.tokenizer import Tokenizer
@@ -33,7 +33,6 @@ from clearhead.tasks.examples import (
     in_batches,
     most_pieces,
     pad,
-    split_indices,
 )
 from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation, log_probs
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
@@ -77,7 +76,7 @@ class ClassificationTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return split_indices(indices, parts)
+        return divide(indices, parts, self.examples.ids.lengths[indices])
 
     def tokens(self, indices: Indices) -> int:
         """A text is one prediction."""

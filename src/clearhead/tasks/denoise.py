@@ -15,7 +15,7 @@ import numpy as np
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
 from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.store import PairStore
@@ -24,7 +24,7 @@ from clearhead.errors import DataError
 from clearhead.model.loss import Loss
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.documents import NOUN, encoded, hold_out_text, texts_to_learn
-from clearhead.tasks.examples import Examples, split_indices
+from clearhead.tasks.examples import Examples
 from clearhead.tasks.holes import Corruption, decode_marked, encode_marked, sentinels_of, spans_of
 from clearhead.tasks.searching import validation_decoding, write
 from clearhead.tasks.targets import TranslationBatch, collate, mean_nll, pair_batches, writing_loss
@@ -70,7 +70,7 @@ class DenoisingTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return split_indices(indices, parts)
+        return divide(indices, parts, work_of_pairs(self._source_lengths[indices], self._target_lengths[indices]))
 
     def tokens(self, indices: Indices) -> int:
         """Hidden pieces, sentinels and the ends."""

@@ -57,11 +57,6 @@ def pad(rows: Sequence[Sequence[int] | Ids], pad_id: int) -> NDArray[np.int64]:
     return filled
 
 
-def split_indices(indices: Indices, parts: int) -> list[Indices]:
-    """Neighbours in length stay together, so each part has less padding than the whole."""
-    return [part for part in np.array_split(indices, parts) if len(part)]
-
-
 def framed(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """<s> text </s>: what an encoder reads. The first place can stand for the whole, as BERT's [CLS] does."""
     return [tokenizer.bos_id, *ids, tokenizer.eos_id]

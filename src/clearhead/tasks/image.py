@@ -20,7 +20,7 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig, ModelConfig
 from clearhead.config.model import PICTURES
-from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.batching import Indices, divide, plan_batches
 from clearhead.data.corpus import Corpus, Skips, gather
 from clearhead.data.pictures import Pixels, load_pictures, read_picture
 from clearhead.data.tokenizer import Tokenizer
@@ -29,7 +29,6 @@ from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.examples import split_indices
 from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation, log_probs
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
 from clearhead.tasks.texts import FramedText
@@ -149,7 +148,7 @@ class ImageTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """All pictures are equally much work."""
-        return split_indices(indices, parts)
+        return divide(indices, parts, np.ones(len(indices), dtype=np.int64))
 
     def tokens(self, indices: Indices) -> int:
         """A picture is one prediction."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices
+from clearhead.data.batching import Indices, divide
 from clearhead.data.corpus import Skips
 from clearhead.data.encoding import Encoding, encode_stored
 from clearhead.data.packing import Packed
@@ -28,7 +28,7 @@ from clearhead.model.language import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
-from clearhead.tasks.examples import in_batches, pad, split_indices
+from clearhead.tasks.examples import in_batches, pad
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import EndedText
 from clearhead.tasks.writing import context_of, writing_engine
@@ -103,7 +103,7 @@ class LanguageTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Windows are all alike."""
-        return split_indices(indices, parts)
+        return divide(indices, parts, self.train.lengths(indices))
 
     def tokens(self, indices: Indices) -> int:
         """Every token of a window has a target."""

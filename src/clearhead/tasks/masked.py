@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices
+from clearhead.data.batching import Indices, divide
 from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ from clearhead.model.heads import MaskedNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.documents import NOUN, encoded, hold_out_text, texts_to_learn
-from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
+from clearhead.tasks.examples import Examples, framed, in_batches, pad
 from clearhead.tasks.labels import label_loss
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
@@ -86,7 +86,7 @@ class MaskedTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return split_indices(indices, parts)
+        return divide(indices, parts, self.examples.ids.lengths[indices])
 
     def tokens(self, indices: Indices) -> int:
         """A hidden piece is one prediction; how many there are does not change from epoch to epoch."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices
+from clearhead.data.batching import Indices, divide
 from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.store import IdStore
 from clearhead.data.tagged import BEGIN, INSIDE, OUTSIDE, Tagged, load_tagged, sound_tags, tag_type
@@ -29,7 +29,7 @@ from clearhead.evaluation.spans import SpanReport, score_spans
 from clearhead.model.heads import TagNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.examples import Examples, framed, in_batches, pad, split_indices
+from clearhead.tasks.examples import Examples, framed, in_batches, pad
 from clearhead.tasks.labels import label_loss, log_probs
 from clearhead.tasks.tagged_text import TaggedText, find_words, mark, mark_words
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
@@ -76,7 +76,7 @@ class TaggingTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return split_indices(indices, parts)
+        return divide(indices, parts, self.examples.ids.lengths[indices])
 
     def tokens(self, indices: Indices) -> int:
         """A word is one prediction."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
 from clearhead.data.encoding import Encoding, encode_pairs
 from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.store import PairStore
@@ -19,7 +19,7 @@ from clearhead.data.weights import Repeats, describe_repeats, repeats
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_texts
 from clearhead.model.loss import Loss
-from clearhead.tasks.examples import most_pieces, split_indices
+from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.pair_data import check_files, encode_records, load, texts_to_learn, with_tags
 from clearhead.tasks.searching import search_texts, validation_decoding, write
 from clearhead.tasks.targets import TranslationBatch, collate, collate_pairs, mean_nll, pair_batches, writing_loss
@@ -96,7 +96,7 @@ class TranslationTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together, so each part has less padding than the whole."""
-        return split_indices(indices, parts)
+        return divide(indices, parts, work_of_pairs(self._source_lengths[indices], self._target_lengths[indices]))
 
     def tokens(self, indices: Indices) -> int:
         """Target tokens with the end of each sentence; with BPE dropout those of the plain pieces, in every epoch."""

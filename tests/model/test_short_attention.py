@@ -1,5 +1,7 @@
 """Attention over short sequences against torch's fused kernel: values, gradients, and where it is taken."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,26 +10,36 @@ from torch.nn import functional as F
 from clearhead.model import attention, short_attention
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.masks import document_mask
-from clearhead.model.short_attention import LONGEST, attend_short, is_short
+from clearhead.model.short_attention import LONGEST, REGISTER, attend_short, is_short
 
 B, H, T, S, K, E = 3, 2, 5, 7, 11, 13
 
 
-def padding() -> Tensor:
-    allowed = torch.ones(B, 1, 1, S, dtype=torch.bool)
+def padding(num_keys: int = S) -> Tensor:
+    allowed = torch.ones(B, 1, 1, num_keys, dtype=torch.bool)
     allowed[1, ..., 4:] = False
     return allowed
 
 
-MASKS = {"none": None, "padding": padding(), "each query its own": torch.rand(B, 1, T, S) < 0.7}
-MASKS["each query its own"][..., 0] = True  # type: ignore[index]
+def each_its_own(num_keys: int) -> Tensor:
+    allowed = torch.rand(B, 1, T, num_keys) < 0.7
+    allowed[..., 0] = True
+    return allowed
 
 
-@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+MASKS: dict[str, Callable[[int], Tensor | None]] = {
+    "none": lambda num_keys: None, "padding": padding, "each query its own": each_its_own
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make_mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("scale", [None, 1.0])
-def test_values_and_gradients_equal_the_fused_kernel(mask: Tensor | None, scale: float | None) -> None:
-    q = torch.randn(B, T, H, K, requires_grad=True)
-    k, v = torch.randn(B, H, S, K, requires_grad=True), torch.randn(B, S, H, E, requires_grad=True)
+@pytest.mark.parametrize("num_keys", [1, S, REGISTER - 1, REGISTER, REGISTER + 2])
+def test_values_and_gradients_equal_the_fused_kernel(
+    make_mask: Callable[[int], Tensor | None], scale: float | None, num_keys: int
+) -> None:
+    q, mask = torch.randn(B, T, H, K, requires_grad=True), make_mask(num_keys)
+    k, v = torch.randn(B, H, num_keys, K, requires_grad=True), torch.randn(B, num_keys, H, E, requires_grad=True)
     given = (q.transpose(1, 2), k, v.transpose(1, 2))  # views, as projections give them
     compare(attend_short(*given, mask, False, scale), (q, k, v), mask, False, scale, given)
 

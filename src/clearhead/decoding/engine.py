@@ -29,8 +29,8 @@ from clearhead.decoding.scoring import Hypothesis
 from clearhead.decoding.search import CLOSE, Job, Walk, find
 from clearhead.decoding.sliding import Sliding
 from clearhead.model.affine import fewer_rows, more_rows
-from clearhead.model.attention import REGISTER
 from clearhead.model.blas import one_blas_thread
+from clearhead.model.short_attention import REGISTER
 
 __all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
 

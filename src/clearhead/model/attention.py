@@ -13,10 +13,9 @@ from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
 from clearhead.model.masks import both, causal_mask, mask_scores
 from clearhead.model.positions import Turn
-from clearhead.model.short_attention import attend_short, is_short
+from clearhead.model.short_attention import REGISTER, attend_short, is_short
 
 _FEW_QUERIES = 8
-REGISTER = 16  # numbers of single precision, with AVX512
 _FREE_PLACES = 8  # made at a time: more would be copied with every row that moves
 
 
@@ -226,8 +225,8 @@ class MultiHeadAttention(nn.Module):
         """One tensor BHTK for each head width K, from what stands side by side."""
         batch, length, _ = x_BTD.shape
         if len(set(widths)) == 1:  # one view for all
-            split = x_BTD.view(batch, length, len(widths), self.num_heads, -1).permute(2, 0, 3, 1, 4)
-            return split.unbind(0)
+            split = x_BTD.view(batch, length, len(widths), self.num_heads, -1)
+            return tuple(part.transpose(1, 2) for part in split.unbind(2))  # unbound here, gradients are copied once
         parts = x_BTD.split_with_sizes([self.num_heads * width for width in widths], -1)
         return tuple(part.view(batch, length, self.num_heads, -1).transpose(1, 2) for part in parts)
 

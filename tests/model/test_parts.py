@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from clearhead.model import affine
 from clearhead.model.dropout import Dropout, dropout_seed, keep_mask
 from clearhead.model.loss import MAX_NUMBERS, chunk_size, cross_entropy
 from clearhead.model.masks import causal_mask, padding_mask
@@ -48,7 +49,20 @@ def test_masks_say_what_may_be_attended() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("vocab", [29, 3001], ids=["one chunk", "many chunks"])
-def test_loss_and_gradients_equal_torch(smoothing: float, vocab: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_onednn", [True, False])
+def test_loss_and_gradients_equal_torch(
+    smoothing: float, vocab: int, has_onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiply = affine.multiply
+    calls = []
+
+    def noted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        calls.append(len(left))
+        return multiply(left, right)
+
+    monkeypatch.setattr(affine, "multiply", noted)
+    if not has_onednn:
+        monkeypatch.setattr(affine, "has_kernel", lambda *factors: False)
     monkeypatch.setattr("clearhead.model.loss.CHUNK_NUMBERS", 10000)
     monkeypatch.setattr("clearhead.model.loss.MIN_CHUNK", 1)
     rows, length, width = 5, 7, 11
@@ -68,6 +82,9 @@ def test_loss_and_gradients_equal_torch(smoothing: float, vocab: int, monkeypatc
     torch.testing.assert_close(gradients[0], hidden.grad, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(gradients[1], weight.grad, rtol=1e-4, atol=1e-5)
     assert loss.tokens == rows * length - 3
+    assert calls == ([3] * 20 if affine.has_kernel(weight) and vocab == 3001 else []), (
+        "two products for each whole chunk, no others"
+    )
 
 
 def test_loss_of_an_impossible_token_is_finite() -> None:

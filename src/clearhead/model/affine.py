@@ -196,6 +196,17 @@ class Affine:
         return all(mark.holds for mark in self._marks.values())
 
 
+def has_kernel(*factors: Tensor) -> bool:
+    """Whether oneDNN multiplies these."""
+    is_plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in factors)
+    return bool(is_plain and _HAS_PACKED and torch.backends.mkldnn.enabled)
+
+
+def multiply(left_MD: Tensor, right_DN: Tensor) -> Tensor:
+    """left @ right by oneDNN, without gradients; for numbers of rows that come again, each of which has a kernel."""
+    return _OPERATORS._linear_pointwise.default(left_MD, right_DN.t(), None, "none", [], "")  # type: ignore[no-any-return]
+
+
 def fewer_rows(rows: int) -> int:
     """Down to one of eight numbers from each power of two to the next.
 

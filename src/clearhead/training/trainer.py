@@ -24,6 +24,7 @@ from clearhead.training.counts import Counts, Pace, next_validation, seconds_lef
 from clearhead.training.events import Progress, Watcher
 from clearhead.training.gradients import Gradients, Portion
 from clearhead.training.measure import VALIDATION_SHARE
+from clearhead.training.memory import kept_memory
 from clearhead.training.optimizer import build_optimizer, follow, followed, moments, restore_moments
 from clearhead.training.processes import ALONE, Processes
 from clearhead.training.replicas import open_replicas, torch_threads
@@ -100,6 +101,7 @@ class Trainer:
         config = self.config
         with (
             self._stop.listening(self.watcher),
+            kept_memory(),
             torch_threads(1),
             open_replicas(self.model, self.threads, config.batch_tokens, self.processes) as replicas,
         ):

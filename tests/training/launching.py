@@ -12,7 +12,7 @@ import clearhead
 from tests.training.together import LOSSES, Job
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 3600  # seconds: a busy machine is slow, and whoever hangs is stopped in the end
+PATIENCE = 900  # seconds: a busy machine is slow, and whoever hangs is stopped in the end
 Ended = subprocess.CompletedProcess[str]
 
 

@@ -14,6 +14,8 @@ reads and writes the folder of a run. What is told is JSON and plain tensors; no
 import gc
 import json
 import os
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,12 +25,15 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.weights import Weights
 
 BUCKET = 16 * 1024 * 1024  # numbers that are summed at once: fewer calls, at the price of a copy of that size
 PATIENCE = timedelta(hours=12)  # the others wait while the first validates; torchrun sees to processes that died
+MEETING = timedelta(minutes=10)  # until all have found each other; torchrun starts them at the same time
 CPU = torch.device("cpu")
 
 
@@ -147,7 +152,10 @@ def joined(device: str = "auto") -> Iterator[Processes]:
     chosen = choose_device(device, local_rank, local_count)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
     try:
-        dist.init_process_group(backend, timeout=PATIENCE)
+        store, rank, _ = next(rendezvous("env://", timeout=MEETING))
+        store = unused(store, rank, count)
+        store.set_timeout(PATIENCE)
+        dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=count)
     except (ValueError, RuntimeError) as error:
         raise TrainingError(
             f"{count} processes cannot find each other: {str(error).strip().splitlines()[0]}; start them with torchrun"
@@ -159,6 +167,33 @@ def joined(device: str = "auto") -> Iterator[Processes]:
         processes.largest(0)  # all are done: who leaves early closes connections that others still read from
     finally:
         _leave(mesh)
+
+
+def unused(store: Store, rank: int, count: int) -> Store:
+    """A part of the store that nobody has written to yet, the same for all processes that were started together.
+
+    torchrun keeps its store when it starts processes again. What those before them left there would be read as if the
+    new ones had written it: who asks too early for the address of another gets that of a dead one, and waits for ever.
+    So each process asks by a name of its own, and the first one answers with the name of the part.
+    """
+    name = uuid.uuid4().hex
+    if rank:
+        store.set(f"ask/{rank}", name)
+        part = store.get(f"answer/{name}").decode()
+        store.set(f"heard/{part}/{rank}", "")
+        return PrefixStore(part, store)
+    missing = set(range(1, count))
+    ends = time.monotonic() + MEETING.total_seconds()
+    while missing:
+        for other in [other for other in missing if store.check([f"ask/{other}"])]:
+            store.set(f"answer/{store.get(f'ask/{other}').decode()}", name)  # an old name is nobody's any more
+        missing = {other for other in missing if not store.check([f"heard/{name}/{other}"])}
+        if missing and time.monotonic() > ends:
+            raise RuntimeError(
+                f"{len(missing)} of {count} did not come within {MEETING.total_seconds() / 60:.0f} minutes"
+            )
+        time.sleep(0.02 * bool(missing))
+    return PrefixStore(name, store)
 
 
 def _leave(mesh: DeviceMesh) -> None:

@@ -1,0 +1,42 @@
+"""Processes that find each other through a store in which those before them left their traces."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from torch._C._distributed_c10d import HashStore, Store
+
+from clearhead.training import processes
+
+
+def meet(store: Store, late: int) -> list[Store]:
+    """What three processes get that are started together, of which one comes last."""
+
+    def join(rank: int) -> Store:
+        time.sleep(0.2 * (rank == late))
+        return processes.unused(store, rank, 3)
+
+    with ThreadPoolExecutor(3) as pool:
+        return list(pool.map(join, range(3)))
+
+
+@pytest.mark.parametrize("late", range(3))
+def test_whoever_is_late_nobody_reads_what_was_there_before(late: int) -> None:
+    store = HashStore()
+    for attempt in range(3):
+        parts = meet(store, late)
+        assert not any(part.check(["address"]) for part in parts)
+        parts[1].set("address", str(attempt))
+        assert [part.get("address") for part in parts] == [str(attempt).encode()] * 3
+
+
+def test_one_that_died_before_it_was_answered_changes_nothing() -> None:
+    store = HashStore()
+    store.set("ask/1", "of a dead one")
+    meet(store, late=1)
+
+
+def test_one_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "MEETING", 0.001 * processes.MEETING)
+    with pytest.raises(RuntimeError, match="1 of 2 did not come"):
+        processes.unused(HashStore(), 0, 2)

@@ -2,10 +2,11 @@
 
 clearhead's own trainer against Hugging Face Marian, EOLE, JoeyNMT and torch.nn.Transformer, with the shapes of presets
 tiny, small and paper-base. Everybody trains on the same batches, alone, in processes of its own, one after the other;
-then the next round begins. A peer stands in the table once for each way to use the cores: as it is called, and with one
-process a core. Besides the tokens a second there are the share of the machine's peak that they are worth, with 6
-operations a parameter and target token, as docs/scale.md has it, and the most memory that the processes held. The peak
-is that of a product of large matrices on all cores, in one process, the best of all rounds.
+then the next round begins. The peers' own trainers make their own batches of the same sentences. A peer stands in the
+table once for each way to use the cores: as it is called, and with one process a core. Besides the tokens a second
+there are the share of the machine's peak that they are worth, with 6 operations a parameter and target token, as
+docs/scale.md has it, and the most memory that the processes held. The peak is that of a product of large matrices on
+all cores, in one process, the best of all rounds.
 """
 
 import argparse
@@ -31,9 +32,20 @@ from clearhead.config import PRESETS
 from clearhead.model.transformer import Transformer
 from clearhead.model.weights import count_parameters
 
-CONTESTANTS = ("clearhead", "huggingface", "eole", "joeynmt", "joeynmt_trainer", "torch_nn")
-ONLY_FOR = {"joeynmt_trainer": ("tiny",)}
-"""It writes a checkpoint when it ends, which would weigh too much beside the few updates of a larger model."""
+CONTESTANTS = (
+    "clearhead",
+    "huggingface",
+    "huggingface_trainer",
+    "eole",
+    "eole_trainer",
+    "joeynmt",
+    "joeynmt_trainer",
+    "torch_nn",
+)
+ONLY_FOR = {"joeynmt_trainer": ("tiny",), "huggingface_trainer": ("tiny",), "eole_trainer": ("tiny", "small")}
+"""Larger models have few updates. Beside them JoeyNMT's checkpoint at the end would weigh too much, and Hugging Face's
+sampler, which sorts by length within a quarter of the sentences, would not sort at all; EOLE would have one batch.
+"""
 SHAPES = ("tiny", "small", "paper-base")
 FIRST_PIECE = 4
 """Smaller ids are special."""

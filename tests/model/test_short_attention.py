@@ -1,6 +1,7 @@
 """Attention over short sequences against torch's fused kernel: values, gradients, and where it is taken."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -49,6 +50,36 @@ def test_the_future_is_not_seen() -> None:
     compare(attend_short(q, k, v, None, True, None), (q, k, v), None, True, None, (q, k, v))
 
 
+@pytest.mark.parametrize("num_keys", [S, REGISTER + 2, LONGEST + 2])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_in_bfloat16_only_what_comes_in_and_goes_out_is_rounded(
+    num_keys: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short and long: the numbers are those of float32, rounded once at the end."""
+    seen, fused = [], F.scaled_dot_product_attention
+
+    def noted(q_BHTK: Tensor, *rest: Any, **more: Any) -> Tensor:
+        seen.append(q_BHTK.dtype)
+        return fused(q_BHTK, *rest, **more)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
+    queries = num_keys if is_causal else T
+    short = [torch.randn(B, length, H, K).bfloat16().transpose(1, 2) for length in (queries, num_keys, num_keys)]
+    leaves = [each.detach().clone().requires_grad_() for each in short]
+    layer = MultiHeadAttention(H * K, H, bias=False)
+    torch.nn.init.eye_(layer.out.weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(leaves[0], attention.KeysValues(*leaves[1:]), None, is_causal).y_BTD
+    assert found.dtype == torch.bfloat16 and seen == [torch.float32] * (num_keys > LONGEST)
+    wide = [each.float().requires_grad_() for each in short]
+    right = fused(*wide, is_causal=is_causal).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(found, right.bfloat16(), rtol=0.01, atol=1e-5)
+    direction = torch.randn_like(right).bfloat16()
+    ours = torch.autograd.grad((found * direction).sum(), leaves)
+    for one, other in zip(ours, torch.autograd.grad((right * direction.float()).sum(), wide), strict=True):
+        torch.testing.assert_close(one, other.bfloat16(), rtol=0.01, atol=1e-4)
+
+
 def compare(
     found: Tensor,
     leaves: tuple[Tensor, ...],
@@ -75,7 +106,7 @@ def test_only_short_training_on_a_cpu_takes_it() -> None:
     q, k = torch.randn(B, H, T, K, requires_grad=True), torch.randn(B, H, S, K)
     assert is_short(q, k, None) and is_short(q, k, padding())
     assert not is_short(q.detach(), k, None)
-    assert not is_short(q.to(torch.bfloat16), k, None)
+    assert not is_short(q.to(torch.float64), k, None)
     assert not is_short(q, torch.randn(B, H, LONGEST + 1, K), None)
     assert not is_short(q, k, torch.zeros(B, H, T, S)), "a bias may learn"
 

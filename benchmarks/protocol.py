@@ -53,6 +53,8 @@ class Task:
     epsilon: float = 1e-9
     clip_norm: float = 1.0
     batch_tokens: int = 4096
+    precision: str = "float32"
+    """or bfloat16: of the factors of matrix products in training, by torch's autocast"""
     output_tokens: int = 17
     """decoded for each sentence, no more and no fewer: the mean length of a Multi30k reference in these pieces"""
     alpha: float = 0.6

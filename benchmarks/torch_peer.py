@@ -128,8 +128,10 @@ class TorchPeer(Contestant):
         for src, tgt_in, tgt_out, tokens in prepared:
             self.step += 1
             self.optimizer.zero_grad(set_to_none=self.world == 1)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.task.precision == "bfloat16"):
+                loss = self.parallel(src, tgt_in, tgt_out)
             # Distributed gradients are means over the processes; the loss is to be the mean over all tokens.
-            (self.parallel(src, tgt_in, tgt_out) * (self.world / tokens)).backward()
+            (loss * (self.world / tokens)).backward()
             nn.utils.clip_grad_norm_(self.weights, self.task.clip_norm)
             for group in self.optimizer.param_groups:
                 group["lr"] = self.task.learning_rate * warmup_factor(self.step, self.task.warmup)

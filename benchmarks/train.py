@@ -46,6 +46,7 @@ ONLY_FOR = {"joeynmt_trainer": ("tiny",), "huggingface_trainer": ("tiny",), "eol
 """Larger models have few updates. Beside them JoeyNMT's checkpoint at the end would weigh too much, and Hugging Face's
 sampler, which sorts by length within a quarter of the sentences, would not sort at all; EOLE would have one batch.
 """
+PRECISIONS = ("float32", "bfloat16")
 SHAPES = ("tiny", "small", "paper-base")
 FIRST_PIECE = 4
 """Smaller ids are special."""
@@ -95,7 +96,7 @@ class Run:
     """The most memory of its processes together."""
 
 
-def task_of(shape: str, vocab_size: int, batch_tokens: int) -> Task:
+def task_of(shape: str, vocab_size: int, batch_tokens: int, precision: str = "float32") -> Task:
     """The preset as everybody gets it."""
     model = PRESETS[shape]["model"]
     return Task(
@@ -107,6 +108,7 @@ def task_of(shape: str, vocab_size: int, batch_tokens: int) -> Task:
         norm=model["norm_placement"],
         dropout=model["dropout"],
         batch_tokens=batch_tokens,
+        precision=precision,
     )
 
 
@@ -150,7 +152,7 @@ def prepare(options: argparse.Namespace, plan: Plan, peak: float) -> list[Race]:
         wanted = PRESETS[shape].get("tokenizer", {}).get("vocab_size", text.vocab_size)
         if wanted != text.vocab_size:
             data = with_vocabulary(data, wanted, Task.seed)
-        task = task_of(shape, data.vocab_size, plan.batch_tokens)
+        task = task_of(shape, data.vocab_size, plan.batch_tokens, options.precision)
         path = options.out / f"{shape}.json"
         data.write(path)
         tokens = sum(pairs.target_tokens for pairs in data.train)
@@ -219,7 +221,8 @@ def render(record: dict[str, Any]) -> str:
 
 def _heading(record: dict[str, Any]) -> str:
     plan, peak = record["plan"], max(record["peaks"])
-    lines = [f"{host_line(record)}, float32; sgemm peak {peak / 1e9:,.0f} GFLOP/s"]
+    precision = next(iter(record["tasks"].values()))["precision"]
+    lines = [f"{host_line(record)}, {precision}; sgemm peak {peak / 1e9:,.0f} GFLOP/s"]
     for shape, task in record["tasks"].items():
         number = SHAPES.index(shape)
         lines.append(
@@ -256,7 +259,11 @@ def parse(arguments: Iterable[str]) -> argparse.Namespace:
     parser = parser_of("train", __doc__.splitlines()[0], out="train")
     parser.add_argument("--shapes", nargs="+", default=SHAPES, choices=SHAPES, metavar="PRESET", help=", ".join(SHAPES))
     parser.add_argument("--contestants", nargs="+", default=CONTESTANTS, metavar="NAME", help="files in contestants/")
-    return parser.parse_args([*arguments])
+    parser.add_argument("--precision", default=PRECISIONS[0], choices=PRECISIONS, help="of products; bare loops only")
+    options = parser.parse_args([*arguments])
+    if options.precision != PRECISIONS[0]:  # the peers' own trainers would each have to be told in a way of its own
+        options.contestants = [name for name in options.contestants if name not in ONLY_FOR]
+    return options
 
 
 def main(arguments: Iterable[str]) -> None:

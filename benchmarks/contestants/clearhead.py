@@ -115,6 +115,7 @@ def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
     settings = {
         "seed": task.seed,
         "batch_tokens": task.batch_tokens,
+        "precision": task.precision,
         "label_smoothing": task.label_smoothing,
         "beta1": task.beta1,
         "beta2": task.beta2,

@@ -71,8 +71,8 @@ def test_in_bfloat16_only_what_comes_in_and_goes_out_is_rounded(
     with torch.autocast("cpu", torch.bfloat16):
         found = layer(leaves[0], attention.KeysValues(*leaves[1:]), None, is_causal).y_BTD
     assert found.dtype == torch.bfloat16 and seen == [torch.float32] * (num_keys > LONGEST)
-    wide = [each.float().requires_grad_() for each in short]
-    right = fused(*wide, is_causal=is_causal).transpose(1, 2).flatten(2)
+    wide = q, k, v = tuple(each.float().requires_grad_() for each in short)
+    right = fused(q, k, v, is_causal=is_causal).transpose(1, 2).flatten(2)
     torch.testing.assert_close(found, right.bfloat16(), rtol=0.01, atol=1e-5)
     direction = torch.randn_like(right).bfloat16()
     ours = torch.autograd.grad((found * direction).sum(), leaves)

@@ -15,6 +15,7 @@ from clearhead.errors import ConfigError
 from clearhead.model.dropout import Dropout, _drawn_by_torch, dropout_seed, keep_mask
 from clearhead.model.encoder import Stack
 from clearhead.model.loss import cross_entropy
+from clearhead.training import placing
 from clearhead.training.counts import Counts, next_validation
 from clearhead.training.events import Silent
 from clearhead.training.gradients import Gradients, Portion
@@ -104,6 +105,30 @@ def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: P
     flat, right = (torch.cat([gradient.flatten() for gradient in each]) for each in (found, expected_gradients))
     assert flat.dtype == torch.float32
     assert float(torch.cosine_similarity(flat, right, dim=0)) > 0.995
+
+
+@pytest.mark.parametrize(
+    ("can", "is_told"),
+    [
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, True),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, False),
+        ({"architecture": "aarch64"}, False),
+        ({}, False),
+    ],
+)
+def test_a_cpu_without_bfloat16_is_named(
+    can: dict[str, object], is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "capabilities", lambda: can)
+    prepared, watcher = prepare_task(tmp_path, "classify"), Watching()
+    for precision, count in (("float32", 0), ("bfloat16", int(is_told))):
+        place(prepared.model, prepared.config.training.model_copy(update={"precision": precision}), ALONE, watcher)
+        assert sum("no instructions" in message for message in watcher.messages) == count
+
+
+def test_torch_tells_what_the_cpu_can_do() -> None:
+    assert {"architecture"} <= placing.capabilities().keys()
 
 
 def test_the_loss_in_bfloat16_sums_in_float32() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.amp import custom_bwd, custom_fwd
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
 
@@ -54,7 +53,6 @@ class _ShortAttention(Function):
     """Two batched products forward, four backward, none in bfloat16."""
 
     @staticmethod
-    @custom_fwd(device_type="cpu")
     def forward(ctx: Any, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSE: Tensor, mask: Tensor | None, scale: float) -> Tensor:
         (batch, heads, num_queries, _), num_keys = q_BHTK.shape, k_BHSK.shape[2]
         q_GTK = _copied(q_BHTK).flatten(0, 1)
@@ -71,7 +69,6 @@ class _ShortAttention(Function):
 
     @staticmethod
     @once_differentiable
-    @custom_bwd(device_type="cpu")
     def backward(ctx: Any, grad_BHTE: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         q_GTK, k_GPK, v_GPE, p_GTP = ctx.saved_tensors
         shape, grad_GTE = grad_BHTE.shape[:2], _copied(grad_BHTE).flatten(0, 1)

@@ -1,11 +1,13 @@
 """The engine: order, limits, refusals; and the cache that search relies on."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.engine import Request
+from clearhead.decoding.engine import NoOutputError, Request
 from clearhead.decoding.search import Job, search
 from clearhead.errors import DecodingError
 from clearhead.model.transformer import Memory, Transformer
@@ -171,3 +173,19 @@ def test_workers_finish_together(count: int, beam: int, most: int) -> None:
         for batch in shared:
             free[free.index(min(free))] += len(batch) * (beam + 1) * len(asked[batch[-1]].source)
         assert max(free) < 1.1 * sum(free) / 2, "none waits long for the last one"
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_network_that_diverged_is_told(beam: int) -> None:
+    model, settings = random_model(), DecodingConfig(beam=beam, max_length="7")
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1e30)
+    first, second = requests(2)
+    for asked in ([first], [first, second]):
+        with pytest.raises(NoOutputError, match="sentence 1: the model gives no finite probabilities"):
+            engine(model).run(asked, settings)
+    with pytest.raises(NoOutputError, match="line 7: the model"):
+        engine(model).run([replace(first, name="line 7")], settings)
+    with pytest.raises(NoOutputError):
+        [*engine(model).stream(first, settings)]

@@ -28,17 +28,31 @@ from clearhead.decoding.requests import Picture, Request, check_request
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.decoding.search import CLOSE, Job, Walk, find
 from clearhead.decoding.sliding import Sliding
+from clearhead.errors import DecodingError
 from clearhead.model.affine import fewer_rows, more_rows
-from clearhead.model.blas import one_blas_thread
+from clearhead.model.blas import one_blas_thread, unwarned
 from clearhead.model.short_attention import REGISTER
 
-__all__ = ["CLOSE", "Engine", "Picture", "Request", "TorchEngine", "check_request"]
+__all__ = ["CLOSE", "Engine", "NoOutputError", "Picture", "Request", "TorchEngine", "check_request"]
 
 # With several threads there are at least so many batches for each, that none waits long for the last one; but not by
 # making them smaller than so many rows. A step costs as much as so many more rows, however few it has.
 _BATCHES_EACH = 2
 _FEWEST_ROWS = 64
 _ROWS_OF_A_STEP = 16
+
+
+class NoOutputError(DecodingError):
+    """The numbers that a network gives are no probabilities, so that no output is better than another."""
+
+    @classmethod
+    def of(cls, number: int, request: Request) -> "NoOutputError":
+        """Of one request, by its name or its number."""
+        name = request.name or f"sentence {number}"
+        return cls(
+            f"{name}: the model gives no finite probabilities, as one does whose training diverged; "
+            "train it anew with a lower training.learning_rate"
+        )
 
 
 class Engine(Protocol):
@@ -109,6 +123,9 @@ class TorchEngine:
         for batch, found in zip(batches, results, strict=True):
             for index, each in zip(batch, found, strict=True):
                 answers[index] = each.hypotheses[: requests[index].n_best]
+        for number, (request, answer) in enumerate(zip(requests, answers, strict=True), 1):
+            if not answer:
+                raise NoOutputError.of(number, request)
         return answers
 
     def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
@@ -170,7 +187,8 @@ class TorchEngine:
 
     def _find(self, requests: list[Request], settings: DecodingConfig) -> list[Found]:
         """These requests as one batch."""
-        return find(self._job(requests, settings, max(request.n_best for request in requests)))
+        with unwarned():
+            return find(self._job(requests, settings, max(request.n_best for request in requests)))
 
     def _job(self, requests: Sequence[Request], settings: DecodingConfig, n_best: int = 1) -> Job:
         return Job(
@@ -195,7 +213,11 @@ class TorchEngine:
         walk = Walk(self._job([request], settings))
         steps, shown = walk.steps(), tuple[int, ...]()
         while True:
-            with _evaluating(self.generator), _one_thread():  # only while it computes: the rest is the caller's time
+            with (
+                _evaluating(self.generator),
+                _one_thread(),
+                unwarned(),
+            ):  # only while it computes: the rest is the caller's time
                 beams = next(steps, None)
             if beams is None:
                 break
@@ -206,7 +228,10 @@ class TorchEngine:
             if len(certain) > len(shown):
                 shown = certain
                 yield shown
-        return walk.progress.results(1)[0].hypotheses[0]
+        [found] = walk.progress.results(1)
+        if not found.hypotheses:
+            raise NoOutputError.of(1, request)
+        return found.hypotheses[0]
 
     def _shape(self, request: Request) -> tuple[int, int, int, bool, bool]:
         """What the requests of a batch must have in common; prompts of other lengths would have to be padded."""
@@ -271,7 +296,9 @@ def _time(work: Iterable[float], workers: int) -> float:
 
 
 def _common(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """What all of them begin with."""
+    """What all of them begin with; nothing where there are none."""
+    if not rows:
+        return ()
     same = (len({*column}) == 1 for column in zip(*rows, strict=False))
     return rows[0][: next((place for place, is_same in enumerate(same) if not is_same), min(map(len, rows)))]
 

@@ -66,7 +66,10 @@ class Lone:
         step = generator.step(tokens_RT, state)
         state = generator.widen(step.state, width)
         while True:
-            options = _best(step.logits_RTV[: len(rows), -1].log_softmax(-1), rows, 2 * width + 1, banned)
+            log_probs_WV = step.logits_RTV[: len(rows), -1].log_softmax(-1)
+            options = _best(log_probs_WV, rows, 2 * width + 1, banned)
+            if not options and bool(log_probs_WV.isnan().any()):
+                return  # nothing is better than anything else
             kept = self._decide(rows, options)
             if kept is None:
                 return

@@ -1,4 +1,4 @@
-"""numpy's products on one thread, as torch's are while a batch is searched for.
+"""numpy's products: on one thread, as torch's are while a batch is searched for, and as silent as torch's.
 
 OpenBLAS, which numpy mostly brings along, would put every core on a product of one row: on two cores it gains nothing
 there and takes the second one from whoever else computes. Its number of threads is one for the whole process. A numpy
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 _lock = threading.Lock()
@@ -31,6 +32,11 @@ def _set_threads(library: Any, threads: int) -> None:
     listen_to_anybody(force=True)
     library.set_num_threads(threads)
     listen_to_anybody(force=True)
+
+
+def unwarned() -> np.errstate:
+    """Inside, numbers that overflow are told by what comes of them, and not by warnings."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 @contextmanager

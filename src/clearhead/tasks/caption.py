@@ -29,7 +29,7 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import check_length, drop_long
 from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
-from clearhead.tasks.searching import SPARE, translation_engine
+from clearhead.tasks.searching import SPARE, best_of, translation_engine
 from clearhead.tasks.targets import TranslationBatch, mean_nll, with_targets, writing_loss
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
@@ -125,8 +125,9 @@ class CaptionTask:
         loss = caption_nll(model, self.valid_NCYX, self.valid_rows)
         shown = self.valid[: self.config.training.validate_lines]
         longest = max(map(len, self.valid_rows)) + SPARE
-        found = write_captions(model, self.valid_NCYX[: len(shown)], DecodingConfig(beam=1, max_length=str(longest)))
-        texts = self.tokenizer.decode_batch(best[0].tokens for best in found)
+        decoding = DecodingConfig(beam=1, max_length=str(longest))
+        requests = caption_requests(model, self.valid_NCYX[: len(shown)])
+        texts = self.tokenizer.decode_batch(best_of(requests, model, decoding))
         score = 100 * exact_match(texts, [reference_text(self.tokenizer, record.text) for record in shown])
         example = (str(shown[0].path), texts[0], shown[0].text)
         return Validation(loss, math.exp(min(loss, 50.0)), score, "exact_match", f"examples:{len(shown)}", example)
@@ -147,10 +148,17 @@ def write_captions(
     constraints: Constraints | None = None,
 ) -> list[list[Hypothesis]]:
     """The best texts about each picture. In `decoding.max_length` the input is the number of patches."""
+    requests = caption_requests(network, pixels_NCYX, n_best, constraints)
+    return including.run(translation_engine(network), requests, settings)
+
+
+def caption_requests(
+    network: Any, pixels_NCYX: Pixels, n_best: int = 1, constraints: Constraints | None = None
+) -> list[Request]:
+    """A request for each picture."""
     places = num_patches(network.config)
     pictures = (Picture(pixels_CYX, places) for pixels_CYX in scaled(pixels_NCYX))
-    requests = [Request((), n_best, constraints, picture) for picture in pictures]
-    return including.run(translation_engine(network), requests, settings)
+    return [Request((), n_best, constraints, picture) for picture in pictures]
 
 
 class Caption(EndedText):

@@ -10,7 +10,7 @@ from clearhead.config import DecodingConfig
 from clearhead.data.shortlist import Shortlist
 from clearhead.decoding import including
 from clearhead.decoding.choice import Listed
-from clearhead.decoding.engine import Engine, Request, TorchEngine
+from clearhead.decoding.engine import Engine, NoOutputError, Request, TorchEngine
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import DecodingError
@@ -49,9 +49,17 @@ def write(
     decoding: DecodingConfig,
     constraints: Constraints | None = None,
 ) -> list[tuple[int, ...]]:
-    """The best output for each source, both as ids without start and end."""
+    """The best output for each source, both as ids without start and end; nothing of a network that has diverged."""
     requests = [Request((*source, end_id), constraints=constraints) for source in sources]
-    found = including.run(translation_engine(network), requests, decoding)
+    return best_of(requests, network, decoding)
+
+
+def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig) -> list[tuple[int, ...]]:
+    """The best output for each request; empty ones of a network that has diverged, whose loss tells the same."""
+    try:
+        found = including.run(translation_engine(network), requests, decoding)
+    except NoOutputError:
+        return [() for _ in requests]
     return [hypotheses[0].tokens for hypotheses in found]
 
 

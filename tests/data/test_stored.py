@@ -164,6 +164,30 @@ def test_leavings_of_a_killed_process_go(tmp_path: Path) -> None:
     give_back(np.arange(3))
 
 
+def test_a_flipped_bit_is_found_and_the_folder_made_again(tmp_path: Path) -> None:
+    made = []
+
+    def fill(writer: ColumnWriter) -> None:
+        made.append(1)
+        writer.append("x", np.arange(500, dtype=np.uint16))
+        writer.append_bytes("text", b"a small dog")
+
+    def kept() -> Columns:
+        return kept_columns(tmp_path / "kept", "key", {"x": "<u2", "text": "<u1"}, fill)
+
+    assert kept().is_sound() and kept().is_sound() and len(made) == 1
+    for name, place in (("x", 700), ("text", 3)):
+        path = tmp_path / "kept" / f"{name}.bin"
+        content = bytearray(path.read_bytes())
+        content[place] ^= 4
+        path.write_bytes(content)
+        damaged = Columns.open(tmp_path / "kept", "key")
+        assert damaged is not None and not damaged.is_sound()
+        again = kept()
+        assert again.is_sound() and again.map("x").tolist() == [*range(500)]
+    assert len(made) == 3
+
+
 def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "BLOCK", 500)
     path = tmp_path / "big.tsv"

@@ -1,12 +1,13 @@
 """Flat arrays in a folder: written by appending, opened by mapping them into memory, with one JSON file beside them.
 
-    columns.json     format version, what the folder was made from, type and length of each array, and plain facts
+    columns.json     format version, what the folder was made from, type, length and SHA-256 of each array, plain facts
     NAME.bin         the numbers of one array, little-endian
 
-Knows numbers, nothing of what they mean. A folder is made aside and renamed when it is whole; whoever opens one checks
-what it was made from and the size of every file.
+Knows numbers, nothing of what they mean. A folder is made aside and renamed when it is whole; whoever opens one to
+use it checks what it was made from, and size and SHA-256 of every file.
 """
 
+import hashlib
 import json
 import mmap
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from clearhead.errors import DataError
 from clearhead.files import make_once
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FACTS = "columns.json"
 Work = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and of how much; of 0 where that is not known."""
@@ -39,6 +40,7 @@ class ColumnWriter:
         self.folder, self.key, self.types = folder, key, dict(types)
         self.facts: dict[str, Any] = {}
         self._counts = dict.fromkeys(types, 0)
+        self._sums = {name: hashlib.sha256() for name in types}
         self._files: dict[str, BinaryIO] = {}
         self._stack = ExitStack()
 
@@ -51,17 +53,22 @@ class ColumnWriter:
         """More numbers of one array; what does not fit its type is a bug."""
         numbers = np.asarray(values).astype(self.types[name], casting="same_kind", copy=False)
         self._counts[name] += len(numbers)
-        self._files[name].write(np.ascontiguousarray(numbers).data)
+        self._write(name, np.ascontiguousarray(numbers).data)
 
     def append_bytes(self, name: str, content: bytes | bytearray) -> None:
         """More of an array of bytes."""
         self._counts[name] += len(content)
+        self._write(name, content)
+
+    def _write(self, name: str, content: bytes | bytearray | memoryview) -> None:
+        self._sums[name].update(content)
         self._files[name].write(content)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self._stack.close()
         if kind is None:
-            arrays = {name: {"type": self.types[name], "count": count} for name, count in self._counts.items()}
+            arrays = {name: {"type": self.types[name], "count": count, "sha256": self._sums[name].hexdigest()}
+                      for name, count in self._counts.items()}  # fmt: skip
             written = {"version": FORMAT_VERSION, "key": self.key, "arrays": arrays, "facts": self.facts}
             (self.folder / FACTS).write_text(json.dumps(written, ensure_ascii=False, indent=1), encoding="utf-8")
 
@@ -74,6 +81,7 @@ class Columns:
     key: str
     types: Mapping[str, str]
     counts: Mapping[str, int]
+    sums: Mapping[str, str]
     facts: Mapping[str, Any]
 
     @classmethod
@@ -89,9 +97,21 @@ class Columns:
                 return None
             types = {name: kind for name, (kind, _) in arrays.items()}
             counts = {name: count for name, (_, count) in arrays.items()}
-            return cls(folder, written["key"], types, counts, written["facts"])
+            sums = {name: str(array["sha256"]) for name, array in written["arrays"].items()}
+            return cls(folder, written["key"], types, counts, sums, written["facts"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    def is_sound(self) -> bool:
+        """Whether no bit has changed since it was written. Reads all files once, about a gigabyte in a second."""
+        try:
+            for name, expected in self.sums.items():
+                with (self.folder / f"{name}.bin").open("rb") as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                        return False
+        except OSError:
+            return False
+        return True
 
     def map(self, name: str) -> NDArray[Any]:
         """An array that the system reads when it is used; its pages are given back when memory is short."""
@@ -121,7 +141,7 @@ def give_back(array: NDArray[Any]) -> None:
 def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callable[[ColumnWriter], None]) -> Columns:
     """The arrays of a folder, filled now unless it is there and whole."""
     found = Columns.open(folder, key)
-    if found is not None:
+    if found is not None and found.is_sound():
         with suppress(OSError):  # a folder of somebody else
             (folder / FACTS).touch()  # says when it was used last
         return found
@@ -131,7 +151,7 @@ def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callabl
             fill(writer)
 
     try:
-        if folder.is_dir():  # cut off, or of another version
+        if folder.is_dir():  # cut off, damaged, or of another version
             with suppress(FileNotFoundError):  # another process was first
                 folder.rename(folder.with_name(f".{folder.name}.damaged-{key[:8]}"))
         make_once(folder, make)

@@ -71,3 +71,24 @@ def test_a_temperature_makes_sizes_more_alike() -> None:
     assert repeats(corpus_N, [], 1.0) is None and repeats(np.zeros(5, np.int64), [], 3.0) is None
     with pytest.raises(ConfigError, match="keep one"):
         repeats(corpus_N, [1.0, 2.0], 2.0)
+
+
+@pytest.mark.parametrize("behind", [":-1", ":x", ":1e9", ":", "@", "@de:", "@d e:2"])
+def test_what_is_no_weight_and_no_tag_is_told(behind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.touch()
+    with pytest.raises(ConfigError, match=r"a\.tsv.*: expected .*a\.tsv, with a tag and a weight .*a\.tsv@de:2"):
+        split_names([Path(f"{path}{behind}")])
+
+
+def test_a_weight_of_nothing_is_told_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.touch()
+    with pytest.raises(ConfigError, match=r"a\.tsv:0\.0: expected a weight above 0, as in .*a\.tsv:2"):
+        split_names([Path(f"{path}:0.0")])
+
+
+def test_an_epoch_that_no_memory_holds_is_refused() -> None:
+    corpus_N = np.array([0] * 11 + [1] * 13)
+    with pytest.raises(ConfigError, match="an epoch of 11,000,000,013 examples, at most"):
+        repeats(corpus_N, [1e9, 1.0], 1.0)

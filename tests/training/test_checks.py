@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.config import DataConfig, DecodingConfig, ModelConfig, Section, TokenizerConfig, TrainingConfig, build
+from clearhead.config import (
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    Section,
+    TokenizerConfig,
+    TrainingConfig,
+    build,
+    parse_assignments,
+)
 from clearhead.errors import ConfigError
 from clearhead.tasks.purposes import purpose
 from clearhead.training.checks import FROM_THE_DATA, check_held_out, check_settings
@@ -179,3 +188,10 @@ def test_two_tasks_are_one_too_many(tmp_path: Path, capsys: pytest.CaptureFixtur
     ]
     assert main(arguments) == 2
     assert "--task tag contradicts the recipe, which is for the task classify" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["training.clip_norm", "training.minutes", "data.max_ratio", "data.temperature"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf"])
+def test_numbers_are_finite(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name.replace(".", r"\.")):
+        build(parse_assignments([f"{name}={value}"]))

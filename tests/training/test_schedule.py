@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clearhead.config import TrainingConfig, build
-from clearhead.training.choose import choose
+from clearhead.training.choose import choose, without_length
 from clearhead.training.schedule import Schedule
 
 
@@ -61,3 +61,12 @@ def test_what_the_user_set_is_not_chosen() -> None:
     choice = choose(1000, "pairs", given, "small")
     assert choice.preset == "small"
     assert choice.settings == {}
+
+
+@pytest.mark.parametrize("zero", [0, "0", "0.0"])
+def test_a_length_of_nothing_is_none(zero: object) -> None:
+    given = {"training": {"steps": zero, "epochs": zero, "warmup": 3}, "model": {"dropout": 0.1}}
+    assert without_length(given) == {"training": {"warmup": 3}, "model": {"dropout": 0.1}}
+    assert choose(1000, "pairs", given | {"training": {"steps": zero}}, "").settings["training"]["epochs"] == 60
+    asked = {"training": {"steps": zero, "minutes": "2"}}
+    assert without_length(asked) == asked

@@ -14,7 +14,7 @@ HELP = "Make data: the built-in English-German grammar, or handwritten digits; l
 app = typer.Typer(help=HELP, rich_markup_mode=None, add_completion=False)
 
 
-@app.callback(help=HELP)
+@app.callback(help=f"{HELP}\n\nExample: clearhead data grammar --pairs 20000 --out pairs.tsv")
 def data() -> None:
     """The verbs below it."""
 

@@ -77,7 +77,7 @@ def _decode(raw: bytes, name: str, number: int) -> str:
         raise DataError.at(name, number, problem)
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        problem = f"expected UTF-8, got UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {name}"
+        problem = f"expected UTF-8, got UTF-16; {_conversion(name, 'UTF-16')}"
         raise DataError.at(name, number, problem)
     if b"\0" in raw:
         problem = f"expected text, found a NUL byte at byte {raw.index(0) + 1} of the line; "
@@ -87,8 +87,15 @@ def _decode(raw: bytes, name: str, number: int) -> str:
     except UnicodeDecodeError as error:
         column = len(raw[: error.start].decode("utf-8")) + 1
         problem = f"expected UTF-8, found the byte 0x{raw[error.start]:02X} in column {column}; "
-        problem += f"if the text is Latin-1, convert it with: iconv -f ISO-8859-1 -t UTF-8 {name}"
+        problem += f"if the text is Latin-1, {_conversion(name, 'ISO-8859-1')}"
         raise DataError.at(name, number, problem) from error
+
+
+def _conversion(name: str, encoding: str) -> str:
+    """What to do with a file; packed, what comes out of it."""
+    command = f"iconv -f {encoding} -t UTF-8"
+    is_packed = name.endswith((".gz", ".zst"))
+    return f"unpack it and convert that with: {command}" if is_packed else f"convert it with: {command} {name}"
 
 
 def excerpt(text: str) -> str:

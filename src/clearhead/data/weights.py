@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 
 from clearhead.errors import ConfigError
 
+MOST = 1 << 28
+"""Examples of an epoch: their order takes eight bytes each, and for a moment more."""
 Repeats = NDArray[np.float64]
 Numbers = NDArray[np.integer[Any]]
 NAME_FORM = re.compile(r"(.+?)(?:@([A-Za-z0-9_-]+))?(?::(\d+(?:\.\d+)?))?")
+NEARLY = re.compile(r"(.+?)(?:@([^@:/]*))?(?::([^:/]*))?")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ def split_names(names: Sequence[Path]) -> Named:
             if match[2] and Path(match[1]).exists():
                 raise ConfigError(f"{name} is a file, and so is {match[1]}: which one is meant? Rename one of them")
             match = None
+        _check_form(name, match)
         files.append(Path(match[1]) if match else name)
         weights.append(float(match[3]) if match and match[3] else None)
         tags.append(match[2] or "" if match else "")
@@ -52,6 +56,20 @@ def split_names(names: Sequence[Path]) -> Named:
     return Named(files, given, tags if any(tags) else [])
 
 
+def _check_form(name: Path, match: re.Match[str] | None) -> None:
+    """Refuses what stands behind the name of a file that is there and is neither a tag nor a weight."""
+    if match is None or Path(match[1]).exists():
+        if match and match[3] and not float(match[3]):
+            raise ConfigError(f"{name}: expected a weight above 0, as in {match[1]}:2; leave the file out instead")
+        return
+    nearly = NEARLY.fullmatch(str(name))
+    if nearly and Path(nearly[1]).exists():
+        raise ConfigError(
+            f"{name}: expected {nearly[1]}, with a tag and a weight behind it if need be, as in {nearly[1]}@de:2 or "
+            f"{nearly[1]}:0.5"
+        )
+
+
 def repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> Repeats | None:
     """How often each example is seen in an epoch, from the number of the file it came from; None: each once.
 
@@ -60,11 +78,19 @@ def repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> 
     if weights and temperature != 1:
         raise ConfigError("data.weights and data.temperature both say how often a file is seen; keep one")
     if weights:
+        _check_amount(np.bincount(corpus_N, minlength=len(weights)) @ np.asarray(weights))
         return np.asarray(weights)[corpus_N]
     size_C = np.maximum(1, np.bincount(corpus_N))
     if temperature == 1 or len(size_C) == 1:
         return None
-    return np.asarray((size_C / size_C.max()) ** (1 / temperature - 1))[corpus_N]
+    repeats_C = (size_C / size_C.max()) ** (1 / temperature - 1)
+    _check_amount(size_C @ repeats_C)
+    return np.asarray(repeats_C)[corpus_N]
+
+
+def _check_amount(examples: float) -> None:
+    if examples > MOST:
+        raise ConfigError(f"the weights make an epoch of {examples:,.0f} examples, at most {MOST:,} fit; lower them")
 
 
 def describe_repeats(corpus_N: Numbers, repeats_N: Repeats) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from clearhead.config import PRESETS, merge
 
+LENGTH = ("steps", "epochs", "minutes")
 # Rules of thumb, not fitted to measurements. (up to so many pairs, value): small corpora overfit large vocabularies.
 VOCABULARIES = ((2_000, 1_000), (10_000, 3_000), (60_000, 6_000), (300_000, 10_000), (2_000_000, 16_000))
 LARGEST_VOCABULARY = 32_000
@@ -33,7 +34,8 @@ def choose(
 
     `is_start`: training starts from a model, whose shape and tokenizer are kept. `has_text`: there is a tokenizer.
     """
-    minutes = float(given.get("training", {}).get("minutes", 0))
+    lengths = {key: float(given.get("training", {}).get(key, 0)) for key in LENGTH}
+    minutes = lengths["minutes"]
     reasons, settings = [], dict[str, Any]()
     fixed = merge(PRESETS.get(preset, {}), given)
 
@@ -55,11 +57,19 @@ def choose(
         set_unless_given("training", "batch_tokens", 2048, "small corpora need more updates")
     else:
         set_unless_given("training", "batch_tokens", 4096, "the usual; enough for two cores")
-    if not any(given.get("training", {}).get(key) for key in ("steps", "epochs", "minutes")):
+    if not any(lengths.values()):
         epochs = min(60, max(5, 1_000_000 // pairs))
         set_unless_given("training", "epochs", epochs, "no time was given; --minutes sets it")
         set_unless_given("training", "patience", 5, "stops when five validations in a row bring no gain")
     return Choice(preset, settings, reasons)
+
+
+def without_length(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without a length that is 0, which is the same as none."""
+    training = given.get("training", {})
+    if any(float(training.get(key, 0)) for key in LENGTH):
+        return dict(given)
+    return {**given, "training": {key: value for key, value in training.items() if key not in LENGTH}}
 
 
 def _size(pairs: int, noun: str, minutes: float) -> tuple[str, str]:

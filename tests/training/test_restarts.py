@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.launching import PATIENCE, command, losses_of, surroundings, train_together
+from tests.training.launching import PATIENCE, command, losses_of, surroundings, torchrun, train_together
 from tests.training.runs import model_of, traces, write_data
 from tests.training.together import Job
 
@@ -26,6 +26,16 @@ def test_a_process_that_is_killed_changes_nothing(tmp_path: Path, kill: tuple[in
         traces(tmp_path / "whole"),
     )
     assert len(losses_of(tmp_path / "killed")) == 13 - 6  # it went on from the last checkpoint
+
+
+def test_what_was_refused_stays_refused_when_it_is_started_again(tmp_path: Path) -> None:
+    data, out = str(write_data("classify", tmp_path)), tmp_path / "out"
+    options = ["-m", "clearhead", "train", data, "--out", str(out), "--task", "classify", "--preset", "tiny"]
+    assert torchrun(1, [*options, "--steps", "3"]).returncode == 0
+    before = model_of(out)
+    done = torchrun(2, [*options, "--steps", "5"], restarts=1)
+    assert done.returncode != 0 and done.stderr.count("holds a finished run of 3 updates") == 2, done.stderr
+    assert model_of(out) == before
 
 
 def test_a_signal_to_torchrun_stops_all_and_saves(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(stopped: 
         if folder.name == "begun":  # killed before its first checkpoint, beside the model of an earlier run
             shutil.copytree(stopped.whole, folder)
             (folder / "training" / "state.json").unlink()
+            (folder / "training" / "nothing-saved-yet").touch()
         watcher = Watching()
         run("classify", stopped.data, folder, watcher, resume=True)
         assert f"there is no checkpoint in {folder} yet: starting from the beginning" in watcher.messages
@@ -136,6 +137,25 @@ def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(stopped: 
     (tmp_path / "other" / "letter.txt").touch()
     with pytest.raises(BundleError, match="holds no run of clearhead"):
         run("classify", stopped.data, tmp_path / "other", resume=True)
+
+
+def test_a_state_that_was_lost_is_not_taken_for_a_run_without_one(stopped: Stopped, parts: Path) -> None:
+    (parts / "training" / "state.json").unlink()
+    before = {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()}
+    for resume in (True, False):
+        with pytest.raises(BundleError, match=r"state\.json is missing; restore the folder from a copy"):
+            run("classify", stopped.data, parts, resume=resume)
+    assert {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()} == before
+    run("classify", stopped.data, parts, overwrite=True)
+    assert model_of(parts) == model_of(stopped.whole)
+
+
+def test_metrics_that_were_cut_short_are_told(stopped: Stopped, parts: Path) -> None:
+    (parts / "metrics.jsonl").write_text("")
+    watcher = Watching()
+    run("classify", stopped.data, parts, watcher, resume=True)
+    assert [message for message in watcher.messages if "metrics.jsonl was cut short" in message]
+    assert model_of(parts) == model_of(stopped.whole)
 
 
 def test_a_model_that_was_not_trained_here_is_left_alone(stopped: Stopped, whole: Path) -> None:
@@ -154,11 +174,59 @@ def test_a_finished_run_says_so(stopped: Stopped, whole: Path, capsys: pytest.Ca
     for length in (["--steps", "13"], []):
         assert main([*arguments, *length, *sets(settings_of("classify"))]) == 0
         captured = capsys.readouterr()
-        assert captured.err == f"{whole} is finished after 13 updates; it goes on with more --steps\n"
+        assert captured.err == f"{whole} is finished after 13 updates; more than 13 --steps make it go on\n"
         score = read_manifest(whole).training["scores"]["accuracy"]["score"]  # type: ignore[index,call-overload]
         assert captured.out.startswith(f"accuracy {score:.2f} ")
         assert f"next: clearhead classify {whole}" in captured.out
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_a_finished_run_is_that_of_the_command(stopped: Stopped, whole: Path, has_state: bool, tmp_path: Path) -> None:
+    """What would be refused while it runs is refused when it is over."""
+    if not has_state:
+        shutil.rmtree(whole / "training")
+    other = write_data("classify", tmp_path / "other", count=50)
+    for more, data, message in (
+        ({"model": {"dropout": 0.9}}, stopped.data, r"model\.dropout was 0\.2, is 0\.9"),
+        ({"model": {"nope": 3}}, stopped.data, r"unknown key model\.nope"),
+        ({}, other, r"the training data of .*whole changed: it began with labels\.tsv of 60 records"),
+        ({}, tmp_path / "none.tsv", "no such file"),
+    ):
+        with pytest.raises(ClearheadError, match=message):
+            run("classify", data, whole, more=more, resume=True)
+    with pytest.raises(ConfigError, match="task was classify, is translate"):
+        run("translate", stopped.data, whole, resume=True)
+    assert run("classify", stopped.data, whole, resume=True).outcome.step == 13
+
+
+def test_a_restart_goes_on_with_its_own_run_only(
+    stopped: Stopped, parts: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun starts again what has refused, too: the run of somebody else stays refused."""
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    for folder, found in ((parts, "holds an unfinished run"), (whole, "holds a finished run")):
+        with pytest.raises(BundleError, match=found):
+            run("classify", stopped.data, folder)
+    watcher = Watching(8)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    run("classify", stopped.data, parts, watcher, resume=True)
+    assert watcher.steps == [6, 7, 8]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    run("classify", stopped.data, parts, watcher)
+    assert watcher.steps[3:] == [9, 10, 11, 12, 13] and model_of(parts) == model_of(stopped.whole)
+
+
+def test_a_restart_does_not_overwrite_what_it_began(
+    stopped: Stopped, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
+    watcher = Watching(5)
+    run("classify", stopped.data, whole, watcher, overwrite=True)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    run("classify", stopped.data, whole, watcher, overwrite=True)
+    assert watcher.steps == [*range(1, 14)]
 
 
 def test_more_steps_go_on_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
@@ -234,7 +302,8 @@ def test_other_data_are_refused(stopped: Stopped, parts: Path, tmp_path: Path) -
     other.write_text("".join([lines[1], lines[0], *lines[2:]]))
     with pytest.raises(TrainingError, match=r"the training data of .*parts changed: .* 60 records, fingerprint"):
         run("classify", other, parts, resume=True)
-    with pytest.raises(TrainingError, match=r"the validation data of .*parts changed"):
+    held_out = r"the validation data of .*parts changed: it began with what is held out of labels\.tsv"
+    with pytest.raises(TrainingError, match=rf"{held_out}, .*; now it is labels\.tsv, fingerprint"):
         run("classify", stopped.data, parts, valid=[other], resume=True)
 
 

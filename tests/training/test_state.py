@@ -154,12 +154,32 @@ def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: Callable[[
     save(folder, 2)
     save(folder, 3)
     damage(tmp_path / "t" / name)
-    if name == "state.json" and damage is Path.unlink:
-        assert StateFolder.load(tmp_path / "t") is None  # no checkpoint yet
-        return
     with pytest.raises(BundleError, match=re.escape(str(tmp_path / "t" / name))) as caught:
         StateFolder.load(tmp_path / "t")
     assert "--overwrite" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_tensors_without_a_state_are_a_beginning_only_where_nothing_was_saved(tmp_path: Path) -> None:
+    folder = began(tmp_path / "t")
+    save(folder, 2)
+    StateFolder.cleared(tmp_path / "t")
+    assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and StateFolder.load(tmp_path / "t") is None
+    folder = StateFolder(tmp_path / "t")
+    folder.begin("{}")
+    folder.keep_best(1, {"w": torch.ones(3)})  # a validation before the first save
+    assert StateFolder.load(tmp_path / "t") is None
+    save(folder, 2)
+    assert "nothing-saved-yet" not in names_in(tmp_path / "t")
+
+
+def test_whose_a_run_is_outlives_its_saves(tmp_path: Path) -> None:
+    folder = StateFolder.cleared(tmp_path / "t")
+    folder.own("")
+    assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and not folder.belongs_to("")
+    folder.own("torchrun 12 345")
+    folder.begin("{}")
+    save(folder, 2)
+    assert folder.belongs_to("torchrun 12 345") and not folder.belongs_to("torchrun 13 345")
 
 
 def test_every_bit_of_the_state_file_counts(tmp_path: Path) -> None:

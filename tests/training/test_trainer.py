@@ -21,7 +21,7 @@ from clearhead.training.events import Silent
 from clearhead.training.gradients import Gradients, Portion
 from clearhead.training.replicas import Replicas, replica_count
 from clearhead.training.schedule import Schedule
-from clearhead.training.trainer import Trainer
+from clearhead.training.trainer import Trainer, smoothed
 
 
 class Regression:
@@ -199,3 +199,60 @@ def test_same_seed_same_weights() -> None:
     first.run()
     second.run()
     torch.testing.assert_close(snapshot(first.model), snapshot(second.model), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("words", ["could not create a primitive", "DefaultCPUAllocator: can't allocate memory"])
+def test_too_little_memory_to_validate_is_told(words: str) -> None:
+    class Large(Regression):
+        def validate(self, model: Any) -> Validation:
+            raise RuntimeError(words)
+
+    made, memory = trainer(Large(), steps=10, validate_every=5)
+    with pytest.raises(TrainingError, match=r"step 5: memory does not suffice to validate; .* --resume"):
+        made.run()
+    assert memory.saved == [5]
+
+
+def test_a_bug_in_a_validation_is_one() -> None:
+    class Broken(Regression):
+        def validate(self, model: Any) -> Validation:
+            raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        trainer(Broken())[0].run()
+
+
+def test_a_loss_that_is_no_number_is_worse_than_any() -> None:
+    def scored(loss: float) -> Validation:
+        return Validation(loss, 1.0, 0.0, "fit", "exact", ("", "", ""))
+
+    assert scored(9.0).rank > scored(float("nan")).rank
+    assert not scored(float("nan")).rank > scored(9.0).rank
+
+
+def test_the_loss_that_is_shown_is_at_first_the_mean_and_then_moves() -> None:
+    shown = float("nan")
+    for count, loss in enumerate([4.0, 2.0, 6.0], 1):
+        shown = smoothed(shown, loss, count)
+    assert shown == pytest.approx(4.0)
+    assert smoothed(4.0, 5.0, 1000) == pytest.approx(4.02)
+
+
+@pytest.mark.parametrize(("steps", "every"), [(7, 1), (450, 4), (20_000, 50)])
+def test_short_runs_have_whole_curves(steps: int, every: int) -> None:
+    made, memory = trainer(Regression(), steps=steps)
+    for made.counts.step in range(1, min(steps, 200) + 1):
+        made._report()
+    noted = [entry["step"] for entry in memory.records]
+    assert noted == sorted({1, *range(every, min(steps, 200) + 1, every)} | ({steps} if steps <= 200 else set()))
+
+
+def test_lines_of_several_files_are_in_order() -> None:
+    class Files(Regression):
+        def lines(self, indices: Indices) -> list[int | str]:  # type: ignore[override]
+            return [f"{'ab'[i % 2]}.tsv:{i + 8}" for i in indices.tolist()]
+
+    made, memory = trainer(Files(float("nan")), steps=3)
+    made.run()
+    [bad] = [entry["bad_step"]["lines"] for entry in memory.records if "bad_step" in entry]
+    assert "b.tsv:13" in bad and bad == sorted(bad, key=lambda line: (line[0], int(line[6:])))

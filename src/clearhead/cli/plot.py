@@ -56,7 +56,11 @@ def _charts(curves: "Curves", folder: Path) -> "list[Chart]":
         return Chart(name, f"{folder}: {label}", "update", label, series)
 
     found = [
-        chart("loss", "loss a token", {"training": list(curves.loss), "validation": list(curves.valid_loss)}),
+        chart(
+            "loss",
+            "loss a token",
+            {"training (mean of the last updates)": list(curves.loss), "validation": list(curves.valid_loss)},
+        ),
         chart("score", f"validation {curves.score_name}", {curves.score_name: list(curves.score)}),
         chart("rate", "learning rate", {"learning rate": list(curves.rate)}),
     ]

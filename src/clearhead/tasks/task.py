@@ -15,7 +15,7 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
 from clearhead.data.columns import Work, nobody
 from clearhead.data.corpus import Corpus, R, Skips
-from clearhead.data.split import split_valid
+from clearhead.data.split import Split, split_valid
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.loss import Loss
 
@@ -36,8 +36,8 @@ class Validation:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What "best" goes by: the score, and at equal scores the lower loss."""
-        return self.score, -self.loss
+        """What "best" goes by: the score, and at equal scores the lower loss; one that is no number is the highest."""
+        return self.score, -math.inf if math.isnan(self.loss) else -self.loss
 
     def to_json(self) -> dict[str, Any]:
         """For metrics.jsonl and the manifest."""
@@ -89,8 +89,8 @@ class Task(Protocol[Batch]):
     def tokens(self, indices: Indices) -> int:
         """How many predictions these examples train: what their loss is divided by."""
 
-    def lines(self, indices: Indices) -> Sequence[int]:
-        """Where these examples stand in the training file, to name a batch that went wrong."""
+    def lines(self, indices: Indices) -> Sequence[int | str]:
+        """Where these examples stand in the training file, or as FILE:LINE in several, to name a batch gone wrong."""
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """The loss of one batch, summed over its tokens, under a network of the family that the task needs."""
@@ -119,6 +119,8 @@ class Records(Generic[R]):
     sentences: int = 0  # about how many, where a record is not one
     work: Work = nobody
     """Told how far their making is, where it takes long."""
+    names: Sequence[str] = ()
+    """Of the files to train on."""
 
     def account(self, skips: Skips, tell: Tell) -> None:
         """Says what was left out after reading, and adds it to the account of the corpus."""
@@ -208,10 +210,10 @@ def hold_out(
     if files.valid:
         valid = load(files.valid, 1)
         skips += valid.skips.lines()
-        records = Records(corpus.records, list(valid.records), corpus, work=files.work)
+        parts = Split(corpus.records, list(valid.records))
     else:
-        train, held = split_valid(corpus.records, config.data.valid_share, config.data.valid_max)
-        records = Records(train, held, corpus, work=files.work)
+        parts = split_valid(corpus.records, config.data.valid_share, config.data.valid_max)
+    records = Records(parts.train, parts.valid, corpus, work=files.work, names=[path.name for path in files.train])
     for line in skips:
         tell(f"skipped {line}")
     tell(f"{len(records.train):,} {noun} to train on, {len(records.valid):,} to validate")

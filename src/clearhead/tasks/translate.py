@@ -51,8 +51,11 @@ class TranslationTask:
         valid: PairStore,
         valid_pairs: Sequence[Pair],
         repeats_N: Repeats | None = None,
+        names: Sequence[str] = (),
     ) -> None:
+        """`names`: of the files that the pairs stand in."""
         self.config = config
+        self.names = names
         self.repeats_N = repeats_N
         self.tokenizer = tokenizer
         self.train = train
@@ -102,9 +105,12 @@ class TranslationTask:
         """Target tokens with the end of each sentence; with BPE dropout those of the plain pieces, in every epoch."""
         return int(self._target_lengths[indices].sum())
 
-    def lines(self, indices: Indices) -> Sequence[int]:
-        """The lines of the training file that these pairs stand on."""
-        return [int(line) for line in self.train.lines[indices]]
+    def lines(self, indices: Indices) -> Sequence[int | str]:
+        """The lines of the training files that these pairs stand on, with their names where there are several."""
+        lines, corpus_N = [int(line) for line in self.train.lines[indices]], self.train.corpus_N
+        if corpus_N is None or not corpus_N.any():
+            return lines
+        return [f"{self.names[file]}:{line}" for file, line in zip(corpus_N[indices].tolist(), lines, strict=True)]
 
     def loss(self, model: Any, batch: TranslationBatch) -> Loss:
         """Smoothed cross-entropy, summed over the target tokens."""
@@ -172,7 +178,8 @@ class Translation(EndedText):
         repeats_N = repeats(train.corpus_N, config.data.weights, config.data.temperature)
         for line in describe_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
             tell(line)
-        return Made(config, tokenizer, TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N))
+        task = TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N, records.names)
+        return Made(config, tokenizer, task)
 
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
         """BLEU, chrF, exact match and perplexity."""

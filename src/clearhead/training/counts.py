@@ -40,7 +40,7 @@ class Pace:
     def __init__(self, counts: Counts) -> None:
         self._began = time.monotonic() - counts.seconds
         self._cpu_began = time.process_time() - counts.cpu_seconds
-        self._recent: list[tuple[float, int]] = []  # (time, tokens) of the last updates
+        self._recent = [(time.monotonic(), 0)]  # (time, tokens) of the last updates, behind the time of their beginning
         self._speed = 0.0
 
     def note(self, counts: Counts) -> None:
@@ -53,7 +53,7 @@ class Pace:
 
     def paused(self) -> None:
         """Something else took its time."""
-        self._recent = []
+        self._recent = [(time.monotonic(), 0)]
 
     def speed(self) -> float:
         """Target tokens a second over the last updates."""

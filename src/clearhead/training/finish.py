@@ -114,7 +114,9 @@ def report_finished(folder: Path, watcher: Watcher) -> TrainingResult:
         bad_steps=facts["bad_steps"],
         signal=0,
     )
-    watcher.message(f"{folder} is finished after {outcome.step:,} updates; it goes on with more --steps")
+    watcher.message(
+        f"{folder} is finished after {outcome.step:,} updates; more than {outcome.steps:,} --steps make it go on"
+    )
     validation = Validation.from_json(facts["scores"])
     task = str(bundle.load(folder).config["task"])
     return TrainingResult(folder, outcome, manifest.weights_kind, validation, purpose(task).verb)

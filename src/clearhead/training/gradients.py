@@ -19,6 +19,7 @@ from clearhead.model.dropout import dropout_seed
 from clearhead.model.loss import Loss
 from clearhead.tasks.devices import on_device
 from clearhead.tasks.task import Task, Tell
+from clearhead.training.memory import is_out_of_memory
 from clearhead.training.replicas import Replicas
 
 
@@ -84,7 +85,7 @@ class Gradients:
                         self._add_parts(idle, portion.epoch, math.inf, words)
             return loss
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
         self.replicas.drop_gradients()
         gc.collect()  # the error, the threads' results and what they hold refer to each other
@@ -112,9 +113,3 @@ class Gradients:
 
         losses = self.replicas.run(compute, parts)
         return sum(float(loss.smoothed) for loss in losses) / tokens
-
-
-def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    """Torch says so on a GPU by a class of its own, on a CPU only by its words."""
-    is_said = "DefaultCPUAllocator" in str(error) or "bad_alloc" in str(error)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_said

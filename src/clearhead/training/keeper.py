@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from clearhead.files import sync
 from clearhead.model.weights import Weights
 from clearhead.tasks.task import Validation
 from clearhead.training.counts import Counts
-from clearhead.training.state import STATE, Origin, StateFolder
+from clearhead.training.processes import job, was_restarted
+from clearhead.training.state import Origin, StateFolder
 from clearhead.training.tensorboard import EventFiles
 
 METRICS = "metrics.jsonl"
@@ -51,12 +51,15 @@ def is_finished(folder: Path) -> bool:
 def claim(folder: Path) -> None:
     """Makes the folder ready; the model of an earlier run stays until the new run has one of its own."""
     try:
-        (folder / TRAINING / STATE).unlink(missing_ok=True)  # first, so that a crash leaves no half of an old state
-        shutil.rmtree(folder / TRAINING, ignore_errors=True)
-        (folder / TRAINING).mkdir(exist_ok=True)
+        StateFolder.cleared(folder / TRAINING).own(job())
         (folder / METRICS).write_bytes(b"")
     except OSError as error:
         raise TrainingError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def is_own(folder: Path) -> bool:
+    """Whether the run in the folder is this very job's, which was started again."""
+    return was_restarted() and StateFolder(folder / TRAINING).belongs_to(job())
 
 
 def _found(folder: Path) -> str:
@@ -74,13 +77,14 @@ def _found(folder: Path) -> str:
     return "holds a run that was interrupted before its first checkpoint; add --resume to begin it again"
 
 
-def cut_metrics(folder: Path, length: int) -> None:
-    """Takes off what was noted after the state was saved: it will be noted again."""
+def cut_metrics(folder: Path, length: int) -> bool:
+    """Takes off what was noted after the state was saved: it will be noted again. Whether all before that is there."""
     path = folder / METRICS
     if not path.exists():
         path.touch()
     kept = path.read_bytes()[:length]
     os.truncate(path, kept.rfind(b"\n") + 1)
+    return len(kept) == length
 
 
 @dataclass

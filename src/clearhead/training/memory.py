@@ -1,4 +1,4 @@
-"""Memory that is kept from one update to the next, and not given back to the system and asked for again.
+"""Memory: kept from one update to the next, not given back to the system and asked for again; and what is said of none.
 
 glibc gives back what a freed tensor leaves at the end of its memory, and all of a large one; the next update asks for
 as much again, and the system fills every page of it with zeros. Inside `kept_memory` it keeps all, and all replicas
@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 # From malloc.h
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _KEPT = 2**31 - 1  # bytes, the most that can be said
@@ -18,6 +20,16 @@ _USUAL = 32 * 2**20  # what glibc has after it has seen tensors come and go: it 
 
 _lock = threading.Lock()
 _inside = 0
+
+
+# Torch's own allocator, C++, and oneDNN, which says no more when it has no memory for a kernel.
+_WORDS = ("DefaultCPUAllocator", "bad_alloc", "could not create a primitive", "could not create a memory")
+
+
+def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Torch says so on a GPU by a class of its own, on a CPU only by its words."""
+    is_said = any(words in str(error) for words in _WORDS)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_said
 
 
 @contextmanager

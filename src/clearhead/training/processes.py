@@ -17,9 +17,10 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -234,9 +235,21 @@ def was_restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def may_restart() -> bool:
-    """Whether torchrun starts the processes again when one dies."""
-    return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+def job() -> str:
+    """A name for the torchrun that started this process and may start it again, the same when it does; else nothing.
+
+    On one machine it is that very process. On several the first of ours may come to stand on another machine, and only
+    the name of the rendezvous is the same.
+    """
+    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) < 1:
+        return ""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1:
+        return name
+    parent, began = os.getppid(), ""
+    with suppress(OSError, IndexError):  # not Linux
+        began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    return f"{name} {parent} {began}".strip()
 
 
 def is_first_process() -> bool:

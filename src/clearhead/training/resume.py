@@ -14,13 +14,13 @@ from clearhead.config import Config
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.weights import Weights
 from clearhead.training.checks import check_length
+from clearhead.training.choose import LENGTH
 from clearhead.training.events import Watcher
 from clearhead.training.keeper import TRAINING
 from clearhead.training.measure import steps_of_epochs
 from clearhead.training.processes import Processes
 from clearhead.training.state import Origin, State, StateFolder
 
-LENGTH = ("steps", "epochs", "minutes")
 ANEW = "or begin anew with --overwrite"
 Settings = Mapping[str, Any]
 
@@ -63,6 +63,35 @@ class Kept:
         """What the run began with."""
         return self.state.origin
 
+    def warn(self, threads: int, processes: Processes, watcher: Watcher) -> None:
+        """Says what makes the numbers come out otherwise in their last digits."""
+        for before, now, kind in (
+            (self.origin.processes, processes.count, "processes"),
+            (self.origin.threads, threads, "cores"),
+        ):
+            if before != now:
+                watcher.message(f"the run began on {before} {kind} and goes on with {now}: sums are rounded otherwise")
+        if torch.__version__ != self.origin.torch:
+            watcher.message(f"the run began with torch {self.origin.torch}: {torch.__version__} may round otherwise")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a run began with, and what must be the same when somebody comes back to it."""
+
+    out: Path
+    config: Config
+    data: Mapping[str, Any]
+    start: str | None
+    """The fingerprint of the model that it started from, nothing, or None where that is not known any more."""
+
+    @classmethod
+    def of(cls, out: Path, kept: Kept | None) -> "Before":
+        """From its state, or, where that was removed, from its model."""
+        if kept is not None:
+            return cls(out, kept.config, kept.origin.data, kept.origin.start)
+        return cls(out, configs.parse(bundle.load(out).config), bundle.read_manifest(out).data, None)
+
     def check_settings(self, given: Settings, preset: str, task: str) -> None:
         """Refuses settings that contradict those that the run began with; its length may change."""
         _length(self.config, given)
@@ -78,35 +107,30 @@ class Kept:
 
     def check_start(self, start: Path | None) -> None:
         """Refuses another model to start from."""
-        if start is None:
+        if start is None or self.start is None:
             return
-        if not self.origin.start:
+        if not self.start:
             raise ConfigError(f"{self.out} did not start from a model; leave out --from, {ANEW}")
-        if bundle.read_manifest(start).fingerprint != self.origin.start:
+        if bundle.read_manifest(start).fingerprint != self.start:
             raise ConfigError(f"{self.out} started from another model than {start} is now; leave out --from, {ANEW}")
 
     def check_data(self, now: Mapping[str, Any]) -> None:
         """Refuses other data."""
-        before = self.origin.data
         for kind, name in (("training", "fingerprint"), ("validation", "valid_fingerprint")):
-            if before[name] != now[name]:
+            if self.data.get(name, now[name]) != now[name]:
                 raise TrainingError(
-                    f"the {kind} data of {self.out} changed: it began with "
-                    f"{', '.join(before['files'])} of {before['records']:,} records, fingerprint {before[name][:8]}; "
-                    f"now {', '.join(now['files'])} has {now['records']:,}, fingerprint {now[name][:8]}. "
+                    f"the {kind} data of {self.out} changed: it began with {_described(self.data, kind)}, fingerprint "
+                    f"{self.data[name][:8]}; now it is {_described(now, kind)}, fingerprint {now[name][:8]}. "
                     f"Restore the files, {ANEW}"
                 )
 
-    def warn(self, threads: int, processes: Processes, watcher: Watcher) -> None:
-        """Says what makes the numbers come out otherwise in their last digits."""
-        for before, now, kind in (
-            (self.origin.processes, processes.count, "processes"),
-            (self.origin.threads, threads, "cores"),
-        ):
-            if before != now:
-                watcher.message(f"the run began on {before} {kind} and goes on with {now}: sums are rounded otherwise")
-        if torch.__version__ != self.origin.torch:
-            watcher.message(f"the run began with torch {self.origin.torch}: {torch.__version__} may round otherwise")
+
+def _described(data: Mapping[str, Any], kind: str) -> str:
+    """Which files data came from."""
+    train, valid = ", ".join(data["files"]), ", ".join(data.get("valid_files", ()))
+    if kind == "validation":
+        return valid or f"what is held out of {train}"
+    return f"{train} of {data['records']:,} records"
 
 
 def asks_for_more(config: Config, given: Settings) -> bool:

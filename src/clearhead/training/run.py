@@ -17,20 +17,20 @@ from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters, named_weights, restore
 from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Files, Made, Purpose, Records
+from clearhead.tasks.task import Files, Made, Purpose, Records, Tell
 from clearhead.training import keeper
 from clearhead.training.checks import check_held_out, check_ids, check_settings
-from clearhead.training.choose import choose
+from clearhead.training.choose import choose, without_length
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.finish import TrainingResult, finish, report_finished
-from clearhead.training.keeper import TRAINING, RunFolder
+from clearhead.training.keeper import METRICS, TRAINING, RunFolder
 from clearhead.training.lock import locked
 from clearhead.training.measure import describe, measure
 from clearhead.training.opening import open_folder, open_trainer, tokenizer_text
 from clearhead.training.placing import place
-from clearhead.training.processes import ALONE, Processes, joined, may_restart, was_restarted
+from clearhead.training.processes import ALONE, Processes, job, joined
 from clearhead.training.request import Prepared, Request
-from clearhead.training.resume import Kept, asks_for_more, planned_steps
+from clearhead.training.resume import Before, Kept, asks_for_more, planned_steps
 from clearhead.training.start import Start
 from clearhead.training.state import StateFolder
 from clearhead.training.tensorboard import require_tensorboard
@@ -47,14 +47,14 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
     if request.tensorboard:
         require_tensorboard()
-    if was_restarted():
-        request = replace(request, resume=True, overwrite=False)
     with joined(request.device) as processes:
         if not processes.is_first:
             return _follow(request, processes)
         with ExitStack() as held:
             try:
                 held.enter_context(locked(request.out))
+                if keeper.is_own(request.out):
+                    request = replace(request, resume=True, overwrite=False)
                 kept = _find(request, watcher)
             except ClearheadError:
                 processes.tell(REFUSED)
@@ -88,8 +88,6 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
     """The run to go on with, the result of one that is finished, or nothing where one begins."""
     keeper.check(request.out, overwrite=request.overwrite, resume=request.resume)
     if not request.resume:
-        if request.overwrite and may_restart():
-            keeper.claim(request.out)  # else a restart could take the old run for this one
         return None
     kept = Kept.load(request.out)
     if kept and not kept.state.is_finished:
@@ -97,6 +95,7 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
     if kept or keeper.is_finished(request.out):
         config = kept.config if kept else configs.parse(bundle.load(request.out).config)
         if not asks_for_more(config, request.settings or {}):
+            _check_same(request, Before.of(request.out, kept), watcher, lambda _: None)
             return report_finished(request.out, watcher)
         if kept is None:
             raise TrainingError(
@@ -142,7 +141,9 @@ def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes)
     shown = f"{steps:,} updates" + (f" instead of {before.steps:,}" if steps != before.steps else "")
     watcher.message(f"going on after update {counts.step:,} of {shown}")
     if processes.is_first:
-        keeper.cut_metrics(request.out, kept.state.metrics_bytes)
+        if not keeper.cut_metrics(request.out, kept.state.metrics_bytes):
+            watcher.message(f"{request.out / METRICS} was cut short: curves and figures of before are missing there")
+        kept.folder.own(job())
         kept.folder.tidy()
     folder = open_folder(request, prepared, kept.folder, kept.origin.began, processes)
     restore(prepared.model, kept.tensors(kept.state.weights, processes))
@@ -180,6 +181,7 @@ def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) ->
     draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
     check_settings(chosen, given, draft)
     check_held_out(given, request.valid)
+    given = without_length(given)
     if start:
         start.check(draft)
     records = chosen.read(_files(request, watcher), draft, watcher.message)
@@ -218,17 +220,22 @@ def _read_tokenizer(text: str) -> Tokenizer | None:
 
 def _prepare_again(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> Prepared:
     """As `prepare` did when the run began: its settings and its tokenizer are taken, and its data must be the same."""
-    given, preset, task = _named(request)
-    kept.check_settings(given, preset, task)
-    kept.check_start(request.start)
-    chosen = purpose(kept.config.task)
-    records = chosen.read(_files(request, watcher), kept.config, watcher.message)
-    kept.check_data(_data_facts(request, records))
+    chosen, records = _check_same(request, Before.of(request.out, kept), watcher, watcher.message)
     made = chosen.make(kept.config, records, _read_tokenizer(kept.tokenizer), watcher.message)
     assert made.config == kept.config, "the same data made another config"
     prepared = replace(_prepared(request, records, made, [], processes), start=kept.origin.start)
     kept.warn(prepared.threads, processes, watcher)
     return prepared
+
+
+def _check_same(request: Request, before: Before, watcher: Watcher, tell: Tell) -> tuple[Purpose, Records[Any]]:
+    """Refuses what is not as it was when the run began; gives what it is for, and its data, of which `tell` hears."""
+    before.check_settings(*_named(request))
+    before.check_start(request.start)
+    chosen = purpose(before.config.task)
+    records = chosen.read(_files(request, watcher), before.config, tell)
+    before.check_data(_data_facts(request, records))
+    return chosen, records
 
 
 def _prepared(
@@ -281,6 +288,7 @@ def announce(prepared: Prepared, watcher: Watcher) -> None:
 def _data_facts(request: Request, records: Records[Any]) -> dict[str, Any]:
     return {
         "files": [path.name for path in request.files],
+        "valid_files": [path.name for path in request.valid],
         "fingerprint": records.corpus.fingerprint,
         "valid_fingerprint": fingerprint(records.valid),
         "records": len(records.corpus.records),

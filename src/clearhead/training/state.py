@@ -6,6 +6,9 @@
     weights-00000040.safetensors     of the step the state belongs to, of the best step, and those to be averaged
     moments-00000040.safetensors     what the optimiser remembers
 
+    nothing-saved-yet           until there is a first state: where this is missing too, a state was lost
+    owner                       under torchrun with restarts: the torchrun that the run was last started by
+
 A save writes new files beside the old ones, each aside, synced and renamed; replacing `state.json` is the one step that
 makes the new state count, and only then do files go that it no longer names. At any moment the old state or the new
 one is there, whole. No random generator is saved: everything random is a pure function of the seed and the position.
@@ -13,6 +16,7 @@ one is there, whole. No random generator is saved: everything random is a pure f
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +35,8 @@ from clearhead.training.counts import Counts
 FORMAT_VERSION = 1
 STATE = "state.json"
 TOKENIZER = "tokenizer.json"
+UNSAVED = "nothing-saved-yet"
+OWNER = "owner"
 REMEDY = "restore the folder from a copy, or begin anew with --overwrite"
 _HEAD, _MIDDLE, _TAIL = b'{"sha256": "', b'",\n"state": ', b"}\n"
 
@@ -83,9 +89,33 @@ class StateFolder:
 
     # Writing
 
+    @classmethod
+    def cleared(cls, folder: Path) -> "StateFolder":
+        """An empty one for a new run; a crash on the way leaves no half of an old state."""
+        folder.mkdir(exist_ok=True)
+        (folder / UNSAVED).touch()
+        (folder / STATE).unlink(missing_ok=True)
+        for path in folder.iterdir():
+            if path.name != UNSAVED:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        return cls(folder)
+
+    def own(self, job: str) -> None:
+        """Notes who this run belongs to, where somebody may start it again."""
+        if job:
+            with self._saving():
+                write_atomically(self.folder / OWNER, job)
+
+    def belongs_to(self, job: str) -> bool:
+        """Whether the run was begun, or gone on with, by this one."""
+        with suppress(OSError, UnicodeDecodeError):
+            return bool(job) and (self.folder / OWNER).read_text(encoding="utf-8") == job
+        return False
+
     def begin(self, tokenizer: str) -> None:
         """The tokenizer, which every state of the run refers to."""
         with self._saving():
+            (self.folder / UNSAVED).touch()
             write_atomically(self.folder / TOKENIZER, tokenizer)
             self._records[TOKENIZER] = record_of(self.folder / TOKENIZER)
 
@@ -139,7 +169,7 @@ class StateFolder:
 
     def tidy(self) -> None:
         """Removes what neither the saved state nor the next one needs, such as the leavings of a killed process."""
-        needed = {STATE, TOKENIZER, self.best} | (_named(self.state) if self.state else set())
+        needed = {STATE, TOKENIZER, OWNER, self.best} | (_named(self.state) if self.state else {UNSAVED})
         self._records = {name: record for name, record in self._records.items() if name in needed}
         for path in self.folder.iterdir():
             if path.name not in needed and path.is_file():
@@ -173,6 +203,7 @@ class StateFolder:
         with suppress(OSError, BundleError):
             path = self.folder / STATE
             self.state = _parse(path.read_bytes(), path) if path.exists() else None
+            self.best = self.state.best if self.state else ""
             self.tidy()
 
     # Reading
@@ -188,6 +219,8 @@ class StateFolder:
         try:
             content = (folder / STATE).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
+            if not (folder / UNSAVED).exists() and any(folder.glob("*.safetensors")):
+                raise BundleError(f"{folder / STATE} is missing; {REMEDY}") from None
             return None
         except OSError as error:
             raise BundleError(f"cannot read {folder / STATE}: {error.strerror or error}") from error

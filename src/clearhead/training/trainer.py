@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from clearhead.config import TrainingConfig
 from clearhead.errors import TrainingError
+from clearhead.model.blas import unwarned
 from clearhead.model.weights import Weights, named_weights, restore
 from clearhead.tasks.task import Task, Validation
 from clearhead.training.counts import Counts, Pace, next_validation, seconds_left
 from clearhead.training.events import Progress, Watcher
 from clearhead.training.gradients import Gradients, Portion
 from clearhead.training.measure import VALIDATION_SHARE
-from clearhead.training.memory import kept_memory
+from clearhead.training.memory import is_out_of_memory, kept_memory
 from clearhead.training.optimizer import build_optimizer, follow, followed, moments, restore_moments
 from clearhead.training.processes import ALONE, Processes
 from clearhead.training.replicas import open_replicas, torch_threads
@@ -32,8 +33,20 @@ from clearhead.training.schedule import Schedule
 from clearhead.training.sharding import gathered, whole_tensor
 from clearhead.training.signals import Stop
 
-SMOOTHING = 0.98  # of the loss that is shown
+SMOOTHING = 0.98  # of the loss that is shown: over about the last fifty updates
+POINTS = 100  # of a curve, at least, where there are so many updates
 Reason = Literal["finished", "stopped early", "interrupted"]
+
+
+def _place(line: int | str) -> tuple[str, int]:
+    """File and number of a line, to sort by; of one file only the number is known."""
+    file, _, number = str(line).rpartition(":")
+    return file, int(number)
+
+
+def smoothed(before: float, loss: float, count: int) -> float:
+    """A moving mean of losses, of which this one is number `count`; at first the mean of all."""
+    return loss if math.isnan(before) else before + max(1 - SMOOTHING, 1 / max(1, count)) * (loss - before)
 
 
 class Keeper(Protocol):
@@ -186,8 +199,16 @@ class Trainer:
         """How good the whole network is, once it has the weights that are given; for the first process alone."""
         if weights is not None:
             restore(self.whole, weights)
-        with torch_threads(self.threads * self.processes.local_count):  # the others wait
-            validation = self.task.validate(self.whole.to(self.processes.device))
+        try:
+            with unwarned(), torch_threads(self.threads * self.processes.local_count):  # the others wait
+                validation = self.task.validate(self.whole.to(self.processes.device))
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise TrainingError(
+                f"step {self.counts.step:,}: memory does not suffice to validate; free some, then add --resume, "
+                "or begin anew with a lower training.batch_tokens or training.validate_lines"
+            ) from error
         if self.whole is not self.model:
             self.whole.cpu()  # a GPU has other things to hold
         return validation
@@ -201,7 +222,7 @@ class Trainer:
         if math.isfinite(loss) and bool(norm.isfinite()):
             counts.bad_in_a_row = 0
             self._step(found, norm)
-            counts.loss = loss if math.isnan(counts.loss) else SMOOTHING * counts.loss + (1 - SMOOTHING) * loss
+            counts.loss = smoothed(counts.loss, loss, counts.step - counts.bad_steps)
         else:
             self._refuse(portions, loss, float(norm))
         self.optimizer.zero_grad()
@@ -223,7 +244,7 @@ class Trainer:
         counts = self.counts
         counts.bad_steps += 1
         counts.bad_in_a_row += 1
-        lines = sorted(line for portion in portions for line in self.task.lines(portion.indices))
+        lines = sorted({line for portion in portions for line in self.task.lines(portion.indices)}, key=_place)
         self.keeper.record({"step": counts.step, "bad_step": {"loss": str(loss), "norm": str(norm), "lines": lines}})
         shown = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
         self.watcher.message(f"step {counts.step}: loss {loss}, gradient {norm}: no update (training lines {shown})")
@@ -283,7 +304,7 @@ class Trainer:
                 counts.best,
             )
         )
-        if counts.step % 50 == 0 or counts.step in (1, steps):
+        if counts.step % max(1, min(50, steps // POINTS)) == 0 or counts.step in (1, steps):
             self.keeper.record(
                 {"step": counts.step, "epoch": counts.epoch, "loss": counts.loss, "rate": rate,
                  "tokens_per_second": round(speed), "seconds": round(counts.seconds, 2)}

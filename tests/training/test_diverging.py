@@ -1,0 +1,30 @@
+"""Runs whose numbers grow beyond all bounds: they end with a sentence that says so, and with what went wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clearhead.errors import TrainingError
+from tests.training.runs import Settings, run, write_data
+
+
+@pytest.mark.parametrize("task", ["translate", "denoise", "caption"])
+def test_a_run_that_diverges_ends_with_a_sentence(task: str, tmp_path: Path) -> None:
+    """Also where it is validated on the way: a network without probabilities writes nothing."""
+    more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "validate_every": 2, "max_bad_steps": 4}}
+    with pytest.raises(TrainingError, match="4 updates in a row had an infinite loss or gradient"):
+        run(task, write_data(task, tmp_path), tmp_path / "out", more=more)
+    with pytest.raises(TrainingError, match="4 updates in a row"):
+        run(task, write_data(task, tmp_path), tmp_path / "out", more=more, resume=True)
+
+
+def test_a_bad_batch_is_named_by_file_and_line(tmp_path: Path) -> None:
+    files = [write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)]
+    files[1] = files[1].rename(files[1].with_name("other.tsv"))
+    more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "max_bad_steps": 3}}
+    with pytest.raises(TrainingError):
+        run("translate", files, tmp_path / "out", more=more)
+    entries = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    places = {place for entry in entries if "bad_step" in entry for place in entry["bad_step"]["lines"]}
+    assert {place.partition(":")[0] for place in places} == {"pairs.tsv", "other.tsv"}

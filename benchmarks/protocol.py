@@ -96,7 +96,8 @@ class Pairs:
     def part(self, index: int, count: int) -> "Pairs":
         """One of `count` parts, of about equal work, as `clearhead train` divides a batch."""
         lengths = [np.array([*map(len, rows)]) for rows in (self.source, self.target)]
-        rows = divide(np.arange(len(self.source)), count, work_of_pairs(*lengths))[index]
+        parts = divide(np.arange(len(self.source)), count, work_of_pairs(*lengths))
+        rows = parts[index] if index < len(parts) else ()
         return Pairs([self.source[row] for row in rows], [self.target[row] for row in rows])
 
     @property

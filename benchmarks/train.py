@@ -258,11 +258,14 @@ def _footing(record: dict[str, Any]) -> str:
 def parse(arguments: Iterable[str]) -> argparse.Namespace:
     parser = parser_of("train", __doc__.splitlines()[0], out="train")
     parser.add_argument("--shapes", nargs="+", default=SHAPES, choices=SHAPES, metavar="PRESET", help=", ".join(SHAPES))
-    parser.add_argument("--contestants", nargs="+", default=CONTESTANTS, metavar="NAME", help="files in contestants/")
+    parser.add_argument("--contestants", nargs="+", metavar="NAME", help="files in contestants/")
     parser.add_argument("--precision", default=PRECISIONS[0], choices=PRECISIONS, help="of products; bare loops only")
     options = parser.parse_args([*arguments])
-    if options.precision != PRECISIONS[0]:  # the peers' own trainers would each have to be told in a way of its own
-        options.contestants = [name for name in options.contestants if name not in ONLY_FOR]
+    is_plain = options.precision == PRECISIONS[0]  # the peers' own trainers would each have to be told in another way
+    able = [name for name in CONTESTANTS if is_plain or name not in ONLY_FOR]
+    options.contestants = options.contestants or able
+    if unable := [name for name in options.contestants if not is_plain and name in ONLY_FOR]:
+        parser.error(f"--precision {options.precision} is for bare loops, not for {', '.join(unable)}")
     return options
 
 

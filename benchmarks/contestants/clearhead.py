@@ -21,7 +21,7 @@ from clearhead.model.weights import count_parameters
 from clearhead.tasks.task import Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Silent
-from clearhead.training.memory import kept_memory
+from clearhead.training.memory import kept_memory, share_memory
 from clearhead.training.replicas import replica_count
 from clearhead.training.schedule import Schedule
 from clearhead.training.trainer import Trainer
@@ -154,6 +154,7 @@ class Clearhead(Contestant):
         super().__init__(start)
         torch.set_num_threads(self.setting.threads)
         torch.manual_seed(self.task.seed)
+        share_memory()  # as `clearhead train` does
         self._whole_run = ExitStack()  # warm-up and what is timed are one run to a user
         self._whole_run.enter_context(kept_memory())
         self.model = EndlessTransformer(model_config(self.task))

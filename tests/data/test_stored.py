@@ -188,6 +188,29 @@ def test_a_flipped_bit_is_found_and_the_folder_made_again(tmp_path: Path) -> Non
     assert len(made) == 3
 
 
+def test_a_folder_that_another_process_has_mended_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def fill(writer: ColumnWriter) -> None:
+        made.append(1)
+        writer.append("x", np.arange(len(made), dtype=np.uint16))
+
+    def kept(name: str) -> Columns:
+        return kept_columns(tmp_path / name, "key", {"x": "<u2"}, fill)
+
+    kept("kept")
+
+    def mended(self: Columns) -> bool:
+        """While one looks, another finds the damage, too, and makes the folder again."""
+        monkeypatch.undo()
+        (tmp_path / "kept").rename(tmp_path / "old")
+        kept("new").folder.rename(tmp_path / "kept")
+        return False
+
+    monkeypatch.setattr(Columns, "is_sound", mended)
+    assert kept("kept").map("x").tolist() == [0, 1] and len(made) == 2
+
+
 def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "BLOCK", 500)
     path = tmp_path / "big.tsv"

@@ -90,5 +90,5 @@ def test_a_weight_of_nothing_is_told_with_its_file(tmp_path: Path) -> None:
 
 def test_an_epoch_that_no_memory_holds_is_refused() -> None:
     corpus_N = np.array([0] * 11 + [1] * 13)
-    with pytest.raises(ConfigError, match="an epoch of 11,000,000,013 examples, at most"):
+    with pytest.raises(ConfigError, match="an epoch of 11,000,000,013 examples, at most 268,435,456 may be"):
         repeats(corpus_N, [1e9, 1.0], 1.0)

@@ -1,6 +1,7 @@
 """The engine: order, limits, refusals; and the cache that search relies on."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -175,9 +176,9 @@ def test_workers_finish_together(count: int, beam: int, most: int) -> None:
         assert max(free) < 1.1 * sum(free) / 2, "none waits long for the last one"
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_network_that_diverged_is_told(beam: int) -> None:
-    model, settings = random_model(), DecodingConfig(beam=beam, max_length="7")
+@pytest.mark.parametrize("how", [{"beam": 1}, {"beam": 3}, {"method": "sample"}], ids=str)
+def test_a_network_that_diverged_is_told(how: dict[str, Any]) -> None:
+    model, settings = random_model(), DecodingConfig(max_length="7", **how)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1e30)

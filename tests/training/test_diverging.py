@@ -2,10 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from clearhead.config import DecodingConfig
+from clearhead.decoding import including
+from clearhead.decoding.engine import NoOutputError, Request
+from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import TrainingError
+from clearhead.tasks import searching
 from tests.training.runs import Settings, run, write_data
 
 
@@ -21,10 +27,22 @@ def test_a_run_that_diverges_ends_with_a_sentence(task: str, tmp_path: Path) -> 
 
 def test_a_bad_batch_is_named_by_file_and_line(tmp_path: Path) -> None:
     files = [write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)]
-    files[1] = files[1].rename(files[1].with_name("other.tsv"))
     more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "max_bad_steps": 3}}
     with pytest.raises(TrainingError):
         run("translate", files, tmp_path / "out", more=more)
     entries = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     places = {place for entry in entries if "bad_step" in entry for place in entry["bad_step"]["lines"]}
-    assert {place.partition(":")[0] for place in places} == {"pairs.tsv", "other.tsv"}
+    assert {place.rpartition(":")[0] for place in places} == {str(path) for path in files}
+
+
+def test_only_what_has_no_output_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence without probabilities does not take the others with it."""
+    requests = [Request((5, 6)), Request((7,))]
+    written = Hypothesis((8, 9), -1.0, -1.0, (-0.5, -0.5), "end")
+
+    def half(*_: object) -> NoReturn:
+        raise NoOutputError(requests, [[written], []])
+
+    monkeypatch.setattr(including, "run", half)
+    monkeypatch.setattr(searching, "translation_engine", lambda network: None)
+    assert searching.best_of(requests, None, DecodingConfig()) == [(8, 9), ()]

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only 
 
 PAGES_OF_FIVE = """
 import resource, torch
-from clearhead.training.memory import kept_memory
+from concurrent.futures import ThreadPoolExecutor
+from clearhead.training.memory import kept_memory, share_memory
 
 def pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -24,22 +25,64 @@ def pages():
         torch.ones(20_000_000)  # 80 MB, freed at once: more than glibc ever keeps by itself
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
+share_memory()
 torch.set_num_threads(1)
 torch.ones(10)
 before = pages()
-with kept_memory():
+with kept_memory(), ThreadPoolExecutor(1) as pool:
     with kept_memory():
         for _ in range(5):
             pages()  # small things find their places between the large ones
-    inside = pages()
-print(before, inside)
+            pool.submit(pages).result()
+    inside = pages(), pool.submit(pages).result()
+print(before, *inside)
 """
 
 
 def test_memory_is_asked_for_once_inside() -> None:
     done = subprocess.run([sys.executable, "-c", PAGES_OF_FIVE], capture_output=True, text=True, check=True)
-    before, inside = map(int, done.stdout.split())
-    assert inside < before / 10, (before, inside)
+    before, inside, in_a_thread = map(int, done.stdout.split())
+    assert inside < before / 10 and in_a_thread < before / 10, (before, inside, in_a_thread)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_memory"),
+    [
+        ("could not create a primitive", True),
+        ("[enforce fail] DefaultCPUAllocator: can't allocate memory", True),
+        ("could not create a primitive descriptor for the matmul primitive", False),
+        ("a bug", False),
+    ],
+)
+def test_what_is_said_of_no_memory(words: str, is_memory: bool) -> None:
+    assert memory.is_out_of_memory(RuntimeError(words)) == is_memory
+    assert memory.is_out_of_memory(MemoryError())
+
+
+def test_who_said_how_many_places_there_are_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[int, int]] = []
+    monkeypatch.setattr(memory, "_set", lambda option, value: said.append((option, value)) or True)  # type: ignore[func-returns-value]
+    for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    memory.share_memory()
+    assert said == [(memory._ARENA_MAX, 1)]
+    for name, value in (("MALLOC_ARENA_MAX", "4"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=4")):
+        monkeypatch.setenv(name, value)
+        memory.share_memory()
+        monkeypatch.delenv(name)
+    assert len(said) == 1
+
+
+def test_a_glibc_that_keeps_less_is_given_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[int, int]] = []
+
+    def older(option: int, value: int) -> bool:
+        said.append((option, value))
+        return option != memory._MMAP_THRESHOLD or value <= 32 * 2**20
+
+    monkeypatch.setattr(memory, "_set", older)
+    with memory.kept_memory():
+        assert said[-1] == (memory._MMAP_THRESHOLD, 32 * 2**20)
 
 
 def test_it_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,18 @@ def test_a_restart_does_not_overwrite_what_it_began(
     assert watcher.steps == [*range(1, 14)]
 
 
+def test_a_restart_that_does_not_know_its_run_erases_nothing(
+    stopped: Stopped, parts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
+    with pytest.raises(BundleError, match="holds an unfinished run"):
+        run("classify", stopped.data, parts, overwrite=True)
+    run("classify", stopped.data, parts, resume=True)
+    assert model_of(parts) == model_of(stopped.whole)
+
+
 def test_more_steps_go_on_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
     """Where the schedule does not depend on the length, 8 and then 12 updates are 12 updates."""
     more: Settings = {"training": {"cooldown": 0, "save_every": 4, "warmup": 2}}
@@ -263,8 +275,11 @@ def test_an_end_that_was_cut_off_is_made_again(stopped: Stopped, whole: Path) ->
     assert clearhead.load(whole)
 
 
-def test_a_finished_run_without_its_state_cannot_go_on(stopped: Stopped, whole: Path) -> None:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_finished_run_without_its_state_cannot_go_on(is_there: bool, stopped: Stopped, whole: Path) -> None:
     shutil.rmtree(whole / "training")
+    if is_there:  # emptied, not removed
+        (whole / "training").mkdir()
     assert run("classify", stopped.data, whole, resume=True).outcome.step == 13
     with pytest.raises(TrainingError, match=f"cannot go on; --from {whole} with another --out"):
         run("classify", stopped.data, whole, steps=20, resume=True)

@@ -138,8 +138,18 @@ def give_back(array: NDArray[Any]) -> None:
         base.madvise(mmap.MADV_DONTNEED)
 
 
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Which folder it is, if there is one."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callable[[ColumnWriter], None]) -> Columns:
     """The arrays of a folder, filled now unless it is there and whole."""
+    here = _identity(folder)
     found = Columns.open(folder, key)
     if found is not None and found.is_sound():
         with suppress(OSError):  # a folder of somebody else
@@ -151,7 +161,7 @@ def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callabl
             fill(writer)
 
     try:
-        if folder.is_dir():  # cut off, damaged, or of another version
+        if here and _identity(folder) == here:  # cut off, damaged, or of another version; not one just made by others
             with suppress(FileNotFoundError):  # another process was first
                 folder.rename(folder.with_name(f".{folder.name}.damaged-{key[:8]}"))
         make_once(folder, make)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clearhead.errors import ConfigError
 
 MOST = 1 << 28
-"""Examples of an epoch: their order takes eight bytes each, and for a moment more."""
+"""Examples of an epoch, where weights say so: their order takes eight bytes each, and for a moment more."""
 Repeats = NDArray[np.float64]
 Numbers = NDArray[np.integer[Any]]
 NAME_FORM = re.compile(r"(.+?)(?:@([A-Za-z0-9_-]+))?(?::(\d+(?:\.\d+)?))?")
@@ -78,19 +78,20 @@ def repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> 
     if weights and temperature != 1:
         raise ConfigError("data.weights and data.temperature both say how often a file is seen; keep one")
     if weights:
-        _check_amount(np.bincount(corpus_N, minlength=len(weights)) @ np.asarray(weights))
+        _check_amount(np.bincount(corpus_N, minlength=len(weights)) @ np.asarray(weights), len(corpus_N))
         return np.asarray(weights)[corpus_N]
     size_C = np.maximum(1, np.bincount(corpus_N))
     if temperature == 1 or len(size_C) == 1:
         return None
     repeats_C = (size_C / size_C.max()) ** (1 / temperature - 1)
-    _check_amount(size_C @ repeats_C)
+    _check_amount(size_C @ repeats_C, len(corpus_N))
     return np.asarray(repeats_C)[corpus_N]
 
 
-def _check_amount(examples: float) -> None:
-    if examples > MOST:
-        raise ConfigError(f"the weights make an epoch of {examples:,.0f} examples, at most {MOST:,} fit; lower them")
+def _check_amount(examples: float, plain: int) -> None:
+    """A typing mistake is not to ask for terabytes."""
+    if examples > (most := max(MOST, plain)):
+        raise ConfigError(f"the weights make an epoch of {examples:,.0f} examples, at most {most:,} may be; lower them")
 
 
 def describe_repeats(corpus_N: Numbers, repeats_N: Repeats) -> list[str]:

@@ -45,11 +45,12 @@ _ROWS_OF_A_STEP = 16
 class NoOutputError(DecodingError):
     """The numbers that a network gives are no probabilities, so that no output is better than another."""
 
-    @classmethod
-    def of(cls, number: int, request: Request) -> "NoOutputError":
-        """Of one request, by its name or its number."""
-        name = request.name or f"sentence {number}"
-        return cls(
+    def __init__(self, requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> None:
+        """`answers`: those that there are; the first that is missing is named."""
+        self.answers = answers
+        number = next(number for number, answer in enumerate(answers) if not answer)
+        name = requests[number].name or f"sentence {number + 1}"
+        super().__init__(
             f"{name}: the model gives no finite probabilities, as one does whose training diverged; "
             "train it anew with a lower training.learning_rate"
         )
@@ -123,9 +124,8 @@ class TorchEngine:
         for batch, found in zip(batches, results, strict=True):
             for index, each in zip(batch, found, strict=True):
                 answers[index] = each.hypotheses[: requests[index].n_best]
-        for number, (request, answer) in enumerate(zip(requests, answers, strict=True), 1):
-            if not answer:
-                raise NoOutputError.of(number, request)
+        if not all(answers):
+            raise NoOutputError(requests, answers)
         return answers
 
     def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
@@ -230,7 +230,7 @@ class TorchEngine:
                 yield shown
         [found] = walk.progress.results(1)
         if not found.hypotheses:
-            raise NoOutputError.of(1, request)
+            raise NoOutputError([request], [[]])
         return found.hypotheses[0]
 
     def _shape(self, request: Request) -> tuple[int, int, int, bool, bool]:

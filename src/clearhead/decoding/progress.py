@@ -3,6 +3,7 @@
 N searches, W hypotheses of each, R = N*W rows, K candidates of each search, G searches of each sentence
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -54,6 +55,8 @@ class Progress:
         self.limit_N = np.array(limits).repeat(groups)
         self.limit_divisor_N = np.array([divisor(limit, settings) for limit in limits]).repeat(groups)
         num_searches = len(self.limit_N)
+        self.are_numbers: Callable[[], bool] = lambda: True
+        """Whether all that the model gave for the recorded step are numbers; asked where nothing follows."""
         self.finished: list[list[Hypothesis]] = [[] for _ in range(num_searches)]
         self.margin_N = np.full(num_searches, np.inf)
         # Of the worst of the best `width` finished hypotheses, once there are so many:
@@ -141,6 +144,8 @@ class Progress:
             behind = first + self.groups if self.together == "banks" else number + 1
             if any(each.finish_reason != "blocked" for one in self.finished[first:behind] for each in one):
                 continue
+            if not self.are_numbers():
+                return  # no rule left nothing: nothing is better than anything else
             for place in np.flatnonzero(beams.totals_NW[search] > -np.inf).tolist():
                 bonus = 0.0 if bonus_R is None else float(bonus_R[search * self.width + place])
                 tokens, log_probs = beams.tokens_NWT[search, place], beams.log_probs_NWT[search, place]
@@ -165,7 +170,7 @@ class Progress:
             margin = float(self.margin_N[first : first + self.groups].min())
             found = self.finished[first : first + self.groups]
             if self.together == "apart":
-                results.append(Found([each[0] for each in found][:n_best], margin))
+                results.append(Found([one for each in found for one in each[:1]][:n_best], margin))
                 continue
             if self.together == "banks":  # the last bank first
                 ranked = [one for each in reversed(found) for one in _ranked(each)]

@@ -18,6 +18,7 @@ length, P tokens of a prefix
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -121,6 +122,7 @@ class Walk:
             is_stop_NK = self._stops(beams, found)
             decision = decide(found, job.end_id, progress.is_last(beams), layout.width, is_stop_NK)
             penalty_R = None if coverage is None else coverage.add(step.attention)
+            progress.are_numbers = partial(_are_numbers, logits_RV)
             is_over_N = progress.record(beams, found, decision, penalty_R)
             if self.narrator is not None:
                 self.narrator.tell(beams, found, decision, is_over_N)
@@ -197,6 +199,10 @@ class Walk:
         if self.layout.groups == 1:
             return ~is_over_N
         return (~is_over_N).reshape(-1, self.layout.groups).any(1).repeat(self.layout.groups)
+
+
+def _are_numbers(logits_RV: Tensor) -> bool:
+    return not bool(logits_RV.isnan().any())
 
 
 def _is_identity(rows_NW: Ints, num_searches: int) -> bool:

@@ -77,5 +77,7 @@ def go_on_from(model: Ready, given: Given, prefix: Sequence[int], settings: Deco
         return list(prefix)
     generator = Prefixed(model.network, prefix, config.start_id if config.start_id != config.end_id else config.pad_id)
     [found] = find(Job(generator, given.src, settings, [limit], config.end_id, config.pad_id))
+    if not found.hypotheses:
+        raise InspectionError("the model gives no finite probabilities, as one does whose training diverged")
     best = found.hypotheses[0]
     return [*prefix, *best.tokens, *[config.end_id] * (best.finish_reason == "end")]

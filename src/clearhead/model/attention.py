@@ -16,6 +16,7 @@ from clearhead.model.positions import Turn
 from clearhead.model.short_attention import REGISTER, attend_short, is_short, wide
 
 _FEW_QUERIES = 8
+_FAST_BFLOAT16 = 256  # queries, from which on torch's kernel for it is not slower than that of float32
 _FREE_PLACES = 8  # made at a time: more would be copied with every row that moves
 
 
@@ -163,7 +164,8 @@ def _is_slow_in_bfloat16(q_BHTK: Tensor) -> bool:
     CPU time of both ways on one thread, heads of 64, inputs and output bfloat16: 100 sentences of 18 tokens 28 ms and
     9 ms in float32, 32 of 64 tokens 51 and 27, 16 of 128 58 and 43, 8 of 256 61 and 60, 4 of 512 158 and 173.
     """
-    return q_BHTK.requires_grad and q_BHTK.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    is_trained = q_BHTK.requires_grad and q_BHTK.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    return is_trained and q_BHTK.shape[-2] <= _FAST_BFLOAT16
 
 
 def attend(

@@ -6,7 +6,7 @@ at once, for which the weights are kept: little, as long as sentences are short.
 of 64, 8.3 ms and 7.8 ms. With 64 keys the fused kernel was the faster one. Fewer than 16 keys are filled up to 16: 157
 sentences of 12 tokens, 4 heads of 32, took 4.5 ms fused, 4.7 ms here as they are and 2.9 ms filled up.
 
-Where projections are bfloat16, what is between them is float32 all the same.
+Where projections are bfloat16, what is here between them is float32 all the same.
 
 B batch, H heads, G = B*H, T queries, S keys, P = max(S, 16), K head width, E head width of values
 """

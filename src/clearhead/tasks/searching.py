@@ -55,12 +55,13 @@ def write(
 
 
 def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig) -> list[tuple[int, ...]]:
-    """The best output for each request; empty ones of a network that has diverged, whose loss tells the same."""
+    """The best output for each request; an empty one where a network that has diverged gives no probabilities."""
+    found: Sequence[list[Hypothesis]]
     try:
         found = including.run(translation_engine(network), requests, decoding)
-    except NoOutputError:
-        return [() for _ in requests]
-    return [hypotheses[0].tokens for hypotheses in found]
+    except NoOutputError as error:
+        found = error.answers if len(error.answers) == len(requests) else [[] for _ in requests]
+    return [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
 
 
 def search_texts(

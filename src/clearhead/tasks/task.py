@@ -213,7 +213,7 @@ def hold_out(
         parts = Split(corpus.records, list(valid.records))
     else:
         parts = split_valid(corpus.records, config.data.valid_share, config.data.valid_max)
-    records = Records(parts.train, parts.valid, corpus, work=files.work, names=[path.name for path in files.train])
+    records = Records(parts.train, parts.valid, corpus, work=files.work, names=[str(path) for path in files.train])
     for line in skips:
         tell(f"skipped {line}")
     tell(f"{len(records.train):,} {noun} to train on, {len(records.valid):,} to validate")

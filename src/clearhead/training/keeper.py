@@ -16,7 +16,7 @@ from clearhead.files import sync
 from clearhead.model.weights import Weights
 from clearhead.tasks.task import Validation
 from clearhead.training.counts import Counts
-from clearhead.training.processes import job, was_restarted
+from clearhead.training.processes import job
 from clearhead.training.state import Origin, StateFolder
 from clearhead.training.tensorboard import EventFiles
 
@@ -43,7 +43,7 @@ def has_run(folder: Path) -> bool:
 
 def is_finished(folder: Path) -> bool:
     """Whether a run ended here whose state was removed since."""
-    if (folder / TRAINING).is_dir() or not bundle.exists(folder):
+    if any((folder / TRAINING).glob("*")) or not bundle.exists(folder):
         return False
     return bundle.read_manifest(folder).training.get("state") == "finished"
 
@@ -58,8 +58,8 @@ def claim(folder: Path) -> None:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether the run in the folder is this very job's, which was started again."""
-    return was_restarted() and StateFolder(folder / TRAINING).belongs_to(job())
+    """Whether the run in the folder is that of this very job."""
+    return StateFolder(folder / TRAINING).belongs_to(job())
 
 
 def _found(folder: Path) -> str:

@@ -1,11 +1,12 @@
 """Memory: kept from one update to the next, not given back to the system and asked for again; and what is said of none.
 
 glibc gives back what a freed tensor leaves at the end of its memory, and all of a large one; the next update asks for
-as much again, and the system fills every page of it with zeros. Inside `kept_memory` it keeps all, and all replicas
-take theirs from one place. Where the C library is another one, it is left as it is.
+as much again, and the system fills every page of it with zeros. Inside `kept_memory` it keeps all, of the place that
+`share_memory` makes the only one; where the C library is another one, it is left as it is.
 """
 
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -28,8 +29,19 @@ _WORDS = ("DefaultCPUAllocator", "bad_alloc", "could not create a primitive", "c
 
 def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
     """Torch says so on a GPU by a class of its own, on a CPU only by its words."""
-    is_said = any(words in str(error) for words in _WORDS)
+    text = str(error)
+    is_said = any(words in text for words in _WORDS) and "primitive descriptor" not in text  # that is not implemented
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_said
+
+
+def share_memory() -> None:
+    """All threads that begin from now on take their memory from one place, of which none is given back in between.
+
+    It lasts as long as the process, for glibc looks at this only once; and it comes too late where a thread has begun
+    before, in a notebook perhaps. Whoever has said something else is obeyed.
+    """
+    if "MALLOC_ARENA_MAX" not in os.environ and "malloc.arena" not in os.environ.get("GLIBC_TUNABLES", ""):
+        _set(_ARENA_MAX, 1)
 
 
 @contextmanager
@@ -48,15 +60,15 @@ def _count(one: int) -> None:
     with _lock:
         _inside += one
         if _inside == max(one, 0):  # the first one, or the last
-            trim, mmap, arenas = (_KEPT, _KEPT, 1) if _inside else (2 * _USUAL, _USUAL, 0)
-            _set({_TRIM_THRESHOLD: trim, _MMAP_THRESHOLD: mmap, _ARENA_MAX: arenas})
+            trim, mmap = (_KEPT, _KEPT) if _inside else (2 * _USUAL, _USUAL)
+            _set(_TRIM_THRESHOLD, trim)
+            if not _set(_MMAP_THRESHOLD, mmap):
+                _set(_MMAP_THRESHOLD, _USUAL)  # the most that glibc before 2.35 takes
 
 
-def _set(options: dict[int, int]) -> None:
-    """Bytes that may lie free at the end, from which on one stands alone, and how many places there are (0: any)."""
+def _set(option: int, value: int) -> bool:
+    """Bytes that may lie free at the end, from which on one stands alone, or how many places there are."""
     if sys.platform != "linux":
-        return
+        return True
     library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):  # of glibc, not of musl
-        for option, value in options.items():
-            library.mallopt(option, value)
+    return not hasattr(library, "mallopt") or bool(library.mallopt(option, value))  # of glibc, not of musl

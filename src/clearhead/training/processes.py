@@ -35,6 +35,7 @@ from clearhead.model.weights import Weights
 BUCKET = 16 * 1024 * 1024  # numbers that are summed at once: fewer calls, at the price of a copy of that size
 PATIENCE = timedelta(hours=12)  # the others wait while the first validates; torchrun sees to processes that died
 MEETING = timedelta(minutes=10)  # until all have found each other; torchrun starts them at the same time
+NAMELESS = "none"  # what torchrun calls a rendezvous without a name
 CPU = torch.device("cpu")
 
 
@@ -238,13 +239,13 @@ def was_restarted() -> bool:
 def job() -> str:
     """A name for the torchrun that started this process and may start it again, the same when it does; else nothing.
 
-    On one machine it is that very process. On several the first of ours may come to stand on another machine, and only
-    the name of the rendezvous is the same.
+    It is the name of the rendezvous, which is new each time with --standalone. Where nobody gave one it is the very
+    process, which another machine has not: a run whose first process moves there is not known any more, and refused.
     """
     if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) < 1:
         return ""
-    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1:
+    name = os.environ.get("TORCHELASTIC_RUN_ID", NAMELESS)
+    if name != NAMELESS:
         return name
     parent, began = os.getppid(), ""
     with suppress(OSError, IndexError):  # not Linux

@@ -26,9 +26,10 @@ from clearhead.training.finish import TrainingResult, finish, report_finished
 from clearhead.training.keeper import METRICS, TRAINING, RunFolder
 from clearhead.training.lock import locked
 from clearhead.training.measure import describe, measure
+from clearhead.training.memory import share_memory
 from clearhead.training.opening import open_folder, open_trainer, tokenizer_text
 from clearhead.training.placing import place
-from clearhead.training.processes import ALONE, Processes, job, joined
+from clearhead.training.processes import ALONE, Processes, job, joined, was_restarted
 from clearhead.training.request import Prepared, Request
 from clearhead.training.resume import Before, Kept, asks_for_more, planned_steps
 from clearhead.training.start import Start
@@ -47,14 +48,15 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
     if request.tensorboard:
         require_tensorboard()
+    share_memory()  # before tokenizers and replicas begin their threads
     with joined(request.device) as processes:
         if not processes.is_first:
             return _follow(request, processes)
         with ExitStack() as held:
             try:
                 held.enter_context(locked(request.out))
-                if keeper.is_own(request.out):
-                    request = replace(request, resume=True, overwrite=False)
+                if was_restarted():  # what it was to overwrite is gone by now, and what is there is worth keeping
+                    request = replace(request, resume=request.resume or keeper.is_own(request.out), overwrite=False)
                 kept = _find(request, watcher)
             except ClearheadError:
                 processes.tell(REFUSED)
@@ -88,6 +90,8 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
     """The run to go on with, the result of one that is finished, or nothing where one begins."""
     keeper.check(request.out, overwrite=request.overwrite, resume=request.resume)
     if not request.resume:
+        if request.overwrite and job():
+            keeper.claim(request.out)  # now, that a restart finds its own
         return None
     kept = Kept.load(request.out)
     if kept and not kept.state.is_finished:

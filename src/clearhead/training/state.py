@@ -219,7 +219,7 @@ class StateFolder:
         try:
             content = (folder / STATE).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            if not (folder / UNSAVED).exists() and any(folder.glob("*.safetensors")):
+            if not (folder / UNSAVED).exists() and any(path.name != OWNER for path in folder.glob("*")):
                 raise BundleError(f"{folder / STATE} is missing; {REMEDY}") from None
             return None
         except OSError as error:

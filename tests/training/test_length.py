@@ -16,11 +16,12 @@ from clearhead.model.loss import Loss
 from clearhead.model.weights import snapshot
 from clearhead.training.events import Silent
 from clearhead.training.measure import VALIDATION_SHARE, Estimate, describe, measure, seconds_per_update
-from clearhead.training.run import Prepared
+from clearhead.training.run import Prepared, Request, prepare
 from clearhead.training.schedule import Schedule
 from clearhead.training.trainer import Trainer
 from tests.tasks.every import TRAINED, prepare_task, settings_for, write_files
 from tests.tasks.made_up import sets
+from tests.training.runs import Settings, settings_of, write_data
 from tests.training.test_trainer import Memory, Regression, trainer
 
 
@@ -143,3 +144,12 @@ def test_the_estimate_is_the_product_of_its_parts(tmp_path: Path) -> None:
     batches = len(prepare_task(tmp_path, "classify").task.plan(0))
     assert estimate.epochs == pytest.approx(1234 * 3 / batches)
     assert np.isfinite(estimate.memory_mib) and estimate.memory_mib > 50
+
+
+def test_a_length_of_0_is_chosen_as_if_none_was_given(tmp_path: Path) -> None:
+    more: Settings = {"training": {"steps": 0, "epochs": 0}}
+    request = Request(
+        [write_data("classify", tmp_path)], tmp_path / "out", settings=settings_of("classify", more), task="classify"
+    )
+    training = prepare(request, Silent()).config.training
+    assert (training.steps, training.epochs) == (0, 60)

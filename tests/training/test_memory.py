@@ -93,5 +93,8 @@ def test_it_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.Mon
         update(self, *given)
 
     monkeypatch.setattr(Trainer, "_update", noting)
+    shared = []
+    monkeypatch.setattr("clearhead.training.run.share_memory", lambda: shared.append(len(seen)))
     run("classify", write_data("classify", tmp_path), tmp_path / "out")
+    assert shared == [0]  # before anything else
     assert set(seen) == {1} and memory._inside == 0

@@ -161,8 +161,9 @@ def _is_many_small(q_BHTK: Tensor, k_BHSK: Tensor) -> bool:
 def _is_slow_in_bfloat16(q_BHTK: Tensor) -> bool:
     """Where a CPU trains: on the way back the kernel of bfloat16 takes longer than that of float32.
 
-    CPU time of both ways on one thread, heads of 64, inputs and output bfloat16: 100 sentences of 18 tokens 28 ms and
-    9 ms in float32, 32 of 64 tokens 51 and 27, 16 of 128 58 and 43, 8 of 256 61 and 60, 4 of 512 158 and 173.
+    CPU time of both ways on one thread, beside another program, heads of 64, inputs and output bfloat16: 100 sentences
+    of 18 tokens 28 ms and 9 ms in float32, 32 of 64 tokens 51 and 27, 16 of 128 58 and 43, 8 of 256 61 and 60, 4 of 512
+    158 and 173.
     """
     is_trained = q_BHTK.requires_grad and q_BHTK.device.type == "cpu" and torch.is_autocast_enabled("cpu")
     return is_trained and q_BHTK.shape[-2] <= _FAST_BFLOAT16

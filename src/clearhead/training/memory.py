@@ -37,8 +37,8 @@ def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
 def share_memory() -> None:
     """All threads that begin from now on take their memory from one place, of which none is given back in between.
 
-    It lasts as long as the process, for glibc looks at this only once; and it comes too late where a thread has begun
-    before, in a notebook perhaps. Whoever has said something else is obeyed.
+    It lasts as long as the process, for glibc looks at this only once; threads that began before, as those of
+    tokenizers, have places of their own, which later ones may be given too. Whoever has said something else is obeyed.
     """
     if "MALLOC_ARENA_MAX" not in os.environ and "malloc.arena" not in os.environ.get("GLIBC_TUNABLES", ""):
         _set(_ARENA_MAX, 1)

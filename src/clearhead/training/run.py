@@ -48,7 +48,6 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
     if request.tensorboard:
         require_tensorboard()
-    share_memory()  # before tokenizers and replicas begin their threads
     with joined(request.device) as processes:
         if not processes.is_first:
             return _follow(request, processes)
@@ -113,6 +112,7 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
 
 def _begin(request: Request, watcher: Watcher, processes: Processes) -> TrainingResult:
     prepared = prepare(request, watcher, processes)
+    share_memory()  # not before: the threads of tokenizers take more than twice as long with one place
     if processes.is_first:
         keeper.claim(request.out)
     placed = place(prepared.model, prepared.config.training, processes, watcher)
@@ -132,6 +132,7 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
 def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> TrainingResult:
     """The rest of a run, from where its state was saved."""
     prepared = _prepare_again(request, kept, watcher, processes)
+    share_memory()
     counts, before = kept.state.counts, kept.config.training
     steps = planned_steps(
         kept.config,

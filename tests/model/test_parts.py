@@ -50,17 +50,25 @@ def test_masks_say_what_may_be_attended() -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("vocab", [29, 3001], ids=["one chunk", "many chunks"])
 @pytest.mark.parametrize("has_onednn", [True, False])
+@pytest.mark.parametrize("turns", [True, False], ids=["turned", "as it is"])
 def test_loss_and_gradients_equal_torch(
-    smoothing: float, vocab: int, has_onednn: bool, monkeypatch: pytest.MonkeyPatch
+    smoothing: float, vocab: int, has_onednn: bool, turns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    multiply = affine.multiply
+    multiply, multiply_onto = affine.multiply, affine.multiply_onto
     calls = []
 
     def noted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         calls.append(len(left))
         return multiply(left, right)
 
+    def noted_onto(summed: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        calls.append(len(left))
+        return multiply_onto(summed, left, right)
+
     monkeypatch.setattr(affine, "multiply", noted)
+    monkeypatch.setattr(affine, "multiply_onto", noted_onto)
+    if not turns:
+        monkeypatch.setattr("clearhead.model.loss.TURNED_NUMBERS", 0)
     if not has_onednn:
         monkeypatch.setattr(affine, "has_kernel", lambda *factors: False)
     monkeypatch.setattr("clearhead.model.loss.CHUNK_NUMBERS", 10000)
@@ -82,8 +90,9 @@ def test_loss_and_gradients_equal_torch(
     torch.testing.assert_close(gradients[0], hidden.grad, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(gradients[1], weight.grad, rtol=1e-4, atol=1e-5)
     assert loss.tokens == rows * length - 3
-    assert calls == ([3] * 20 if affine.has_kernel(weight) and vocab == 3001 else []), (
-        "two products for each whole chunk, no others"
+    of_a_chunk = [3, 3, width] if turns else [3, 3]
+    assert calls == (of_a_chunk * 10 if affine.has_kernel(weight) and vocab == 3001 else []), (
+        "for each whole chunk, no others"
     )
 
 

@@ -83,7 +83,7 @@ class Recorder:
 
     def _look(self, one: SubLayer, module: MultiHeadAttention, args: tuple[Any, ...], attended: Attended) -> None:
         """What multi-head attention was given and gave; `_ask_for_weights` has put its arguments in order."""
-        q_BHTK, (k_BHSK, v_BHSE), mask, is_causal, _ = args
+        q_BHTK, (k_BHSK, v_BHSE), mask, is_causal, *_ = args
         weights_BHTS = attended.weights_BHTS
         assert weights_BHTS is not None
         num_queries, num_keys = weights_BHTS.shape[2:]
@@ -119,4 +119,5 @@ def _ask_for_weights(
     """The same call with the weights asked for, all arguments in their places."""
     given = _ATTENTION.bind(module, *args, **kwargs)
     given.apply_defaults()
-    return (*given.args[1:-1], True), {}
+    given.arguments["want_weights"] = True
+    return given.args[1:], given.kwargs

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 Array = NDArray[Any]
 """Of single or double precision."""
@@ -198,13 +198,21 @@ class Affine:
 
 def has_kernel(*factors: Tensor) -> bool:
     """Whether oneDNN multiplies these."""
-    is_plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in factors)
+    is_plain = all(
+        each.device.type == "cpu" and each.dtype == torch.float32 and type(each) in (Tensor, nn.Parameter)
+        for each in factors
+    )
     return bool(is_plain and _HAS_PACKED and torch.backends.mkldnn.enabled)
 
 
-def multiply(left_MD: Tensor, right_DN: Tensor) -> Tensor:
-    """left @ right by oneDNN, without gradients; for numbers of rows that come again, each of which has a kernel."""
-    return _OPERATORS._linear_pointwise.default(left_MD, right_DN.t(), None, "none", [], "")  # type: ignore[no-any-return]
+def multiply(left_MD: Tensor, right_DN: Tensor, bias_N: Tensor | None = None) -> Tensor:
+    """left @ right + bias by oneDNN, without gradients; for numbers of rows that come again: each has a kernel."""
+    return _OPERATORS._linear_pointwise.default(left_MD, right_DN.t(), bias_N, "none", [], "")  # type: ignore[no-any-return]
+
+
+def multiply_onto(sum_MN: Tensor, left_MD: Tensor, right_DN: Tensor) -> Tensor:
+    """sum + left @ right, in the same way."""
+    return _OPERATORS._linear_pointwise.binary(left_MD, sum_MN, right_DN.t(), None, "add")  # type: ignore[no-any-return]
 
 
 def fewer_rows(rows: int) -> int:

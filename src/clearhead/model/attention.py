@@ -11,7 +11,9 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
+from clearhead.model.linear import Linear, linear
 from clearhead.model.masks import both, causal_mask, mask_scores
+from clearhead.model.packed import Packed
 from clearhead.model.positions import Turn
 from clearhead.model.short_attention import REGISTER, attend_short, is_short, wide
 
@@ -217,7 +219,7 @@ class MultiHeadAttention(nn.Module):
         rows = num_heads * (2 * self.key_dim + self.value_dim)
         self.in_weight = nn.Parameter(torch.empty(rows, model_dim))
         self.register_parameter("in_bias", nn.Parameter(torch.zeros(rows)) if bias else None)
-        self.out = nn.Linear(num_heads * self.value_dim, model_dim, bias=bias)
+        self.out = Linear(num_heads * self.value_dim, model_dim, bias=bias)
 
     @classmethod
     def build(cls, config: ModelConfig) -> "MultiHeadAttention":
@@ -246,25 +248,44 @@ class MultiHeadAttention(nn.Module):
         parts = x_BTD.split_with_sizes([self.num_heads * width for width in widths], -1)
         return tuple(part.view(batch, length, self.num_heads, -1).transpose(1, 2) for part in parts)
 
-    def project(self, x_BTD: Tensor, turn: Turn | None = None) -> tuple[Tensor, KeysValues]:
-        """Queries, keys and values of the same positions: self-attention. `turn`: what their places do to them."""
-        joint = F.linear(x_BTD, self.in_weight, self.in_bias)
-        q_BHTK, k_BHTK, v_BHTE = self._split_heads(joint, self.key_dim, self.key_dim, self.value_dim)
+    def _spread(self, x_1MC: Tensor, packed: Packed, *lengths: int) -> tuple[Tensor, ...]:
+        """The same of rows without padding; in the type in which attention will be computed, to be copied once."""
+        is_slow = packed.length <= _FAST_BFLOAT16
+        return packed.spread(x_1MC.to(wide(x_1MC)) if is_slow else x_1MC, self.num_heads, *lengths)
+
+    def project(
+        self, x_BTD: Tensor, turn: Turn | None = None, packed: Packed | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        """Queries, keys and values of the same positions: self-attention. `turn`: what their places do to them.
+
+        `packed`, here and below: x has one row for each place that is no padding.
+        """
+        joint = linear(x_BTD, self.in_weight, self.in_bias)
+        if packed is None:
+            q_BHTK, k_BHTK, v_BHTE = self._split_heads(joint, self.key_dim, self.key_dim, self.value_dim)
+        else:
+            lengths = packed.length, packed.num_keys, packed.num_keys
+            q_BHTK, k_BHTK, v_BHTE = self._spread(joint, packed, *lengths)
         if turn is not None:
             q_BHTK, k_BHTK = turn(q_BHTK), turn(k_BHTK)
         return q_BHTK, KeysValues(k_BHTK, v_BHTE)
 
-    def queries(self, x_BTD: Tensor) -> Tensor:
+    def queries(self, x_BTD: Tensor, packed: Packed | None = None) -> Tensor:
         """q_BHTK alone, where the keys come from elsewhere."""
         rows = self.num_heads * self.key_dim
         bias = None if self.in_bias is None else self.in_bias[:rows]
-        return self._split_heads(F.linear(x_BTD, self.in_weight[:rows], bias), self.key_dim)[0]
+        q = linear(x_BTD, self.in_weight[:rows], bias)
+        if packed is not None:
+            return self._spread(q, packed, packed.length)[0]
+        return self._split_heads(q, self.key_dim)[0]
 
-    def keys_values(self, x_BSD: Tensor) -> KeysValues:
+    def keys_values(self, x_BSD: Tensor, packed: Packed | None = None) -> KeysValues:
         """Keys and values alone: what the decoder looks up in the encoder's output."""
         rows = self.num_heads * self.key_dim
         bias = None if self.in_bias is None else self.in_bias[rows:]
-        joint = F.linear(x_BSD, self.in_weight[rows:], bias)
+        joint = linear(x_BSD, self.in_weight[rows:], bias)
+        if packed is not None:
+            return KeysValues(*self._spread(joint, packed, packed.num_keys, packed.num_keys))
         k_BHSK, v_BHSE = self._split_heads(joint, self.key_dim, self.value_dim)
         return KeysValues(k_BHSK, v_BHSE)
 
@@ -275,6 +296,7 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         is_causal: bool = False,
         want_weights: bool = False,
+        packed: Packed | None = None,
     ) -> Attended:
         """The heads' mixtures, projected; `is_causal` takes the last query to stand at the last key.
 
@@ -289,14 +311,14 @@ class MultiHeadAttention(nn.Module):
         if holds_weights:
             weights_BHTS = attention_weights(q_BHTK, memory.k_BHSK, mask, self.scale)
             mixed_BHTE = self.dropout(weights_BHTS) @ memory.v_BHSE
-            return Attended(self.merge_heads(mixed_BHTE), weights_BHTS if want_weights else None)
+            return Attended(self.merge_heads(mixed_BHTE, packed), weights_BHTS if want_weights else None)
         if self.training and is_short(q_BHTK, memory.k_BHSK, mask):
             mixed_BHTE = attend_short(q_BHTK, memory.k_BHSK, memory.v_BHSE, mask, is_causal, self.scale)
         else:
             mixed_BHTE = attend(q_BHTK, memory, mask, is_causal, self.scale)
-        return Attended(self.merge_heads(mixed_BHTE), None)
+        return Attended(self.merge_heads(mixed_BHTE, packed), None)
 
-    def merge_heads(self, mixed_BHTE: Tensor) -> Tensor:
+    def merge_heads(self, mixed_BHTE: Tensor, packed: Packed | None = None) -> Tensor:
         """The heads concatenated and projected: y_BTD."""
-        y_BTD: Tensor = self.out(mixed_BHTE.transpose(1, 2).flatten(2))
+        y_BTD: Tensor = self.out(mixed_BHTE.transpose(1, 2).flatten(2) if packed is None else packed.pack(mixed_BHTE))
         return y_BTD

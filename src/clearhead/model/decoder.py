@@ -12,6 +12,7 @@ from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues, MultiHeadAttention
 from clearhead.model.encoder import Scope, SelfLayer, Stack
 from clearhead.model.feed_forward import FeedForward
+from clearhead.model.packed import Packed
 from clearhead.model.residual import Residual
 
 
@@ -49,13 +50,18 @@ class DecoderLayer(SelfLayer):
     ) -> tuple[Tensor, KeysValues, LayerWeights | None]:
         """The stream after this layer, the past with these tokens added, and the weights if asked for."""
         x_RTD, past, self_weights = self.attend_to_self(x_RTD, scope, memory.past, want_weights)
-        y_RTD, cross_weights = self._look_up(self.cross_residual.enter(x_RTD), memory, want_weights)
+        y_RTD, cross_weights = self._look_up(self.cross_residual.enter(x_RTD), memory, want_weights, scope.packed)
         x_RTD = self.cross_residual(x_RTD, y_RTD)
         weights = None if self_weights is None or cross_weights is None else LayerWeights(self_weights, cross_weights)
         return self.think(x_RTD), past, weights
 
-    def _look_up(self, x_RTD: Tensor, memory: LayerMemory, want_weights: bool) -> tuple[Tensor, Tensor | None]:
+    def _look_up(
+        self, x_RTD: Tensor, memory: LayerMemory, want_weights: bool, packed: Packed | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Encoder-decoder attention. The W rows of a sentence ask together, so its keys are never copied."""
+        if packed is not None:
+            q_NHTK = self.cross.queries(x_RTD, packed)
+            return self.cross(q_NHTK, memory.source, memory.allowed_N11S, packed=packed).y_BTD, None
         rows, length, width = x_RTD.shape
         num_sentences = memory.source.k_BHSK.shape[0]
         q_NHQK = self.cross.queries(x_RTD.view(num_sentences, -1, width))  # Q = W * T
@@ -73,15 +79,19 @@ class Decoder(Stack):
         layers = (DecoderLayer(config) for _ in range(config.num_decoder_layers))
         super().__init__(config, layers, is_causal=True)
 
-    def source_memory(self, states_NSD: Tensor) -> tuple[KeysValues, ...]:
+    def source_memory(self, states_NSD: Tensor, packed: Packed | None = None) -> tuple[KeysValues, ...]:
         """Each layer's keys and values of the encoder's output, computed once a sentence."""
-        return tuple(layer.cross.keys_values(states_NSD) for layer in self.layers)  # type: ignore[union-attr,operator]
+        return tuple(layer.cross.keys_values(states_NSD, packed) for layer in self.layers)  # type: ignore[union-attr,operator]
 
     def forward(
-        self, x_RTD: Tensor, memories: list[LayerMemory], want_weights: bool = False
+        self,
+        x_RTD: Tensor,
+        memories: list[LayerMemory],
+        want_weights: bool = False,
+        packed: Packed | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, ...], list[LayerWeights]]:
         """The last layer's states, the pasts, and each layer's attention weights if asked for."""
-        scope = self.scope(x_RTD, memories[0].past, None)
+        scope = self.scope(x_RTD, memories[0].past, None, packed=packed)
         pasts, weights = [], []
         for layer, memory in zip(self.layers, memories, strict=True):
             x_RTD, past, layer_weights = self.through(layer, x_RTD, scope, memory, want_weights)

@@ -16,6 +16,7 @@ from clearhead.model.dropout import replaying
 from clearhead.model.feed_forward import FeedForward
 from clearhead.model.masks import additive_mask, both, causal_mask
 from clearhead.model.normalisation import build_norm
+from clearhead.model.packed import Packed
 from clearhead.model.positions import RelativeBias, RotaryPositions, Turn
 from clearhead.model.residual import Residual
 
@@ -26,6 +27,7 @@ class Scope(NamedTuple):
     mask: Tensor | None  # boolean, or additive where positions are a bias
     is_causal: bool
     turn: Turn | None
+    packed: Packed | None = None  # where the stream has one row for each place that is no padding
 
 
 class SelfLayer(nn.Module):
@@ -40,9 +42,9 @@ class SelfLayer(nn.Module):
         self, x_BTD: Tensor, scope: Scope, past: KeysValues | None, want_weights: bool
     ) -> tuple[Tensor, KeysValues, Tensor | None]:
         """The stream after self-attention, the past with these tokens added, and the weights if asked for."""
-        q, now = self.attention.project(self.attention_residual.enter(x_BTD), scope.turn)
+        q, now = self.attention.project(self.attention_residual.enter(x_BTD), scope.turn, scope.packed)
         past = now if past is None else past.extended(now)
-        y_BTD, weights = self.attention(q, past, scope.mask, scope.is_causal, want_weights)
+        y_BTD, weights = self.attention(q, past, scope.mask, scope.is_causal, want_weights, scope.packed)
         return self.attention_residual(x_BTD, y_BTD), past, weights
 
     def think(self, x_BTD: Tensor) -> Tensor:
@@ -92,20 +94,28 @@ class Stack(nn.Module):
         return layer(*given)
 
     def scope(
-        self, x_BTD: Tensor, past: KeysValues | None, allowed: Tensor | None, places_BT: Tensor | None = None
+        self,
+        x_BTD: Tensor,
+        past: KeysValues | None,
+        allowed: Tensor | None,
+        places_BT: Tensor | None = None,
+        packed: Packed | None = None,
     ) -> Scope:
         """Of tokens that stand behind those of the past, or at the places given, with a mask over all of them."""
         start, length = 0 if past is None else past.k_BHSK.shape[2], x_BTD.shape[1]
+        if packed is not None:
+            length = packed.length
         turn = None
         if self.rotary is not None:
             turn = self.rotary(start, length) if places_BT is None else self.rotary.at(places_BT)
-        if self.relative is None and allowed is None:
-            return Scope(None, self.is_causal, turn)  # attention itself knows how to be causal, the fastest way
+        fills_up = packed is not None and packed.num_keys > length
+        if self.relative is None and allowed is None and not fills_up:
+            return Scope(None, self.is_causal, turn, packed)  # attention itself knows how to be causal, the fastest way
         if self.is_causal and length > 1:
             allowed = both(allowed, causal_mask(length, start + length, x_BTD.device))
         if self.relative is None:
-            return Scope(allowed, False, turn)
-        return Scope(additive_mask(self.relative(start, length), allowed), False, turn)
+            return Scope(allowed if packed is None else packed.mask(allowed), False, turn, packed)
+        return Scope(additive_mask(self.relative(start, length), allowed), False, turn, packed)
 
 
 class Encoder(Stack):
@@ -116,10 +126,14 @@ class Encoder(Stack):
         super().__init__(config, layers, is_causal=False)
 
     def forward(
-        self, x_BSD: Tensor, allowed_B11S: Tensor | None, want_weights: bool = False
+        self,
+        x_BSD: Tensor,
+        allowed_B11S: Tensor | None,
+        want_weights: bool = False,
+        packed: Packed | None = None,
     ) -> tuple[Tensor, list[Tensor | None]]:
         """The last layer's states, and each layer's attention weights if asked for."""
-        scope = self.scope(x_BSD, None, allowed_B11S)
+        scope = self.scope(x_BSD, None, allowed_B11S, packed=packed)
         weights: list[Tensor | None] = []
         for layer in self.layers:
             x_BSD, _, layer_weights = self.through(layer, x_BSD, scope, None, want_weights)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
+from clearhead.model.linear import Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -23,9 +24,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.model_dim, config.inner_dim, bias=config.bias)
-        self.outer = nn.Linear(config.inner_dim, config.model_dim, bias=config.bias)
-        self.gate = nn.Linear(config.model_dim, config.inner_dim, bias=config.bias) if config.gated else None
+        self.inner = Linear(config.model_dim, config.inner_dim, bias=config.bias)
+        self.outer = Linear(config.inner_dim, config.model_dim, bias=config.bias)
+        self.gate = Linear(config.model_dim, config.inner_dim, bias=config.bias) if config.gated else None
         self.activation = config.activation
 
     def forward(self, x_BTD: Tensor) -> Tensor:

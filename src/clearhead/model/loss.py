@@ -18,6 +18,9 @@ from clearhead.model import affine
 CHUNK_NUMBERS = 2 * 1024 * 1024
 MIN_CHUNK = 256  # tokens, as long as they have no more than
 MAX_NUMBERS = 16 * 1024 * 1024  # logits
+# Of the weights' gradient, that a sum in which each row stands for a number of the model's width pays: turned so, whole
+# chunks of 349 tokens add to it in 0.8 to 0.9 of MKL's time (D 128, 256 and 512, V 6,000). Of 8,000,000 they do not.
+TURNED_NUMBERS = 4 * 1024 * 1024
 UNLIKELY = 69.0  # a probability of e^-69, of which so little is left in float32 that its logarithm is computed anew
 
 
@@ -53,6 +56,8 @@ class _ChunkedCrossEntropy(Function):
         short_ND, short_VD = hidden_ND.to(products), weight_VD.to(products)
         size = chunk_size(num_tokens, vocab)
         has_kernel = size == whole_chunk(vocab) and affine.has_kernel(short_ND, short_VD)
+        grad_DV: Tensor | None = None  # what whole chunks add to the weights' gradient
+        turns = has_kernel and weight_VD.numel() <= TURNED_NUMBERS
         space_CV = hidden_ND.new_empty(num_tokens % size if has_kernel else size, vocab)
         for start in range(0, num_tokens, size):
             part = slice(start, start + size)
@@ -69,8 +74,15 @@ class _ChunkedCrossEntropy(Function):
                     grad_hidden_ND[part] = _multiply(p_CV, short_VD, None)
                 else:
                     _multiply(p_CV, short_VD, grad_hidden_ND[part])
-                _add_product(p_CV.t(), h_CD, grad_weight_VD)
+                if not (is_again and turns):
+                    _add_product(p_CV.t(), h_CD, grad_weight_VD)
+                elif grad_DV is None:
+                    grad_DV = affine.multiply(h_CD.t(), p_CV)
+                else:
+                    grad_DV = affine.multiply_onto(grad_DV, h_CD.t(), p_CV)
             del p_CV  # before the next one is made
+        if grad_DV is not None and grad_weight_VD is not None:
+            grad_weight_VD.add_(grad_DV.t())
         _correct_unlikely(nll_N, picked_N, short_ND, short_VD, size)
         uniform_N = picked_N + nll_N - hidden_ND @ mean_row_D
         if grad_hidden_ND is not None and grad_weight_VD is not None:

@@ -41,11 +41,16 @@ def sinusoids(num_positions: int, model_dim: int, layout: str = "paper") -> Tens
     return table_LD.float()
 
 
+def _require(table_LD: Tensor, length: int) -> None:
+    """Refuses places that a table does not have."""
+    if length > len(table_LD):
+        limit = f"model.max_positions={len(table_LD)}"
+        raise DataError(f"expected at most {limit} tokens in a row, got {length}; cut the text.")
+
+
 def _cut(table_LD: Tensor, start: int, length: int) -> Tensor:
     """Rows of a table. A slice beyond its end would be short, and might even fit by broadcasting."""
-    if start + length > len(table_LD):
-        limit = f"model.max_positions={len(table_LD)}"
-        raise DataError(f"expected at most {limit} tokens in a row, got {start + length}; cut the text.")
+    _require(table_LD, start + length)
     return table_LD[start : start + length]
 
 
@@ -60,6 +65,8 @@ class AddedPositions(nn.Module):
 
     def at(self, places_BT: Tensor) -> Tensor:
         """position_BTD of tokens at these places."""
+        if places_BT.device.type == "cpu":  # a GPU would have to be waited for
+            _require(self.table_LD, int(places_BT.max()) + 1)
         return F.embedding(places_BT, self.table_LD)
 
 

@@ -74,12 +74,19 @@ class _ShortAttention(Function):
         shape, grad_GTE = grad_BHTE.shape[:2], _copied(grad_BHTE).flatten(0, 1)
         grad_p_GTP = torch.bmm(grad_GTE, v_GPE.transpose(1, 2))
         grad_s_GTP = torch._softmax_backward_data(grad_p_GTP, p_GTP, -1, p_GTP.dtype)
-        grad_q_GTK = torch.empty_like(q_GTK).baddbmm_(grad_s_GTP, k_GPK, beta=0, alpha=ctx.scale)
-        grad_k_GPK = torch.empty_like(k_GPK).baddbmm_(grad_s_GTP.transpose(1, 2), q_GTK, beta=0, alpha=ctx.scale)
-        grad_v_GPE = torch.bmm(p_GTP.transpose(1, 2), grad_GTE)
+        grad_q_GTK, grad_k_GPK, grad_v_GPE = behind_each_other(q_GTK, k_GPK, v_GPE)
+        grad_q_GTK.baddbmm_(grad_s_GTP, k_GPK, beta=0, alpha=ctx.scale)
+        grad_k_GPK.baddbmm_(grad_s_GTP.transpose(1, 2), q_GTK, beta=0, alpha=ctx.scale)
+        torch.bmm(p_GTP.transpose(1, 2), grad_GTE, out=grad_v_GPE)
         found = (grad_q_GTK, grad_k_GPK, grad_v_GPE)
         q, k, v = (grad.view(*shape, *grad.shape[1:]).to(grad_BHTE.dtype) for grad in found)
         return q, k[:, :, : ctx.num_keys], v[:, :, : ctx.num_keys], None, None
+
+
+def behind_each_other(*like: Tensor) -> list[Tensor]:
+    """Empty ones of the same shapes in one piece of memory, so that whoever wants all of them has no copy to make."""
+    pieces = like[0].new_empty(sum(each.numel() for each in like)).split_with_sizes([each.numel() for each in like])
+    return [piece.view(each.shape) for piece, each in zip(pieces, like, strict=True)]
 
 
 def wide(x: Tensor) -> torch.dtype:

@@ -22,6 +22,7 @@ from clearhead.model.flat import Flat, flatten, has_own
 from clearhead.model.initialisation import initialise
 from clearhead.model.kept import Kept
 from clearhead.model.masks import padding_mask
+from clearhead.model.packed import Packed, can_pack
 from clearhead.model.patches import PatchEmbedding
 from clearhead.model.solo import MOST_ROWS, Past, Solo, solo
 
@@ -117,9 +118,21 @@ class Transformer(nn.Module):
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
         """hidden_NTD for all target positions at once, each seeing only targets up to itself (teacher forcing)."""
+        if can_pack(self.config, src_NS, self.training):
+            return self._forward_packed(src_NS, tgt_NT)
         states_NSD, allowed_N11S = self._read(src_NS)
         memories = [LayerMemory(source, allowed_N11S, None) for source in self.decoder.source_memory(states_NSD)]
         return self._scaled(self.decoder(self.target_embedding(tgt_NT), memories)[0])
+
+    def _forward_packed(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
+        """The same, with rows for what is no padding only."""
+        src, tgt = Packed.of(src_NS, self.config), Packed.of(tgt_NT, self.config)
+        allowed_N11S = src.mask(padding_mask(src_NS, self.config.pad_id))
+        x_1MD = self.source_embedding(src.ids(src_NS), places_BT=src.places_1M)
+        states_1MD = self.encoder(x_1MD, padding_mask(src_NS, self.config.pad_id), packed=src)[0]
+        memories = [LayerMemory(source, allowed_N11S, None) for source in self.decoder.source_memory(states_1MD, src)]
+        x_1MD = self.target_embedding(tgt.ids(tgt_NT), places_BT=tgt.places_1M)
+        return tgt.unpacked(self._scaled(self.decoder(x_1MD, memories, packed=tgt)[0]))
 
     def _read(self, src_NS: Tensor) -> tuple[Tensor, Tensor | None]:
         """The encoder's states, and which of them are no padding; a picture has none."""

@@ -1,0 +1,67 @@
+"""x W + b by oneDNN against torch's own: values, gradients, and for which rows it is taken."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from clearhead.model import affine
+from clearhead.model.linear import GRAIN, Linear, linear
+
+pytestmark = pytest.mark.skipif(not affine.has_kernel(torch.ones(1)), reason="torch has no such kernels here")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
+    """The shapes that oneDNN multiplied."""
+    seen, multiply = [], affine.multiply
+
+    def noted(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+        seen.append((*left.shape, right.shape[1]))
+        return multiply(left, right, bias)
+
+    monkeypatch.setattr(affine, "multiply", noted)
+    yield seen
+
+
+def weights(requires_grad: bool = True) -> tuple[Tensor, Tensor]:
+    return torch.randn(7, 5, requires_grad=requires_grad), torch.randn(7, requires_grad=requires_grad)
+
+
+@pytest.mark.parametrize("shape", [(GRAIN,), (1, 2 * GRAIN), (4, GRAIN // 4)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_values_and_gradients_equal_torch(shape: tuple[int, ...], has_bias: bool, calls: list[tuple[int, ...]]) -> None:
+    weight, bias = weights()
+    given = [torch.randn(*shape, 5, requires_grad=True), weight, *([bias] if has_bias else [])]
+    target = torch.randn(*shape, 7)
+    found = []
+    for multiply in (linear, F.linear):
+        y = multiply(*given)
+        found.append([y, *torch.autograd.grad((y * target).sum(), given)])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+    rows = target.numel() // 7
+    assert calls == [(rows, 5, 7), (rows, 7, 5)]
+
+
+def test_only_what_is_wanted_is_computed(calls: list[tuple[int, ...]]) -> None:
+    """The first layer's input has no gradient, and a bias may stay as it is."""
+    weight, bias = weights()
+    bias.requires_grad_(False)
+    linear(torch.randn(GRAIN, 5), weight, bias).sum().backward()  # type: ignore[no-untyped-call]
+    assert len(calls) == 1 and weight.grad is not None and bias.grad is None
+
+
+def test_where_torch_is_left_to_it(calls: list[tuple[int, ...]]) -> None:
+    """Numbers of rows that seldom come again, other types, at run time, and weights that stay as they are."""
+    (weight, bias), x = weights(), torch.randn(GRAIN, 5)
+    linear(x[1:], weight, bias)
+    linear(x.double(), weight.double(), bias.double())
+    linear(x, *weights(requires_grad=False))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight, bias).dtype == torch.bfloat16
+    with torch.no_grad():
+        linear(x, weight, bias)
+    assert not calls
+    assert Linear(5, 7)(x).shape == (GRAIN, 7) and len(calls) == 1

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clearhead.model import affine
-from clearhead.model.linear import GRAIN, Linear, linear
+from clearhead.model.linear import GRAIN, Linear, grain, linear
 
 pytestmark = pytest.mark.skipif(not affine.has_kernel(torch.ones(1)), reason="torch has no such kernels here")
 
@@ -26,6 +26,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
     yield seen
 
 
+def trained(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return linear(x, weight, bias, is_training=True)
+
+
 def weights(requires_grad: bool = True) -> tuple[Tensor, Tensor]:
     return torch.randn(7, 5, requires_grad=requires_grad), torch.randn(7, requires_grad=requires_grad)
 
@@ -37,7 +41,7 @@ def test_values_and_gradients_equal_torch(shape: tuple[int, ...], has_bias: bool
     given = [torch.randn(*shape, 5, requires_grad=True), weight, *([bias] if has_bias else [])]
     target = torch.randn(*shape, 7)
     found = []
-    for multiply in (linear, F.linear):
+    for multiply in (trained, F.linear):
         y = multiply(*given)
         found.append([y, *torch.autograd.grad((y * target).sum(), given)])
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
@@ -49,19 +53,27 @@ def test_only_what_is_wanted_is_computed(calls: list[tuple[int, ...]]) -> None:
     """The first layer's input has no gradient, and a bias may stay as it is."""
     weight, bias = weights()
     bias.requires_grad_(False)
-    linear(torch.randn(GRAIN, 5), weight, bias).sum().backward()  # type: ignore[no-untyped-call]
+    trained(torch.randn(GRAIN, 5), weight, bias).sum().backward()  # type: ignore[no-untyped-call]
     assert len(calls) == 1 and weight.grad is not None and bias.grad is None
 
 
 def test_where_torch_is_left_to_it(calls: list[tuple[int, ...]]) -> None:
     """Numbers of rows that seldom come again, other types, at run time, and weights that stay as they are."""
     (weight, bias), x = weights(), torch.randn(GRAIN, 5)
-    linear(x[1:], weight, bias)
-    linear(x.double(), weight.double(), bias.double())
-    linear(x, *weights(requires_grad=False))
+    trained(x[1:], weight, bias)
+    trained(torch.randn(65 * GRAIN, 5), weight, bias)
+    trained(x.double(), weight.double(), bias.double())
+    trained(x, *weights(requires_grad=False))
     with torch.autocast("cpu", torch.bfloat16):
-        assert linear(x, weight, bias).dtype == torch.bfloat16
+        assert trained(x, weight, bias).dtype == torch.bfloat16
     with torch.no_grad():
-        linear(x, weight, bias)
+        trained(x, weight, bias)
+    layer = Linear(5, 7)
+    assert layer.eval()(x).shape == (GRAIN, 7)
     assert not calls
-    assert Linear(5, 7)(x).shape == (GRAIN, 7) and len(calls) == 1
+    assert layer.train()(x).shape == (GRAIN, 7) and len(calls) == 1
+    assert layer(x[:0]).shape == (0, 7)
+
+
+def test_few_numbers_of_rows() -> None:
+    assert [grain(rows) for rows in (0, 1, 64, 4095, 4096, 12500)] == [64, 64, 64, 64, 128, 256]

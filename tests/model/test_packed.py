@@ -65,6 +65,8 @@ def test_gradients_equal_those_with_padding(options: dict[str, Any], monkeypatch
     model = transformer({**options, "dropout": 0.0})
     compare(model, padded([3, 7, 1, 5]), padded([5, 2, 4, 1]), monkeypatch)
     compare(model, padded([18, 16, 9]), padded([17, 18, 1]), monkeypatch)
+    compare(model, padded([5, 5]), padded([4, 4]), monkeypatch)
+    compare(model, padded([5, 3]), padded([1, 1]), monkeypatch)
 
 
 @pytest.mark.parametrize("length", [1, 12, REGISTER, 20, LONGEST + 5])
@@ -167,6 +169,31 @@ def test_a_sentence_beyond_the_last_place_is_refused() -> None:
     model = Transformer(config(**LIKE_HEADS)).train()
     with pytest.raises(DataError, match=r"at most model.max_positions=19 tokens in a row, got 20"):
         model(padded([3, 20]), padded([2, 2]))
+
+
+def test_a_part_that_does_not_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen encoder goes through the fused kernel, with and without padding."""
+    torch.manual_seed(1)
+    model = Transformer(config(**LIKE_HEADS, dropout=0.0, embeddings="separate"))
+    model.encoder.requires_grad_(False)
+    model.source_embedding.requires_grad_(False)
+    tgt = padded([4, 2])
+    for src in (padded([5, 5]), padded([5, 3])):
+        packed, plain = (trained(model, src, tgt, monkeypatch, packs) for packs in (True, False))
+        torch.testing.assert_close(packed, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_bfloat16() -> None:
+    """Without autocast all of it is in that type."""
+    model = Transformer(config(**LIKE_HEADS, dropout=0.0)).bfloat16().train()
+    hidden = model(padded([3, 7]), padded([5, 2]))
+    hidden.sum().backward()
+    assert hidden.dtype == torch.bfloat16
+
+
+def test_a_target_that_is_only_a_start_which_is_a_pad() -> None:
+    tgt = torch.tensor([[PAD, 5, 6, 7], [PAD] * 4, [PAD, 8, PAD, PAD]])
+    assert Packed.of(tgt, config(**LIKE_HEADS)).count == 4 + 4 + 2
 
 
 def test_bfloat16_is_close_to_float32() -> None:

@@ -249,9 +249,10 @@ class MultiHeadAttention(nn.Module):
         return tuple(part.view(batch, length, self.num_heads, -1).transpose(1, 2) for part in parts)
 
     def _spread(self, x_1MC: Tensor, packed: Packed, *lengths: int) -> tuple[Tensor, ...]:
-        """The same of rows without padding; in the type in which attention will be computed, to be copied once."""
-        is_slow = packed.length <= _FAST_BFLOAT16
-        return packed.spread(x_1MC.to(wide(x_1MC)) if is_slow else x_1MC, self.num_heads, *lengths)
+        """The same of rows without padding; under autocast in the type in which short ones attend."""
+        if torch.is_autocast_enabled("cpu") and packed.length <= _FAST_BFLOAT16:
+            x_1MC = x_1MC.to(wide(x_1MC))
+        return packed.spread(x_1MC, self.num_heads, *lengths)
 
     def project(
         self, x_BTD: Tensor, turn: Turn | None = None, packed: Packed | None = None
@@ -260,7 +261,7 @@ class MultiHeadAttention(nn.Module):
 
         `packed`, here and below: x has one row for each place that is no padding.
         """
-        joint = linear(x_BTD, self.in_weight, self.in_bias)
+        joint = linear(x_BTD, self.in_weight, self.in_bias, self.training)
         if packed is None:
             q_BHTK, k_BHTK, v_BHTE = self._split_heads(joint, self.key_dim, self.key_dim, self.value_dim)
         else:
@@ -274,7 +275,7 @@ class MultiHeadAttention(nn.Module):
         """q_BHTK alone, where the keys come from elsewhere."""
         rows = self.num_heads * self.key_dim
         bias = None if self.in_bias is None else self.in_bias[:rows]
-        q = linear(x_BTD, self.in_weight[:rows], bias)
+        q = linear(x_BTD, self.in_weight[:rows], bias, self.training)
         if packed is not None:
             return self._spread(q, packed, packed.length)[0]
         return self._split_heads(q, self.key_dim)[0]
@@ -283,7 +284,7 @@ class MultiHeadAttention(nn.Module):
         """Keys and values alone: what the decoder looks up in the encoder's output."""
         rows = self.num_heads * self.key_dim
         bias = None if self.in_bias is None else self.in_bias[rows:]
-        joint = linear(x_BSD, self.in_weight[rows:], bias)
+        joint = linear(x_BSD, self.in_weight[rows:], bias, self.training)
         if packed is not None:
             return KeysValues(*self._spread(joint, packed, packed.num_keys, packed.num_keys))
         k_BHSK, v_BHSE = self._split_heads(joint, self.key_dim, self.value_dim)

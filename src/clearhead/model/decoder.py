@@ -60,6 +60,7 @@ class DecoderLayer(SelfLayer):
     ) -> tuple[Tensor, Tensor | None]:
         """Encoder-decoder attention. The W rows of a sentence ask together, so its keys are never copied."""
         if packed is not None:
+            assert not want_weights, "of packed rows nobody asks for weights"
             q_NHTK = self.cross.queries(x_RTD, packed)
             return self.cross(q_NHTK, memory.source, memory.allowed_N11S, packed=packed).y_BTD, None
         rows, length, width = x_RTD.shape

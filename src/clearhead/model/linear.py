@@ -1,7 +1,8 @@
 """x W + b while a CPU trains, by oneDNN: it takes 0.85 to 0.95 of MKL's time, which torch calls, for x W and for what x
 gets on the way back. The product that the weights get is MKL's, which is as fast there.
 
-oneDNN makes a kernel for each number of rows, and keeps it: so only numbers that come again are its own.
+oneDNN makes a kernel for each number of rows, in a millisecond, and keeps it, in half a megabyte: so only numbers that
+come again are its own.
 
 M rows, D numbers of each before, N behind
 """
@@ -15,7 +16,12 @@ from torch.nn import functional as F
 
 from clearhead.model import affine
 
-GRAIN = 64  # rows: multiples of it come again
+GRAIN = 64  # rows
+
+
+def grain(rows: int) -> int:
+    """The multiples of this come again, among numbers of about so many rows; more rows of one number, 3 % at most."""
+    return max(GRAIN, 1 << max(0, rows.bit_length() - 6))
 
 
 class _Linear(Function):
@@ -36,19 +42,20 @@ class _Linear(Function):
         )
 
 
-def linear(x: Tensor, weight_ND: Tensor, bias_N: Tensor | None = None) -> Tensor:
-    """x W + b of anything that has D numbers last, with gradients."""
-    if not _has_kernel(x, weight_ND):
+def linear(x: Tensor, weight_ND: Tensor, bias_N: Tensor | None, is_training: bool) -> Tensor:
+    """x W + b of anything that has D numbers last. Trained so it has gradients, but not those of gradients."""
+    if not (is_training and _has_kernel(x, weight_ND)):
         return F.linear(x, weight_ND, bias_N)
     y_MN: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight_ND, bias_N)  # type: ignore[no-untyped-call]
-    return y_MN.view(*x.shape[:-1], -1)
+    return y_MN.view(*x.shape[:-1], len(weight_ND))
 
 
 def _has_kernel(x: Tensor, weight_ND: Tensor) -> bool:
+    rows = x.numel() // x.shape[-1]
     return (
         torch.is_grad_enabled()
         and weight_ND.requires_grad
-        and x.numel() // x.shape[-1] % GRAIN == 0
+        and rows % grain(rows) == 0
         and affine.has_kernel(x, weight_ND)
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
@@ -60,4 +67,4 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """y, with as many numbers last as the layer has outputs."""
-        return linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias, self.training)

@@ -21,7 +21,7 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
-from clearhead.model.linear import GRAIN
+from clearhead.model.linear import grain
 from clearhead.model.short_attention import REGISTER
 
 
@@ -34,18 +34,22 @@ class Packed:
         self.num_keys = max(length, REGISTER) if fills_up else length
         self._place_R = (torch.arange(length) < lengths_B[:, None]).flatten().nonzero()[:, 0]  # of each real row
         self.count = len(self._place_R)
-        self.total = (self.count // GRAIN + 1) * GRAIN  # at least one row more
+        step = grain(self.count + 1)
+        self.total = (self.count // step + 1) * step  # at least one row more
         self._indices: dict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def of(cls, ids_BT: Tensor, config: ModelConfig) -> Self:
-        """Of sentences with padding behind them; a pad inside a sentence keeps its row."""
+        """Of sentences with padding behind them; a pad inside a sentence keeps its row.
+
+        A sentence of pads only keeps all of its rows: where the start is written as a pad, it may be an empty target.
+        """
         is_real_BT, length = ids_BT != config.pad_id, ids_BT.shape[1]
         lengths_B = length - is_real_BT.flip(1).int().argmax(1)
         return cls(lengths_B, length, fills_up=config.positions not in ("relative", "rotary"))
 
     def ids(self, ids_BT: Tensor) -> Tensor:
-        """ids_1M; rows of padding repeat the last one's, which is a piece in any case."""
+        """ids_1M; rows of padding repeat the last real one's: an id of its own padding may be no piece."""
         ids_R = ids_BT.flatten()[self._place_R]
         return torch.cat((ids_R, ids_R[-1:].expand(self.total - self.count)))[None]
 
@@ -60,7 +64,7 @@ class Packed:
         if not missing:
             return allowed
         if allowed is None:
-            allowed = torch.ones(self.length, dtype=torch.bool)
+            allowed = torch.ones(1, self.length, dtype=torch.bool)
         return F.pad(allowed, (0, missing), value=False)
 
     def spread(self, x_1MC: Tensor, num_heads: int, *lengths: int) -> tuple[Tensor, ...]:

@@ -26,7 +26,7 @@ class Residual(nn.Module):
         return self.norm(x_BTD) if self.is_pre_norm else x_BTD
 
     def forward(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
-        """The stream after the sub-layer gave y; a hook here sees the whole stream."""
+        """The stream after the sub-layer gave y; a hook here sees the whole stream (as rows_1MD where a CPU trains)."""
         sum_BTD = self.dropout.add(x_BTD, y_BTD) if self.has_skip else self.dropout(y_BTD)
         stream_BTD: Tensor = sum_BTD if self.is_pre_norm else self.norm(sum_BTD)
         return stream_BTD

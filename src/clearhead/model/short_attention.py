@@ -65,6 +65,7 @@ class _ShortAttention(Function):
         p_GTP = torch.softmax(s_GTP, -1)
         ctx.save_for_backward(q_GTK, k_GPK, v_GPE, p_GTP)
         ctx.scale, ctx.num_keys = scale, num_keys
+        ctx.is_one = q_BHTK.untyped_storage().data_ptr() == k_BHSK.untyped_storage().data_ptr()
         return torch.bmm(p_GTP, v_GPE).view(batch, heads, num_queries, -1).to(q_BHTK.dtype)
 
     @staticmethod
@@ -74,7 +75,10 @@ class _ShortAttention(Function):
         shape, grad_GTE = grad_BHTE.shape[:2], _copied(grad_BHTE).flatten(0, 1)
         grad_p_GTP = torch.bmm(grad_GTE, v_GPE.transpose(1, 2))
         grad_s_GTP = torch._softmax_backward_data(grad_p_GTP, p_GTP, -1, p_GTP.dtype)
-        grad_q_GTK, grad_k_GPK, grad_v_GPE = behind_each_other(q_GTK, k_GPK, v_GPE)
+        if ctx.is_one:  # whoever made queries, keys and values in one go takes their gradients so
+            grad_q_GTK, grad_k_GPK, grad_v_GPE = behind_each_other(q_GTK, k_GPK, v_GPE)
+        else:  # keys of a source wait for the whole decoder, queries need not
+            (grad_q_GTK,), (grad_k_GPK, grad_v_GPE) = behind_each_other(q_GTK), behind_each_other(k_GPK, v_GPE)
         grad_q_GTK.baddbmm_(grad_s_GTP, k_GPK, beta=0, alpha=ctx.scale)
         grad_k_GPK.baddbmm_(grad_s_GTP.transpose(1, 2), q_GTK, beta=0, alpha=ctx.scale)
         torch.bmm(p_GTP.transpose(1, 2), grad_GTE, out=grad_v_GPE)

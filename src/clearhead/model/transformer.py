@@ -117,7 +117,11 @@ class Transformer(nn.Module):
         return super().train(mode)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
-        """hidden_NTD for all target positions at once, each seeing only targets up to itself (teacher forcing)."""
+        """hidden_NTD for all target positions at once, each seeing only targets up to itself (teacher forcing).
+
+        Where it trains on a CPU, layers see one row for each place that is no padding; what padding has here means
+        nothing then, and a gradient there goes nowhere.
+        """
         if can_pack(self.config, src_NS, self.training):
             return self._forward_packed(src_NS, tgt_NT)
         states_NSD, allowed_N11S = self._read(src_NS)
@@ -127,10 +131,10 @@ class Transformer(nn.Module):
     def _forward_packed(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
         """The same, with rows for what is no padding only."""
         src, tgt = Packed.of(src_NS, self.config), Packed.of(tgt_NT, self.config)
-        allowed_N11S = src.mask(padding_mask(src_NS, self.config.pad_id))
+        allowed_N11S = padding_mask(src_NS, self.config.pad_id)
         x_1MD = self.source_embedding(src.ids(src_NS), places_BT=src.places_1M)
-        states_1MD = self.encoder(x_1MD, padding_mask(src_NS, self.config.pad_id), packed=src)[0]
-        memories = [LayerMemory(source, allowed_N11S, None) for source in self.decoder.source_memory(states_1MD, src)]
+        states_1MD, allowed = self.encoder(x_1MD, allowed_N11S, packed=src)[0], src.mask(allowed_N11S)
+        memories = [LayerMemory(source, allowed, None) for source in self.decoder.source_memory(states_1MD, src)]
         x_1MD = self.target_embedding(tgt.ids(tgt_NT), places_BT=tgt.places_1M)
         return tgt.unpacked(self._scaled(self.decoder(x_1MD, memories, packed=tgt)[0]))
 

@@ -154,9 +154,17 @@ def _numbers(size: int, flops: float, tokens: int) -> dict[str, float]:
             "flops_ratio": flops / tokens / (6 * size), "gigabytes": BYTES * size / 1e9}  # fmt: skip
 
 
+def _of_product(left_MD: tuple[int, ...], *_: Any, out_shape: tuple[int, ...], **__: Any) -> int:
+    """From the shapes of what is multiplied and what comes of it."""
+    return 2 * math.prod(out_shape) * left_MD[-1]
+
+
 def count_flops(network: Any, ids_BT: torch.Tensor) -> float:
-    """Of one forward and backward pass, by torch's own counter."""
-    with FlopCounterMode(display=False) as counter:
+    """Of one forward and backward pass, by torch's own counter, which has to be told of oneDNN's products."""
+    by_kernel = (
+        {torch.ops.mkldnn._linear_pointwise: _of_product} if hasattr(torch.ops.mkldnn, "_linear_pointwise") else {}
+    )
+    with FlopCounterMode(display=False, custom_mapping=by_kernel) as counter:
         network.logits(network(ids_BT)).sum().backward()
     for parameter in network.parameters():
         parameter.grad = None

@@ -8,7 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clearhead.model import affine
-from clearhead.model.linear import GRAIN, Linear, grain, linear
+from clearhead.model.linear import GRAIN, WIDE, Linear, grain, linear
+
+D, N = WIDE, WIDE + 3
 
 pytestmark = pytest.mark.skipif(not affine.has_kernel(torch.ones(1)), reason="torch has no such kernels here")
 
@@ -31,48 +33,49 @@ def trained(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def weights(requires_grad: bool = True) -> tuple[Tensor, Tensor]:
-    return torch.randn(7, 5, requires_grad=requires_grad), torch.randn(7, requires_grad=requires_grad)
+    return torch.randn(N, D, requires_grad=requires_grad), torch.randn(N, requires_grad=requires_grad)
 
 
 @pytest.mark.parametrize("shape", [(GRAIN,), (1, 2 * GRAIN), (4, GRAIN // 4)])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_values_and_gradients_equal_torch(shape: tuple[int, ...], has_bias: bool, calls: list[tuple[int, ...]]) -> None:
     weight, bias = weights()
-    given = [torch.randn(*shape, 5, requires_grad=True), weight, *([bias] if has_bias else [])]
-    target = torch.randn(*shape, 7)
+    given = [torch.randn(*shape, D, requires_grad=True), weight, *([bias] if has_bias else [])]
+    target = torch.randn(*shape, N)
     found = []
     for multiply in (trained, F.linear):
         y = multiply(*given)
         found.append([y, *torch.autograd.grad((y * target).sum(), given)])
-    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
-    rows = target.numel() // 7
-    assert calls == [(rows, 5, 7), (rows, 7, 5)]
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-4)
+    rows = target.numel() // N
+    assert calls == [(rows, D, N), (rows, N, D)]
 
 
 def test_only_what_is_wanted_is_computed(calls: list[tuple[int, ...]]) -> None:
     """The first layer's input has no gradient, and a bias may stay as it is."""
     weight, bias = weights()
     bias.requires_grad_(False)
-    trained(torch.randn(GRAIN, 5), weight, bias).sum().backward()  # type: ignore[no-untyped-call]
+    trained(torch.randn(GRAIN, D), weight, bias).sum().backward()  # type: ignore[no-untyped-call]
     assert len(calls) == 1 and weight.grad is not None and bias.grad is None
 
 
 def test_where_torch_is_left_to_it(calls: list[tuple[int, ...]]) -> None:
-    """Numbers of rows that seldom come again, other types, at run time, and weights that stay as they are."""
-    (weight, bias), x = weights(), torch.randn(GRAIN, 5)
+    """Numbers of rows that seldom come again, narrow layers, other types, at run time, and weights that stay."""
+    (weight, bias), x = weights(), torch.randn(GRAIN, D)
     trained(x[1:], weight, bias)
-    trained(torch.randn(65 * GRAIN, 5), weight, bias)
+    trained(torch.randn(65 * GRAIN, D), weight, bias)
+    trained(x[:, 1:], weight[:, 1:], bias)
     trained(x.double(), weight.double(), bias.double())
     trained(x, *weights(requires_grad=False))
     with torch.autocast("cpu", torch.bfloat16):
         assert trained(x, weight, bias).dtype == torch.bfloat16
     with torch.no_grad():
         trained(x, weight, bias)
-    layer = Linear(5, 7)
-    assert layer.eval()(x).shape == (GRAIN, 7)
+    layer = Linear(D, N)
+    assert layer.eval()(x).shape == (GRAIN, N)
     assert not calls
-    assert layer.train()(x).shape == (GRAIN, 7) and len(calls) == 1
-    assert layer(x[:0]).shape == (0, 7)
+    assert layer.train()(x).shape == (GRAIN, N) and len(calls) == 1
+    assert layer(x[:0]).shape == (0, N)
 
 
 def test_few_numbers_of_rows() -> None:

@@ -12,7 +12,7 @@ from clearhead.errors import DataError
 from clearhead.model import packed as packed_module
 from clearhead.model import transformer as transformer_module
 from clearhead.model.dropout import dropout_seed
-from clearhead.model.linear import GRAIN
+from clearhead.model.linear import GRAIN, WIDE
 from clearhead.model.packed import Packed, can_pack
 from clearhead.model.short_attention import LONGEST, REGISTER, behind_each_other
 from clearhead.model.transformer import Transformer
@@ -78,6 +78,14 @@ def test_gradients_in_single_precision(length: int, monkeypatch: pytest.MonkeyPa
     compare(model, src, tgt, monkeypatch)
 
 
+def test_gradients_of_a_wide_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By oneDNN's products."""
+    torch.manual_seed(1)
+    wide = {"model_dim": WIDE, "inner_dim": 2 * WIDE, "num_heads": 4, "key_dim": 0, "value_dim": 0, "dropout": 0.0}
+    model = Transformer(config(**wide))
+    compare(model, padded([3, 17, 1, 5]), padded([5, 18, 4, 1]), monkeypatch)
+
+
 def test_weights_that_are_dropped_and_layers_that_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With attention dropout weights are held; with checkpointing the same values are dropped twice."""
     torch.manual_seed(1)
@@ -114,14 +122,15 @@ def test_rows_of_padding_get_no_gradient() -> None:
     assert seen.keys() == watched.keys()
     for name, gradient_1MD in seen.items():
         count = int(((src if name.startswith("encoder") else tgt) != PAD).sum())
-        assert gradient_1MD.shape[:2] == (1, GRAIN)
+        assert gradient_1MD.shape[:2] == (1, count + 1)
         assert bool((gradient_1MD[:, count:] == 0).all()) and bool((gradient_1MD[:, :count] != 0).any()), name
 
 
 @pytest.mark.parametrize("lengths", [[1], [GRAIN], [GRAIN - 1], [5, 2, 4], [7] * 64])
 def test_rows_and_places(lengths: list[int]) -> None:
     ids_BT = padded(lengths)
-    packed = Packed.of(ids_BT, config(**LIKE_HEADS))
+    with torch.autocast("cpu", torch.bfloat16):
+        packed = Packed.of(ids_BT, config(**LIKE_HEADS))
     assert packed.count == sum(lengths) and packed.total % GRAIN == 0
     assert 0 < packed.total - packed.count <= GRAIN, "at least one row of padding"
     rows = packed.ids(ids_BT)[0, : packed.count]
@@ -140,6 +149,13 @@ def test_rows_and_places(lengths: list[int]) -> None:
     assert torch.equal(back_1MC[:, : packed.count], x_1MC[:, : packed.count])
     assert not back_1MC[:, packed.count :].any()
     assert torch.equal(packed.pack(q_BHTK), back_1MC[..., : H * 4])
+
+
+def test_numbers_of_rows_that_come_again() -> None:
+    """Where oneDNN has a kernel for each: wide models, and all in bfloat16."""
+    ids_BT = padded([5, 2, 4])
+    assert Packed.of(ids_BT, config(**LIKE_HEADS)).total == 12
+    assert Packed.of(ids_BT, config(model_dim=WIDE, num_heads=4, key_dim=0, value_dim=0)).total == GRAIN
 
 
 def test_parts_are_joined_without_a_copy_where_they_stand_so() -> None:

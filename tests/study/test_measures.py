@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from clearhead.data.grammar import Example, generate, split_words
-from clearhead.model.linear import GRAIN, Linear
+from clearhead.model.linear import GRAIN, WIDE, Linear
 from clearhead.study.alignment import Dictionary, diagonal
 from clearhead.study.layers import RIDGE, _ridge
 from clearhead.study.long_range import FILLERS, KEYS, recall
@@ -96,7 +96,7 @@ def test_operations_of_a_linear_layer() -> None:
     class Network(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.linear = Linear(7, 5, bias=False)
+            self.linear = Linear(WIDE, 300, bias=False)
 
         def forward(self, x_BD: Tensor) -> Tensor:
             y_BD: Tensor = self.linear(x_BD)
@@ -106,8 +106,8 @@ def test_operations_of_a_linear_layer() -> None:
             return y_BD
 
     for rows in (3, GRAIN):  # by torch's own product, and by oneDNN's when it is trained
-        count = count_flops(Network(), torch.ones(rows, 7))
-        assert count == 2 * (2 * rows * 7 * 5)  # forward, and the weight's gradient
+        count = count_flops(Network(), torch.ones(rows, WIDE))
+        assert count == 2 * (2 * rows * WIDE * 300)  # forward, and the weight's gradient
 
 
 def test_a_first_convolution_sees_its_neighbours() -> None:

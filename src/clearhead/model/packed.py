@@ -4,9 +4,9 @@ Only attention has to know which rows stand together. It copies queries, keys an
 stand together; here that copy spreads the rows over the places of all sentences, too. On the way back it is the other
 way round: each row takes what its place has, and nothing is summed.
 
-The number of rows is rounded up, so that few numbers come again and again: oneDNN makes a kernel for each. The rows
-behind the real ones are of padding. Whatever is in them, nobody sees it; so their gradient is 0, and places without a
-row, which take the first of them, take a 0 on the way back.
+For wide models, and in bfloat16, the number of rows is rounded up, so that few numbers come again and again: oneDNN
+makes a kernel for each. The rows behind the real ones, one at least, are of padding. Whatever is in them, nobody sees
+it; so their gradient is 0, and places without a row, which take the first of them, take a 0 on the way back.
 
 B sentences, T places of each, M rows, H heads, C = H*K columns or several times that, K width of a head, L places of
 one part: queries T, keys and values P >= T
@@ -21,20 +21,23 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
-from clearhead.model.linear import grain
+from clearhead.model.linear import grain, wants_grains
 from clearhead.model.short_attention import REGISTER
 
 
 class Packed:
     """Which row each place of a padded batch has, and which place each row."""
 
-    def __init__(self, lengths_B: Tensor, length: int, fills_up: bool) -> None:
-        """`fills_up`: whether keys are given at least as many places as a register holds."""
+    def __init__(self, lengths_B: Tensor, length: int, fills_up: bool, has_grains: bool) -> None:
+        """`fills_up`: whether keys are given at least as many places as a register holds.
+
+        `has_grains`: whether the number of rows is to be one that comes again.
+        """
         self.batch, self.length = len(lengths_B), length
         self.num_keys = max(length, REGISTER) if fills_up else length
         self._place_R = (torch.arange(length) < lengths_B[:, None]).flatten().nonzero()[:, 0]  # of each real row
         self.count = len(self._place_R)
-        step = grain(self.count + 1)
+        step = grain(self.count + 1) if has_grains else 1
         self.total = (self.count // step + 1) * step  # at least one row more
         self._indices: dict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = {}
 
@@ -46,7 +49,8 @@ class Packed:
         """
         is_real_BT, length = ids_BT != config.pad_id, ids_BT.shape[1]
         lengths_B = length - is_real_BT.flip(1).int().argmax(1)
-        return cls(lengths_B, length, fills_up=config.positions not in ("relative", "rotary"))
+        fills_up = config.positions not in ("relative", "rotary")
+        return cls(lengths_B, length, fills_up, wants_grains(config.model_dim))
 
     def ids(self, ids_BT: Tensor) -> Tensor:
         """ids_1M; rows of padding repeat the last real one's: an id of its own padding may be no piece."""

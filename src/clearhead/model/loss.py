@@ -18,8 +18,8 @@ from clearhead.model import affine
 CHUNK_NUMBERS = 2 * 1024 * 1024
 MIN_CHUNK = 256  # tokens, as long as they have no more than
 MAX_NUMBERS = 16 * 1024 * 1024  # logits
-# Of the weights' gradient, that a sum in which each row stands for a number of the model's width pays: turned so, whole
-# chunks of 349 tokens add to it in 0.8 to 0.9 of MKL's time (D 128, 256 and 512, V 6,000). Of 8,000,000 they do not.
+# Up to so many weights, whole chunks add to their gradient turned, as grad_DV, by oneDNN: with 349 tokens a chunk that
+# takes 0.8 to 0.9 of MKL's time (D 128, 256 and 512, V 6,000). With 8,000,000 weights and more MKL is the faster one.
 TURNED_NUMBERS = 4 * 1024 * 1024
 UNLIKELY = 69.0  # a probability of e^-69, of which so little is left in float32 that its logarithm is computed anew
 

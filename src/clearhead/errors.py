@@ -9,6 +9,7 @@
     ├── TrainingError         a run that cannot start or go on
     ├── TaskError             a verb for which a model was not trained
     ├── InspectionError       a part of a network, or a step of its work, that is not there to be looked at
+    ├── MissingPackageError   an optional package that is not installed; names the extra that installs it
     ├── InteropError          a foreign checkpoint, or a format, that cannot hold what is asked
     ├── ServingError          a server that cannot start, or a request that it does not take
     └── StudyError            a study that is unknown, or a folder that holds another one
@@ -63,6 +64,10 @@ class InspectionError(ClearheadError):
 
 class InteropError(ClearheadError):
     """A foreign checkpoint that cannot be read, or a model that a foreign format cannot hold."""
+
+
+class MissingPackageError(ClearheadError):
+    """An optional package that is not installed."""
 
 
 class ServingError(ClearheadError):

@@ -2,9 +2,9 @@
 
 import json
 import struct
+import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -164,10 +164,7 @@ def test_event_files_of_the_same_second_stand_side_by_side(tmp_path: Path, monke
 def test_event_files_without_the_package_are_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import importlib.util
-
-    find: Any = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorboardX" else find(name))
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
     data = write_data("classify", tmp_path)
     assert main(["train", str(data), "--task", "classify", "--out", str(tmp_path / "o"), "--tensorboard"]) == 2
     assert "pip install 'clearhead[tensorboard]'" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli.options import Tag, Threads, use_threads
+from clearhead.data.extras import require_package
 from clearhead.errors import ServingError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -28,15 +29,12 @@ def serve(
 
     Example: clearhead serve runs/de
     """
-    try:
-        import uvicorn
+    for package in ("uvicorn", "fastapi"):
+        require_package(package, "clearhead serve")
+    import uvicorn
 
-        from clearhead.serving.app import make_app
-    except ModuleNotFoundError as error:
-        raise ServingError(
-            f"serving needs {error.name}, which is not installed; install the extra: pip install 'clearhead[serve]'"
-        ) from None
     from clearhead.api import load
+    from clearhead.serving.app import make_app
     from clearhead.serving.traces import named
 
     use_threads(threads)

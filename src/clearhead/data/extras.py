@@ -1,18 +1,38 @@
-"""Packages that only some formats of data need."""
+"""Optional packages: the extra of clearhead that installs each of them, and the error for one that is missing."""
 
 import importlib
-from pathlib import Path
 from typing import Any
 
-from clearhead.errors import DataError
+from clearhead.errors import MissingPackageError
+
+EXTRAS = {
+    "ctranslate2": "ctranslate2",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
+    "onnxruntime": "onnx",
+    "pyarrow": "parquet",
+    "zstandard": "zstd",
+    "sklearn": "study",
+    "matplotlib": "study",
+    "tensorboardX": "tensorboard",
+    "fastapi": "serve",
+    "starlette": "serve",
+    "uvicorn": "serve",
+}
+"""Extra by importable package; the only place that names extras."""
 
 
-def needed(module: str, extra: str, path: Path | str, format_name: str) -> Any:
-    """A package by name; where it is missing, the sentence says which file needs it and how to get it."""
+def require_package(module: str, purpose: str) -> Any:
+    """Import an optional package and return the module.
+
+    `purpose` is the subject of the error message, such as `a.parquet: Parquet`. Raises MissingPackageError, which names
+    the package and the extra that installs it.
+    """
+    extra = EXTRAS[module.partition(".")[0]]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise DataError(
-            f"{path}: {format_name} needs the package {error.name}; pip install 'clearhead[{extra}]', "
-            "or convert the file to a plain one"
+        missing = (error.name or module).partition(".")[0]
+        raise MissingPackageError(
+            f"{purpose} needs the package {missing}, which is not installed; pip install 'clearhead[{extra}]'"
         ) from error

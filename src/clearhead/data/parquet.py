@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clearhead.data.extras import needed
+from clearhead.data.extras import require_package
 from clearhead.data.lines import excerpt
 from clearhead.errors import DataError
 
@@ -14,8 +14,8 @@ ROWS = 4096
 
 def read_parquet(path: Path, columns: tuple[str, str]) -> Iterator[tuple[str, str]]:
     """The strings of two columns, row by row."""
-    library = needed("pyarrow", "parquet", path, "Parquet")
-    parquet = needed("pyarrow.parquet", "parquet", path, "Parquet")
+    library = require_package("pyarrow", f"{path}: Parquet")
+    parquet = require_package("pyarrow.parquet", f"{path}: Parquet")
     if not path.exists():
         raise DataError(f"{path}: no such file; check the path")
     number = 0

@@ -14,12 +14,13 @@ from functools import cached_property
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from clearhead.data.extras import require_package
 from clearhead.errors import DataError
 
 Pixels = NDArray[np.uint8]
@@ -107,11 +108,7 @@ def read_picture(path: Path | str) -> Pixels:
 
 def write_digits(folder: Path | str) -> int:
     """Write scikit-learn's handwritten digits as `folder/7/0042.png`, 8x8 in grey, and say how many there are."""
-    image_module = _pillow()
-    try:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise DataError('the digits come with scikit-learn; pip install "clearhead[study]"') from error
+    load_digits = require_package("sklearn.datasets", "the digits data set").load_digits
     folder = Path(folder)
     digits = load_digits()
     pixels_NYX = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # their values go from 0 to 16
@@ -121,18 +118,10 @@ def write_digits(folder: Path | str) -> int:
         for digit in range(10):
             (folder / str(digit)).mkdir(parents=True)
         for number, (pixels_YX, digit) in enumerate(zip(pixels_NYX, digits.target, strict=True)):
-            image_module.fromarray(pixels_YX).save(folder / str(digit) / f"{number:04}.png")
+            Image.fromarray(pixels_YX).save(folder / str(digit) / f"{number:04}.png")
     except OSError as error:
         raise DataError(f"{folder}: cannot be written to ({error.strerror}); choose another folder") from error
     return len(pixels_NYX)
-
-
-def _pillow() -> ModuleType:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise DataError('pictures need Pillow; pip install "clearhead[study]"') from error
-    return Image
 
 
 def _label_folders(folder: Path) -> list[Path]:
@@ -204,20 +193,19 @@ def _read_header(path: Path, data: bytes) -> tuple[int, int, int]:
 
 def _decode(data: bytes, side: int, is_grey: bool) -> Pixels:
     """pixels_YX or pixels_YXC. The whole file is verified first: decoding alone accepts one whose end is missing."""
-    image_module = _pillow()
-    _open(data, side, image_module).verify()
-    image = _open(data, side, image_module)
+    _open(data, side).verify()
+    image = _open(data, side)
     image.load()
     if image.mode.startswith("I"):  # 16 bits of grey; Pillow would cut values off at 255
         return np.rint(np.asarray(image, dtype=np.float64) / 257).astype(np.uint8)
-    return np.asarray(_on_white(image, image_module).convert("L" if is_grey else "RGB"), dtype=np.uint8)
+    return np.asarray(_on_white(image).convert("L" if is_grey else "RGB"), dtype=np.uint8)
 
 
-def _open(data: bytes, side: int, image_module: ModuleType) -> Any:
+def _open(data: bytes, side: int) -> Any:
     """The picture before decoding. A second header may say another size than the one that was checked."""
     try:
-        image = image_module.open(BytesIO(data), formats=["PNG"])
-    except image_module.DecompressionBombError as error:
+        image = Image.open(BytesIO(data), formats=["PNG"])
+    except Image.DecompressionBombError as error:
         raise ValueError("it has a second header") from error
     if image.size != (side, side):
         raise ValueError("it has a second header")
@@ -226,8 +214,8 @@ def _open(data: bytes, side: int, image_module: ModuleType) -> Any:
     return image
 
 
-def _on_white(image: Any, image_module: ModuleType) -> Any:
+def _on_white(image: Any) -> Any:
     if not image.has_transparency_data:
         return image
-    white = image_module.new("RGBA", image.size, "white")
-    return image_module.alpha_composite(white, image.convert("RGBA"))
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image.convert("RGBA"))

@@ -3,7 +3,7 @@
 import io
 from typing import Any, BinaryIO
 
-from clearhead.data.extras import needed
+from clearhead.data.extras import require_package
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 BLOCK = 1 << 17
@@ -15,7 +15,7 @@ class DamagedError(EOFError):
 
 def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
     """A stream of what is in a stream of compressed bytes; reading damaged ones raises `DamagedError`."""
-    return io.BufferedReader(_Frames(stream, needed("zstandard", "zstd", name, "Zstandard")), BLOCK)
+    return io.BufferedReader(_Frames(stream, require_package("zstandard", f"{name}: Zstandard")), BLOCK)
 
 
 class _Frames(io.RawIOBase):

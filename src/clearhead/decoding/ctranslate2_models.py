@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from clearhead.interop.packages import library
+from clearhead.interop.ctranslate2 import library
 
 Pieces = list[str]
 
@@ -36,7 +36,7 @@ class SourceModel:
     """A `ctranslate2.Translator`."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self._model = library("ctranslate2").Translator(str(folder), device="cpu", **options)
+        self._model = library().Translator(str(folder), device="cpu", **options)
 
     def search(self, inputs: list[Pieces], limit: int, batch_tokens: int, beam: int, **options: Any) -> list[Any]:
         """Inputs would be cut at 1,024 pieces silently: that is switched off."""
@@ -70,7 +70,7 @@ class PromptModel:
     """A `ctranslate2.Generator`; inputs of a call are of one length, so that all of a prompt is read at once."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self._model = library("ctranslate2").Generator(str(folder), device="cpu", **options)
+        self._model = library().Generator(str(folder), device="cpu", **options)
 
     def search(self, inputs: list[Pieces], limit: int, batch_tokens: int, beam: int, **options: Any) -> list[Any]:
         """Each row keeps its prompt and what follows it."""

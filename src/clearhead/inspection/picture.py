@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from clearhead.errors import InspectionError
+from clearhead.data.extras import require_package
 from clearhead.inspection.heatmap import PALETTE, HeatMap
 
 if TYPE_CHECKING:
@@ -20,14 +20,11 @@ MOST_LABELS = 80  # more would lie over each other
 
 def draw(maps: Sequence[HeatMap], title: str, form: Literal["svg", "png"]) -> bytes:
     """One map with its words, or many small ones in rows of a layer each."""
-    try:
-        import matplotlib
-        from matplotlib.colors import LinearSegmentedColormap
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InspectionError(
-            "pictures need matplotlib, which is not installed; pip install 'clearhead[study]'"
-        ) from error
+    require_package("matplotlib", "drawing an image")
+    import matplotlib
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
     shades = LinearSegmentedColormap.from_list("clearhead", list(PALETTE)).with_extremes(bad="#d0d0d0")  # masked
     layers = sorted({one.part.layer for one in maps})
     widest = max(sum(one.part.layer == layer for one in maps) for layer in layers)

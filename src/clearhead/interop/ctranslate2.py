@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.config.model import default_of
+from clearhead.data.extras import require_package
 from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
-from clearhead.interop.packages import library
 from clearhead.interop.plain import need_plain
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.embedding import PositionedEmbedding
@@ -62,6 +62,11 @@ class Vocabulary:
         return self.source or self.pieces
 
 
+def library() -> Any:
+    """Return the module `ctranslate2`."""
+    return require_package("ctranslate2", "CTranslate2")
+
+
 def refusals(config: ModelConfig) -> list[str]:
     """The settings of a network that CTranslate2 cannot express, each with its value."""
     cannot = {
@@ -89,7 +94,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
 
 def kind() -> str:
     """What a converted model is called in a cache: another library, or another way to convert, makes another one."""
-    return f"ctranslate2-{library('ctranslate2').__version__}-{_WAY}"
+    return f"ctranslate2-{library().__version__}-{_WAY}"
 
 
 def convert(
@@ -145,7 +150,7 @@ def build_spec(network: Any, vocabulary: Vocabulary) -> Any:
 
 def _translator(network: "Transformer", vocabulary: Vocabulary) -> Any:
     """Encoder and decoder."""
-    config, specs = network.config, library("ctranslate2").specs
+    config, specs = network.config, library().specs
     encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_shape(config))
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **_shape(config))
     _fill_stack(encoder, network.encoder, network.source_embedding, config)
@@ -165,7 +170,7 @@ def _translator(network: "Transformer", vocabulary: Vocabulary) -> Any:
 
 def _writer(network: "LanguageModel", vocabulary: Vocabulary) -> Any:
     """A decoder alone."""
-    config, specs = network.config, library("ctranslate2").specs
+    config, specs = network.config, library().specs
     shape = _shape(config)
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **shape, with_encoder_attention=False)
     _fill_stack(decoder, network.decoder, network.embedding, config)
@@ -177,7 +182,7 @@ def _writer(network: "LanguageModel", vocabulary: Vocabulary) -> Any:
 
 def _shape(config: ModelConfig) -> dict[str, Any]:
     """What encoder and decoder specs are built from alike."""
-    activations = library("ctranslate2").specs.Activation
+    activations = library().specs.Activation
     shape: dict[str, Any] = {
         "num_heads": config.num_heads,
         "pre_norm": config.has_last_norm,  # which makes room for one; where norms stand is said to the stack itself

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
+from clearhead.data.extras import require_package
 from clearhead.errors import InteropError
 from clearhead.files import write_new
-from clearhead.interop.packages import library
 from clearhead.interop.plain import need_plain
 from clearhead.model.attention import KeysValues
 from clearhead.model.language import LanguageState
@@ -91,7 +91,7 @@ def write(network: Any, folder: Path) -> None:
             "--to onnx writes Transformers that read and write text, not "
             f"model.family={config.family} with model.head={config.head} and model.input={config.input}"
         )
-    library("onnxscript")  # which torch writes ONNX with
+    require_package("onnxscript", "export --to onnx")  # which torch writes ONNX with
     if config.family == "transformer":
         _write_encoder(network, folder / "encoder.onnx")
     _write_decoder(network, folder / "decoder.onnx")

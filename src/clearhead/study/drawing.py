@@ -1,13 +1,12 @@
 """Charts as PNG and SVG by matplotlib: lines differ in style, marker and shade, so that grey print and the
 colour-blind tell them apart."""
 
-import importlib.util
 import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from clearhead.errors import StudyError
+from clearhead.data.extras import require_package
 from clearhead.study.charts import Chart, Series
 
 if TYPE_CHECKING:
@@ -21,9 +20,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 
 
 def require_matplotlib() -> None:
-    """Refuses a machine on which nothing can be drawn: before the work, not after it."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise StudyError("pictures need matplotlib, which is not installed; pip install 'clearhead[study]'")
+    """Raise an error before the work starts if charts cannot be drawn."""
+    require_package("matplotlib", "drawing an image")
 
 
 def draw(chart: Chart, form: Literal["png", "svg"]) -> bytes:

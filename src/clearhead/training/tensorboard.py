@@ -1,23 +1,19 @@
 """The figures of a run as TensorBoard's event files, by tensorboardX: it needs protobuf and numpy alone, where torch's
 own writer needs all of TensorBoard. Imported only when they are asked for."""
 
-import importlib.util
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clearhead.errors import TrainingError
+from clearhead.data.extras import require_package
 
 EVENTS = "tensorboard"
 
 
 def require_tensorboard() -> None:
-    """Refuses a machine on which event files cannot be written: before the work, not after it."""
-    if importlib.util.find_spec("tensorboardX") is None:
-        raise TrainingError(
-            "event files need tensorboardX, which is not installed; pip install 'clearhead[tensorboard]'"
-        )
+    """Raise an error before the work starts if event files cannot be written."""
+    require_package("tensorboardX", "--tensorboard")
 
 
 class EventFiles:

@@ -1,0 +1,102 @@
+"""Messages about missing packages: each names an extra that exists and installs the package."""
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clearhead
+from clearhead.data.extras import EXTRAS, require_package
+from clearhead.errors import MissingPackageError
+
+SOURCE = Path(clearhead.__file__).parent
+ROOT = SOURCE.parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
+
+
+def normalized(requirement: str) -> str:
+    """The distribution name of a requirement, as pip compares it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[<>=!~\[; ]", requirement)[0]).lower()
+
+
+def distributions(module: str) -> set[str]:
+    """The installed distributions that provide a module."""
+    return {normalized(name) for name in importlib.metadata.packages_distributions()[module]}
+
+
+def imported_modules() -> set[str]:
+    """The third-party modules that the package imports, at the top of a file, in a function or by name."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "require_package":
+                assert isinstance(node.args[0], ast.Constant | ast.Name), path
+                found |= {str(node.args[0].value)} if isinstance(node.args[0], ast.Constant) else set()
+    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"clearhead"}
+
+
+@pytest.mark.parametrize("module", EXTRAS)
+def test_extra_exists_and_contains_the_package(module: str) -> None:
+    extra = EXTRAS[module]
+    assert extra in OPTIONAL
+    assert distributions(module) & {normalized(each) for each in OPTIONAL[extra]}
+
+
+@pytest.mark.parametrize("module", EXTRAS)
+def test_message_names_package_and_extra(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPackageError) as raised:
+        require_package(module, "this file")
+    expected = (
+        f"this file needs the package {module}, which is not installed; pip install 'clearhead[{EXTRAS[module]}]'"
+    )
+    assert str(raised.value) == expected
+
+
+def test_every_imported_package_is_a_dependency_or_has_an_extra() -> None:
+    core = {normalized(each) for each in PROJECT["dependencies"]}
+    modules = imported_modules()
+    assert {"torch", "PIL", "matplotlib", "onnxscript"} <= modules
+    missing = {name for name in modules - EXTRAS.keys() if not distributions(name) & core}
+    assert not missing
+
+
+def test_no_other_file_names_an_extra() -> None:
+    writers = [path for path in SOURCE.rglob("*.py") if "clearhead[" in path.read_text(encoding="utf-8")]
+    assert writers == [SOURCE / "data" / "extras.py"]
+
+
+def test_documents_name_extras_that_exist() -> None:
+    named = set()
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for extras in re.findall(r"clearhead\[([\w,-]+)\]", path.read_text(encoding="utf-8")):
+            named |= set(extras.split(","))
+    assert "parquet" in named
+    assert named <= OPTIONAL.keys()
+
+
+def test_extra_all_contains_all_others() -> None:
+    (everything,) = OPTIONAL["all"]
+    assert set(everything.removeprefix("clearhead[").removesuffix("]").split(",")) == OPTIONAL.keys() - {"all", "dev"}
+
+
+def test_serve_without_its_packages_ends_with_one_sentence(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['fastapi'] = None; sys.argv[1:] = ['serve', 'x']; from clearhead.cli.main import run"
+    )
+    code += "; run()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pip install 'clearhead[serve]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

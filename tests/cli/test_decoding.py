@@ -10,7 +10,7 @@ import pytest
 
 import clearhead
 from clearhead.cli.main import main
-from clearhead.cli.stream import MOST, chunks, counted
+from clearhead.cli.stdin_batches import MAX_LINES, batches, with_progress
 from clearhead.tasks.constraints import contains
 from tests.whole import Trained
 
@@ -131,10 +131,10 @@ def test_mistakes_are_one_line(translate, options: list[str], message: str) -> N
 def test_lines_are_read_no_further_than_they_are_needed() -> None:
     """Of endless lines, a few groups are held; each comes whole and in order."""
     numbers = itertools.count()
-    groups = counted(chunks(str(next(numbers)) for _ in itertools.count()))
+    groups = with_progress(batches(str(next(numbers)) for _ in itertools.count()))
     for group in range(3):
-        assert next(iter(groups)) == [str(group * MOST + place) for place in range(MOST)]
-    assert next(numbers) <= 7 * MOST
+        assert next(iter(groups)) == [str(group * MAX_LINES + place) for place in range(MAX_LINES)]
+    assert next(numbers) <= 7 * MAX_LINES
 
 
 def test_alignments_in_pharaoh_format(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

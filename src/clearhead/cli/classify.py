@@ -6,7 +6,7 @@ import sys
 import typer
 
 from clearhead.cli.options import Folder, Json, Pictures, Threads, use_threads
-from clearhead.cli.stream import given_lines
+from clearhead.cli.stdin_batches import stdin_batches, with_progress
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -36,7 +36,7 @@ def classify(
             print(json.dumps(record, ensure_ascii=False) if as_json else f"{path}\t{found.label}")
         return
     first = 1
-    for lines in given_lines():
+    for lines in with_progress(stdin_batches()):
         for line, found in zip(lines, model.classify_many(lines, first), strict=True):
             print(json.dumps({"text": line, **found.to_json()}, ensure_ascii=False) if as_json else found.label)
         sys.stdout.flush()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli.options import Folder, Json, Threads, use_threads
-from clearhead.cli.stream import given_lines
+from clearhead.cli.stdin_batches import stdin_batches, with_progress
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -30,7 +30,7 @@ def embed(
     use_threads(threads)
     model = load(folder)
     first = 1
-    for lines in given_lines():
+    for lines in with_progress(stdin_batches()):
         for vector_D in model.embed_many(lines, unit=unit, first_line=first):
             numbers = vector_D.tolist()
             print(json.dumps({"embedding": numbers}) if as_json else " ".join(f"{number:.6g}" for number in numbers))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli.options import Folder, Json, Threads, use_threads
-from clearhead.cli.stream import given_lines
+from clearhead.cli.stdin_batches import stdin_batches, with_progress
 
 if TYPE_CHECKING:
     from clearhead.tasks.filling import Filling
@@ -42,7 +42,7 @@ def fill(
         _show(model.fill(text, top), as_json)
         return
     number = 0
-    for lines in given_lines():
+    for lines in with_progress(stdin_batches()):
         for line in lines:
             number += 1
             if number > 1 and not as_json:

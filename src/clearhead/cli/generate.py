@@ -149,9 +149,9 @@ class _Asked:
 
 
 def _answer_lines(asked: _Asked) -> None:
-    from clearhead.cli.stream import counted, given_lines
+    from clearhead.cli.stdin_batches import stdin_batches, with_progress
 
-    for prompts in counted(given_lines()):
+    for prompts in with_progress(stdin_batches()):
         for prompt, found in zip(prompts, asked.texts(prompts), strict=True):
             _show_all(prompt, found, as_json=True)
         sys.stdout.flush()

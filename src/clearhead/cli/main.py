@@ -3,6 +3,7 @@
 Exit codes: 0 success, 1 a bug, 2 a mistake of the user (one line on stderr), 130 and 143 interrupted.
 """
 
+import errno
 import importlib
 import os
 import signal
@@ -41,6 +42,7 @@ VERBS = {
     "demo": "Train a translator on the built-in grammar and show what it can do.",
 }
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FILES = {"import": "import_checkpoint"}  # verbs that are words of Python's own
 
 
@@ -104,10 +106,19 @@ def main(arguments: Sequence[str]) -> int:
         return _fail(f"{path}: {' '.join(message.split())} See {path} --help.")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        # whoever read our output has left; keep Python from complaining about it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of a pipe such as `| head` has closed it
+        _discard_stdout()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in _DISK_FULL or error.filename is not None:
+            raise
+        _discard_stdout()
+        return _fail(f"clearhead: cannot write the output: {error.strerror}; it is incomplete. Free some disk space.")
+
+
+def _discard_stdout() -> None:
+    """Point stdout to the null device, so that Python's flush at exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(line: str) -> int:

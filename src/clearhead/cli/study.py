@@ -108,11 +108,13 @@ class _Shown:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.progress import BarColumn, TextColumn
+
+        from clearhead.cli.terminal import stderr_progress
 
         console = Console(stderr=True, highlight=False)
         columns = (BarColumn(24), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = stderr_progress(*columns, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task("", total=None)
         self._is_plain, self._cell, self._total = not console.is_terminal, "", 0
 

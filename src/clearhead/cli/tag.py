@@ -6,7 +6,7 @@ import sys
 import typer
 
 from clearhead.cli.options import Folder, Json, Threads, use_threads
-from clearhead.cli.stream import given_lines
+from clearhead.cli.stdin_batches import stdin_batches, with_progress
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -26,7 +26,7 @@ def tag(folder: Folder, as_json: Json = False, threads: Threads = 0) -> None:
     model = load(folder)
     model.need("tag")
     first = 1
-    for lines in given_lines():
+    for lines in with_progress(stdin_batches()):
         for found in model.tag_many(lines, first):
             print(json.dumps(found.to_json(), ensure_ascii=False) if as_json else found)
         sys.stdout.flush()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from clearhead.tasks.task import Validation
 from clearhead.training.events import Progress as TrainingProgress
@@ -16,19 +16,28 @@ from clearhead.training.processes import is_first_process
 PLAIN_EVERY = 10.0  # seconds between plain lines
 
 
+def stderr_progress(*columns: ProgressColumn, console: Console, disable: bool = False) -> Progress:
+    """Return a bar on the console of stderr.
+
+    Without redirect_stdout=False rich would print to the console everything that a command writes to stdout, also where
+    stdout is a file.
+    """
+    return Progress(*columns, console=console, disable=disable, transient=True, redirect_stdout=False)
+
+
 def progress_bar() -> Progress:
-    """A bar with the time left; silent where stderr is no terminal."""
+    """Return a bar with the remaining time; disabled if stderr is not a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"))
-    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
+    return stderr_progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
 
 
 @contextmanager
 def line_bar(size: int | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar for lines that stream by: told lines and bytes, it shows lines, lines a second and the time left."""
+    """Show a bar for a stream of lines; call the yielded function with the lines and bytes of each batch."""
     columns = (BarColumn(24), TextColumn("{task.fields[lines]:,} lines  {task.fields[rate]:,.0f} lines/s"))
     began, lines, read = time.monotonic(), 0, 0
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    with stderr_progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=size, lines=0, rate=0.0)
 
         def advance(more_lines: int, more_bytes: int) -> None:
@@ -115,7 +124,7 @@ class LiveWatcher(Watcher):
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
         columns = (BarColumn(24), TextColumn("{task.fields[count]}"), TextColumn("{task.fields[figures]}"))
-        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._bar = stderr_progress(*columns, console=self._console)
         self._task: TaskID | None = None
         self._work: dict[str, TaskID] = {}
 

@@ -25,7 +25,7 @@ from clearhead.cli.options import (
     decoding_settings,
     use_threads,
 )
-from clearhead.cli.stream import counted, given_lines
+from clearhead.cli.stdin_batches import MAX_LINES, stdin_batches, with_progress
 from clearhead.errors import DecodingError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _answer_pictures(model: "Model", pictures: list[Path], decoding: "DecodingCo
 
 def _answer_lines(model: "Model", decoding: "DecodingConfig", engine: "Engine", how: _How) -> None:
     first = 1
-    for lines in counted(given_lines(1 if how.stream else None)):
+    for lines in with_progress(stdin_batches(1 if how.stream else MAX_LINES)):
         if how.stream:
             _stream(model, lines[0], decoding, first, how)
         elif how.alternatives is not None:

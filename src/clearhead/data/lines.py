@@ -57,7 +57,7 @@ def _decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def _unzipped(stream: BinaryIO, name: str) -> BinaryIO:
-    if not isinstance(stream, io.BufferedReader):
+    if not isinstance(stream, io.BufferedReader) or stream.isatty():  # at a terminal, peeking would swallow Ctrl-D
         return stream
     first = stream.peek(4)
     if first.startswith(GZIP_MAGIC):

@@ -1,0 +1,96 @@
+"""Lines of standard input in batches: large for files, small for lines that arrive one by one.
+
+Results go to stdout; the prompt and the progress bar go to stderr, so redirecting stdout captures results only.
+"""
+
+import io
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+
+MAX_LINES = 2048  # per batch: enough to batch similar lengths, few enough to hold in memory
+MAX_WAIT = 0.02  # seconds without a new line after which a batch is complete
+
+
+def batches(lines: Iterable[str], max_lines: int = MAX_LINES, max_wait: float = MAX_WAIT) -> Iterator[list[str]]:
+    """Yield the lines in order, at most `max_lines` at a time; a read error is raised after the lines before it."""
+    waiting: queue.Queue[str | Exception | None] = queue.Queue(2 * max_lines)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(None)
+        except Exception as error:
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        batch: list[str] = []
+        item = waiting.get()
+        while isinstance(item, str):
+            batch.append(item)
+            if len(batch) == max_lines:
+                break
+            try:
+                item = waiting.get(timeout=max_wait)
+            except queue.Empty:
+                break
+        if batch:
+            yield batch
+        if isinstance(item, Exception):
+            raise item
+        if item is None:
+            return
+
+
+def stdin_batches(max_lines: int = MAX_LINES) -> Iterator[list[str]]:
+    """Yield the lines of standard input in batches; at a terminal, prompt for one line at a time."""
+    from clearhead.data.lines import read_lines
+
+    lines = read_lines(sys.stdin.buffer, "standard input")
+    return _prompted(lines) if sys.stdin.isatty() else batches(lines, max_lines)
+
+
+def with_progress(groups: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Yield the batches and show a progress bar on stderr, if stderr is the only stream on the terminal.
+
+    The bar knows the remaining time if standard input is an uncompressed file.
+    """
+    if not sys.stderr.isatty() or sys.stdout.isatty() or sys.stdin.isatty():
+        yield from groups
+        return
+    from clearhead.cli.terminal import line_bar
+
+    with line_bar(_stdin_size()) as advance:
+        for group in groups:
+            yield group
+            advance(len(group), sum(len(line.encode()) + 1 for line in group))
+
+
+def _stdin_size() -> int | None:
+    """Return the size of standard input in bytes, or None if it is not an uncompressed file."""
+    from clearhead.data.lines import GZIP_MAGIC
+
+    try:
+        status = os.fstat(sys.stdin.fileno())
+    except (OSError, ValueError):
+        return None
+    buffer = sys.stdin.buffer
+    if not stat.S_ISREG(status.st_mode) or not isinstance(buffer, io.BufferedReader):
+        return None
+    return None if buffer.peek(2).startswith(GZIP_MAGIC) else status.st_size
+
+
+def _prompted(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Prompt for each line. `input()` would write its prompt to stdout, between the results."""
+    print("Type a line; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        print("> ", end="", file=sys.stderr, flush=True)
+        line = next(lines, None)
+        if line is None:
+            return
+        yield [line]

@@ -125,7 +125,7 @@ class Commands:
 
     def run(
         self,
-        arguments: Sequence[str | Path],
+        arguments: Sequence[object],
         text: str = "",
         terminals: frozenset[str] = frozenset(),
         stdout: Path | None = None,
@@ -159,7 +159,7 @@ def command_server() -> Iterator[Commands]:
 
 
 def run_process(
-    arguments: Sequence[str | Path], text: str = "", terminals: frozenset[str] = frozenset(), cwd: Path | None = None
+    arguments: Sequence[object], text: str = "", terminals: frozenset[str] = frozenset(), cwd: Path | None = None
 ) -> Finished:
     """Run `clearhead ARGUMENTS` in a new process with `text` on stdin and these streams connected to terminals."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

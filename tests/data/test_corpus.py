@@ -112,7 +112,11 @@ FAULTS: list[tuple[str, dict[str, bytes], str]] = [
     ("UTF-16", {"a.tsv": "a\tb\n".encode("utf-16")}, r"a\.tsv:1: .*UTF-16"),
     ("NUL", {"a.tsv": b"a\tb\nc\td\0e\n"}, r"a\.tsv:2: .*NUL byte at byte 4"),
     ("no tab", {"a.tsv": b"a\tb\nno tab here\n"}, r"a\.tsv:2: .*no TAB in 'no tab here'"),
-    ("three columns", {"a.tsv": b"a\tb\tc\n"}, r"a\.tsv:1: expected 2 columns, found 3; .*cut -f1,2"),
+    (
+        "three columns",
+        {"a.tsv": b"a\tb\tc\n"},
+        r"a\.tsv:1: expected 2 columns, found 3 \(a, b, c\); .*--columns source=1,target=2",
+    ),
     ("no JSON", {"a.jsonl": b'{"source": "a", "target": "b"}\n{oops\n'}, r"a\.jsonl:2: .*JSON object.*oops"),
     ("a list", {"a.jsonl": b'["a", "b"]\n'}, r"a\.jsonl:1: expected an object"),
     ("no key", {"a.jsonl": b'{"source": "a", "tgt": "b"}\n'}, r'a\.jsonl:1: .*"target", found the keys source, tgt'),

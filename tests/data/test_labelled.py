@@ -57,7 +57,7 @@ BAD = [
     ("t.jsonl", '{"text": "x"}\n', 't.jsonl:1: expected the key "label", found the keys text'),
     ("t.jsonl", '{"text": "x", "label": 3}\n', 't.jsonl:1: expected a string as "label", got'),
     ("t.jsonl", "[1]\n", "t.jsonl:1: expected an object"),
-    ("t.jsonl", "{\n", "t.jsonl:1: expected one JSON object a line"),
+    ("t.jsonl", "{\n", "t.jsonl:1: expected one JSON object per line"),
     ("t.tsv", "", "the file is empty"),
     ("t.tsv", "a\t\nb\t\nc\tpos\n", "more than half of the lines had to be skipped.*empty label: 2"),
 ]

@@ -63,7 +63,7 @@ BAD = [
     ("t.jsonl", "\n\n", "found only blank lines"),
     ("t.jsonl", '{"text": "One."}\n{"words": 1}\n', ':2: expected the key "text", found the keys words'),
     ("t.jsonl", '["One."]\n', ":1: expected an object with"),
-    ("t.jsonl", "One.\n", ":1: expected one JSON object a line"),
+    ("t.jsonl", "One.\n", ":1: expected one JSON object per line"),
     ("t.jsonl", '{"text": 7}\n', ":1: expected a string as \"text\", got '7'"),
 ]
 

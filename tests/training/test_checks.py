@@ -17,6 +17,7 @@ from clearhead.config import (
     build,
     parse_assignments,
 )
+from clearhead.data.tables import TABLE_FIELDS
 from clearhead.errors import ConfigError
 from clearhead.tasks.purposes import purpose
 from clearhead.training.checks import FROM_THE_DATA, check_held_out, check_settings
@@ -120,12 +121,12 @@ IDLE: dict[str, dict[str, set[str]]] = {
     "data": {
         task: set(DataConfig.model_fields) - {"valid_share", "valid_max", *used}
         for task, used in {
-            "translate": {"max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature", "tags",
-                          "valid_tags", "bpe_dropout"},
-            "classify": {"max_chars", "max_pieces"},
+            "translate": {*TABLE_FIELDS, "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "tags",
+                          "temperature", "valid_tags", "bpe_dropout"},
+            "classify": {*TABLE_FIELDS, "max_chars", "max_pieces"},
             "tag": {"max_chars", "max_pieces"}, "mlm": {"documents", "max_pieces", "mask_share", "whole_words"},
             "lm": {"documents", "max_pieces", "cross_documents"}, "denoise": {"documents", "max_pieces", "mask_share"},
-            "image": {"shift_pixels"}, "caption": {"max_chars", "max_pieces", "shift_pixels"},
+            "image": {"shift_pixels"}, "caption": {*TABLE_FIELDS, "max_chars", "max_pieces", "shift_pixels"},
         }.items()
     },
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """A loaded bundle, and what all verbs ask of it: its settings, its engines, and whether a verb fits."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -74,6 +74,14 @@ class Loaded:
             known = f"knows the tags {', '.join(tags)}" if tags else "was trained without tags"
             raise TaskError(f"{self.folder} {known}, not {tag!r}; name one that it knows, or leave it out")
         return replace(self, tokenizer=self.tokenizer.tagged(tag))
+
+    def with_table(self, settings: Mapping[str, Any]) -> Self:
+        """Return this model with other settings for reading tables, such as {"columns": "text=2,label=1"}."""
+        if not settings:
+            return self
+        if "columns" not in purpose(self.config.task).data_fields:
+            raise ConfigError(f"{self.folder} was trained for the task {self.config.task}, which reads no tables")
+        return replace(self, config=configs.override(self.config, {"data": settings}))
 
     def decoding(self, verb: str = "", **overrides: Any) -> DecodingConfig:
         """The bundle's decoding settings with some replaced; None leaves a setting as it is.

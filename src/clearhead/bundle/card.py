@@ -23,6 +23,7 @@ _COMMANDS = {
     "caption": "clearhead translate DIR picture.png",
     "embed": "clearhead embed DIR < input.txt",
 }
+ENTRIES_SHOWN = 40  # entries of one fact, such as the counts of labels
 _LICENCES = ("licence", "license")
 
 
@@ -79,7 +80,10 @@ def _fact_list(facts: object) -> str:
     lines = []
     for name, fact in facts.items():
         if isinstance(fact, Mapping):
-            lines += [f"- {name}.{inner}: {_plain(value)}" for inner, value in fact.items() if _is_plain(value)]
+            inner = [f"- {name}.{key}: {_plain(value)}" for key, value in fact.items() if _is_plain(value)]
+            lines += inner[:ENTRIES_SHOWN]
+            if len(inner) > ENTRIES_SHOWN:
+                lines.append(f"- {name}: {len(inner) - ENTRIES_SHOWN:,} more in `manifest.json`")
         elif isinstance(fact, list | tuple) and fact and all(_is_plain(item) for item in fact):
             lines.append(f"- {name}: {', '.join(_plain(item) for item in fact)}")
         elif _is_plain(fact):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, Json, PairFiles, Tag, Threads, use_threads
+from clearhead.cli.options import ColumnsOption, Folder, Json, PairFiles, Tag, Threads, table_settings, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -22,6 +22,7 @@ def align(
     head: Annotated[
         int | None, typer.Option("--head", min=0, help="Head of --layer, counted from 0; else their mean.")
     ] = None,
+    columns: ColumnsOption = "",
     tag: Tag = "",
     as_json: Json = False,
     threads: Threads = 0,
@@ -38,6 +39,7 @@ def align(
     """
     from clearhead.api import load
     from clearhead.cli.pairs import answer_pairs
+    from clearhead.data.tables import TableOptions
     from clearhead.errors import ConfigError
     from clearhead.inspection.aligning import usual_head
     from clearhead.inspection.sublayers import Part
@@ -49,6 +51,7 @@ def align(
         raise ConfigError("--head counts the heads of a layer; give --layer too")
     model = load(folder, tag)
     model.need("translate")
+    model = model.with_table(table_settings([], columns))
     if gold is not None:
         found = model.choose_head(gold)
         chosen = found.head
@@ -60,4 +63,5 @@ def align(
     else:
         chosen = usual_head(model)
         typer.echo(f"{chosen}; choose a better one with --gold", err=True)
-    answer_pairs(files, lambda pairs: model.align(pairs, chosen, files[0]), lambda one: one.pharaoh, as_json)
+    table = TableOptions.of(model.config.data)
+    answer_pairs(files, table, lambda pairs: model.align(pairs, chosen, files[0]), lambda one: one.pharaoh, as_json)

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Beam, Folder, Json, Settings, Tag, TestFiles, Threads, decoding_settings, use_threads
+from clearhead.cli.options import (
+    Beam,
+    ColumnsOption,
+    Folder,
+    Json,
+    Settings,
+    Tag,
+    TestFiles,
+    Threads,
+    decoding_settings,
+    table_settings,
+    use_threads,
+)
 
 if TYPE_CHECKING:
     from clearhead.api import Model
@@ -21,6 +33,7 @@ def evaluate(
     folder: Folder,
     files: TestFiles,
     against: Annotated[Path | None, typer.Option("--against", help="Another model: paired bootstrap.")] = None,
+    columns: ColumnsOption = "",
     beam: Beam = None,
     tag: Tag = "",
     as_json: Json = False,
@@ -34,12 +47,14 @@ def evaluate(
     from clearhead.api import load
     from clearhead.cli.terminal import training_watcher
     from clearhead.data.pairs import load_pairs
+    from clearhead.data.tables import TableOptions
     from clearhead.errors import ConfigError, TaskError
     from clearhead.tasks.purposes import purpose
 
     use_threads(threads)
-    overrides = decoding_settings(settings, beam)
-    model = load(folder, tag)
+    table = table_settings(settings, columns)
+    overrides = decoding_settings([each for each in settings if not each.startswith("data.")], beam)
+    model = load(folder, tag).with_table(table)
     if overrides and purpose(model.config.task).verb != "translate":
         raise ConfigError(f"{folder} was trained for the task {model.config.task}: there is no beam or other search")
     if against is None:
@@ -53,9 +68,9 @@ def evaluate(
     for each in (model, other):
         if each.config.task != "translate":
             raise TaskError(f"--against compares translators; {each.folder} was trained for {each.config.task}")
-    corpus = load_pairs(files)
-    for line in corpus.skips.lines():
-        typer.echo(f"skipped {line}", err=True)
+    corpus = load_pairs(files, table=TableOptions.of(model.config.data))
+    for line in corpus.skips.messages():
+        typer.echo(line, err=True)
     output, shown = _compare(model, other, corpus.records, overrides)
     print(json.dumps(output, ensure_ascii=False) if as_json else shown)
 

@@ -26,7 +26,18 @@ TestFiles = Annotated[
 PairFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILES...", help="Pairs: .tsv, .jsonl, .parquet or two line files; also .gz, .zst.", show_default=False
+        metavar="FILES...",
+        help="Pairs: .tsv, .csv, .jsonl, .parquet or two line files; also .gz, .zst.",
+        show_default=False,
+    ),
+]
+ColumnsOption = Annotated[
+    str,
+    typer.Option(
+        "--columns",
+        metavar="NAME=COLUMN,...",
+        help="Columns of the table by number or header name: text=2,label=3 or source=en,target=de.",
+        show_default=False,
     ),
 ]
 Pictures = Annotated[
@@ -69,6 +80,19 @@ def use_threads(threads: int) -> None:
         import torch
 
         torch.set_num_threads(threads)
+
+
+def table_settings(assignments: list[str], columns: str) -> dict[str, Any]:
+    """Return the data section of `--set` and `--columns`; after training only the settings of tables may change."""
+    from clearhead.config import parse_assignments
+    from clearhead.data.tables import TABLE_FIELDS
+
+    given = parse_assignments([each for each in assignments if each.startswith("data.")]).get("data", {})
+    for name in given:
+        if name not in TABLE_FIELDS:
+            known = ", ".join(f"data.{field}" for field in TABLE_FIELDS)
+            raise ConfigError(f"--set data.{name} cannot change a trained model; here {known} can be set")
+    return {**given, "columns": columns} if columns else dict(given)
 
 
 def decoding_settings(

@@ -9,6 +9,7 @@ import typer
 
 from clearhead.data.corpus import Skips, gather
 from clearhead.data.pairs import Pair, read_every_pair
+from clearhead.data.tables import TableOptions
 
 
 class Answer(Protocol):
@@ -22,19 +23,24 @@ A = TypeVar("A", bound=Answer)
 
 
 def answer_pairs(
-    files: Sequence[Path], answer: Callable[[Sequence[Pair]], Iterable[A]], plain: Callable[[A], str], as_json: bool
+    files: Sequence[Path],
+    table: TableOptions,
+    answer: Callable[[Sequence[Pair]], Iterable[A]],
+    plain: Callable[[A], str],
+    as_json: bool,
 ) -> None:
-    """Prints one line a pair, so that line n of the output is about line n of the files.
+    """Print one line per pair: line n of the output belongs to record n of the files.
 
-    A pair that is skipped gives an empty line, in JSON an object that says why.
+    A pair that is skipped gives an empty line, in JSON an object with the reason.
     """
-    read, skips = list(read_every_pair(files)), Skips()
+    skips = Skips()
+    read = list(read_every_pair(files, table=table, note=skips.note))
     for pair, fault, path in read:
         if fault:
             skips.add(fault, path, pair.line)
     usable = gather((pair for pair, fault, _ in read if not fault), skips, files, 1, "pairs").records
-    for line in skips.lines():
-        typer.echo(f"skipped {line}", err=True)
+    for line in skips.messages():
+        typer.echo(line, err=True)
     answers = iter(answer(usable))
     for pair, fault, _ in read:
         if not as_json:

@@ -4,7 +4,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, Json, PairFiles, Settings, Tag, Threads, decoding_settings, use_threads
+from clearhead.cli.options import (
+    ColumnsOption,
+    Folder,
+    Json,
+    PairFiles,
+    Settings,
+    Tag,
+    Threads,
+    decoding_settings,
+    table_settings,
+    use_threads,
+)
 
 if TYPE_CHECKING:
     from clearhead.tasks.scoring import Scored
@@ -17,6 +28,7 @@ def score(
     folder: Folder,
     files: PairFiles,
     per_token: Annotated[bool, typer.Option("--per-token", help="The mean of a token instead of the sum.")] = False,
+    columns: ColumnsOption = "",
     tag: Tag = "",
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
@@ -31,6 +43,7 @@ def score(
     """
     from clearhead.api import load
     from clearhead.cli.pairs import answer_pairs
+    from clearhead.data.tables import TableOptions
     from clearhead.errors import ConfigError, TaskError
     from clearhead.tasks.purposes import purpose
 
@@ -44,9 +57,11 @@ def score(
         fitting = purpose(model.config.task).verb
         problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"
         raise TaskError(f"{problem}. Use clearhead {fitting} {folder}")
+    model = model.with_table(table_settings([], columns))
     decoding = model.decoding(verb="score", **decoding_settings(settings, None))
 
     def plain(found: "Scored") -> str:
         return f"{found.log_prob / len(found.token_log_probs) if per_token else found.log_prob:.4f}"
 
-    answer_pairs(files, lambda pairs: model.score(pairs, decoding, files[0]), plain, as_json)
+    table = TableOptions.of(model.config.data)
+    answer_pairs(files, table, lambda pairs: model.score(pairs, decoding, files[0]), plain, as_json)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, PairFiles, Tag
+from clearhead.cli.options import ColumnsOption, Folder, PairFiles, Tag, table_settings
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -17,6 +17,7 @@ def shortlist(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.", show_default=False)],
     best: Annotated[int, typer.Option("--best", min=1, help="Target pieces of each source piece.")] = 50,
     frequent: Annotated[int, typer.Option("--frequent", min=0, help="Target pieces of every sentence.")] = 100,
+    columns: ColumnsOption = "",
     tag: Tag = "",
 ) -> None:
     """Learn from pairs, such as the model was trained on, which target pieces each source piece may become.
@@ -28,12 +29,14 @@ def shortlist(
     """
     from clearhead.api import load
     from clearhead.data.pairs import load_pairs
+    from clearhead.data.tables import TableOptions
 
     model = load(folder, tag)
     model.need("translate")
-    corpus = load_pairs(files)
-    for line in corpus.skips.lines():
-        typer.echo(f"skipped {line}", err=True)
+    model = model.with_table(table_settings([], columns))
+    corpus = load_pairs(files, table=TableOptions.of(model.config.data))
+    for line in corpus.skips.messages():
+        typer.echo(line, err=True)
     found = model.learn_shortlist(corpus.records, best, frequent)
     found.save(out)
     typer.echo(

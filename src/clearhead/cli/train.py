@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Device, Files, Settings, Threads
+from clearhead.cli.options import ColumnsOption, Device, Files, Settings, Threads
 from clearhead.errors import ConfigError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -26,11 +26,12 @@ def train(
         str,
         typer.Option(
             "--task",
-            help="translate (pairs: .tsv, .jsonl, .parquet or two line files), classify (text TAB label), tag (CoNLL), "
-            "mlm, lm, denoise (plain text), image (folder of PNGs by class), caption (path of a PNG TAB text). "
-            "[default: translate]",
+            help="translate (pairs: .tsv, .csv, .jsonl, .parquet or two line files), classify (text and label: .tsv, "
+            ".csv, .jsonl, .parquet), tag (CoNLL), mlm, lm, denoise (plain text), image (folder of PNGs by class), "
+            "caption (path of a PNG and text, as a table). [default: translate]",
         ),
     ] = "",
+    columns: ColumnsOption = "",
     start: Annotated[
         Path | None,
         typer.Option("--from", help="Model whose shape, tokenizer and weights to start from.", show_default=False),
@@ -67,10 +68,13 @@ def train(
     Example: clearhead train pairs.tsv --out runs/de --minutes 10
     """
     from clearhead.cli.terminal import training_watcher
+    from clearhead.config import merge
     from clearhead.training import run
     from clearhead.training.processes import is_first_process
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
+    if columns:
+        given = merge(given, {"data": {"columns": columns}})
     request = run.Request(
         files, out, valid or [], preset, given, overwrite, threads, task, start, resume, device, tensorboard
     )

@@ -1,6 +1,7 @@
 """Settings of data and training."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveFloat, field_validator, model_validator
@@ -9,6 +10,7 @@ from clearhead.config.section import Section
 
 TAG_FORM = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 NO_TAGS = ("pad", "unk", "s", "mask")  # whose pieces are others
+COLUMNS_FORM = "expected columns by number or header name, such as text=2,label=3 or text=review,label=stars"
 Decay = Literal["inverse_sqrt", "cosine", "none"]
 
 
@@ -64,6 +66,17 @@ class TrainingConfig(Section):
 class DataConfig(Section):
     """Which text is used."""
 
+    columns: str = Field(
+        "", description="tables: the columns by number or by name in the header, such as text=2,label=3; empty: the "
+        "first two, or those that a header names"
+    )  # fmt: skip
+    header: Literal["auto", "yes", "no"] = Field(
+        "auto", description="TSV and CSV: whether the first line holds the names of the columns; auto: detected"
+    )
+    quoting: bool = Field(False, description="TSV: fields may be quoted, as those of CSV always may")
+    delimiter: Literal["auto", "comma", "semicolon", "tab"] = Field(
+        "auto", description="TSV and CSV: what separates the fields; auto: a TAB, in a .csv file a comma or semicolon"
+    )
     valid_share: float = Field(0.02, gt=0, lt=0.5, description="share held out where no validation file is given")
     valid_max: int = Field(2000, ge=1, description="largest number of pairs held out")
     max_chars: int = Field(2000, ge=1, description="longer lines are skipped and counted")
@@ -96,6 +109,31 @@ class DataConfig(Section):
     whole_words: bool = Field(False, description="masked language models: hide all pieces of a word together")
     cross_documents: bool = Field(False, description="language models: a token sees the documents before its own too")
 
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _join_columns(cls, value: Any) -> Any:
+        return ",".join(f"{name}={column}" for name, column in value.items()) if isinstance(value, Mapping) else value
+
+    @field_validator("columns")
+    @classmethod
+    def _check_columns(cls, value: str) -> str:
+        found = parse_columns(value)
+        if len(set(found.values())) < len(found):
+            raise ValueError(f"{COLUMNS_FORM}, each another one, got {value!r}")
+        return ",".join(f"{name}={column}" for name, column in found.items())
+
+    @property
+    def column_map(self) -> dict[str, str]:
+        """The number or header name of each selected column."""
+        return parse_columns(self.columns)
+
+    @model_validator(mode="after")
+    def _check_header(self) -> Self:
+        names = [column for column in self.column_map.values() if not column.isdecimal()]
+        if names and self.header == "no":
+            raise ValueError(f"columns by name need a header, and header is no; give {names[0]!r} by its number")
+        return self
+
     @field_validator("tags", "valid_tags", mode="before")
     @classmethod
     def _split_tags(cls, value: Any) -> Any:
@@ -125,3 +163,14 @@ class DataConfig(Section):
         if 0 < value <= 1:
             raise ValueError(f"expected 0 (none is skipped) or more than 1, got {value:g}; try 9")
         return value
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Return `text=2,label=stars` as a dictionary; raises ValueError."""
+    columns: dict[str, str] = {}
+    for part in text.split(",") if text.strip() else ():
+        name, equals, column = (each.strip() for each in part.partition("="))
+        if not (name and equals and column) or name in columns or column == "0":
+            raise ValueError(f"{COLUMNS_FORM}, got {text!r}")
+        columns[name] = column
+    return columns

@@ -56,6 +56,8 @@ class Skips:
     places: dict[str, list[str]] = field(default_factory=dict)
     asked_for: int = 0
     """How many of them are sound, and left out because the user asked for it."""
+    notes: list[str] = field(default_factory=list)
+    """How the files were read: delimiters, headers and columns."""
 
     @property
     def total(self) -> int:
@@ -78,6 +80,15 @@ class Skips:
             self.counts[reason] = self.counts.get(reason, 0) + count
             self.places[reason] = [*self.places.get(reason, []), *others.places[reason]][:PLACES_SHOWN]
         self.asked_for += others.asked_for
+        self.notes += others.notes
+
+    def note(self, text: str) -> None:
+        """Add a sentence about how a file was read."""
+        self.notes.append(text)
+
+    def messages(self) -> list[str]:
+        """Return the sentences for the user: the notes, and one line per reason for skipped lines."""
+        return [*self.notes, *(f"skipped {line}" for line in self.lines())]
 
     def lines(self) -> list[str]:
         """One line of text a reason, most frequent first: `empty target: 12 (train.tsv:17, ...)`."""

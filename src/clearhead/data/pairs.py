@@ -1,7 +1,8 @@
 """Files to sentence pairs. Text is plain, gzipped or Zstandard:
 
-pairs.tsv            source TAB target, exactly two columns; also .txt and any unknown suffix
-pairs.jsonl          one object a line with the strings "source" and "target"; other keys are allowed
+pairs.tsv            source TAB target; also .txt and any unknown suffix
+pairs.csv            source and target, separated by , or ; and quoted as in RFC 4180
+pairs.jsonl          one object per line with the strings "source" and "target"; other keys are allowed
 pairs.parquet        columns of strings "source" and "target"; others are allowed
 train.en train.de    two files, line n of one belonging to line n of the other
 """
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from clearhead.data.corpus import MAX_CHARS, Corpus, Fingerprint, Skips, gather
 from clearhead.data.lines import read_lines, refuse_empty
 from clearhead.data.seen import Seen
-from clearhead.data.tables import TABLE_SUFFIXES, Columns, Row, read_table, suffix_of
+from clearhead.data.tables import TABLE_SUFFIXES, Columns, Note, Row, TableOptions, read_table, suffix_of
 from clearhead.errors import DataError
 
 COLUMNS = Columns("source", "target")
@@ -45,10 +46,11 @@ def load_pairs(
     *,
     max_ratio: float = 0.0,
     deduplicate: bool = False,
+    table: TableOptions | None = None,
 ) -> Corpus[Pair]:
-    """Read a whole corpus, refusing one of which too little is usable."""
+    """Read a whole corpus; too few usable pairs are an error."""
     skips = Skips()
-    pairs = read_pairs(paths, skips, max_chars, max_ratio, deduplicate)
+    pairs = read_pairs(paths, skips, max_chars, max_ratio, deduplicate, table)
     return gather(pairs, skips, paths, min_pairs, "pairs")
 
 
@@ -58,16 +60,16 @@ def read_pairs(
     max_chars: int = MAX_CHARS,
     max_ratio: float = 0.0,
     deduplicate: bool = False,
+    table: TableOptions | None = None,
 ) -> Iterator[Pair]:
-    """Stream the usable pairs of a corpus, telling `skips` of every line that is left out.
+    """Stream the usable pairs of a corpus; `skips` receives every line that is left out.
 
-    One path or several TSV and JSONL files are read one after the other; two other files are read side by side. With
-    `max_ratio` pairs go of which one side is that many times as long as the other, and with `deduplicate` those that
-    came before.
+    One path or several tables are read one after the other; two other files are read side by side. `max_ratio` drops
+    pairs of which one side is that many times as long as the other, and `deduplicate` drops repeated pairs.
     """
     seen = Seen() if deduplicate else None
     skips = Skips() if skips is None else skips
-    for pair, fault, path in read_every_pair(paths, max_chars):
+    for pair, fault, path in read_every_pair(paths, max_chars, table, skips.note):
         if fault:
             skips.add(fault, path, pair.line)
         elif unwanted := _unwanted(pair, max_ratio, seen):
@@ -84,17 +86,22 @@ class ReadPair(NamedTuple):
     path: Path
 
 
-def read_every_pair(paths: Sequence[Path | str], max_chars: int = MAX_CHARS) -> Iterator[ReadPair]:
-    """Stream a pair for each line of a corpus, usable or not."""
+def read_every_pair(
+    paths: Sequence[Path | str],
+    max_chars: int = MAX_CHARS,
+    table: TableOptions | None = None,
+    note: Note = lambda _: None,
+) -> Iterator[ReadPair]:
+    """Stream a pair for each record of a corpus, usable or not; `note` receives how the files were read."""
     files = [Path(path) for path in paths]
     rows: Iterator[tuple[int, Row]]
     if are_tables(files):
-        rows = ((number, row) for number, path in enumerate(files) for row in read_table(path, COLUMNS))
+        rows = ((number, row) for number, path in enumerate(files) for row in read_table(path, COLUMNS, table, note))
     elif len(files) == 2:
         rows = ((0, row) for row in _read_side_by_side(files[0], files[1]))
     else:
         raise DataError(
-            f"expected one file of pairs (.tsv, .jsonl, .parquet) or two line files, got {len(files)}: "
+            f"expected one file of pairs (.tsv, .csv, .jsonl, .parquet) or two line files, got {len(files)}: "
             f"{', '.join(map(str, files)) or 'none'}; join the files of one language first"
         )
     for corpus, row in rows:

@@ -38,7 +38,7 @@ def _check_columns(path: Path, schema: Any, columns: tuple[str, str], library: A
     for name in columns:
         if schema.names.count(name) != 1:
             found = ", ".join(schema.names) or "none"
-            raise DataError(f'{path}: expected one column "{name}", found the columns {found}; rename or add it')
+            raise DataError(f'{path}: expected one column "{name}", found the columns {found}; choose with --columns')
         kind = schema.field(name).type
         if library.types.is_dictionary(kind):
             kind = kind.value_type

@@ -19,6 +19,8 @@ import numpy as np
 from clearhead.data.corpus import Mask, Places, R, Stored
 from clearhead.errors import ConfigError, DataError
 
+BLOCK = 1 << 20  # hashes that are compared at a time
+
 
 class Split(NamedTuple, Generic[R]):
     """The two parts of a corpus; no source is in both."""
@@ -37,6 +39,19 @@ def split_valid(pairs: Sequence[R], share: float = 0.02, max_valid: int = 2000) 
     train = [pair for pair, is_valid in zip(pairs, is_valid_N, strict=True) if not is_valid]
     valid = [pair for pair, is_valid in zip(pairs, is_valid_N, strict=True) if is_valid]
     return Split(train, valid)
+
+
+def overlap(train: Sequence[R], valid: Sequence[R]) -> list[R]:
+    """Return the validation records whose input, their first part, is also the input of a training record."""
+    if not isinstance(train, Stored):
+        inputs = {record.parts[0] for record in valid}
+        shared = {text for record in train if (text := record.parts[0]) in inputs}
+        return [record for record in valid if record.parts[0] in shared]
+    hashes = [place(record.parts[0].encode()) for record in valid]
+    train_hashes, known = train.places(), set[float]()
+    for start in range(0, len(train_hashes), BLOCK):  # so that memory stays bounded
+        known.update(np.intersect1d(train_hashes[start : start + BLOCK], hashes).tolist())
+    return [record for record, each in zip(valid, hashes, strict=True) if each in known]
 
 
 def held_out(place_N: Places, share: float, max_valid: int) -> Mask:

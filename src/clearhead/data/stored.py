@@ -8,7 +8,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, overload
@@ -20,7 +20,7 @@ from clearhead.data.columns import Columns, ColumnWriter, Work, kept_columns, no
 from clearhead.data.corpus import Corpus, Fingerprint, Mask, Places, Skips, check_amount
 from clearhead.data.pairs import Pair, load_pairs, read_pairs
 from clearhead.data.split import place
-from clearhead.data.tables import PACKED, PARQUET, suffix_of
+from clearhead.data.tables import PACKED, PARQUET, TableOptions, suffix_of
 from clearhead.errors import DataError
 from clearhead.files import user_cache
 
@@ -34,11 +34,12 @@ TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", 
 
 @dataclass(frozen=True)
 class Filters:
-    """Which pairs of the files are taken."""
+    """Which pairs of the files are taken, and how the files are read."""
 
     max_chars: int
     max_ratio: float = 0.0
     deduplicate: bool = False
+    table: TableOptions = field(default_factory=TableOptions)
 
 
 class StoredPairs(Sequence[Pair]):
@@ -124,10 +125,10 @@ def load_corpus(
     """The pairs of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
     if not are_large(paths):
         return load_pairs(paths, filters.max_chars, minimum, max_ratio=filters.max_ratio,
-                          deduplicate=filters.deduplicate)  # fmt: skip
+                          deduplicate=filters.deduplicate, table=filters.table)  # fmt: skip
 
     def read(skips: Skips) -> Iterator[Pair]:
-        return read_pairs(paths, skips, filters.max_chars, filters.max_ratio, filters.deduplicate)
+        return read_pairs(paths, skips, filters.max_chars, filters.max_ratio, filters.deduplicate, filters.table)
 
     corpus = keep_pairs(paths, asdict(filters), read, folder, partial(work, "reading pairs"))
     check_amount(corpus, paths, minimum, "pairs")

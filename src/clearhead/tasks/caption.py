@@ -17,7 +17,7 @@ from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
 from clearhead.data.corpus import Corpus, Skips, gather
 from clearhead.data.pictures import Pixels, read_picture
 from clearhead.data.store import IdStore
-from clearhead.data.tables import Columns, read_table
+from clearhead.data.tables import TABLE_FIELDS, Columns, TableOptions, read_table
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding import including
 from clearhead.decoding.engine import Picture, Request
@@ -39,15 +39,17 @@ COLUMNS = Columns("picture", "text")
 SCORED_TOGETHER = 256  # pictures
 
 
-def load_captions(paths: Sequence[Path], max_chars: int, minimum: int = 1) -> Corpus[Described]:
-    """Read whole tables: a picture's path, as seen from the folder of the table, TAB its text; or JSONL."""
+def load_captions(
+    paths: Sequence[Path], max_chars: int, minimum: int = 1, table: TableOptions | None = None
+) -> Corpus[Described]:
+    """Read whole tables of images and texts; the path of an image is relative to the folder of the table."""
     skips = Skips()
-    return gather(_read(paths, skips, max_chars), skips, paths, minimum, "captions")
+    return gather(_read(paths, skips, max_chars, table), skips, paths, minimum, "captions")
 
 
-def _read(paths: Sequence[Path], skips: Skips, max_chars: int) -> Iterator[Described]:
+def _read(paths: Sequence[Path], skips: Skips, max_chars: int, table: TableOptions | None) -> Iterator[Described]:
     for path in paths:
-        for row in read_table(path, COLUMNS):
+        for row in read_table(path, COLUMNS, table, skips.note):
             name, text = row.first.strip(), row.second.strip()
             reason = _fault(name, text, max_chars)
             if reason:
@@ -167,7 +169,7 @@ class Caption(EndedText):
     name = "caption"
     verb = "translate"
     noun = "captions"
-    data_fields: tuple[str, ...] = ("max_chars", "max_pieces", "shift_pixels")
+    data_fields: tuple[str, ...] = (*TABLE_FIELDS, "max_chars", "max_pieces", "shift_pixels")
     base: Mapping[str, Any] = {
         "task": "caption",
         "model": {"family": "transformer", "input": "image"},
@@ -175,10 +177,10 @@ class Caption(EndedText):
     }
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Described]:
-        """TSV or JSONL of picture and text."""
+        """Read tables of image and text."""
 
         def load(paths: Sequence[Path], minimum: int) -> Corpus[Described]:
-            return load_captions(paths, config.data.max_chars, minimum)
+            return load_captions(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
 
         return hold_out(load, files, config, tell, self.noun)
 
@@ -204,7 +206,7 @@ class Caption(EndedText):
 
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
         """BLEU, chrF, exact match and perplexity."""
-        records = tested(load_captions(paths, sys.maxsize), tell)
+        records = tested(load_captions(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
         pixels_NCYX = stack(records, shape_of(model.config.model))
         rows = model.tokenizer.encode_batch([record.text for record in records])
         for record, row in zip(records, rows, strict=True):

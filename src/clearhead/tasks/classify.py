@@ -19,6 +19,7 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, divide
 from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.labelled import Labelled, load_labelled
+from clearhead.data.tables import TABLE_FIELDS, TableOptions
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
@@ -34,7 +35,15 @@ from clearhead.tasks.examples import (
     most_pieces,
     pad,
 )
-from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation, log_probs
+from clearhead.tasks.labels import (
+    Classified,
+    answers,
+    label_loss,
+    label_numbers,
+    label_validation,
+    log_probs,
+    report_labels,
+)
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import FramedText
 
@@ -131,7 +140,7 @@ class Classification(FramedText):
     name = "classify"
     verb = "classify"
     noun = "labelled texts"
-    data_fields: tuple[str, ...] = ("max_chars", "max_pieces")
+    data_fields: tuple[str, ...] = (*TABLE_FIELDS, "max_chars", "max_pieces")
     base: Mapping[str, Any] = {
         "task": "classify",
         "model": {"family": "encoder", "head": "label"},
@@ -139,18 +148,20 @@ class Classification(FramedText):
     }
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Labelled]:
-        """TSV or JSONL of text and label."""
+        """Read tables of text and label."""
 
         def load(paths: Sequence[Path], minimum: int) -> Corpus[Labelled]:
-            return load_labelled(paths, config.data.max_chars, minimum)
+            return load_labelled(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
 
         return hold_out(load, files, config, tell, self.noun)
 
     def make(self, config: Config, records: Records[Labelled], tokenizer: Tokenizer | None, tell: Tell) -> Made:
-        """Learns the tokenizer and the list of labels."""
-        labels = sorted({record.label for record in records.corpus.records})
+        """Train the tokenizer and collect the labels."""
+        counts = report_labels([record.label for record in records.corpus.records], "texts", tell)
+        labels = sorted(counts)
         if len(labels) < 2:
-            raise DataError(f"expected at least two different labels, found {labels}; is the label the second column?")
+            problem = f"expected at least two different labels, found {labels}"
+            raise DataError(f"{problem}; say which column is the label, as in --columns text=1,label=2")
         if tokenizer is None:
             tokenizer = Tokenizer.train((record.text for record in records.train), config.tokenizer)
         known = {"vocab_size": tokenizer.vocab_size, "num_labels": len(labels)}
@@ -163,14 +174,15 @@ class Classification(FramedText):
         valid, valid_rows = drop_long(records.valid, valid_rows, limit, skips, Path("validation data"))
         records.account(skips, tell)
         examples = Examples.build(rows, [record.line for record in train])
-        return Made(config, tokenizer, ClassificationTask(config, tokenizer, train, examples, valid, valid_rows))
+        task = ClassificationTask(config, tokenizer, train, examples, valid, valid_rows)
+        return Made(config, tokenizer, task, {"label_counts": counts})
 
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> LabelReport:
         """Accuracy, F1 and confusion matrix."""
         rows: list[list[int]] = []
         truth: list[int] = []
         for path in paths:
-            records = tested(load_labelled([path], max_chars=sys.maxsize), tell)
+            records = tested(load_labelled([path], sys.maxsize, table=TableOptions.of(model.config.data)), tell)
             truth += label_numbers(places(records, path), model.config.labels).tolist()
             for record, ids in zip(records, model.tokenizer.encode_batch([one.text for one in records]), strict=True):
                 rows.append(framed(model.tokenizer, ids))

@@ -29,7 +29,15 @@ from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.labels import Classified, answers, label_loss, label_numbers, label_validation, log_probs
+from clearhead.tasks.labels import (
+    Classified,
+    answers,
+    label_loss,
+    label_numbers,
+    label_validation,
+    log_probs,
+    report_labels,
+)
 from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
 from clearhead.tasks.texts import FramedText
 
@@ -221,7 +229,8 @@ class Image(FramedText):
         """Takes the labels and the size of the pictures from the data; there is no tokenizer."""
         if config.model.family not in PICTURES:
             raise ConfigError(f"model.family={config.model.family} reads no pictures; use {', '.join(PICTURES)}.")
-        labels = sorted({record.text for record in records.corpus.records})
+        counts = report_labels([record.text for record in records.corpus.records], "images", tell)
+        labels = sorted(counts)
         if len(labels) < 2:
             raise DataError(f"expected pictures of at least two labels, found {labels}; make one folder a label")
         channels, size, _ = records.train[0].pixels_CYX.shape
@@ -231,7 +240,7 @@ class Image(FramedText):
             known["pooling"] = "mean"
         config = configs.override(config, {"model": known, "labels": labels})
         tell(f"batches of {pictures_a_batch(config, len(records.train))} pictures of {size}x{size}")
-        return Made(config, None, ImageTask(config, records.train, records.valid))
+        return Made(config, None, ImageTask(config, records.train, records.valid), {"label_counts": counts})
 
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> LabelReport:
         """Accuracy, F1 and confusion matrix."""

@@ -10,6 +10,7 @@ from clearhead.data.encoding import Encoding, encode_pairs, encode_stored, too_l
 from clearhead.data.pairs import Pair, are_tables
 from clearhead.data.store import PairStore
 from clearhead.data.stored import Filters, StoredPairs, load_corpus
+from clearhead.data.tables import TableOptions
 from clearhead.data.tokenizer import Tokenizer, tag_piece
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Files, Records, Tell
@@ -33,8 +34,8 @@ def _check_count(name: str, given: Sequence[object], what: str, paths: Sequence[
 
 
 def load(files: Files, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
-    """The pairs of some of the files."""
-    filters = Filters(data.max_chars, data.max_ratio, data.deduplicate)
+    """Load the pairs of some of the files."""
+    filters = Filters(data.max_chars, data.max_ratio, data.deduplicate, TableOptions.of(data))
     return load_corpus(paths, filters, minimum, work=files.work)
 
 

@@ -7,7 +7,7 @@ The trainer knows tasks, never families; a family knows tensors, never tasks. A 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -15,7 +15,8 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
 from clearhead.data.columns import Work, nobody
 from clearhead.data.corpus import Corpus, R, Skips
-from clearhead.data.split import Split, split_valid
+from clearhead.data.lines import excerpt
+from clearhead.data.split import Split, overlap, split_valid
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.loss import Loss
 
@@ -124,8 +125,8 @@ class Records(Generic[R]):
 
     def account(self, skips: Skips, tell: Tell) -> None:
         """Says what was left out after reading, and adds it to the account of the corpus."""
-        for line in skips.lines():
-            tell(f"skipped {line}")
+        for line in skips.messages():
+            tell(line)
         self.corpus.skips.absorb(skips)
 
     @property
@@ -141,6 +142,8 @@ class Made:
     config: Config
     tokenizer: Tokenizer | None
     task: Task[Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Facts about the data for the manifest."""
 
 
 class Ready(Protocol):
@@ -195,9 +198,9 @@ class Purpose(Protocol):
 
 
 def tested(corpus: Corpus[R], tell: Tell) -> Sequence[R]:
-    """The records of a test set, once it was said what is not among them."""
-    for line in corpus.skips.lines():
-        tell(f"skipped {line}")
+    """Return the records of a test set; `tell` receives how it was read and what was left out."""
+    for line in corpus.skips.messages():
+        tell(line)
     return corpus.records
 
 
@@ -206,15 +209,28 @@ def hold_out(
 ) -> Records[R]:
     """Reads the files with `load(paths, minimum)`, and holds a part out where no validation file was given."""
     corpus = load(files.train, MIN_RECORDS)
-    skips = corpus.skips.lines()
+    messages = corpus.skips.messages()
     if files.valid:
         valid = load(files.valid, 1)
-        skips += valid.skips.lines()
+        messages += [line for line in valid.skips.messages() if line not in messages]
+        messages += overlap_warning(corpus.records, valid.records, files.valid)
         parts = Split(corpus.records, list(valid.records))
     else:
         parts = split_valid(corpus.records, config.data.valid_share, config.data.valid_max)
     records = Records(parts.train, parts.valid, corpus, work=files.work, names=[str(path) for path in files.train])
-    for line in skips:
-        tell(f"skipped {line}")
+    for line in messages:
+        tell(line)
     tell(f"{len(records.train):,} {noun} to train on, {len(records.valid):,} to validate")
     return records
+
+
+def overlap_warning(train: Sequence[R], valid: Sequence[R], valid_paths: Sequence[Path]) -> list[str]:
+    """Return a warning if validation inputs also occur in the training data, with the line of the first one."""
+    found = overlap(train, valid)
+    if not found:
+        return []
+    name = f"{valid_paths[0]}:{found[0].line}" if len(valid_paths) == 1 else f"line {found[0].line}"
+    return [
+        f"warning: {len(found):,} of {len(valid):,} validation inputs are also in the training data, such as {name} "
+        f"({excerpt(found[0].parts[0])}); the validation score will be too high: remove them from one of the files"
+    ]

@@ -13,6 +13,7 @@ from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
 from clearhead.data.encoding import Encoding, encode_pairs
 from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.store import PairStore
+from clearhead.data.tables import TABLE_FIELDS, TableOptions
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.dropout import BpeDropout
 from clearhead.data.weights import Repeats, describe_repeats, repeats
@@ -156,13 +157,13 @@ class Translation(EndedText):
     verb = "translate"
     noun = "pairs"
     data_fields: tuple[str, ...] = (
-        "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature", "tags", "valid_tags",
-        "bpe_dropout",
+        *TABLE_FIELDS, "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature", "tags",
+        "valid_tags", "bpe_dropout",
     )  # fmt: skip
     base: Mapping[str, Any] = {"task": "translate", "model": {"head": "text"}}
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:
-        """TSV, JSONL, Parquet, or two line files."""
+        """Read tables of source and target, or two line files."""
         check_files(files, config.data)
         return hold_out(partial(load, files, config.data), files, config, tell, self.noun)
 
@@ -183,7 +184,7 @@ class Translation(EndedText):
 
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
         """BLEU, chrF, exact match and perplexity."""
-        pairs = tested(load_pairs(paths, max_chars=sys.maxsize), tell)
+        pairs = tested(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
         report = score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
         if report.perplexity is None:
             tell("perplexity is left out: some pairs are longer than the model takes")

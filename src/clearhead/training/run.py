@@ -252,7 +252,7 @@ def _prepared(
     threads = request.threads or processes.threads()
     sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
     tags = {"tags": sorted(set(made.config.data.tags))} if made.config.data.tags else {}
-    data = {**_data_facts(request, records), **sizes, **tags}
+    data = {**_data_facts(request, records), **sizes, **tags, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start)
 

@@ -91,14 +91,17 @@ def test_a_language_model_gives_the_logits_of_the_network(name: str, tmp_path: P
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"family": "gru"}, r"no model\.family=gru"),
-        ({"family": "encoder", "head": "masked"}, r"no model\.family=encoder, no model\.head=masked"),
+        ({"family": "gru"}, r"cannot express model\.family=gru \(expected transformer or decoder\); use --engine"),
+        (
+            {"family": "encoder", "head": "masked"},
+            r"model\.family=encoder \(.*\), model\.head=masked \(expected text\)",
+        ),
         ({"input": "image", "image_size": 8}, r"model\.input=image"),
         ({"num_labels": 5}, r"model\.num_labels=5"),
         ({"norm": "batch"}, r"model\.norm=batch"),
         ({"norm": "group"}, r"model\.norm=group"),
-        ({"key_dim": 3, "value_dim": 7}, r"model\.key_dim=3, no model\.value_dim=7"),
-        ({"positions": "relative", "relative_buckets": 3}, r"model\.relative_buckets=3"),
+        ({"key_dim": 3, "value_dim": 7}, r"model\.value_dim=7 \(expected 3\)"),
+        ({"positions": "relative", "relative_buckets": 3}, r"model\.relative_buckets=3 \(expected at least 4\)"),
     ],
 )
 def test_what_cannot_be_expressed_is_refused_by_name(settings: dict[str, Any], named: str, tmp_path: Path) -> None:

@@ -124,7 +124,9 @@ def test_norms_of_the_annotated_transformer_are_refused_by_name(tmp_path: Path) 
     theirs = EncoderDecoder(len(SOURCE), len(TARGET), 11, 22, 17, 2)
     save_file({name: tensor.contiguous() for name, tensor in theirs.state_dict().items()}, tmp_path / "m.safetensors")
     model = imported(tmp_path, *given(tmp_path), path="m.safetensors")
-    with pytest.raises(InteropError, match=r"CTranslate2 has no model\.norm=sample"):  # it divides by n - 1
+    with pytest.raises(
+        InteropError, match=r"CTranslate2 cannot express model\.norm=sample \(expected layer or rms\)"
+    ):  # it divides by n - 1
         model.translate("a b c", engine="ctranslate2")
 
 
@@ -173,5 +175,6 @@ def test_readers_are_refused_by_name(
     capsys.readouterr()
     assert main(["export", str(tmp_path / "ours"), "--to", "ctranslate2", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
-    assert f"CTranslate2 has no model.family={family}, no model.head=" in message
+    assert f"CTranslate2 cannot express model.family={family} (expected transformer or decoder), model.head=" in message
+    assert "export --to onnx and export --to huggingface work for this model" in message
     assert not (tmp_path / "out").exists()

@@ -1,18 +1,22 @@
 """Models of our own as folders of `transformers`: the same logits, the same pieces, and refusals by name."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import clearhead
 from clearhead import bundle
 from clearhead.cli.main import main
 from clearhead.config import Config, TokenizerConfig, parse
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.families import build_model
 from clearhead.model.weights import named_weights
+from clearhead.tasks.examples import framed
 from tests.interop.folders import close, hf
+from tests.training.runs import write_data
 
 TEXTS = [
     f"The {animal} {verb} {count} times."
@@ -21,18 +25,37 @@ TEXTS = [
     for count in "1234"
 ]
 SIZES = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "inner_dim": 17, "num_heads": 11}
-BERT = {
+BERT: dict[str, Any] = {
     "family": "encoder", "norm_placement": "post", "norm_epsilon": 1e-12, "activation": "gelu", "positions": "learned",
     "max_positions": 64, "scale_embeddings": False, "embedding_norm": True, "num_segments": 2, "pooling": "first",
 }  # fmt: skip
 
 
-def make(folder: Path, task: str, **model: Any) -> tuple[Config, Tokenizer, Any]:
-    """A bundle with random weights and a tokenizer of ours."""
+def make(
+    folder: Path,
+    task: str,
+    kind: Any = "bpe",
+    labels: Sequence[str] = (),
+    decoding: Mapping[str, Any] | None = None,
+    **model: Any,
+) -> tuple[Config, Tokenizer, Any]:
+    """Save a model with random weights and a tokenizer of ours."""
+    torch.manual_seed(5)
     specials = ("<mask>",) if task == "mlm" else ()
-    tokenizer = Tokenizer.train(TEXTS * 3, TokenizerConfig(vocab_size=350, specials=specials))
-    settings = {**SIZES, "max_positions": 64, **model, "vocab_size": tokenizer.vocab_size}
-    config = parse({"task": task, "model": settings, "tokenizer": tokenizer.config.model_dump()})
+    sizes: dict[str, Any] = {} if model.get("family") in ("patches", "convolutional", "mlp") else {"max_positions": 64}
+    tokenizer = Tokenizer.train(TEXTS * 3, TokenizerConfig(kind=kind, vocab_size=350, specials=specials))
+    if sizes:
+        sizes |= {"vocab_size": tokenizer.vocab_size}
+    settings = {**SIZES, **sizes, "num_labels": len(labels), **model}
+    config = parse(
+        {
+            "task": task,
+            "model": settings,
+            "labels": labels,
+            "decoding": decoding or {},
+            "tokenizer": tokenizer.config.model_dump(),
+        }
+    )
     network = build_model(config.model).eval()
     with torch.no_grad():
         for parameter in network.parameters():
@@ -42,7 +65,7 @@ def make(folder: Path, task: str, **model: Any) -> tuple[Config, Tokenizer, Any]
         folder,
         weights=named_weights(network),
         config=config.model_dump(mode="json"),
-        tokenizer=tokenizer.to_json(),
+        tokenizer=tokenizer.to_json() if config.model.has_text else bundle.NO_TOKENIZER,
         **facts,
     )
     return config, tokenizer, network
@@ -97,12 +120,35 @@ def test_an_encoder_for_masked_words_is_bert(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "settings", "named"),
     [
-        ("translate", {"positions": "rotary"}, "Pegasus cannot hold model.positions=rotary"),
-        ("translate", {"norm": "rms"}, "Pegasus cannot hold model.norm=rms"),
-        ("translate", {"norm_placement": "post", "gated": True}, "Marian cannot hold model.gated=True"),
-        ("translate", {"family": "lstm", "positions": "none"}, "model.family=lstm has no counterpart"),
-        ("lm", {"family": "decoder"}, "GPT-2 cannot hold model.positions=sinusoidal"),
-        ("mlm", {**BERT, "head": "masked", "norm_placement": "pre"}, "BERT cannot hold model.norm_placement=pre"),
+        (
+            "translate",
+            {"positions": "rotary"},
+            "Pegasus cannot express model.positions=rotary (expected sinusoidal or learned); "
+            "export --to ctranslate2 and export --to onnx work for this model",
+        ),
+        ("translate", {"norm": "rms"}, "Pegasus cannot express model.norm=rms (expected layer);"),
+        (
+            "translate",
+            {"norm_placement": "post", "gated": True},
+            "Marian cannot express model.gated=True (expected False);",
+        ),
+        (
+            "translate",
+            {"family": "lstm", "positions": "none"},
+            "Hugging Face cannot express model.family=lstm (expected encoder or decoder or patches or transformer); no "
+            "export format can express this model",
+        ),
+        (
+            "lm",
+            {"family": "decoder"},
+            "GPT-2 cannot express model.positions=sinusoidal (expected learned), model.scale_embeddings=True "
+            "(expected False); export --to ctranslate2 and export --to onnx work",
+        ),
+        (
+            "mlm",
+            {**BERT, "head": "masked", "norm_placement": "pre"},
+            "BERT cannot express model.norm_placement=pre (expected post); export --to onnx works",
+        ),
     ],
 )
 def test_what_they_lack_is_named(
@@ -112,3 +158,50 @@ def test_what_they_lack_is_named(
     assert export(tmp_path / "ours", tmp_path / "theirs") == 2
     assert named in capsys.readouterr().err
     assert not (tmp_path / "theirs").exists()
+
+
+SMALL_BERT = ["num_encoder_layers=2", "model_dim=22", "inner_dim=17", "num_heads=11"]
+
+
+def train_bert(folder: Path, preset: str) -> None:
+    """Train a narrow model with all other settings of the preset, by the command line, into `folder/mlm`."""
+    data = write_data("mlm", folder / "data")
+    narrow = [word for setting in SMALL_BERT for word in ("--set", f"model.{setting}")]
+    arguments = ["train", str(data), "--task", "mlm", "--preset", preset, "--out", str(folder / "mlm"), *narrow]
+    assert main([*arguments, "--set", "tokenizer.vocab_size=400", "--steps", "2", "--threads", "1"]) == 0
+
+
+@torch.inference_mode()
+def same_logits(folder: Path, name: str) -> None:
+    """Compare an exported folder, loaded by `transformers`, with the model that it came from."""
+    assert export(folder / "ours", folder / "theirs") == 0
+    ours = clearhead.load(folder / "ours")
+    theirs = getattr(hf, name).from_pretrained(folder / "theirs").eval()
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder / "theirs")
+    texts = ["The bird eats.", "Look, a knife cuts the bread."]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    rows = [framed(ours.tokenizer, ours.tokenizer.encode(text).ids) for text in texts]
+    assert [row[: len(rows[n])] for n, row in enumerate(batch["input_ids"].tolist())] == rows
+    found, expected = theirs(**batch).logits, ours.network.predict(ours.network.reader(batch["input_ids"]))
+    is_real = slice(None) if ours.config.model.head == "label" else batch["attention_mask"].bool()
+    close(found[is_real], expected[is_real])
+    if ours.config.labels:
+        assert tuple(theirs.config.id2label.values()) == ours.config.labels
+
+
+@pytest.mark.parametrize("preset", ["bert-base", "bert-large"])
+def test_bert_presets(tmp_path: Path, preset: str) -> None:
+    train_bert(tmp_path, preset)
+    (tmp_path / "mlm").rename(tmp_path / "ours")
+    same_logits(tmp_path, "BertForMaskedLM")
+
+
+@pytest.mark.parametrize(
+    ("task", "name"), [("classify", "BertForSequenceClassification"), ("tag", "BertForTokenClassification")]
+)
+def test_fine_tuned_bert_presets(tmp_path: Path, task: str, name: str) -> None:
+    train_bert(tmp_path, "bert-base")
+    data = write_data(task, tmp_path / "data")
+    arguments = ["train", str(data), "--task", task, "--from", str(tmp_path / "mlm"), "--out", str(tmp_path / "ours")]
+    assert main([*arguments, "--steps", "2", "--threads", "1"]) == 0
+    same_logits(tmp_path, name)

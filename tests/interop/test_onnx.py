@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.errors import InteropError
 from clearhead.interop.onnx import write
 from tests.interop.test_ctranslate2 import END, LONGEST, PAD, VOCAB, network
 
@@ -101,9 +100,3 @@ def test_steps_of_a_language_model(tmp_path: Path) -> None:
         torch.testing.assert_close(made.pop("logits"), expected_NTV[:, place], atol=1e-4, rtol=1e-4)
         past = {name.removesuffix("_next"): tensor for name, tensor in made.items()}
     assert not (tmp_path / "encoder.onnx").exists()
-
-
-@pytest.mark.parametrize("settings", [{"family": "gru"}, {"family": "encoder", "head": "masked"}])
-def test_other_families_are_refused_by_name(settings: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(InteropError, match=rf"model\.family={settings['family']}"):
-        write(network(**settings), tmp_path)

@@ -1,4 +1,4 @@
-"""`clearhead export`: a model as another toolkit reads it."""
+"""`clearhead export`: write a model in another toolkit's format."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,11 +20,12 @@ def export(
     compute_type: ComputeType = "float32",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Write a model as another toolkit reads it, with its tokenizer; what that cannot hold is refused by name.
+    """Export a model and its tokenizer to another toolkit's format.
 
-    ctranslate2: what `ctranslate2.Translator` (or Generator) loads; its tokens are the pieces that
-    `clearhead translate --json` shows. onnx: the encoder, and one step of the decoder with its cache. huggingface: a
-    folder that `transformers` loads.
+    onnx: one graph of an encoder (classify, tag, fill, embed), or the encoder and one step of the decoder with its KV
+    cache. ctranslate2: what `ctranslate2.Translator` (or Generator) loads; its tokens are those that `clearhead
+    translate --json` shows. huggingface: a folder that `transformers` loads and that `clearhead import` reads again. A
+    format that cannot express the model lists the settings that are in the way, and the formats that work.
 
     Example: clearhead export runs/de --to ctranslate2 runs/de-ct2 --compute-type int8
     """

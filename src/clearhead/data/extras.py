@@ -19,7 +19,7 @@ EXTRAS = {
     "starlette": "serve",
     "uvicorn": "serve",
 }
-"""Extra by importable package; the only place that names extras."""
+"""Extra by importable package; no other module names extras."""
 
 
 def require_package(module: str, purpose: str) -> Any:

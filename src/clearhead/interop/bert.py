@@ -2,8 +2,19 @@
 
 from collections.abc import Collection, Iterator
 
+import torch
+from torch import Tensor
+
 from clearhead.config import Config
-from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, label_settings, labels_of, need
+from clearhead.interop.formats import (
+    Format,
+    Settings,
+    architecture,
+    attention_dropout,
+    label_settings,
+    labels_of,
+    plain_heads,
+)
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, attention, linear
 from clearhead.interop.tensors import Tensors
@@ -63,8 +74,8 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     """The names; a body alone is saved without a prefix, or with one if it was cut out of a larger model."""
     task, model = config.task, config.model
     prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
-    links = [*_body(prefix, model.num_encoder_layers)]
-    if model.pooler:
+    links = [*_body(prefix, model.num_encoder_layers, bool(model.num_segments))]
+    if _has_pooler(config):
         links += linear("reader.pooler", f"{prefix}pooler.dense")
     if task == "mlm":
         head = "cls.predictions"
@@ -77,16 +88,17 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
         "cls.predictions.decoder.bias": "cls.predictions.bias",
         "cls.predictions.decoder.weight": f"{prefix}embeddings.word_embeddings.weight",
     }
-    pooler = "" if model.pooler else r"|(bert\.)?pooler\.dense\.(weight|bias)"
+    pooler = "" if _has_pooler(config) else r"|(bert\.)?pooler\.dense\.(weight|bias)"
     head = r"|cls\..*" if task == "embed" else ""
     return Table(links, copies, r".*\.position_ids", r"cls\.seq_relationship\..*" + pooler + head)
 
 
-def _body(prefix: str, num_layers: int) -> Iterator[Link]:
+def _body(prefix: str, num_layers: int, has_segments: bool) -> Iterator[Link]:
     embedding = f"{prefix}embeddings"
     yield Link("reader.embedding.tokens.weight", (f"{embedding}.word_embeddings.weight",))
     yield Link("reader.embedding.positions.table_LD", (f"{embedding}.position_embeddings.weight",))
-    yield Link("reader.embedding.segments.weight", (f"{embedding}.token_type_embeddings.weight",))
+    if has_segments:
+        yield Link("reader.embedding.segments.weight", (f"{embedding}.token_type_embeddings.weight",))
     yield from linear("reader.embedding.norm", f"{embedding}.LayerNorm")
     for number in range(num_layers):
         ours, theirs = f"reader.encoder.layers.{number}", f"{prefix}encoder.layer.{number}"
@@ -98,21 +110,46 @@ def _body(prefix: str, num_layers: int) -> Iterator[Link]:
         yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm")
 
 
+def required(config: Config) -> Settings:
+    """Return what both BERT and DistilBERT require of an encoder."""
+    return {
+        "family": "encoder",
+        "head": tuple(HEADS.values()),
+        "norm": "layer",
+        "norm_placement": "post",
+        "last_norm": (None, False),
+        "embedding_norm": True,
+        "positions": "learned",
+        "scale_embeddings": False,
+        "scale_attention": True,
+        "gated": False,
+        "bias": True,
+        **plain_heads(config.model),
+        **({"activation": "gelu"} if config.task == "mlm" else {}),
+        **({"pooling": "first", "pooler": True} if config.task == "classify" else {}),
+    }
+
+
+def _required(config: Config) -> Settings:
+    return required(config) | ({"pooler_activation": "tanh"} if _has_pooler(config) else {})
+
+
+def _has_pooler(config: Config) -> bool:
+    """Whether the architecture of the task has the pooler of the model."""
+    return config.model.pooler and config.task in ("embed", "classify")
+
+
+def extra(config: Config) -> dict[str, Tensor]:
+    """Return the segment table, all zeros, of a model without segments."""
+    if config.model.num_segments:
+        return {}
+    prefix = "" if config.task == "embed" else PREFIX
+    return {f"{prefix}embeddings.token_type_embeddings.weight": torch.zeros(1, config.model.model_dim)}
+
+
 def write(config: Config) -> Settings:
     """Their settings."""
     model = config.model
-    need(
-        model, "BERT", family="encoder", head=tuple(HEADS.values()), norm="layer", norm_placement="post", gated=False,
-        last_norm=(None, False), bias=True, positions="learned", scale_embeddings=False, embedding_norm=True,
-        scale_attention=True, key_dim=(0, model.model_dim // model.num_heads),
-        value_dim=(0, model.model_dim // model.num_heads), pooler_activation="tanh",
-    )  # fmt: skip
-    if model.num_segments < 1:
-        need(model, "BERT", num_segments=2)
-    if config.task == "mlm":
-        need(model, "BERT with a head for masked words", activation="gelu")
-    if config.task == "classify":
-        need(model, "BERT for labels", pooler=True, pooling="first")
     return {
         "architectures": [ARCHITECTURES[config.task]],
         "model_type": "bert",
@@ -125,11 +162,11 @@ def write(config: Config) -> Settings:
         **attention_dropout(model, "attention_probs_dropout_prob"),
         "layer_norm_eps": model.norm_epsilon,
         "max_position_embeddings": model.max_positions,
-        "type_vocab_size": model.num_segments,
+        "type_vocab_size": model.num_segments or 1,
         "vocab_size": model.vocab_size,
         "pad_token_id": model.pad_id,
         **(label_settings(config) if config.labels else {}),
     }
 
 
-FORMAT = Format("bert", read, table, write)
+FORMAT = Format("bert", "BERT", _required, read, table, write, extra)

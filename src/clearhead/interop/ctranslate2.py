@@ -22,6 +22,7 @@ from clearhead.data.extras import require_package
 from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
+from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.embedding import PositionedEmbedding
@@ -68,21 +69,23 @@ def library() -> Any:
 
 
 def refusals(config: ModelConfig) -> list[str]:
-    """The settings of a network that CTranslate2 cannot express, each with its value."""
-    cannot = {
-        "family": config.family not in ("transformer", "decoder"),
-        "head": config.head != "text",
-        "input": config.input != "tokens",
-        "norm": config.norm not in ("layer", "rms"),
-        "activation": config.activation not in _ACTIVATIONS,
-        "key_dim": config.head_key_dim != config.head_value_dim,  # CTranslate2 has one width of a head
-        "value_dim": config.head_key_dim != config.head_value_dim,
-        "relative_buckets": config.positions == "relative" and config.relative_buckets < _FEWEST_BUCKETS,
+    """Return the settings that CTranslate2 cannot express, each with its value and what is expected."""
+    required: dict[str, Any] = {
+        "family": ("transformer", "decoder"),
+        "head": "text",
+        "input": "tokens",
+        "norm": ("layer", "rms"),
+        "activation": tuple(_ACTIVATIONS),
     }
-    for name in ModelConfig.model_fields:  # a setting that nobody thought of here
-        if name not in _EXPRESSED and getattr(config, name) != default_of(name):
-            cannot.setdefault(name, True)
-    return [f"model.{name}={getattr(config, name)}" for name, holds in cannot.items() if holds]
+    if config.head_key_dim != config.head_value_dim:  # CTranslate2 has one head width
+        required["value_dim"] = config.head_key_dim
+    if config.positions == "relative" and config.relative_buckets < _FEWEST_BUCKETS:
+        required["relative_buckets"] = f"at least {_FEWEST_BUCKETS}"
+    has_use = config.family in required["family"]  # of another family, the rest says nothing
+    for name in ModelConfig.model_fields if has_use else ():  # settings that this module does not handle
+        if name not in _EXPRESSED:
+            required.setdefault(name, default_of(name))
+    return blocking_settings(config, required)
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
@@ -137,7 +140,7 @@ def build_spec(network: Any, vocabulary: Vocabulary) -> Any:
     need_plain(network)
     config: ModelConfig = network.config
     if found := refusals(config):
-        raise InteropError(f"CTranslate2 has no {', no '.join(found)}; use --engine torch, or export --to onnx")
+        raise InteropError(f"CTranslate2 cannot express {', '.join(found)}; use --engine torch")
     with torch.no_grad():
         spec = _translator(network, vocabulary) if config.family == "transformer" else _writer(network, vocabulary)
     pieces = vocabulary.pieces

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
-from clearhead.interop.bert import ACTIVATIONS, HEADS
-from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, label_settings, labels_of, need
+from clearhead.interop.bert import ACTIVATIONS, HEADS, required
+from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, label_settings, labels_of
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, attention, linear
 from clearhead.interop.tensors import Tensors
@@ -66,7 +66,7 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
         links.append(Link("bias_V", ("vocab_projector.bias",)))
     elif task != "embed":
         links += linear("output", "classifier")
-    if config.model.pooler:
+    if task == "classify" and config.model.pooler:
         links += linear("reader.pooler", "pre_classifier")
     copies = {"vocab_projector.weight": f"{prefix}embeddings.word_embeddings.weight"}
     return Table(links, copies, r".*\.position_ids", r"vocab_.*" if task == "embed" else r"(?!)")
@@ -87,19 +87,20 @@ def _body(prefix: str, num_layers: int) -> Iterator[Link]:
         yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output_layer_norm")
 
 
+def _required(config: Config) -> Settings:
+    is_classifier = config.task == "classify"
+    return {
+        "activation": ("relu", "gelu"),
+        **required(config),
+        "num_segments": 0,
+        "norm_epsilon": 1e-12,
+        **({"pooler_activation": "relu"} if is_classifier else {}),
+    }
+
+
 def write(config: Config) -> Settings:
     """Their settings."""
     model = config.model
-    form = "DistilBERT"
-    need(
-        model, form, family="encoder", head=tuple(HEADS.values()), norm="layer", norm_placement="post", gated=False,
-        last_norm=(None, False), bias=True, positions="learned", scale_embeddings=False, embedding_norm=True,
-        scale_attention=True, num_segments=0, norm_epsilon=1e-12, activation=("relu", "gelu"),
-    )  # fmt: skip
-    if config.task == "mlm":
-        need(model, "DistilBERT with a head for masked words", activation="gelu")
-    if config.task == "classify":
-        need(model, "DistilBERT for labels", pooler=True, pooling="first", pooler_activation="relu")
     return {
         "architectures": [ARCHITECTURES[config.task]],
         "model_type": "distilbert",
@@ -117,4 +118,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("distilbert", read, table, write)
+FORMAT = Format("distilbert", "DistilBERT", _required, read, table, write)

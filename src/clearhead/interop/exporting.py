@@ -1,6 +1,7 @@
-"""The formats that a model can be written in, by name, each into a new folder of its own."""
+"""Export formats by name: each writes a model into a new folder, and lists the settings that it cannot express."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -8,7 +9,7 @@ from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, InteropError
 from clearhead.files import filling, write_new
-from clearhead.interop import ctranslate2, huggingface_folder, onnx
+from clearhead.interop import ctranslate2, huggingface_folder, onnx, onnx_encoder
 from clearhead.model.weights import named_weights
 
 
@@ -23,39 +24,59 @@ class Source(Protocol):
     def network(self) -> Any: ...
 
 
-Exporter = Callable[[Source, Path, str], list[str]]
-"""Writes a model into an empty folder, with numbers of the kind that is named: float32, or int8 where there is one.
+@dataclass(frozen=True)
+class Exporter:
+    """One export format."""
 
-Gives what could not come along."""
+    title: Callable[[Config], str]
+    """Name of the format for this model, in messages."""
+    blocking: Callable[[Config], list[str]]
+    """Settings that the format cannot express, each with the expected value; empty: `write` succeeds."""
+    write: Callable[[Source, Path, str], list[str]]
+    """Write a model into an empty folder with weights of the given type, float32 or int8; return notes for the user."""
 
 
 def export(model: Source, out: Path, to: str, compute_type: str = "float32", overwrite: bool = False) -> list[str]:
-    """Writes a model into the folder `out`, which is not there before or is replaced as a whole.
+    """Write a model into the new folder `out`, or replace it as a whole; return notes for the user.
 
-    Gives what could not come along, for the user to know.
+    Raises InteropError with all settings that the format cannot express, and the formats that can.
     """
     if to not in EXPORTERS:
         raise InteropError(f"expected a format of {', '.join(EXPORTERS)}, not {to}")
+    if blocking := EXPORTERS[to].blocking(model.config):
+        title = EXPORTERS[to].title(model.config)
+        raise InteropError(f"{title} cannot express {', '.join(blocking)}; {_alternative(model.config)}")
     if out.exists() and not overwrite:
         raise BundleError(f"{out} exists already; choose another folder, or add --overwrite to replace it")
     try:
         with filling(out, overwrite) as aside:
-            return EXPORTERS[to](model, aside, compute_type)
+            return EXPORTERS[to].write(model, aside, compute_type)
     except OSError as error:
         raise BundleError(f"cannot write {out}: {error.strerror or error}; nothing was written") from error
 
 
+def _alternative(config: Config) -> str:
+    """Return the advice at the end of a refusal: formats without blocking settings, or clearhead itself."""
+    working = [name for name, exporter in EXPORTERS.items() if not exporter.blocking(config)]
+    if not working:
+        return "no export format can express this model; run it with clearhead itself, for example `clearhead serve`"
+    return f"{' and '.join(f'export --to {name}' for name in working)} work{'s' * (len(working) == 1)} for this model"
+
+
 def _to_ctranslate2(model: Source, folder: Path, compute_type: str) -> list[str]:
-    has_text = model.config.model.has_text
-    vocabulary = ctranslate2.vocabulary_of(model.tokenizer) if has_text else ctranslate2.Vocabulary(())
+    vocabulary = ctranslate2.vocabulary_of(model.tokenizer)
     ctranslate2.convert(model.network, vocabulary, folder, compute_type)  # type: ignore[arg-type]
     return _add_tokenizer(model, folder)
 
 
 def _to_onnx(model: Source, folder: Path, compute_type: str) -> list[str]:
     _need_float32("onnx", compute_type)
-    onnx.write(model.network, folder)
-    return _add_tokenizer(model, folder)
+    if model.config.model.head == "text":
+        onnx.write(model.network, folder)
+        return _add_tokenizer(model, folder)
+    tokenizer = model.tokenizer if model.config.model.has_text else None
+    onnx_encoder.write(model.config, model.network, tokenizer, folder)
+    return []
 
 
 def _to_huggingface(model: Source, folder: Path, compute_type: str) -> list[str]:
@@ -64,20 +85,28 @@ def _to_huggingface(model: Source, folder: Path, compute_type: str) -> list[str]
     return huggingface_folder.write(model.config, named_weights(model.network), tokenizer, folder)
 
 
+def _huggingface_title(config: Config) -> str:
+    form, _ = huggingface_folder.choose_format(config)
+    return f"Hugging Face {form.title}" if form else "Hugging Face"
+
+
 def _need_float32(to: str, compute_type: str) -> None:
     if compute_type != "float32":
         raise InteropError(f"--to {to} writes float32, not {compute_type}; leave --compute-type out")
 
 
 def _add_tokenizer(model: Source, folder: Path) -> list[str]:
-    """Our own tokenizer, where the format has none."""
-    if model.config.model.has_text:
-        write_new(folder / "tokenizer.json", model.tokenizer.to_json().encode())
+    """Write the tokenizer in clearhead's own format."""
+    write_new(folder / "tokenizer.json", model.tokenizer.to_json().encode())
     return []
 
 
 EXPORTERS: dict[str, Exporter] = {
-    "ctranslate2": _to_ctranslate2,
-    "onnx": _to_onnx,
-    "huggingface": _to_huggingface,
+    "ctranslate2": Exporter(
+        lambda config: "CTranslate2", lambda config: ctranslate2.refusals(config.model), _to_ctranslate2
+    ),
+    "onnx": Exporter(lambda config: "ONNX", lambda config: onnx.blocking(config.model), _to_onnx),
+    "huggingface": Exporter(
+        _huggingface_title, lambda config: huggingface_folder.choose_format(config)[1], _to_huggingface
+    ),
 }

@@ -36,14 +36,22 @@ class Format:
 
     name: str
     """`model_type` of its config.json."""
+    title: str
+    """Name of the architecture in messages."""
+    required: Callable[[Config], Settings]
+    """Values of the model section that the architecture can express; a tuple lists several allowed values."""
     read: Callable[[Options, Tensors], Settings]
     """Our settings, nested as in a recipe."""
     table: Callable[[Config, Collection[str]], Table]
     """The names; those that the file has tell with which prefix they come."""
     write: Callable[[Config], Settings]
-    """Their config.json; what they lack is refused by name."""
+    """Their config.json, for a config that meets `required`."""
     extra: Callable[[Config], Mapping[str, Tensor]] = lambda config: {}
     """What they keep as tensors and we compute."""
+
+    def blocking(self, config: Config) -> list[str]:
+        """Return the settings that the architecture cannot express; every architecture has residual connections."""
+        return blocking_settings(config.model, {"skip": True, **self.required(config)})
 
 
 def architecture(options: Options, known: Mapping[str, str]) -> str:
@@ -78,11 +86,20 @@ def attention_dropout(model: ModelConfig, name: str) -> dict[str, float]:
     return {name: model.attention_dropout} if model.attention_dropout else {}
 
 
-def need(model: ModelConfig, form: str, /, **expected: Any) -> None:
-    """Refuses by name what another family cannot hold; none of them is without residual connections."""
-    for name, value in {"skip": True, **expected}.items():
+def blocking_settings(model: ModelConfig, required: Mapping[str, Any]) -> list[str]:
+    """Return every setting that differs from its required value, as `model.norm=rms (expected layer)`.
+
+    A tuple lists several allowed values.
+    """
+    found = []
+    for name, value in required.items():
         allowed = value if isinstance(value, tuple) else (value,)
-        found = getattr(model, name)
-        if found not in allowed:
-            fitting = " or ".join(map(str, allowed))
-            raise InteropError(f"{form} cannot hold model.{name}={found}, only {fitting}; choose another format")
+        if (given := getattr(model, name)) not in allowed:
+            found.append(f"model.{name}={given} (expected {' or '.join(map(str, allowed))})")
+    return found
+
+
+def plain_heads(model: ModelConfig) -> Settings:
+    """Return the required head widths of formats that divide the model width by the number of heads."""
+    width = model.model_dim // model.num_heads
+    return {"key_dim": (0, width), "value_dim": (0, width)}

@@ -1,13 +1,21 @@
-"""Decoding settings of Hugging Face folders, in our words: what the checkpoint says, and `generate`'s own defaults."""
+"""Decoding settings of Hugging Face folders: read with `generate`'s defaults, and written.
 
+A file that clearhead wrote also holds the decoding section itself, because `generate` lacks some of its settings.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from clearhead.config import Config, DecodingConfig
 from clearhead.errors import InteropError
 from clearhead.interop.options import Options
 from clearhead.interop.vocabularies import read_json
 
 STOPS = {"False": "seems_best", "True": "beam_finished", "never": "cannot_improve"}
+SECTION = "clearhead"
 # What `generate` knows and search here does not, each with the value at which it does nothing.
 IDLE: dict[str, Any] = {
     "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "min_length": 0,
@@ -22,11 +30,15 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     if not path.is_file():
         path = folder / "config.json"
     options = Options(read_json(path), str(path))
+    own = _own_section(options.settings)
+    if own is not None and _is_unchanged(options.settings, own, task):
+        return own.model_dump(mode="json")
+    start = {} if own is None else {"start": own.sampling.start}
     for name, idle in IDLE.items():
         if options.get(name, idle) not in (idle, None):
             notes.append(f"not carried over: {name}={options.get(name)}")
     if task == "lm" and options.get("do_sample", False):
-        return {"method": "sample", "sampling": _sampling(options)}
+        return {"method": "sample", "sampling": _sampling(options) | start}
     if options.get("do_sample", False):
         notes.append("not carried over: do_sample=True; translations are searched for")
     stop = str(options.get("early_stopping", False))
@@ -41,7 +53,7 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     if settings["alpha"] < 0:
         raise InteropError(f"length_penalty {settings['alpha']} is not supported, only 0 and more; {path} asks for it")
     if task == "lm":  # the likeliest text, or piece by piece where the beam is 1
-        return {**settings, "method": "search", "sampling": _limit(options)}
+        return {**settings, "method": "search", "sampling": _limit(options) | start}
     is_new = options.get("max_new_tokens") is not None
     longest = options.number("max_new_tokens") if is_new else options.number("max_length", 1) - 1  # with the start
     return settings | ({"max_length": str(longest)} if longest > 0 else {})
@@ -53,6 +65,7 @@ def _sampling(options: Options) -> dict[str, Any]:
         "temperature": options.small("temperature", 1.0),
         "top_k": options.identifier("top_k", 50),
         "top_p": options.small("top_p", 1.0),
+        "min_p": options.small("min_p", 0.0),
         **_limit(options),
     }
 
@@ -60,3 +73,44 @@ def _sampling(options: Options) -> dict[str, Any]:
 def _limit(options: Options) -> dict[str, Any]:
     """How much text is written, where that is said."""
     return {"max_tokens": options.number("max_new_tokens")} if options.get("max_new_tokens") else {}
+
+
+def write_generation(config: Config, notes: list[str]) -> dict[str, Any]:
+    """Return generation_config.json; append a note for a setting that `generate` lacks."""
+    decoding = config.decoding
+    if decoding.method == "search" and decoding.length_norm == "paper":
+        notes.append("decoding.length_norm=paper has no counterpart in transformers; length_penalty is left out")
+    return {
+        "eos_token_id": config.model.end_id,
+        **_generation(decoding, config.task),
+        SECTION: decoding.model_dump(mode="json"),
+    }
+
+
+def _generation(decoding: DecodingConfig, task: str) -> dict[str, Any]:
+    """Return the decoding settings in the terms of `generate`."""
+    settings: dict[str, Any] = {}
+    if task == "lm":
+        settings["max_new_tokens"] = decoding.sampling.max_tokens
+    if decoding.method == "sample":
+        drawn = decoding.sampling
+        how = {"temperature": drawn.temperature, "top_k": drawn.top_k, "top_p": drawn.top_p, "min_p": drawn.min_p}
+        return settings | {"num_beams": 1, "do_sample": drawn.temperature > 0} | (how if drawn.temperature else {})
+    settings["num_beams"] = decoding.beam
+    if decoding.length_norm != "paper":
+        settings["length_penalty"] = decoding.alpha if decoding.length_norm == "length" else 0.0
+    settings["early_stopping"] = {"beam_finished": True, "cannot_improve": "never"}.get(decoding.stop, False)
+    return settings
+
+
+def _own_section(settings: Mapping[str, Any]) -> DecodingConfig | None:
+    """Return the decoding section that clearhead wrote, or None."""
+    try:
+        return DecodingConfig.model_validate(settings[SECTION])
+    except (KeyError, ValidationError):
+        return None
+
+
+def _is_unchanged(settings: Mapping[str, Any], own: DecodingConfig, task: str) -> bool:
+    """Whether the other settings of the file are still those of its decoding section."""
+    return all(settings.get(name) == value for name, value in _generation(own, task).items())

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
 from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, need
+from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, plain_heads
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, linear
 from clearhead.interop.tensors import Tensors
@@ -70,15 +70,27 @@ def _body(prefix: str, num_layers: int) -> Iterator[Link]:
     yield from linear("decoder.norm", f"{prefix}ln_f")
 
 
+def required(config: Config) -> Settings:
+    """Return what GPT-2 requires of the model section."""
+    return {
+        "family": "decoder",
+        "norm": "layer",
+        "norm_placement": "pre",
+        "last_norm": (None, True),
+        "embedding_norm": False,
+        "positions": "learned",
+        "scale_embeddings": False,
+        "scale_attention": True,
+        "embeddings": ("shared", "output", "separate"),
+        "gated": False,
+        "bias": True,
+        **plain_heads(config.model),
+    }
+
+
 def write(config: Config) -> Settings:
     """Their settings."""
     model = config.model
-    need(
-        model, "GPT-2", family="decoder", norm="layer", norm_placement="pre", last_norm=(None, True), gated=False,
-        bias=True, positions="learned", scale_embeddings=False, embedding_norm=False, scale_attention=True,
-        embeddings=("shared", "output", "separate"), key_dim=(0, model.model_dim // model.num_heads),
-        value_dim=(0, model.model_dim // model.num_heads),
-    )  # fmt: skip
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -99,4 +111,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("gpt2", read, table, write)
+FORMAT = Format("gpt2", "GPT-2", required, read, table, write)

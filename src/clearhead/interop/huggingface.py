@@ -74,8 +74,7 @@ def _with_ids(config: Config, tokenizer: Tokenizer) -> Config:
             f"the tokenizer pads with {tokenizer.pad_id} and ends with {tokenizer.eos_id}, the config says "
             f"{model.pad_id} and {model.end_id}; they do not belong together"
         )
-    size = {"kind": "imported", "vocab_size": tokenizer.vocab_size, "specials": tokenizer.config.specials}
-    return configs.override(config, {"model": ids, "tokenizer": size})
+    return configs.override(config, {"model": ids, "tokenizer": tokenizer.config.model_dump()})
 
 
 def _check_pictures(folder: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
 from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, need
+from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, plain_heads
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, attention, linear
 from clearhead.interop.tensors import Tensors
@@ -112,15 +112,37 @@ def layer_links(ours: str, theirs: str, stack: str) -> Iterator[Link]:
     yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
 
 
-def _write(config: Config, form: str, placement: str) -> Settings:
+def _required(config: Config, placement: str, embeddings: tuple[str, ...]) -> Settings:
+    return {
+        "family": "transformer",
+        "input": "tokens",
+        "norm": "layer",
+        "norm_placement": placement,
+        "norm_epsilon": EPSILON,
+        "last_norm": (None, placement == "pre"),
+        "embedding_norm": False,
+        "positions": ("sinusoidal", "learned"),
+        "scale_attention": True,
+        "scale_output": False,
+        "embeddings": embeddings,
+        "gated": False,
+        "bias": True,
+        **plain_heads(config.model),
+    }
+
+
+def required_marian(config: Config) -> Settings:
+    """Return what Marian requires of the model section."""
+    return _required(config, "post", ("shared", "output"))
+
+
+def required_pegasus(config: Config) -> Settings:
+    """Return what Pegasus requires of the model section."""
+    return _required(config, "pre", ("shared",))
+
+
+def _write(config: Config) -> Settings:
     model = config.model
-    need(
-        model, form, family="transformer", input="tokens", norm="layer", norm_placement=placement, bias=True,
-        last_norm=(None, placement == "pre"), gated=False, positions=("sinusoidal", "learned"), embedding_norm=False,
-        scale_attention=True, scale_output=False, norm_epsilon=EPSILON, key_dim=(0, model.model_dim // model.num_heads),
-        value_dim=(0, model.model_dim // model.num_heads),
-        embeddings=("shared", "output") if form == "Marian" else "shared",
-    )  # fmt: skip
     return {
         "d_model": model.model_dim,
         "encoder_layers": model.num_encoder_layers,
@@ -166,7 +188,7 @@ def write_marian(config: Config) -> Settings:
         "share_encoder_decoder_embeddings": config.model.embeddings == "shared",
         "decoder_vocab_size": config.model.vocab_size,
     }
-    return {"architectures": ["MarianMTModel"], "model_type": "marian", **_write(config, "Marian", "post"), **own}
+    return {"architectures": ["MarianMTModel"], "model_type": "marian", **_write(config), **own}
 
 
 def read_pegasus(options: Options, tensors: Tensors) -> Settings:
@@ -178,8 +200,8 @@ def read_pegasus(options: Options, tensors: Tensors) -> Settings:
 def write_pegasus(config: Config) -> Settings:
     """Their settings."""
     named = {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus"}
-    return named | _write(config, "Pegasus", "pre")
+    return named | _write(config)
 
 
-MARIAN = Format("marian", read_marian, table, write_marian, extra)
-PEGASUS = Format("pegasus", read_pegasus, table, write_pegasus, extra)
+MARIAN = Format("marian", "Marian", required_marian, read_marian, table, write_marian, extra)
+PEGASUS = Format("pegasus", "Pegasus", required_pegasus, read_pegasus, table, write_pegasus, extra)

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.data.extras import require_package
-from clearhead.errors import InteropError
 from clearhead.files import write_new
+from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain
 from clearhead.model.attention import KeysValues
 from clearhead.model.language import LanguageState
@@ -82,16 +82,17 @@ class LanguageGraph(nn.Module):
         return step.logits_RTV[:, 0], *_flat(step.state.past)
 
 
+def blocking(config: ModelConfig) -> list[str]:
+    """Return the settings that cannot be exported; every encoder can, and every Transformer that reads text."""
+    if config.head != "text":
+        return []
+    return blocking_settings(config, {"family": ("transformer", "decoder"), "input": "tokens"})
+
+
 def write(network: Any, folder: Path) -> None:
     """Writes the graphs of a network into an empty folder."""
-    need_plain(network)
+    require_onnx(network)
     config: ModelConfig = network.config
-    if config.family not in ("transformer", "decoder") or config.head != "text" or config.input != "tokens":
-        raise InteropError(
-            "--to onnx writes Transformers that read and write text, not "
-            f"model.family={config.family} with model.head={config.head} and model.input={config.input}"
-        )
-    require_package("onnxscript", "export --to onnx")  # which torch writes ONNX with
     if config.family == "transformer":
         _write_encoder(network, folder / "encoder.onnx")
     _write_decoder(network, folder / "decoder.onnx")
@@ -103,7 +104,7 @@ def _write_encoder(network: "Transformer", path: Path) -> None:
     axes = {0: torch.export.Dim("N"), 1: torch.export.Dim("S", max=config.max_positions)}
     outputs = ["allowed", *_names("source", config.num_decoder_layers)]
     src_NS = torch.full((3, min(5, config.max_positions)), config.end_id)
-    _write(EncoderGraph(network), (src_NS,), ({**axes},), ["src"], outputs, path)
+    export_graph(EncoderGraph(network), (src_NS,), ({**axes},), ["src"], outputs, path)
 
 
 def _write_decoder(network: Any, path: Path) -> None:
@@ -128,10 +129,16 @@ def _write_decoder(network: Any, path: Path) -> None:
     cache_axes += [by_past] * (2 * layers)
     outputs = ["logits", *(f"{name}_next" for name in _names("past", layers))]
     graph = DecoderGraph(network) if has_source else LanguageGraph(network)
-    _write(graph, (*arguments, *cache), (*axes, tuple(cache_axes)), inputs, outputs, path)
+    export_graph(graph, (*arguments, *cache), (*axes, tuple(cache_axes)), inputs, outputs, path)
 
 
-def _write(
+def require_onnx(network: nn.Module) -> None:
+    """Raise an error if the network cannot be traced: hooks are attached, or the package onnxscript is missing."""
+    need_plain(network)
+    require_package("onnxscript", "export --to onnx")  # used by torch.onnx
+
+
+def export_graph(
     graph: nn.Module,
     arguments: tuple[Tensor, ...],
     axes: tuple[Any, ...],
@@ -139,6 +146,7 @@ def _write(
     outputs: Sequence[str],
     path: Path,
 ) -> None:
+    """Trace a module with dynamic axes and write it as one file, or with its weights in a second file if large."""
     size = sum(parameter.nbytes for parameter in graph.parameters())
     with torch.no_grad(), _quietly():
         torch.onnx.export(
@@ -156,16 +164,18 @@ def _write(
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what torch tells its own developers: missing packages, names of axes that it merged."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    """Suppress the exporter's messages to its own developers: missing packages, merged axes, constant folding."""
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 def _names(what: str, layers: int) -> list[str]:

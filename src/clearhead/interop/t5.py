@@ -6,7 +6,7 @@ import torch
 
 from clearhead.config import Config
 from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture, need
+from clearhead.interop.formats import Format, Settings, architecture
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, attention, linear
 from clearhead.interop.tensors import Tensors
@@ -101,15 +101,31 @@ def _layer(ours: str, theirs: str, stack: str, gated: bool) -> Iterator[Link]:
     yield from linear(f"{ours}.feed_forward_residual.norm", f"{network}.layer_norm", bias=False)
 
 
+def required(config: Config) -> Settings:
+    """Return what T5 requires of the model section; queries, keys and values have one width."""
+    model = config.model
+    is_one_width = model.head_value_dim == model.head_key_dim
+    return {
+        "family": "transformer",
+        "input": "tokens",
+        "norm": "rms",
+        "norm_placement": "pre",
+        "last_norm": (None, True),
+        "embedding_norm": False,
+        "positions": "relative",
+        "scale_embeddings": False,
+        "scale_attention": False,
+        "embeddings": ("shared", "input"),
+        "output_bias": False,
+        "bias": False,
+        "activation": ("relu", "gelu_tanh") if model.gated else ("relu", "gelu", "silu"),
+        "value_dim": model.value_dim if is_one_width else model.head_key_dim,
+    }
+
+
 def write(config: Config) -> Settings:
     """Their settings."""
     model = config.model
-    need(
-        model, "T5", family="transformer", input="tokens", norm="rms", norm_placement="pre", last_norm=(None, True),
-        bias=False, positions="relative", scale_embeddings=False, embedding_norm=False, scale_attention=False,
-        embeddings=("shared", "input"), head_value_dim=model.head_key_dim, output_bias=False,
-        activation=("relu", "gelu_tanh") if model.gated else ("relu", "gelu", "silu"),
-    )  # fmt: skip
     gated = {"relu": "gated-relu", "gelu_tanh": "gated-gelu"}
     return {
         "architectures": ["T5ForConditionalGeneration"],
@@ -134,4 +150,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("t5", read, table, write)
+FORMAT = Format("t5", "T5", required, read, table, write)

@@ -5,7 +5,15 @@ from collections.abc import Collection, Iterator
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
 from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, label_settings, labels_of, need
+from clearhead.interop.formats import (
+    Format,
+    Settings,
+    architecture,
+    attention_dropout,
+    label_settings,
+    labels_of,
+    plain_heads,
+)
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Link, Table, attention, linear
 from clearhead.interop.tensors import Tensors
@@ -73,14 +81,27 @@ def _links(model: ModelConfig) -> Iterator[Link]:
     yield from linear("output", "classifier")
 
 
+def required(config: Config) -> Settings:
+    """Return what ViT requires of the model section."""
+    return {
+        "family": "patches",
+        "head": "label",
+        "norm": "layer",
+        "norm_placement": "pre",
+        "last_norm": (None, True),
+        "embedding_norm": False,
+        "positions": "learned",
+        "scale_attention": True,
+        "pooling": "first",
+        "gated": False,
+        "bias": True,
+        **plain_heads(config.model),
+    }
+
+
 def write(config: Config) -> Settings:
     """Their settings."""
     model = config.model
-    need(
-        model, "ViT", family="patches", head="label", norm="layer", norm_placement="pre", last_norm=(None, True),
-        gated=False, bias=True, positions="learned", embedding_norm=False, scale_attention=True, pooling="first",
-        key_dim=(0, model.model_dim // model.num_heads), value_dim=(0, model.model_dim // model.num_heads),
-    )  # fmt: skip
     return {
         "architectures": ["ViTForImageClassification"],
         "model_type": "vit",
@@ -99,4 +120,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("vit", read, table, write)
+FORMAT = Format("vit", "ViT", required, read, table, write)

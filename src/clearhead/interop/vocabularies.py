@@ -12,10 +12,12 @@ from typing import Any
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Pipeline
 
+from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.imported import ImportedTokenizer, Spelling, Vocabulary
 from clearhead.errors import InteropError
 from clearhead.interop.options import Options
 from clearhead.interop.piece_files import sentencepiece_alone, sentencepiece_side
+from clearhead.interop.tokenizer_files import FILE, OWN_FILE, SECTION
 
 ROLES: dict[
     str, dict[str, tuple[str, ...]]
@@ -45,8 +47,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int = 0) -> ImportedTokenizer:
+def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int = 0) -> Tokenizer:
     """The tokenizer of a folder, for a network of that family that has rows for so many pieces."""
+    if (own := _own_tokenizer(folder)) is not None:
+        if own.target.vocab_size != vocab_size:
+            raise InteropError(
+                f"{folder}: the tokenizer has {own.target.vocab_size:,} tokens, the model {vocab_size:,}"
+            )
+        return own
     if (folder / "source.spm").is_file() and not (folder / "tokenizer.json").is_file():
         return _marian(folder, vocab_size, source_size)
     if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
@@ -81,6 +89,17 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int 
     if max(ids.values()) >= vocab_size:
         raise InteropError(f"{folder}: the tokenizer has {max(ids.values()) + 1:,} pieces, the model {vocab_size:,}")
     return ImportedTokenizer(pipeline, vocabulary)
+
+
+def _own_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer of a folder that `clearhead export` wrote, or None if the folder has another one."""
+    section = _options(folder).get(SECTION)
+    if (folder / FILE).is_file() and section is not None:
+        state = read_json(folder / FILE) | {"added_tokens": [], "post_processor": None}
+        return Tokenizer.from_json(json.dumps({"clearhead": section, "tokenizer": state}))
+    if (folder / OWN_FILE).is_file() and not any((folder / name).is_file() for name in (FILE, "source.spm")):
+        return Tokenizer.from_json(json.dumps(read_json(folder / OWN_FILE)))
+    return None
 
 
 def _marian(folder: Path, size: int, source_size: int) -> ImportedTokenizer:

@@ -10,9 +10,13 @@ from torch import Tensor
 
 
 def padding_mask(ids_BS: Tensor, pad_id: int) -> Tensor | None:
-    """allowed_B11S: every position that is not padding; None where there is no padding, for the faster kernel."""
+    """allowed_B11S: True at every position that is not padding; None if there is no padding, for the faster kernel.
+
+    An exported graph always has the mask, because it must not depend on the values of the example inputs.
+    """
     allowed_BS = ids_BS != pad_id
-    return None if bool(allowed_BS.all()) else allowed_BS[:, None, None, :]
+    has_padding = torch.compiler.is_exporting() or not bool(allowed_BS.all())
+    return allowed_BS[:, None, None, :] if has_padding else None
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Tensor:

@@ -81,7 +81,7 @@ class PatchEmbedding(nn.Module):
         size = self.config.patch_size
         embedded_BSD: Tensor = self.project(F.unfold(pictures_BCYX, size, stride=size).transpose(1, 2))
         if self.class_D is not None:
-            embedded_BSD = torch.cat((self.class_D.expand(len(embedded_BSD), 1, -1), embedded_BSD), 1)
+            embedded_BSD = torch.cat((self.class_D.expand(embedded_BSD.shape[0], 1, -1), embedded_BSD), 1)
         if self.positions is not None:
             embedded_BSD = embedded_BSD + self.positions(0, self.num_places)
         x_BSD: Tensor = self.dropout(self.norm(embedded_BSD))

@@ -6,6 +6,7 @@ B batch, S places (pieces, patches), D model width, H heads
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -37,5 +38,13 @@ def pool(states_BSD: Tensor, real_BS: Tensor | None, kind: str) -> Tensor:
     if kind == "mean":
         share_BS1 = real_BS[:, :, None].to(states_BSD.dtype)
         return (states_BSD * share_BS1).sum(1) / share_BS1.sum(1)
+    return select_last(states_BSD, real_BS)
+
+
+def select_last(states_BSD: Tensor, real_BS: Tensor) -> Tensor:
+    """Return last_BD, the state at the last real position of each row."""
     last_B = real_BS.sum(1) - 1
-    return states_BSD[range(len(last_B)), last_B]
+    rows_B = torch.arange(
+        states_BSD.shape[0], device=states_BSD.device
+    )  # len() would fix the size of an exported graph
+    return states_BSD[rows_B, last_B]

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
 from clearhead.model.embedding import Narrowed, TokenEmbedding
+from clearhead.model.masks import padding_mask
 from clearhead.model.reading import Read, pool
 from clearhead.model.recurrent_attention import Source, SourceAttention
 from clearhead.model.recurrent_layers import LayerState, RecurrentStack
@@ -39,8 +40,8 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, src_BS: Tensor) -> Encoded:
         """States of sources that are padded behind."""
-        is_real_BS = src_BS != self.pad_id
-        real_BS = None if bool(is_real_BS.all()) else is_real_BS
+        allowed_B11S = padding_mask(src_BS, self.pad_id)
+        real_BS = None if allowed_B11S is None else allowed_B11S[:, 0, 0]
         states_BSE, lasts = self.stack(self.dropout(self.tokens(src_BS)), real_BS=real_BS)
         return Encoded(states_BSE, lasts, real_BS)
 

@@ -15,6 +15,7 @@ from torch.autograd.function import Function
 
 from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
+from clearhead.model.reading import select_last
 
 LayerState = tuple[Tensor, ...]
 """h_BD of one layer, and for an LSTM c_BD, its cell."""
@@ -42,7 +43,7 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Tensor, LayerState]:
         """h_BSD of all places, and the state after the last real token of each row."""
         if start is None:
-            zeros_BD = x_BSI.new_zeros(len(x_BSI), self.model_dim)
+            zeros_BD = x_BSI.new_zeros(x_BSI.shape[0], self.model_dim)
             start = (zeros_BD, zeros_BD) if isinstance(self.kernel, nn.LSTM) else (zeros_BD,)
         weights: list[Tensor] = list(self.kernel.all_weights[0])
         if real_BS is None:
@@ -50,15 +51,14 @@ class RecurrentLayer(nn.Module):
         if isinstance(self.kernel, nn.LSTM):
             x_BSI, weights = self._hold(x_BSI, weights, real_BS)
         h_BSD, (_, *cell) = self._run(x_BSI, start, weights)
-        h_BD = h_BSD[torch.arange(len(h_BSD), device=h_BSD.device), real_BS.sum(1) - 1]
-        return h_BSD, (h_BD, *cell)
+        return h_BSD, (select_last(h_BSD, real_BS), *cell)
 
     def _run(self, x_BSI: Tensor, start: LayerState, weights: list[Tensor]) -> tuple[Tensor, LayerState]:
         """h_BSD, and the state at the end of the rows."""
         has_bias, needs_grad = self.kernel.bias, torch.is_grad_enabled()
         h_1BD = start[0][None]
         if isinstance(self.kernel, nn.LSTM):
-            if x_BSI.shape[1] == 1 and len(x_BSI) < _FEW_ROWS:
+            if not torch.compiler.is_exporting() and x_BSI.shape[1] == 1 and len(x_BSI) < _FEW_ROWS:
                 h_BD, c_BD = torch.lstm_cell(x_BSI[:, 0], start, *weights)
                 return h_BD[:, None], (h_BD, c_BD)
             both = (h_1BD, start[1][None])

@@ -1,0 +1,205 @@
+"""Exported to a Hugging Face folder and imported again: the same outputs, tokens, labels and decoding settings."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import clearhead
+from clearhead.api import Model
+from clearhead.cli.main import main
+from clearhead.tasks.examples import framed
+from clearhead.tasks.filling import encode_gaps
+from tests.interop import folders
+from tests.interop.folders import close, hf, save, shaken
+from tests.interop.test_export import BERT, TEXTS, make
+
+LABELS = ("good", 'bad: "very"', "日本")
+PROBES = (*TEXTS[:2], "dogs, naïve 日本 <s> x", " The  dog")
+T5: dict[str, Any] = {
+    "norm": "rms",
+    "bias": False,
+    "positions": "relative",
+    "scale_attention": False,
+    "scale_embeddings": False,
+}
+GPT2: dict[str, Any] = {
+    "family": "decoder",
+    "positions": "learned",
+    "scale_embeddings": False,
+    "activation": "gelu_tanh",
+}
+VIT: dict[str, Any] = {"family": "patches", "head": "label", "positions": "learned", "pooling": "first",
+                       "image_size": 12, "patch_size": 4, "channels": 3}  # fmt: skip
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "BERT, masked words": ("mlm", "BertForMaskedLM", {**BERT, "head": "masked", "pooler": True}),
+    "BERT, labels": ("classify", "BertForSequenceClassification", {**BERT, "head": "label", "pooler": True}),
+    "BERT, tags": ("tag", "BertForTokenClassification", {**BERT, "head": "tags", "activation": "relu"}),
+    "BERT without segments": ("tag", "BertForTokenClassification", {**BERT, "head": "tags", "norm_epsilon": 1e-5,
+                                                                  "num_segments": 0}),
+    "BERT, vectors": ("embed", "BertModel", {**BERT, "head": "vector"}),
+    "DistilBERT, masked words": ("mlm", "DistilBertForMaskedLM", {**BERT, "head": "masked", "num_segments": 0}),
+    "DistilBERT, labels": ("classify", "DistilBertForSequenceClassification", {**BERT, "head": "label", "pooler": True,
+                                                                    "pooler_activation": "relu", "num_segments": 0}),
+    "GPT-2": ("lm", "GPT2LMHeadModel", GPT2),
+    "GPT-2, untied": ("lm", "GPT2LMHeadModel", {**GPT2, "embeddings": "separate"}),
+    "Pegasus": ("translate", "PegasusForConditionalGeneration", {}),
+    "Marian": ("translate", "MarianMTModel", {"norm_placement": "post", "output_bias": True}),
+    "Marian, learned positions": ("translate", "MarianMTModel", {"norm_placement": "post", "positions": "learned"}),
+    "T5": ("translate", "T5ForConditionalGeneration", {**T5, "scale_output": True}),
+    "T5, gated": ("translate", "T5ForConditionalGeneration", {**T5, "gated": True, "activation": "gelu_tanh"}),
+    "T5, own output": ("translate", "T5ForConditionalGeneration", {**T5, "embeddings": "input"}),
+    "T5, own output, scaled": ("translate", "T5ForConditionalGeneration", {**T5, "embeddings": "input",
+                                                                           "scale_output": True}),
+    "ViT": ("image", "ViTForImageClassification", VIT),
+}  # fmt: skip
+
+
+def there_and_back(folder: Path) -> Model:
+    """Export `folder/ours`, import it again and load the result."""
+    assert main(["export", str(folder / "ours"), "--to", "huggingface", str(folder / "theirs")]) == 0
+    assert main(["import", str(folder / "theirs"), "--out", str(folder / "again")]) == 0
+    return clearhead.load(folder / "again")
+
+
+@torch.inference_mode()
+def outputs(model: Model) -> Tensor:
+    """The logits or vectors of some padded inputs."""
+    torch.manual_seed(7)
+    network, config = model.network, model.config.model
+    if not config.has_text:
+        return network(torch.randn(3, config.channels, config.image_size, config.image_size))  # type: ignore[no-any-return]
+    ids_NS = torch.randint(5, 90, (3, 11))
+    if config.family == "decoder":
+        return network.logits(network(ids_NS))  # type: ignore[no-any-return]
+    ids_NS[1, 6:] = config.pad_id
+    if config.family == "transformer":
+        return network.logits(network(ids_NS, torch.randint(5, 90, (3, 7))))  # type: ignore[no-any-return]
+    read = network.reader(ids_NS)
+    return read.states_BSD if config.head == "vector" else network.predict(read)  # type: ignore[no-any-return]
+
+
+def framed_as_read(model: Model, text: str) -> list[int]:
+    """The ids of a text as the network gets them."""
+    ids = model.tokenizer.encode(text).ids
+    if model.config.model.head != "text":
+        return framed(model.tokenizer, ids)
+    if model.config.model.family == "transformer":
+        return [*ids, model.tokenizer.eos_id]
+    return [model.tokenizer.bos_id, *ids]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_architecture(tmp_path: Path, case: str) -> None:
+    task, architecture, settings = CASES[case]
+    labels = LABELS if task in ("classify", "tag", "image") else ()
+    make(tmp_path / "ours", task, labels=labels, **settings)
+    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
+    assert json.loads((tmp_path / "theirs" / "config.json").read_text())["architectures"] == [architecture]
+    assert torch.equal(outputs(after), outputs(before))
+    assert (after.config.task, after.config.labels) == (task, before.config.labels)
+    if before.config.model.has_text:
+        assert after.tokenizer.to_json() == before.tokenizer.to_json()
+        theirs = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+        for text in TEXTS[:3]:
+            assert theirs(text)["input_ids"] == framed_as_read(before, text)
+            assert theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True) == text
+    loaded, info = getattr(hf, architecture).from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert not info["unexpected_keys"] and info["missing_keys"] <= {"pooler.dense.weight", "pooler.dense.bias"}
+    same_as_transformers(loaded.eval(), before)
+
+
+@torch.inference_mode()
+def same_as_transformers(theirs: Any, ours: Model) -> None:
+    """Compare logits; those of encoder-decoders are compared in test_export."""
+    torch.manual_seed(7)
+    config = ours.config.model
+    if not config.has_text:
+        pixels = torch.randn(3, config.channels, config.image_size, config.image_size)
+        return close(theirs(pixels).logits, outputs(ours))
+    ids_NS = torch.randint(5, 90, (3, 11))
+    if config.family == "decoder":
+        return close(theirs(ids_NS).logits, outputs(ours))
+    ids_NS[1, 6:] = config.pad_id
+    real_NS = ids_NS != config.pad_id
+    if config.family == "transformer":
+        targets = torch.randint(5, 90, (3, 7))
+        found = theirs(input_ids=ids_NS, attention_mask=real_NS.long(), decoder_input_ids=targets)
+        return close(found.logits, outputs(ours))
+    found = theirs(ids_NS, attention_mask=real_NS.long())
+    given, expected = found.logits if "logits" in found else found.last_hidden_state, outputs(ours)
+    if config.head == "label":
+        return close(given, expected)
+    return close(given[real_NS], expected[real_NS])
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char", "pretokenised"])
+@pytest.mark.parametrize("task", ["mlm", "translate"])
+def test_every_tokenizer(tmp_path: Path, task: str, kind: str) -> None:
+    settings: dict[str, Any] = {**BERT, "head": "masked"} if task == "mlm" else {}
+    make(tmp_path / "ours", task, kind=kind, **settings)
+    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
+    assert after.config.tokenizer == before.config.tokenizer
+    for text in PROBES:
+        assert after.tokenizer.encode(text) == before.tokenizer.encode(text)
+        ids = before.tokenizer.encode(text).ids
+        assert after.tokenizer.decode(ids) == before.tokenizer.decode(ids)
+    theirs = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    for text in TEXTS[:3]:
+        assert theirs(text)["input_ids"] == framed_as_read(before, text)
+    if task == "mlm":
+        for text in ("The <mask> runs.", "<mask> dog runs 2 <mask>."):
+            assert theirs(text)["input_ids"] == framed(before.tokenizer, encode_gaps(before.tokenizer, text))
+
+
+def test_decoding_settings(tmp_path: Path) -> None:
+    decoding = {"beam": 3, "length_norm": "paper", "alpha": 0.7, "max_length": "input+7", "no_repeat_ngram": 3}
+    make(tmp_path / "ours", "translate", decoding=decoding)
+    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
+    assert after.config.decoding == before.config.decoding
+    assert after.translate(TEXTS[0]) == before.translate(TEXTS[0])
+    assert hf.GenerationConfig.from_pretrained(tmp_path / "theirs").num_beams == 3
+
+
+def test_edited_decoding_settings_are_read(tmp_path: Path) -> None:
+    drawn = {"temperature": 0.7, "top_k": 5, "min_p": 0.1, "start": True}
+    make(tmp_path / "ours", "lm", decoding={"method": "sample", "sampling": drawn}, **GPT2)
+    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
+    assert after.config.decoding == before.config.decoding
+    assert after.generate("The dog", seed=3).text == before.generate("The dog", seed=3).text
+    path = tmp_path / "theirs" / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"temperature": 1.3}))
+    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "edited")]) == 0
+    edited = clearhead.load(tmp_path / "edited").config.decoding.sampling
+    assert edited.model_dump() == before.config.decoding.sampling.model_copy(update={"temperature": 1.3}).model_dump()
+
+
+def test_folder_that_transformers_saved_again(tmp_path: Path) -> None:
+    make(tmp_path / "ours", "mlm", **BERT, head="masked")
+    before = clearhead.load(tmp_path / "ours")
+    there_and_back(tmp_path)
+    hf.BertForMaskedLM.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "saved")
+    hf.AutoTokenizer.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "saved")
+    assert main(["import", str(tmp_path / "saved"), "--out", str(tmp_path / "ours again")]) == 0
+    after = clearhead.load(tmp_path / "ours again")
+    assert torch.equal(outputs(after), outputs(before))
+    assert [after.tokenizer.encode(text).ids for text in TEXTS] == [before.tokenizer.encode(text).ids for text in TEXTS]
+
+
+def test_tokenizer_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = folders.marian_tokenizer(tmp_path / "marian")
+    sizes = {"d_model": 22, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 29, "eos_token_id": 0}
+    sizes |= {f"{side}_{name}": value for side in ("encoder", "decoder")
+              for name, value in (("attention_heads", 11), ("ffn_dim", 17))}  # fmt: skip
+    config = hf.MarianConfig(
+        vocab_size=size, decoder_vocab_size=size, pad_token_id=size - 1, decoder_start_token_id=size - 1, **sizes
+    )
+    save(shaken(hf.MarianMTModel(config)), tmp_path / "marian")
+    assert main(["import", str(tmp_path / "marian"), "--out", str(tmp_path / "ours")]) == 0
+    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
+    assert "copy the old files for transformers" in capsys.readouterr().err
+    assert after.tokenizer.to_json() == before.tokenizer.to_json()
+    assert after.translate("the dogs run.") == before.translate("the dogs run.")

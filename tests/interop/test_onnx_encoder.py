@@ -138,6 +138,8 @@ def test_default_classifier(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "onnx" / "config.json").read_text())
     assert (config["task"], tuple(config["labels"])) == ("classify", model.config.labels)
     assert config["pad_id"] == model.tokenizer.pad_id
+    source = str(Path(clearhead.__file__).parent).encode()
+    assert source not in (tmp_path / "onnx" / "model.onnx").read_bytes(), "paths of this machine"
 
 
 @pytest.mark.slow
@@ -186,3 +188,15 @@ def test_sentence_embeddings(tmp_path: Path) -> None:
     (found,) = session.run(["sentence_embedding"], {"ids": ids})
     np.testing.assert_allclose(found, model.embed_many(texts), atol=1e-5, rtol=1e-5)
     assert len(example(tmp_path / "onnx")) > 1
+
+
+@pytest.mark.slow
+def test_weights_of_a_large_model_are_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearhead.interop.onnx._SINGLE_FILE", 0)
+    make(tmp_path / "ours", "classify", labels=("a", "b"), family="encoder", head="label")
+    assert main(["export", str(tmp_path / "ours"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
+    assert (tmp_path / "onnx" / "model.onnx.data").stat().st_size > (tmp_path / "onnx" / "model.onnx").stat().st_size
+    (tmp_path / "onnx").rename(tmp_path / "moved")
+    model = clearhead.load(tmp_path / "ours")
+    texts = ["The dog runs.", "A cat."]
+    assert example(tmp_path / "moved", texts=str(texts)) == [f"{model.classify(text).label}\t{text}" for text in texts]

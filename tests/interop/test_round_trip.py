@@ -1,6 +1,7 @@
 """Exported to a Hugging Face folder and imported again: the same outputs, tokens, labels and decoding settings."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +67,18 @@ def there_and_back(folder: Path) -> Model:
 
 
 @torch.inference_mode()
-def outputs(model: Model) -> Tensor:
+def outputs(model: Model, vocabulary: int = 90) -> Tensor:
     """The logits or vectors of some padded inputs."""
     torch.manual_seed(7)
     network, config = model.network, model.config.model
     if not config.has_text:
         return network(torch.randn(3, config.channels, config.image_size, config.image_size))  # type: ignore[no-any-return]
-    ids_NS = torch.randint(5, 90, (3, 11))
+    ids_NS = torch.randint(5, vocabulary, (3, 11))
     if config.family == "decoder":
         return network.logits(network(ids_NS))  # type: ignore[no-any-return]
     ids_NS[1, 6:] = config.pad_id
     if config.family == "transformer":
-        return network.logits(network(ids_NS, torch.randint(5, 90, (3, 7))))  # type: ignore[no-any-return]
+        return network.logits(network(ids_NS, torch.randint(5, vocabulary, (3, 7))))  # type: ignore[no-any-return]
     read = network.reader(ids_NS)
     return read.states_BSD if config.head == "vector" else network.predict(read)  # type: ignore[no-any-return]
 
@@ -189,17 +190,63 @@ def test_folder_that_transformers_saved_again(tmp_path: Path) -> None:
     assert [after.tokenizer.encode(text).ids for text in TEXTS] == [before.tokenizer.encode(text).ids for text in TEXTS]
 
 
-def test_tokenizer_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    size = folders.marian_tokenizer(tmp_path / "marian")
-    sizes = {"d_model": 22, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 29, "eos_token_id": 0}
-    sizes |= {f"{side}_{name}": value for side in ("encoder", "decoder")
-              for name, value in (("attention_heads", 11), ("ffn_dim", 17))}  # fmt: skip
-    config = hf.MarianConfig(
-        vocab_size=size, decoder_vocab_size=size, pad_token_id=size - 1, decoder_start_token_id=size - 1, **sizes
-    )
-    save(shaken(hf.MarianMTModel(config)), tmp_path / "marian")
-    assert main(["import", str(tmp_path / "marian"), "--out", str(tmp_path / "ours")]) == 0
+SIDES = {f"{side}_{name}": value for side in ("encoder", "decoder")
+         for name, value in (("attention_heads", 11), ("ffn_dim", 17), ("layers", 2))}  # fmt: skip
+
+
+def t5_spiece(folder: Path) -> int:
+    """Write T5's tokenizer as a SentencePiece model."""
+    folders.write_spm(folder / "spiece.model", folders.UNIGRAM, specials=("<pad>", "</s>", "<unk>"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"extra_ids": 2}))
+    return len(folders.UNIGRAM) + 5
+
+
+def bert_vocab(folder: Path) -> int:
+    """Write BERT's vocab.txt."""
+    folders.bert_tokenizer(folder)
+    return len(folders.BERT_PIECES)
+
+
+FOREIGN: dict[str, tuple[str, Callable[[Path], int], dict[str, Any]]] = {
+    "BERT": ("Bert:ForMaskedLM", bert_vocab, {"hidden_size": 22, "num_hidden_layers": 2, "num_attention_heads": 11,
+                                             "intermediate_size": 17, "max_position_embeddings": 19}),
+    "DistilBERT": ("DistilBert:ForTokenClassification", bert_vocab, {"dim": 22, "n_layers": 2, "n_heads": 11,
+                                                                    "hidden_dim": 17, "max_position_embeddings": 19}),
+    "GPT-2": ("GPT2:LMHeadModel", folders.gpt2_tokenizer,
+              {"n_positions": 29, "n_embd": 22, "n_layer": 2, "n_head": 11}),
+    "T5": ("T5:ForConditionalGeneration", folders.t5_tokenizer, {"d_model": 22, "d_kv": 5, "d_ff": 17, "num_layers": 2,
+                                                                "num_heads": 3}),
+    "T5 with spiece.model": ("T5:ForConditionalGeneration", t5_spiece, {"d_model": 22, "d_kv": 5, "d_ff": 17,
+                                                                       "num_layers": 2, "num_heads": 3}),
+    "Pegasus": ("Pegasus:ForConditionalGeneration", folders.t5_tokenizer,
+                {"d_model": 22, **SIDES, "max_position_embeddings": 29}),
+    "Marian": ("Marian:MTModel", folders.marian_tokenizer, {"d_model": 22, **SIDES, "max_position_embeddings": 29,
+                                                           "eos_token_id": 0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_imported_models(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    names, write_tokenizer, sizes = FOREIGN[name]
+    family, _, kind = names.partition(":")
+    (tmp_path / "foreign").mkdir()
+    size = write_tokenizer(tmp_path / "foreign")
+    if name == "Marian":
+        sizes = sizes | {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "decoder_vocab_size": size}
+    config = getattr(hf, f"{family}Config")(vocab_size=size, **sizes)
+    save(shaken(getattr(hf, f"{family}{kind}")(config)), tmp_path / "foreign")
+    assert main(["import", str(tmp_path / "foreign"), "--out", str(tmp_path / "ours")]) == 0
     before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
-    assert "copy the old files for transformers" in capsys.readouterr().err
-    assert after.tokenizer.to_json() == before.tokenizer.to_json()
-    assert after.translate("the dogs run.") == before.translate("the dogs run.")
+    assert ("copy the old files for transformers" in capsys.readouterr().err) == (name in OWN_FILES)
+    assert (tmp_path / "theirs" / "clearhead_tokenizer.json").exists() == (name in OWN_FILES)
+    for text in (*folders.TEXTS, "the dogs run.", "ein hund"):
+        assert after.tokenizer.encode(text) == before.tokenizer.encode(text)
+        assert after.tokenizer.target.encode(text) == before.tokenizer.target.encode(text)
+    assert after.config.model == before.config.model
+    assert after.config.decoding == before.config.decoding
+    assert torch.equal(outputs(after, size), outputs(before, size))
+    if before.config.task == "translate":
+        assert after.translate("the dogs run.") == before.translate("the dogs run.")
+
+
+OWN_FILES = {"Marian", "T5 with spiece.model"}

@@ -149,17 +149,29 @@ def export_graph(
     """Trace a module with dynamic axes and write it as one file, or with its weights in a second file if large."""
     size = sum(parameter.nbytes for parameter in graph.parameters())
     with torch.no_grad(), _quietly():
-        torch.onnx.export(
+        program = torch.onnx.export(
             graph.eval(),
             arguments,
-            path,
             input_names=list(inputs),
             output_names=list(outputs),
             dynamic_shapes=axes,
             dynamo=True,
-            external_data=size > _SINGLE_FILE,
             verbose=False,
         )
+        assert program is not None
+        _strip_metadata(program.model)
+        program.save(path, external_data=size > _SINGLE_FILE)
+
+
+def _strip_metadata(model: Any) -> None:
+    """Remove the stack traces that the exporter attaches: they hold paths of this machine, and half of a small file."""
+    model.metadata_props.clear()
+    model.graph.metadata_props.clear()
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+        node.doc_string = None
+        for value in node.outputs:
+            value.metadata_props.clear()
 
 
 @contextmanager

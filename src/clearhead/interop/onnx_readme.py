@@ -69,7 +69,7 @@ def readme(config: Config, mask_token: str) -> str:
         input="ids" if model.has_text else "pixels",
         output="sentence_embedding" if model.head == "vector" else "logits",
         dynamic=" and length are" if model.has_text else " is",
-        limits=f"A text has at most {model.max_positions:,} tokens. " if model.has_text else "",
+        limits=f"A text has at most {_max_tokens(config):,} tokens. " if model.has_text else "",
         tokenizer=", `tokenizer.json` its tokenizer" if model.has_text else "",
     )
     if not model.has_text:
@@ -78,3 +78,9 @@ def readme(config: Config, mask_token: str) -> str:
     if model.head == "masked":
         texts = [f"The {mask_token} text.", f"A second text {mask_token} is longer."]
     return head + _TEXT.format(texts=texts) + _OUTPUTS[model.head].replace("{mask}", mask_token) + "```\n"
+
+
+def _max_tokens(config: Config) -> int:
+    """Return the length limit; learned positions beyond the longest training text are untrained."""
+    limit = config.model.max_positions
+    return min(limit, config.data.max_pieces) if config.model.positions == "learned" else limit

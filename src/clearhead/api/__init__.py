@@ -58,6 +58,9 @@ def train(
     task: str = "",
     valid: StrPath | Sequence[StrPath] = (),
     start: StrPath | None = None,
+    old_valid: StrPath | Sequence[StrPath] = (),
+    replay: StrPath | Sequence[StrPath] = (),
+    replay_share: float | None = None,
     preset: str = "",
     minutes: float | None = None,
     epochs: float | None = None,
@@ -73,21 +76,28 @@ def train(
 
     `files` is one TSV or JSONL file or two line files, or what the task reads; `task` is translate if neither it nor
     the settings say otherwise; `start` is a model to start from; `settings` are nested as in a recipe, such as
-    {"model": {"dropout": 0.2}}. With `resume` the run in `out` goes on where its last checkpoint was saved, to the
+    {"model": {"dropout": 0.2}}. `old_valid` are validation files of the model in `start`, scored before and after the
+    training (by default the records that its run kept); `replay` is earlier training data, `replay_share` (0.2) of the
+    predictions of each batch. With `resume` the run in `out` goes on where its last checkpoint was saved, to the
     same weights as if it had never stopped; without a checkpoint it starts from the beginning.
     """
     length = {"minutes": minutes, "epochs": epochs, "steps": steps}
     given = {name: value for name, value in length.items() if value is not None}
+    settings = configs.merge(settings or {}, {"training": given} if given else {})
+    if replay_share is not None:
+        settings = configs.merge(settings, {"data": {"replay_share": replay_share}})
     request = TrainingRequest(
         files=paths_of(files),
         out=Path(out),
         valid=paths_of(valid),
         preset=preset,
-        settings=configs.merge(settings or {}, {"training": given} if given else {}),
+        settings=settings,
         overwrite=overwrite,
         threads=threads,
         task=task,
         start=Path(start) if start else None,
+        old_valid=paths_of(old_valid),
+        replay=paths_of(replay),
         resume=resume,
         device=device,
     )

@@ -32,6 +32,7 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
     size = manifest.files[WEIGHTS].size / 1e6
     training = dict(manifest.training)
     scores = training.pop("scores", None)
+    old = training.pop("old_validation", None)
     parts = [
         "# A clearhead model",
         f"Saved by clearhead {manifest.versions.get('clearhead', 'unknown')} at {manifest.created}. "
@@ -41,6 +42,7 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
         f"```\n{_command(config)}\nclearhead info DIR\n```",
         "## Scores",
         _score_list(scores) if isinstance(scores, Mapping) and scores else "None were recorded.",
+        *([_forgetting(old)] if isinstance(old, Mapping) else []),
         "## Model",
         _fact_list(config.get("model")) or "See `config.json`.",
         "## Training",
@@ -71,6 +73,14 @@ def _score_list(scores: Mapping[str, object]) -> str:
         elif score is not None:
             lines.append(f"- {name}: {_plain(score)}")
     return "\n".join(lines)
+
+
+def _forgetting(old: Mapping[str, object]) -> str:
+    """Return the scores on the validation set of the model that training started from."""
+    return (
+        f"On the validation set of the model it was fine-tuned from ({_plain(old.get('records'))} records): "
+        f"{old.get('score')} {_plain(old.get('before'))} before, {_plain(old.get('after'))} after."
+    )
 
 
 def _fact_list(facts: object) -> str:

@@ -127,16 +127,17 @@ def _fail(line: str) -> int:
 
 
 def _spread_valid(arguments: Sequence[str]) -> list[str]:
-    """`--valid a.en a.de` as `--valid a.en --valid a.de`."""
+    """`--valid a.en a.de` as `--valid a.en --valid a.de`; so too for --old-valid and --replay."""
     spread: list[str] = []
     rest = list(arguments)
     while rest:
         spread.append(rest.pop(0))
-        if spread[-1] == "--valid" and rest:
+        option = spread[-1]
+        if option in ("--valid", "--old-valid", "--replay") and rest:
             first = rest.pop(0)
             spread.append(first)
             if rest and _are_two_sides(first, rest[0]):
-                spread += ["--valid", rest.pop(0)]
+                spread += [option, rest.pop(0)]
     return spread
 
 

@@ -36,6 +36,29 @@ def train(
         Path | None,
         typer.Option("--from", help="Model whose shape, tokenizer and weights to start from.", show_default=False),
     ] = None,
+    old_valid: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--old-valid",
+            metavar="FILE [FILE]",
+            help="With --from: validation files of the old model, scored before and after. [default: those its run "
+            "kept]",
+            show_default=False,
+        ),
+    ] = None,
+    replay: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--replay",
+            metavar="FILE [FILE]",
+            help="With --from: earlier training data, mixed into each batch so that the model forgets less.",
+            show_default=False,
+        ),
+    ] = None,
+    replay_share: Annotated[
+        float | None,
+        typer.Option("--replay-share", help="Share of each batch from --replay. [default: 0.2]", show_default=False),
+    ] = None,
     preset: Annotated[
         str,
         typer.Option(
@@ -75,8 +98,23 @@ def train(
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
     if columns:
         given = merge(given, {"data": {"columns": columns}})
+    if replay_share is not None:
+        given = merge(given, {"data": {"replay_share": replay_share}})
     request = run.Request(
-        files, out, valid or [], preset, given, overwrite, threads, task, start, resume, device, tensorboard
+        files=files,
+        out=out,
+        valid=valid or [],
+        preset=preset,
+        settings=given,
+        overwrite=overwrite,
+        threads=threads,
+        task=task,
+        start=start,
+        old_valid=old_valid or [],
+        replay=replay or [],
+        resume=resume,
+        device=device,
+        tensorboard=tensorboard,
     )
     with training_watcher() as watcher:
         if dry_run:

@@ -79,6 +79,10 @@ class DataConfig(Section):
     )
     valid_share: float = Field(0.02, gt=0, lt=0.5, description="share held out where no validation file is given")
     valid_max: int = Field(2000, ge=1, description="largest number of pairs held out")
+    replay_share: float = Field(
+        0.2, gt=0, lt=1, description="with --replay: share of the predictions of each batch (target tokens, masked "
+        "tokens, tagged words, texts) that come from the replay files"
+    )  # fmt: skip
     max_chars: int = Field(2000, ge=1, description="longer lines are skipped and counted")
     max_ratio: float = Field(
         0, ge=0, description="translation: pairs with one side so many times as long as the other, in characters, or "

@@ -158,7 +158,7 @@ class Classification(FramedText):
     def make(self, config: Config, records: Records[Labelled], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Train the tokenizer and collect the labels."""
         counts = report_labels([record.label for record in records.corpus.records], "texts", tell)
-        labels = sorted(counts)
+        labels = list(config.labels) or sorted(counts)
         if len(labels) < 2:
             problem = f"expected at least two different labels, found {labels}"
             raise DataError(f"{problem}; say which column is the label, as in --columns text=1,label=2")

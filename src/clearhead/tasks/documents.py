@@ -25,7 +25,7 @@ def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]
     data = config.data
     corpus = load_text(files.train, data.documents, work=files.work)
     characters = sum(len(document.text) for document in corpus.records)
-    if characters < MIN_CHARACTERS:
+    if characters < MIN_CHARACTERS and files.minimum > 1:
         names = " and ".join(map(str, files.train))
         raise DataError(
             f"{names}: at least {MIN_CHARACTERS} characters of text are needed, found {characters}; add text"

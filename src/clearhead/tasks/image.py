@@ -230,7 +230,7 @@ class Image(FramedText):
         if config.model.family not in PICTURES:
             raise ConfigError(f"model.family={config.model.family} reads no pictures; use {', '.join(PICTURES)}.")
         counts = report_labels([record.text for record in records.corpus.records], "images", tell)
-        labels = sorted(counts)
+        labels = list(config.labels) or sorted(counts)
         if len(labels) < 2:
             raise DataError(f"expected pictures of at least two labels, found {labels}; make one folder a label")
         channels, size, _ = records.train[0].pixels_CYX.shape

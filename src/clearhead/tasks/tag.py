@@ -222,7 +222,7 @@ class Tagging(FramedText):
 
     def make(self, config: Config, records: Records[Tagged], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns the tokenizer and the list of tags, which come from the whole training file, held-out part and all."""
-        labels = tags_of(records.corpus.records)
+        labels = list(config.labels) or tags_of(records.corpus.records)
         if len(labels) == 1:
             raise DataError("expected tags such as B-PER, found only O; is the tag the last column?")
         check_types(records.valid, labels, "validation data")

@@ -108,6 +108,8 @@ class Files:
     valid: Sequence[Path] = ()
     work: Work = nobody
     """Told how far reading is, where it takes long."""
+    minimum: int = MIN_RECORDS
+    """Fewest usable records to train on."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ def hold_out(
     load: Callable[[Sequence[Path], int], Corpus[R]], files: Files, config: Config, tell: Tell, noun: str
 ) -> Records[R]:
     """Reads the files with `load(paths, minimum)`, and holds a part out where no validation file was given."""
-    corpus = load(files.train, MIN_RECORDS)
+    corpus = load(files.train, files.minimum)
     messages = corpus.skips.messages()
     if files.valid:
         valid = load(files.valid, 1)

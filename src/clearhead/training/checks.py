@@ -12,6 +12,7 @@ from clearhead.tasks.writing import DRAWING
 
 FROM_THE_DATA = ("vocab_size", "num_labels", "image_size", "channels")
 EVERY_TASK = ("valid_share", "valid_max")
+REPLAY_SHARE = "replay_share"
 WRITERS_VERB = "translate"
 # What a verb takes from the decoding section; verbs that are not here neither search nor draw. Behind a prompt there
 # is no source to cover, the prompt is the prefix, and `sampling.max_tokens` is the limit.
@@ -84,6 +85,19 @@ def check_held_out(given: Mapping[str, Any], valid: Sequence[Path]) -> None:
             raise ConfigError(f"data.{name} has no meaning with --valid: nothing is held out; leave one of them out")
 
 
+def check_fine_tuning(
+    given: Mapping[str, Any], start: Path | None, old_valid: Sequence[Path], replay: Sequence[Path]
+) -> None:
+    """Refuse options of fine-tuning that would be ignored."""
+    for option, files in (("--old-valid", old_valid), ("--replay", replay)):
+        if files and start is None:
+            raise ConfigError(f"{option} is for fine-tuning; name the old model with --from DIR, or leave out {option}")
+    if REPLAY_SHARE in given.get("data", {}) and not replay:
+        raise ConfigError(
+            "--replay-share (data.replay_share) has no effect without --replay FILE; give both or neither"
+        )
+
+
 def _check_model(chosen: Purpose, given: Mapping[str, Any], model: ModelConfig) -> None:
     if not model.has_text and configs.build(base=chosen.base).model.has_text:
         raise ConfigError(f"model.family={model.family} reads pictures, the task {chosen.name} text; leave it out")
@@ -110,7 +124,7 @@ def _check_training(draft: Config) -> None:
 
 def _check_data(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> None:
     for name in given:
-        if name not in (*EVERY_TASK, *chosen.data_fields):
+        if name not in (*EVERY_TASK, REPLAY_SHARE, *chosen.data_fields):
             used = ", ".join((*EVERY_TASK, *chosen.data_fields))
             raise ConfigError(f"data.{name} has no meaning for the task {chosen.name}, which uses {used}")
     if draft.data.bpe_dropout and draft.tokenizer.kind != "bpe":

@@ -1,17 +1,20 @@
 """The end of a run: which of its weights are kept, and what is said of them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from clearhead import bundle
 from clearhead.bundle import WeightsKind
+from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.weights import Weights
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Validation
 from clearhead.training.events import Watcher
 from clearhead.training.keeper import Elsewhere, RunFolder
+from clearhead.training.old_validation import OldValidation, compare
 from clearhead.training.trainer import Outcome, Trainer
 
 
@@ -37,7 +40,13 @@ class TrainingResult:
         return cls(folder, outcome, facts["weights_kind"], Validation.from_text(facts["validation"]), facts["verb"])
 
 
-def finish(trainer: Trainer, folder: RunFolder | Elsewhere, outcome: Outcome, watcher: Watcher) -> TrainingResult:
+def finish(
+    trainer: Trainer,
+    folder: RunFolder | Elsewhere,
+    outcome: Outcome,
+    watcher: Watcher,
+    old: OldValidation | None = None,
+) -> TrainingResult:
     """Saves the best weights of a run, which after an interruption are those of its best validation.
 
     The first process, which has the folder, does it; the others give the same result.
@@ -45,7 +54,7 @@ def finish(trainer: Trainer, folder: RunFolder | Elsewhere, outcome: Outcome, wa
     last, followed = trainer.weights(), trainer.followed()  # which all processes put together
     text = ""
     if isinstance(folder, RunFolder):
-        kind, validation = _keep(trainer, folder, outcome, last, followed, watcher)
+        kind, validation = _keep(trainer, folder, outcome, last, followed, watcher, old)
         verb = purpose(folder.config.task).verb
         text = TrainingResult(folder.folder, outcome, kind, validation, verb).to_text()
     trainer.model.eval()
@@ -53,7 +62,13 @@ def finish(trainer: Trainer, folder: RunFolder | Elsewhere, outcome: Outcome, wa
 
 
 def _keep(
-    trainer: Trainer, folder: RunFolder, outcome: Outcome, last: Weights, followed: Weights, watcher: Watcher
+    trainer: Trainer,
+    folder: RunFolder,
+    outcome: Outcome,
+    last: Weights,
+    followed: Weights,
+    watcher: Watcher,
+    old: OldValidation | None,
 ) -> tuple[WeightsKind, Validation]:
     """Which weights become the model, and how good they are."""
     kind: WeightsKind = "best"
@@ -63,12 +78,26 @@ def _keep(
         weights, validation = folder.best_weights(), trainer.counts.best
     else:  # there was no validation yet: the weights as they are, so that there is a model
         weights, validation = last, trainer.score(last)
-    folder.save_bundle(weights, kind, _summary(outcome) | {"scores": validation.to_json()})
+    summary = _summary(outcome) | {"scores": validation.to_json()}
+    if old and outcome.reason != "interrupted":
+        summary |= _compare_old(old, trainer, folder, weights, watcher)
+    folder.save_bundle(weights, kind, summary)
     if outcome.reason != "interrupted":
         folder.state.finish()
     if folder.events:
         folder.events.close()
     return kind, validation
+
+
+def _compare_old(
+    old: OldValidation, trainer: Trainer, folder: RunFolder, weights: Weights, watcher: Watcher
+) -> Mapping[str, Any]:
+    """Score the new weights on the old model's validation set and report the change."""
+    if old.before is None:
+        return {}
+    tokenizer = None if folder.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(folder.tokenizer)
+    task = old.task(folder.config.model, tokenizer)
+    return compare(old, task, trainer.score(weights, task), watcher.message)
 
 
 def _best_of_all(

@@ -8,8 +8,10 @@ from typing import Any
 from torch import nn
 
 from clearhead.config import Config
+from clearhead.data.corpus import Record
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.tasks.task import Task
+from clearhead.training.old_validation import OldValidation
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Request:
     threads: int = 0
     task: str = ""  # if not in the settings
     start: Path | None = None  # a model whose weights and tokenizer training starts from
+    old_valid: Sequence[Path] = ()  # validation files of that model, scored before and after
+    replay: Sequence[Path] = ()  # earlier training data to mix into each batch
     resume: bool = False  # go on with the run in `out`, if there is one
     device: str = "auto"  # auto (a GPU where there is one), cpu or cuda
     tensorboard: bool = False  # event files too
@@ -42,3 +46,5 @@ class Prepared:
     reasons: list[str]
     threads: int
     start: str  # the fingerprint of the model that training starts from
+    validation: Sequence[Record]  # up to 500 validation records, to be kept for later fine-tuning
+    old: OldValidation | None = None  # validation set of the model that training starts from

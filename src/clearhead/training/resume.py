@@ -18,6 +18,7 @@ from clearhead.training.choose import LENGTH
 from clearhead.training.events import Watcher
 from clearhead.training.keeper import TRAINING
 from clearhead.training.measure import steps_of_epochs
+from clearhead.training.old_validation import OldValidation
 from clearhead.training.processes import Processes
 from clearhead.training.state import Origin, State, StateFolder
 
@@ -34,6 +35,10 @@ class Kept:
     state: State
     config: Config
     tokenizer: str
+    old: OldValidation | None
+    """Validation set of the model that the run started from; the first process alone has it."""
+    old_hashes: frozenset[float]
+    """Hashes of its inputs, which are never replayed."""
 
     @classmethod
     def load(cls, out: Path) -> "Kept | None":
@@ -41,18 +46,23 @@ class Kept:
         folder = StateFolder.load(out / TRAINING)
         if folder is None or folder.state is None:
             return None
-        return cls(out, folder, folder.state, configs.parse(folder.state.origin.config), folder.tokenizer())
+        old = OldValidation.load(out / TRAINING)
+        hashes = old.hashes if old else frozenset[float]()
+        config = configs.parse(folder.state.origin.config)
+        return cls(out, folder, folder.state, config, folder.tokenizer(), old, hashes)
 
     def to_text(self) -> str:
         """All but the tensors, for the other processes."""
-        return json.dumps({"state": self.state.model_dump(), "tokenizer": self.tokenizer})
+        facts = {"state": self.state.model_dump(), "tokenizer": self.tokenizer, "old_hashes": sorted(self.old_hashes)}
+        return json.dumps(facts)
 
     @classmethod
     def from_text(cls, out: Path, text: str) -> "Kept":
         """What the first process found; the folder may be on its machine only, and is not looked at."""
         told = json.loads(text)
-        state = State.model_validate(told["state"])
-        return cls(out, StateFolder(out / TRAINING), state, configs.parse(state.origin.config), told["tokenizer"])
+        state, hashes = State.model_validate(told["state"]), frozenset[float](told["old_hashes"])
+        config = configs.parse(state.origin.config)
+        return cls(out, StateFolder(out / TRAINING), state, config, told["tokenizer"], None, hashes)
 
     def tensors(self, name: str, processes: Processes) -> Weights:
         """The tensors of a file, which the first process reads for all."""
@@ -122,6 +132,17 @@ class Before:
                     f"the {kind} data of {self.out} changed: it began with {_described(self.data, kind)}, fingerprint "
                     f"{self.data[name][:8]}; now it is {_described(now, kind)}, fingerprint {now[name][:8]}. "
                     f"Restore the files, {ANEW}"
+                )
+        for option, name in (("--replay", "replay_fingerprint"), ("--old-valid", "old_valid_fingerprint")):
+            before, after = self.data.get(name), now.get(name)
+            if before and not after and option == "--replay":
+                raise TrainingError(f"{self.out} replays {', '.join(self.data['replay_files'])}; give --replay again")
+            if after and not before:
+                raise TrainingError(f"{self.out} began without {option}; leave it out, {ANEW}")
+            if before and after and before != after:
+                raise TrainingError(
+                    f"the files of {option} changed: {self.out} began with fingerprint {before[:8]}, now it is "
+                    f"{after[:8]}. Restore them, {ANEW}"
                 )
 
 

@@ -1,6 +1,7 @@
 """One training from files to a finished bundle: read, choose, tokenise, train, pick the best weights, save."""
 
 import time
+from collections.abc import Set
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -11,15 +12,18 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.corpus import fingerprint
+from clearhead.data.record_files import sample_records
+from clearhead.data.split import place
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.weights import split_names
 from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters, named_weights, restore
 from clearhead.tasks.purposes import purpose
+from clearhead.tasks.replay import Replay, ReplayTask, make_task, read_replay
 from clearhead.tasks.task import Files, Made, Purpose, Records, Tell
 from clearhead.training import keeper
-from clearhead.training.checks import check_held_out, check_ids, check_settings
+from clearhead.training.checks import check_fine_tuning, check_held_out, check_ids, check_settings
 from clearhead.training.choose import choose, without_length
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.finish import TrainingResult, finish, report_finished
@@ -27,8 +31,9 @@ from clearhead.training.keeper import METRICS, TRAINING, RunFolder
 from clearhead.training.lock import locked
 from clearhead.training.measure import describe, measure
 from clearhead.training.memory import share_memory
+from clearhead.training.old_validation import OLD_VALIDATION, VALIDATION, find_old, given_facts, write_records
 from clearhead.training.opening import open_folder, open_trainer, tokenizer_text
-from clearhead.training.placing import place
+from clearhead.training.placing import place as place_model
 from clearhead.training.processes import ALONE, Processes, job, joined, was_restarted
 from clearhead.training.request import Prepared, Request
 from clearhead.training.resume import Before, Kept, asks_for_more, planned_steps
@@ -38,6 +43,7 @@ from clearhead.training.tensorboard import require_tensorboard
 
 __all__ = ["Prepared", "Request", "announce", "prepare", "rehearse", "train"]
 
+REPLAYED = "replay_examples"
 REFUSED, FINISHED = "refused", "finished"  # what the first process says instead of a run to go on with
 
 
@@ -98,7 +104,8 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
     if kept or keeper.is_finished(request.out):
         config = kept.config if kept else configs.parse(bundle.load(request.out).config)
         if not asks_for_more(config, request.settings or {}):
-            _check_same(request, Before.of(request.out, kept), watcher, lambda _: None)
+            hashes = kept.old_hashes if kept else frozenset[float]()
+            _check_same(request, Before.of(request.out, kept), hashes, watcher, lambda _: None)
             return report_finished(request.out, watcher)
         if kept is None:
             raise TrainingError(
@@ -112,10 +119,14 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
 
 def _begin(request: Request, watcher: Watcher, processes: Processes) -> TrainingResult:
     prepared = prepare(request, watcher, processes)
+    old = prepared.old
+    if old and old.is_comparable_to(prepared.config) and processes.is_first:
+        assert request.start is not None
+        old = old.measure_before(request.start, prepared.tokenizer, prepared.threads, watcher.message)
     share_memory()  # not before: the threads of tokenizers take more than twice as long with one place
     if processes.is_first:
         keeper.claim(request.out)
-    placed = place(prepared.model, prepared.config.training, processes, watcher)
+    placed = place_model(prepared.model, prepared.config.training, processes, watcher)
     estimate = measure(prepared.task, placed.model, prepared.config.training, prepared.threads, processes)
     prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": estimate.steps}}))
     announce(prepared, watcher)
@@ -125,8 +136,11 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
     folder = open_folder(request, prepared, state, began, processes)
     if isinstance(folder, RunFolder):
         state.begin(folder.tokenizer)
+        write_records(state.folder / VALIDATION, prepared.validation, _valid_tags(prepared.config))
+        if old:
+            old.save(state.folder)
     trainer = open_trainer(prepared, placed, watcher, folder, processes)
-    return finish(trainer, folder, trainer.run(), watcher)
+    return finish(trainer, folder, trainer.run(), watcher, old)
 
 
 def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> TrainingResult:
@@ -152,10 +166,10 @@ def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes)
         kept.folder.tidy()
     folder = open_folder(request, prepared, kept.folder, kept.origin.began, processes)
     restore(prepared.model, kept.tensors(kept.state.weights, processes))
-    placed = place(prepared.model, prepared.config.training, processes, watcher)
+    placed = place_model(prepared.model, prepared.config.training, processes, watcher)
     trainer = open_trainer(prepared, placed, watcher, folder, processes)
     trainer.go_on_from(counts, kept.tensors(kept.state.moments, processes))
-    return finish(trainer, folder, trainer.run(), watcher)
+    return finish(trainer, folder, trainer.run(), watcher, prepared.old)
 
 
 def rehearse(request: Request, watcher: Watcher) -> None:
@@ -170,7 +184,7 @@ def _rehearse(request: Request, watcher: Watcher, processes: Processes) -> None:
     prepared = prepare(_spread_names(request), watcher, processes)
     announce(prepared, watcher)
     config = prepared.config.training
-    model = place(prepared.model, config, processes, watcher).model
+    model = place_model(prepared.model, config, processes, watcher).model
     watcher.message(describe(measure(prepared.task, model, config, prepared.threads, processes)))
 
 
@@ -186,16 +200,21 @@ def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) ->
     draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
     check_settings(chosen, given, draft)
     check_held_out(given, request.valid)
+    check_fine_tuning(given, request.start, request.old_valid, request.replay)
     given = without_length(given)
     if start:
         start.check(draft)
+    old = find_old(start, chosen.name, request.old_valid, watcher.message) if start else None
     records = chosen.read(_files(request, watcher), draft, watcher.message)
+    replay = _read_replay(request, chosen, records, draft, old.hashes if old else frozenset(), watcher)
     choice = choose(
         records.amount, chosen.noun, given, preset, is_start=start is not None, has_text=draft.model.has_text
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
-    made = _make(chosen, config, records, start.tokenizer if start else None, watcher, processes)
-    prepared = _prepared(request, records, made, choice.reasons, processes)
+    made = _make(chosen, config, records, replay, start.tokenizer if start else None, watcher, processes)
+    prepared = replace(_prepared(request, records, replay, made, choice.reasons, processes), old=old)
+    if old:
+        old.check_labels(made.config, bool(request.old_valid), watcher.message)
     if start:
         start.hand_over(prepared.model, made.config, watcher)
     processes.copy(list(named_weights(prepared.model).values()))
@@ -206,17 +225,18 @@ def _make(
     chosen: Purpose,
     config: Config,
     records: Records[Any],
+    replay: Replay | None,
     tokenizer: Tokenizer | None,
     watcher: Watcher,
     processes: Processes,
 ) -> Made:
     """The task. The first process learns the tokenizer, where none is given, and tells the others."""
     if processes.is_first:
-        made = chosen.make(config, records, tokenizer, watcher.message)
+        made = make_task(chosen, config, records, replay, tokenizer, watcher.message)
         processes.tell(tokenizer_text(made.tokenizer))
         return made
     text = processes.tell("")
-    return chosen.make(config, records, _read_tokenizer(text), watcher.message)
+    return make_task(chosen, config, records, replay, _read_tokenizer(text), watcher.message)
 
 
 def _read_tokenizer(text: str) -> Tokenizer | None:
@@ -225,36 +245,70 @@ def _read_tokenizer(text: str) -> Tokenizer | None:
 
 def _prepare_again(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> Prepared:
     """As `prepare` did when the run began: its settings and its tokenizer are taken, and its data must be the same."""
-    chosen, records = _check_same(request, Before.of(request.out, kept), watcher, watcher.message)
-    made = chosen.make(kept.config, records, _read_tokenizer(kept.tokenizer), watcher.message)
+    before = Before.of(request.out, kept)
+    chosen, records, replay = _check_same(request, before, kept.old_hashes, watcher, watcher.message)
+    made = make_task(chosen, kept.config, records, replay, _read_tokenizer(kept.tokenizer), watcher.message)
     assert made.config == kept.config, "the same data made another config"
-    prepared = replace(_prepared(request, records, made, [], processes), start=kept.origin.start)
+    prepared = _prepared(request, records, replay, made, [], processes)
+    if prepared.data.get(REPLAYED) != kept.origin.data.get(REPLAYED):
+        raise TrainingError(f"{request.out / TRAINING / OLD_VALIDATION} was changed; restore it, or begin anew")
     kept.warn(prepared.threads, processes, watcher)
-    return prepared
+    return replace(prepared, start=kept.origin.start, old=kept.old)
 
 
-def _check_same(request: Request, before: Before, watcher: Watcher, tell: Tell) -> tuple[Purpose, Records[Any]]:
-    """Refuses what is not as it was when the run began; gives what it is for, and its data, of which `tell` hears."""
+def _check_same(
+    request: Request, before: Before, old_hashes: Set[float], watcher: Watcher, tell: Tell
+) -> tuple[Purpose, Records[Any], Replay | None]:
+    """Refuse data and settings that differ from those of the run's start; return the task and the data."""
     before.check_settings(*_named(request))
     before.check_start(request.start)
     chosen = purpose(before.config.task)
     records = chosen.read(_files(request, watcher), before.config, tell)
-    before.check_data(_data_facts(request, records))
-    return chosen, records
+    replay = _read_replay(request, chosen, records, before.config, old_hashes, watcher, tell)
+    before.check_data(_data_facts(request, records, replay))
+    return chosen, records, replay
+
+
+def _read_replay(
+    request: Request,
+    chosen: Purpose,
+    records: Records[Any],
+    config: Config,
+    old_hashes: Set[float],
+    watcher: Watcher,
+    tell: Tell | None = None,
+) -> Replay | None:
+    """Return the replay data, without what is in the new or the old validation set."""
+    if not request.replay:
+        return None
+    named = split_names(request.replay)
+    if named.weights:
+        raise ConfigError("a weight has no meaning behind --replay, whose share is --replay-share; leave it out")
+    files = Files(named.files, work=watcher.work)
+    hashes = old_hashes | {place(record.parts[0].encode()) for record in records.valid}
+    return read_replay(chosen, files, named.tags, config, hashes, tell or watcher.message)
 
 
 def _prepared(
-    request: Request, records: Records[Any], made: Made, reasons: list[str], processes: Processes
+    request: Request,
+    records: Records[Any],
+    replay: Replay | None,
+    made: Made,
+    reasons: list[str],
+    processes: Processes,
 ) -> Prepared:
     check_ids(made)
     torch.manual_seed(made.config.training.seed)
     model = build_model(made.config.model)
     threads = request.threads or processes.threads()
     sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
+    if isinstance(made.task, ReplayTask):
+        sizes[REPLAYED] = made.task.old.sizes()[0]
     tags = {"tags": sorted(set(made.config.data.tags))} if made.config.data.tags else {}
-    data = {**_data_facts(request, records), **sizes, **tags, **made.facts}
+    data = {**_data_facts(request, records, replay), **sizes, **tags, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
-    return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start)
+    validation = sample_records(records.valid)
+    return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation)
 
 
 def _spread_names(request: Request) -> Request:
@@ -290,7 +344,12 @@ def announce(prepared: Prepared, watcher: Watcher) -> None:
     watcher.message(f"{shape}: {count_parameters(prepared.model):,} parameters")
 
 
-def _data_facts(request: Request, records: Records[Any]) -> dict[str, Any]:
+def _valid_tags(config: Config) -> tuple[str, ...]:
+    """Return the tags of the files that the validation records came from."""
+    return config.data.valid_tags or config.data.tags
+
+
+def _data_facts(request: Request, records: Records[Any], replay: Replay | None) -> dict[str, Any]:
     return {
         "files": [path.name for path in request.files],
         "valid_files": [path.name for path in request.valid],
@@ -298,4 +357,6 @@ def _data_facts(request: Request, records: Records[Any]) -> dict[str, Any]:
         "valid_fingerprint": fingerprint(records.valid),
         "records": len(records.corpus.records),
         "skipped": dict(records.corpus.skips.counts),
+        **(replay.facts(split_names(request.replay).files) if replay else {}),
+        **given_facts(request.old_valid),
     }

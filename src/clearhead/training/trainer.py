@@ -195,13 +195,13 @@ class Trainer:
         """The moving mean of the weights, for the first only; nothing where none is asked for."""
         return gathered(followed(self.optimizer, self.model), self.processes) if self.config.ema else {}
 
-    def score(self, weights: Weights | None = None) -> Validation:
-        """How good the whole network is, once it has the weights that are given; for the first process alone."""
+    def score(self, weights: Weights | None = None, task: Task[Any] | None = None) -> Validation:
+        """Validate the whole network, after loading the given weights, on this task or another; first process only."""
         if weights is not None:
             restore(self.whole, weights)
         try:
             with unwarned(), torch_threads(self.threads * self.processes.local_count):  # the others wait
-                validation = self.task.validate(self.whole.to(self.processes.device))
+                validation = (task or self.task).validate(self.whole.to(self.processes.device))
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

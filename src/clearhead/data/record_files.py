@@ -1,0 +1,60 @@
+"""Records to plain files that the readers of this package can read again: JSONL, and CoNLL for tagged sentences."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from clearhead.data.corpus import R, Record
+from clearhead.data.labelled import Labelled
+from clearhead.data.pairs import Pair
+from clearhead.data.plain import Document
+from clearhead.data.tagged import Tagged
+
+MAX_RECORDS = 500
+MAX_CHARACTERS = 500_000
+"""Of all documents together: one document may be a whole book."""
+UNTAGGED = "records"
+
+
+def sample_records(records: Sequence[R], limit: int = MAX_RECORDS) -> list[R]:
+    """Return at most `limit` records, evenly spaced over all; of documents, at most `MAX_CHARACTERS` together."""
+    count = min(limit, len(records))
+    chosen = [records[number * len(records) // count] for number in range(count)]
+    kept: list[R] = []
+    left = MAX_CHARACTERS
+    for record in chosen:
+        if isinstance(record, Document):
+            if len(record.text) > MAX_CHARACTERS and not kept and record is chosen[-1]:  # no other one is short enough
+                kept.append(replace(record, text=record.text[:MAX_CHARACTERS]))
+            if len(record.text) > left:
+                continue
+            left -= len(record.text)
+        kept.append(record)
+    return kept
+
+
+def to_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, str]:
+    """Return the content of each file by its name, or nothing where a record cannot be written as text (images).
+
+    Pairs of files with tags become one file per tag, named after it.
+    """
+    stems: dict[str, list[str]] = {}
+    suffix = "conll" if records and isinstance(records[0], Tagged) else "jsonl"
+    for record in records:
+        stem = tags[record.corpus] if tags and isinstance(record, Pair) else UNTAGGED
+        text = _to_text(record)
+        if text is None:
+            return {}
+        stems.setdefault(stem, []).append(text)
+    return {f"{stem}.{suffix}": "\n".join(lines) + "\n" for stem, lines in stems.items()}
+
+
+def _to_text(record: Record) -> str | None:
+    """Return the line of a record, or its block of lines."""
+    if isinstance(record, Tagged):
+        return "".join(f"{word}\t{tag}\n" for word, tag in zip(record.words, record.tags, strict=True))
+    if isinstance(record, Pair):
+        return json.dumps({"source": record.source, "target": record.target}, ensure_ascii=False)
+    if isinstance(record, Labelled):
+        return json.dumps({"text": record.text, "label": record.label}, ensure_ascii=False)
+    return json.dumps({"text": record.text}, ensure_ascii=False) if isinstance(record, Document) else None

@@ -1,0 +1,316 @@
+"""Fine-tuning: kept validation records, scores before and after, replay of earlier data, and what is refused."""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clearhead
+from clearhead.bundle import read_manifest
+from clearhead.cli.main import main
+from clearhead.data.record_files import sample_records, to_files
+from clearhead.errors import ClearheadError, ConfigError
+from clearhead.tasks.purposes import purpose
+from clearhead.tasks.task import Files
+from clearhead.training.run import Request, prepare, train
+from tests.tasks.made_up import write_lines
+from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
+
+pytestmark = pytest.mark.forks
+TEXT = [task for task in MORE if task not in ("image", "caption")]
+QUICK = ("translate", "lm")
+ALL_LINES: Settings = {"training": {"validate_lines": 50}}
+
+
+class Olds:
+    """A short run of each task, made when it is first needed; no test may write into it. The data is beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, task: str) -> Path:
+        out = self.folder / task / "old"
+        if not out.exists():
+            run(task, write_data(task, out.parent), out)
+        return out
+
+
+@pytest.fixture(scope="module")
+def olds(tmp_path_factory: pytest.TempPathFactory) -> Olds:
+    """A short run of each task."""
+    return Olds(tmp_path_factory.mktemp("olds"))
+
+
+def kept(old: Path) -> list[Path]:
+    """The validation records that a run kept."""
+    return sorted((old / "training" / "validation").glob("*"))
+
+
+def old_data(task: str, old: Path) -> Path:
+    """The training data of an old run."""
+    return write_data(task, old.parent)
+
+
+@pytest.mark.parametrize("task", TEXT)
+def test_a_run_keeps_its_validation_records_in_files_that_its_task_reads(task: str, olds: Olds) -> None:
+    old, config = olds[task], clearhead.load(olds[task]).config
+    files = Files([old_data(task, old)])
+    held_out = purpose(task).read(files, config, lambda _: None).valid
+    read = purpose(task).read(Files(kept(old), kept(old), minimum=1), config, lambda _: None).valid
+    assert [record.parts for record in read] == [record.parts for record in held_out]
+    assert len(read) == read_manifest(old).data["valid_examples"] or task in ("mlm", "denoise")
+    assert clearhead.evaluate(old, kept(old)[0]).to_json()
+
+
+def test_at_most_500_evenly_spaced_records_are_kept(tmp_path: Path) -> None:
+    from clearhead.data.pairs import Pair
+    from clearhead.data.plain import Document
+
+    pairs = [Pair(f"s{number}", f"t{number}", number) for number in range(1700)]
+    chosen = sample_records(pairs)
+    assert len(chosen) == 500 and chosen == sample_records(pairs)
+    gaps = {after.line - before.line for before, after in pairwise(chosen)}
+    assert gaps == {3, 4} and chosen[0].line == 0 and chosen[-1].line >= 1696
+    assert sample_records(pairs[:7]) == pairs[:7] and sample_records([]) == []
+    documents = [Document("x" * 300_000, 1), Document("y" * 300_000, 2), Document("z", 3)]
+    assert [document.line for document in sample_records(documents)] == [1, 3]
+    [cut] = sample_records([Document("w" * 900_000, 1)])
+    assert len(cut.text) == 500_000
+
+
+def test_kept_records_survive_odd_characters(tmp_path: Path) -> None:
+    from clearhead.data.pairs import Pair, load_pairs
+    from clearhead.data.tagged import Tagged, load_tagged
+
+    pairs = [Pair('a "quoted"\ttab', "line\u2028separator \\n", 1), Pair("ä", "\U0001f600", 2)]
+    tagged = [Tagged(("#", "a b", "C"), ("O", "B-X", "I-X"), 1), Tagged(("=", "d"), ("O", "O"), 5)]
+    for records, load in ((pairs, load_pairs), (tagged, load_tagged)):
+        [(name, text)] = to_files(records).items()
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert [record.parts for record in load([tmp_path / name]).records] == [record.parts for record in records]
+
+
+def test_records_of_a_model_with_tags_are_kept_by_tag_and_scored_with_it(tmp_path: Path) -> None:
+    first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
+    files = [Path(f"{first}@de"), Path(f"{second}@fr")]
+    run("translate", files, tmp_path / "old", more=ALL_LINES)
+    assert [path.name for path in kept(tmp_path / "old")] == ["de.jsonl", "fr.jsonl"]
+    run("translate", [Path(f"{first}@de")], tmp_path / "new", more=ALL_LINES, start=tmp_path / "old")
+    old, new = (read_manifest(tmp_path / name).training for name in ("old", "new"))
+    assert new["old_validation"]["before"] == score(old)  # type: ignore[index,call-overload]
+    with pytest.raises(ConfigError, match=r"was trained with tags; give --old-valid a tag, such as .*@de"):
+        run("translate", files[:1], tmp_path / "no", start=tmp_path / "old", old_valid=[first])
+
+
+def test_kept_records_are_not_exported_and_the_model_does_not_need_them(
+    olds: Olds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = shutil.copytree(olds["translate"], tmp_path / "old")
+    secret = json.loads(lines(kept(old)[0])[0])["source"]
+    assert main(["export", str(old), "--to", "ctranslate2", str(tmp_path / "out")]) == 0
+    exported = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert exported and not [path for path in exported if secret.encode() in path.read_bytes()]
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.name in ("training", "validation")]
+    kept(old)[0].write_text("damaged")
+    assert model_of(old) == model_of(olds["translate"]) and clearhead.load(old)
+    shutil.rmtree(old / "training")
+    assert clearhead.load(old)
+
+
+def score(training: Any) -> float:
+    """The validation score of a run, from its manifest."""
+    [found] = [value["score"] for value in training["scores"].values() if isinstance(value, dict)]
+    return float(found)
+
+
+def test_scores_before_and_after_are_those_of_the_runs_themselves(tmp_path: Path) -> None:
+    """The new run validates on the same records, so both runs' own scores are the reference."""
+    data = write_data("translate", tmp_path)
+    run("translate", data, tmp_path / "old", more=ALL_LINES, steps=120)
+    copied = write_lines(
+        tmp_path / "copy.tsv", [line.split("\t")[0] + "\t" + line.split("\t")[0] for line in lines(data)]
+    )
+    settings: dict[str, Any] = settings_of("translate", ALL_LINES)
+    settings["training"] |= {"steps": 13}
+    del settings["data"]["valid_share"], settings["tokenizer"]
+    watcher, valid = Watching(), kept(tmp_path / "old")
+    request = Request([copied], tmp_path / "new", valid, settings=settings, threads=1, start=tmp_path / "old")
+    train(request, watcher)
+    old, new = (read_manifest(tmp_path / name).training for name in ("old", "new"))
+    found: Any = new["old_validation"]
+    before, after = found["before"], found["after"]
+    assert before == score(old) > 1 and after == score(new) != score(old)
+    assert found["change"] == after - before and found["records"] == len(lines(valid[0]))
+    shown = f"BLEU {before:.1f} before, {after:.1f} after ({after - before:+.1f})"
+    assert f"old validation set ({found['records']} pairs): {shown}" in watcher.messages
+    assert f"bleu {before:.2f} before, {after:.2f} after" in (tmp_path / "new" / "README.md").read_text()
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a text file."""
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_classifier_that_forgets_is_named_and_evaluate_agrees(olds: Olds, tmp_path: Path) -> None:
+    """Fine-tuned on labels that contradict the old ones; the reference is `clearhead evaluate`."""
+    data = old_data("classify", olds["classify"])
+    learned: Settings = {"training": {"validate_every": 40, "save_every": 40}}
+    run("classify", data, tmp_path / "old", more=learned, steps=120)
+    turn = {"eats": "cuts", "cuts": "Look", "Look": "eats"}
+    rows = [line.split("\t") for line in lines(data)]
+    other = write_lines(tmp_path / "other.tsv", [f"{text}\t{turn[label]}" for text, label in rows])
+    watcher = Watching()
+    run("classify", other, tmp_path / "new", watcher, more=learned, steps=120, start=tmp_path / "old")
+    file = kept(tmp_path / "old")[0]
+    expected = [
+        100 * clearhead.evaluate(tmp_path / name, file).to_json()["accuracy"]["score"] for name in ("old", "new")
+    ]
+    found: Any = read_manifest(tmp_path / "new").training["old_validation"]
+    assert [found["before"], found["after"]] == pytest.approx(expected) and found["change"] < -50
+    [warning] = [text for text in watcher.messages if text.startswith("warning: the model forgot")]
+    assert "--replay FILE" in warning
+    watcher = Watching()
+    run("classify", data, tmp_path / "same", watcher, more=learned, start=tmp_path / "old", old_valid=[data])
+    assert not [text for text in watcher.messages if text.startswith("warning")]
+    assert [text for text in watcher.messages if text.startswith("old validation set (60 labelled texts): accuracy")]
+
+
+def test_what_is_not_measured_is_said_in_a_sentence(olds: Olds, tmp_path: Path) -> None:
+    bare = shutil.copytree(olds["lm"], tmp_path / "bare")
+    shutil.rmtree(bare / "training")
+    damaged = shutil.copytree(olds["translate"], tmp_path / "damaged")
+    kept(damaged)[0].write_text("{}\n")
+    four = write_lines(tmp_path / "four.tsv", [f"The old cow {n} eats\t{n % 4}" for n in range(40)])
+    for task, start, data, message in (
+        ("lm", bare, None, f"{bare} has no validation records; give some with --old-valid FILE"),
+        ("translate", damaged, None, 'records.jsonl:1: expected the key "source"'),
+        ("classify", olds["mlm"], None, "trained for the task mlm, this run is for classify"),
+        ("classify", olds["classify"], four, "the labels of the new data are not those of the old model"),
+        ("image", olds["image"], None, "the task image reads images, and runs keep text only"),
+    ):
+        watcher, out = Watching(), tmp_path / f"{task}-{start.name}-{data is None}"
+        settings = without_shape(task)
+        files = [data or old_data(task, olds[task])]
+        train(Request(files, out, settings=settings, task=task, threads=1, start=start), watcher)
+        [said] = [text for text in watcher.messages if text.startswith("forgetting is not measured: ")]
+        assert message in said and "old_validation" not in read_manifest(out).training
+
+
+def without_shape(task: str) -> dict[str, Any]:
+    """Settings of a short run that takes its shape from another model."""
+    settings: dict[str, Any] = settings_of(task)
+    settings.pop("tokenizer", None)
+    settings.pop("model")
+    return {**settings, "training": {**settings["training"], "steps": 2, "warmup": 1}}
+
+
+@pytest.mark.parametrize(
+    "task", [task if task in QUICK else pytest.param(task, marks=pytest.mark.slow) for task in MORE]
+)
+def test_replay_of_every_task_resumes_to_the_same_bytes(task: str, olds: Olds, tmp_path: Path) -> None:
+    """The old model is not needed to resume, for its validation records are copied."""
+    new = write_data(task, tmp_path, count=43)
+    asked: dict[str, Any] = {"replay": [old_data(task, olds[task])], "more": {"data": {"replay_share": 0.4}}}
+    start = shutil.copytree(olds[task], tmp_path / "start")
+    watcher = Watching()
+    run(task, new, tmp_path / "whole", watcher, start=start, **asked)
+    assert [text for text in watcher.messages if text.startswith("replay: ") and "40 % of each batch" in text]
+    assert run(task, new, tmp_path / "parts", Watching(5), start=start, **asked).outcome.reason == "interrupted"
+    shutil.rmtree(start)
+    assert run(task, new, tmp_path / "parts", resume=True, **asked).outcome.reason == "finished"
+    assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
+    assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
+    manifests = [read_manifest(tmp_path / name) for name in ("whole", "parts")]
+    assert manifests[0].training.get("old_validation") == manifests[1].training.get("old_validation")
+    assert (task in TEXT) == ("old_validation" in manifests[1].training)
+    assert manifests[0].data == manifests[1].data and manifests[0].data["replay_examples"]
+    run(task, new, tmp_path / "without", start=olds[task])
+    assert model_of(tmp_path / "without") != model_of(tmp_path / "whole")
+
+
+def test_records_of_validation_sets_are_not_replayed(olds: Olds, tmp_path: Path) -> None:
+    """The whole old training file is replayed but for the part that the old run held out."""
+    old = olds["translate"]
+    new = write_lines(tmp_path / "new.tsv", [f"w{number} x y\tz w{number}" for number in range(30)])
+    watcher = Watching()
+    request = Request(
+        [new], tmp_path / "out", settings=without_shape("translate"), task="translate", threads=1, start=old,
+        replay=[old_data("translate", old)],
+    )  # fmt: skip
+    prepared = prepare(request, watcher)
+    count = len(lines(kept(old)[0]))
+    assert prepared.data["replay_examples"] == 60 - count
+    assert [text for text in watcher.messages if f"{count} left out, which are in a validation set" in text]
+
+
+def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:
+    old, data = olds["classify"], write_data("classify", tmp_path, count=43)
+    replayed = old_data("classify", old)
+    valid = write_lines(tmp_path / "valid.tsv", lines(replayed)[:20])
+    asked: dict[str, Any] = {"start": old, "replay": [replayed], "old_valid": [valid]}
+    run("classify", data, tmp_path / "out", Watching(5), **asked)
+    other = write_data("classify", tmp_path / "other", count=50)
+    for changed, message in (
+        ({"replay": [other]}, "the files of --replay changed"),
+        ({"replay": []}, r"replays labels\.tsv; give --replay again"),
+        ({"old_valid": [other]}, "the files of --old-valid changed"),
+        ({"more": {"data": {"replay_share": 0.3}}}, r"data\.replay_share was 0\.2, is 0\.3"),
+    ):
+        with pytest.raises(ClearheadError, match=message):
+            run("classify", data, tmp_path / "out", resume=True, **{**asked, **changed})
+    shutil.rmtree(tmp_path / "out" / "training" / "old_validation")
+    with pytest.raises(ClearheadError, match="old_validation was changed; restore it"):
+        run("classify", data, tmp_path / "out", resume=True, **asked)
+    run("classify", data, tmp_path / "plain", Watching(5))
+    with pytest.raises(ClearheadError, match="began without --replay"):
+        run("classify", data, tmp_path / "plain", resume=True, replay=[replayed])
+
+
+def test_misuse_is_refused_in_a_sentence(olds: Olds, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, image = str(olds["classify"]), str(olds["image"])
+    data = str(old_data("classify", olds["classify"]))
+    pictures = str(old_data("image", olds["image"]))
+    for task, more, message in (
+        ("classify", ["--replay", data], "--replay is for fine-tuning; name the old model with --from DIR"),
+        ("classify", ["--old-valid", data], "--old-valid is for fine-tuning"),
+        ("classify", ["--from", old, "--replay-share", "0.3"], "has no effect without --replay FILE"),
+        *(
+            ("classify", ["--from", old, "--replay", data, "--replay-share", share], "data.replay_share")
+            for share in ("0", "1", "-0.5", "nan")
+        ),
+        ("classify", ["--from", old, "--replay", f"{data}:2"], "a weight has no meaning behind --replay"),
+        ("classify", ["--from", old, "--replay", f"{tmp_path}/none.tsv"], "none.tsv: no such file"),
+        ("classify", ["--from", str(olds["mlm"]), "--old-valid", data], "trained for the task mlm, this run is for"),
+        ("image", ["--from", image, "--old-valid", pictures], "reads images, and runs keep text only; leave it out"),
+    ):
+        files = pictures if task == "image" else data
+        code = main(["train", files, "--task", task, "--out", str(tmp_path / "out"), "--steps", "1", *more])
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert code == 2 and error.startswith("clearhead: ") and message in error, error
+        assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
+
+
+def test_the_python_interface_takes_the_same_options(olds: Olds, tmp_path: Path) -> None:
+    data = old_data("translate", olds["translate"])
+    valid = write_lines(tmp_path / "valid.tsv", lines(data)[:20])
+    model = clearhead.train(
+        data, tmp_path / "out", start=olds["translate"], old_valid=valid, replay=data, replay_share=0.25, steps=1,
+        threads=1,
+    )  # fmt: skip
+    assert model.config.data.replay_share == 0.25
+    assert model.manifest.training["old_validation"]["records"] == 20  # type: ignore[index,call-overload]
+
+
+def test_two_line_files_can_be_replayed(olds: Olds, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = old_data("translate", olds["translate"])
+    rows = [line.split("\t") for line in lines(data)]
+    for name, chosen in (("a", rows), ("v", rows[:20])):
+        for number, side in enumerate(("en", "de")):
+            write_lines(tmp_path / f"{name}.{side}", [row[number] for row in chosen])
+    replayed, valid = ([f"{tmp_path}/{name}.{side}" for side in ("en", "de")] for name in ("a", "v"))
+    options = ["--replay", *replayed, "--old-valid", *valid, "--steps", "1", "--threads", "1"]
+    code = main(["train", str(data), "--from", str(olds["translate"]), "--out", str(tmp_path / "out"), *options])
+    assert code == 0 and "old validation set (20 pairs)" in capsys.readouterr().err

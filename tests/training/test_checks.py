@@ -119,7 +119,7 @@ IDLE: dict[str, dict[str, set[str]]] = {
         "lm": {"max_length", "coverage", "prefix", "diversity", "beam", "stop"},
     },
     "data": {
-        task: set(DataConfig.model_fields) - {"valid_share", "valid_max", *used}
+        task: set(DataConfig.model_fields) - {"valid_share", "valid_max", "replay_share", *used}
         for task, used in {
             "translate": {*TABLE_FIELDS, "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "tags",
                           "temperature", "valid_tags", "bpe_dropout"},

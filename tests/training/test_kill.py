@@ -158,7 +158,14 @@ def test_a_full_disk_costs_nothing(tmp_path: Path, small_disk: Path) -> None:
     assert "\n" not in str(caught.value)
     found = StateFolder.load(small_disk / "run" / "training")
     assert found and found.state and found.state.counts.step in (4, 5)
-    listed = {f"training/{name}" for name in found.state.files} | {"training", "training/state.json", "metrics.jsonl"}
+    beside = {
+        "training",
+        "training/state.json",
+        "metrics.jsonl",
+        "training/validation",
+        "training/validation/records.jsonl",
+    }
+    listed = {f"training/{name}" for name in found.state.files} | beside
     bundled = {"model.safetensors", "config.json", "tokenizer.json", "manifest.json", "README.md"}
     assert names_in(small_disk / "run") == listed | bundled  # no temporary file
     filler.unlink()

@@ -11,6 +11,7 @@ import pytest
 import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
+from clearhead.config import merge
 from clearhead.data.record_files import sample_records, to_files
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.purposes import purpose
@@ -172,6 +173,9 @@ def test_a_classifier_that_forgets_is_named_and_evaluate_agrees(olds: Olds, tmp_
     assert [found["before"], found["after"]] == pytest.approx(expected) and found["change"] < -50
     [warning] = [text for text in watcher.messages if text.startswith("warning: the model forgot")]
     assert "--replay FILE" in warning
+    watcher, little = Watching(), merge(learned, {"data": {"replay_share": 0.01}})
+    run("classify", other, tmp_path / "little", watcher, more=little, steps=120, start=tmp_path / "old", replay=[data])
+    assert [text for text in watcher.messages if text.startswith("warning: ") and "a higher --replay-share" in text]
     watcher = Watching()
     run("classify", data, tmp_path / "same", watcher, more=learned, start=tmp_path / "old", old_valid=[data])
     assert not [text for text in watcher.messages if text.startswith("warning")]
@@ -314,3 +318,28 @@ def test_two_line_files_can_be_replayed(olds: Olds, tmp_path: Path, capsys: pyte
     options = ["--replay", *replayed, "--old-valid", *valid, "--steps", "1", "--threads", "1"]
     code = main(["train", str(data), "--from", str(olds["translate"]), "--out", str(tmp_path / "out"), *options])
     assert code == 0 and "old validation set (20 pairs)" in capsys.readouterr().err
+
+
+def test_records_are_kept_under_their_own_column_names(tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in lines(write_data("classify", tmp_path))]
+    table = write_lines(tmp_path / "t.csv", ["stars,review", *(f'{label},"{text}"' for text, label in rows)])
+    more: Settings = {"data": {"columns": "text=review,label=stars"}}
+    run("classify", table, tmp_path / "old", more=more)
+    watcher = Watching()
+    run("classify", table, tmp_path / "new", watcher, more=more, start=tmp_path / "old", replay=[table])
+    assert not [text for text in watcher.messages if "not measured" in text]
+    assert read_manifest(tmp_path / "new").training["old_validation"]
+
+
+def test_labels_of_replayed_records_keep_the_output_layer(olds: Olds, tmp_path: Path) -> None:
+    """The new file has two of the three labels; without replay its output layer would be new."""
+    old, replayed = olds["classify"], old_data("classify", olds["classify"])
+    some = write_lines(tmp_path / "some.tsv", [line for line in lines(replayed) if not line.endswith("\tLook")])
+    for replay, fresh in (([], "output.weight, output.bias"), ([replayed], "none")):
+        watcher = Watching()
+        request = Request(
+            [some], tmp_path / "out", settings=without_shape("classify"), task="classify", start=old, replay=replay
+        )
+        prepared = prepare(request, watcher)
+        assert [text for text in watcher.messages if text.endswith(f"fresh: {fresh}")]
+        assert prepared.config.labels == (("Look", "cuts", "eats") if replay else ("cuts", "eats"))

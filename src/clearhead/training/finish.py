@@ -97,7 +97,8 @@ def _compare_old(
         return {}
     tokenizer = None if folder.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(folder.tokenizer)
     task = old.task(folder.config.model, tokenizer)
-    return compare(old, task, trainer.score(weights, task), watcher.message)
+    after = trainer.score(weights, task)
+    return compare(old, task, after, "replay_fingerprint" in folder.data, watcher.message)
 
 
 def _best_of_all(

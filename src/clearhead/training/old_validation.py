@@ -256,7 +256,7 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
         ) from error
 
 
-def compare(old: OldValidation, task: Task[Any], after: Validation, tell: Tell) -> Mapping[str, Any]:
+def compare(old: OldValidation, task: Task[Any], after: Validation, has_replay: bool, tell: Tell) -> Mapping[str, Any]:
     """Report both scores, with a warning where the model became worse, and return the summary for the manifest."""
     assert old.before is not None
     count = min(len(old.records), task.sizes()[1])
@@ -264,9 +264,12 @@ def compare(old: OldValidation, task: Task[Any], after: Validation, tell: Tell) 
     tell(str(found))
     if found.is_worse:
         noun = purpose(old.config.task).noun
+        remedy = f"--replay FILE mixes earlier training {noun} into each batch (--replay-share 0.2)"
+        if has_replay:
+            remedy = "a higher --replay-share keeps more of it"
         tell(
-            f"warning: the model forgot part of what it had learned; --replay FILE mixes earlier training {noun} into "
-            "each batch (--replay-share 0.2), a shorter training or a lower training.learning_rate forgets less"
+            f"warning: the model forgot part of what it had learned; {remedy}; a shorter training or a lower "
+            "training.learning_rate forgets less too"
         )
     return {OLD_VALIDATION: found.to_json()}
 

@@ -1,5 +1,7 @@
 """`clearhead serve`: what it says when it cannot, and that it answers when it can."""
 
+import inspect
+import resource
 import signal
 import socket
 import subprocess
@@ -9,6 +11,10 @@ import httpx2
 import pytest
 
 from clearhead.cli.main import main
+from clearhead.cli.serve import serve
+from clearhead.errors import ServingError
+from clearhead.serving.limits import Limits
+from clearhead.serving.server import connection_limit
 from tests.serving.browser import free_port, wait_for
 from tests.whole import Trained
 
@@ -41,3 +47,20 @@ def test_it_serves_and_ends_when_told(trained: Trained) -> None:
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert f"http://127.0.0.1:{port}".encode() in said and b"Traceback" not in said
+
+
+def test_options_have_the_defaults_of_the_limits() -> None:
+    defaults = {name: option.default for name, option in inspect.signature(serve).parameters.items()}
+    for name in ("idle_seconds", "body_seconds", "shutdown_seconds"):
+        assert defaults[name] == getattr(Limits(), name)
+
+
+def test_limit_above_the_descriptors_is_refused() -> None:
+    assert connection_limit(7) == 7
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        with pytest.raises(ServingError, match=r"4000 connections need 8\d\d\d file descriptors.*ulimit -n 8"):
+            connection_limit(4000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,7 +1,6 @@
 """One model, one server and one browser for all tests of the page; each test leaves a clean console behind."""
 
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +8,12 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
 from clearhead.api import Model
 from clearhead.inspection.trace import Trace
+from clearhead.serving.limits import Limits
+from clearhead.serving.server import Server, listen
 from tests.serving.browser import Browser, browsing, need_browser, serving
 from tests.serving.pronouns import SENTENCE, train_pronouns
 
@@ -49,19 +49,24 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @contextmanager
+def running_here(server: Server) -> Iterator[str]:
+    """Run a server in a thread of this process; gives its URL."""
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+@contextmanager
 def serving_here(app: FastAPI) -> Iterator[str]:
-    """An app in a thread of this process: for models that lie in no folder."""
-    config = uvicorn.Config(app, port=0, log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
-    listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        listener.close()
+    """Serve an app in a thread of this process, for models without a folder."""
+    with running_here(Server(app, Limits())) as url:
+        yield url
 
 
 @pytest.fixture

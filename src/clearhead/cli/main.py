@@ -1,6 +1,7 @@
 """The `clearhead` command: its verbs, and what becomes of errors.
 
-Exit codes: 0 success, 1 a bug, 2 a mistake of the user (one line on stderr), 130 and 143 interrupted.
+Exit codes: 0 success, 1 a bug, 2 a mistake of the user (one line on stderr), 130 and 143 interrupted (`serve`: 0
+after SIGTERM).
 """
 
 import errno

@@ -1,15 +1,20 @@
 """`clearhead serve`: the HTTP API and the page, on this machine."""
 
-import socket
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli.options import Tag, Threads, use_threads
 from clearhead.data.extras import require_package
-from clearhead.errors import ServingError
+
+if TYPE_CHECKING:
+    from clearhead.serving.limits import Limits
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -24,40 +29,73 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: the whole network.")] = LOCAL[0],
     tag: Tag = "",
     threads: Threads = 0,
+    idle_seconds: Annotated[
+        int, typer.Option(min=1, help="Close a connection that sends no request for this long.")
+    ] = 20,
+    body_seconds: Annotated[int, typer.Option(min=1, help="Time for the body of a request to arrive.")] = 30,
+    shutdown_seconds: Annotated[
+        int, typer.Option(min=0, help="Time for running requests to finish after SIGTERM or Ctrl-C.")
+    ] = 8,
+    max_connections: Annotated[
+        int | None,
+        typer.Option(min=1, help="Answer 503 to further connections. [default: 512, fewer if ulimit -n requires it]"),
+    ] = None,
 ) -> None:
     """Serve models over HTTP, with a page that shows every head of every layer. Nothing leaves this machine.
 
+    SIGTERM and Ctrl-C let running requests finish; a second one stops at once.
+
     Example: clearhead serve runs/de
     """
-    for package in ("uvicorn", "fastapi"):
-        require_package(package, "clearhead serve")
-    import uvicorn
+    with _exit_on_sigterm():
+        for package in ("uvicorn", "h11", "fastapi"):
+            require_package(package, "clearhead serve")
+        from clearhead.serving.limits import Limits
+        from clearhead.serving.server import connection_limit
 
+        use_threads(threads)
+        limits = Limits(
+            body_seconds=body_seconds, idle_seconds=idle_seconds, shutdown_seconds=shutdown_seconds,
+            connections=connection_limit(max_connections),
+        )  # fmt: skip
+        raise typer.Exit(_run(folders, tag, host, port, limits))
+
+
+def _run(folders: list[Path], tag: str, host: str, port: int, limits: "Limits") -> int:
+    """Serve until a signal ends it and return the exit code."""
     from clearhead.api import load
     from clearhead.serving.app import make_app
+    from clearhead.serving.server import Server, listen
     from clearhead.serving.traces import named
 
-    use_threads(threads)
-    is_local = host in LOCAL
-    with _listen(host, port) as listener:
+    with listen(host, port) as listener:  # before loading: a port in use is reported at once
         models = named([load(folder, tag) for folder in folders])
         for model in models.values():
             model.need_tag()
-        application = make_app(models, hosts=frozenset(LOCAL if is_local else ()))
-        shown = f"[{host}]" if ":" in host else host
-        print(f"open http://{shown}:{listener.getsockname()[1]} in a browser; Ctrl-C ends", file=sys.stderr)
-        if not is_local:
-            print(f"{host} can be reached by other machines, without a password", file=sys.stderr)
-        config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
-        uvicorn.Server(config).run(sockets=[listener])
-    raise KeyboardInterrupt  # nothing else ends it, and the server takes the signal for itself
+        application = make_app(models, limits, frozenset(LOCAL if host in LOCAL else ()))
+        _print_address(host, listener.getsockname()[1])
+        server = Server(application, limits)
+        server.run(sockets=[listener])
+    if server.unfinished:
+        count = "1 request was" if server.unfinished == 1 else f"{server.unfinished} requests were"
+        print(f"stopped before {count} answered", file=sys.stderr, flush=True)
+        application.state.traces.close()
+        os._exit(server.exit_code())  # a normal exit would wait for the threads that compute these answers
+    return server.exit_code()
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """The socket, taken before models are loaded: a port in use is known at once."""
+def _print_address(host: str, port: int) -> None:
+    shown = f"[{host}]" if ":" in host else host
+    print(f"open http://{shown}:{port} in a browser; Ctrl-C stops the server", file=sys.stderr)
+    if host not in LOCAL:
+        print(f"{host} can be reached by other machines, without a password", file=sys.stderr)
+
+
+@contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """End with exit code 0 on SIGTERM, also while models are loaded; the running server has its own handler."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ServingError(f"cannot listen on {host}:{port}: {reason}; choose another --port") from None
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

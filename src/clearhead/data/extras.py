@@ -18,6 +18,7 @@ EXTRAS = {
     "fastapi": "serve",
     "starlette": "serve",
     "uvicorn": "serve",
+    "h11": "serve",
 }
 """Extra by importable package; no other module names extras."""
 

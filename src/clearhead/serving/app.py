@@ -22,15 +22,15 @@ from clearhead.serving.traces import Traces
 
 PAGE = Path(__file__).parent / "page"
 PLACES = 96  # of the table of positions that is shown
-REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 404, 413, 422, 503)}
+REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 404, 408, 413, 422, 503)}
 
 
 def make_app(models: Mapping[str, Model], limits: Limits | None = None, hosts: frozenset[str] = frozenset()) -> FastAPI:
     """The server of these models; `hosts` are the names under which it may be called, any if there are none."""
     limits = limits or Limits()
     app = FastAPI(title="clearhead", docs_url=None, redoc_url=None, responses=REFUSALS)
-    add_handlers(app)
     traces = app.state.traces = Traces(dict(models), limits)
+    add_handlers(app, traces.hide_paths)
     _add_models(app, traces)
     _add_traces(app, traces)
     _add_questions(app, traces)

@@ -1,5 +1,7 @@
 """What goes wrong over HTTP: always {"error": {"code", "message", "param"}} with a status that fits."""
 
+from collections.abc import Callable
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
@@ -25,6 +27,7 @@ CODES: dict[type[ClearheadError], str] = {
     TaskError: "wrong_task",
     InspectionError: "no_such_part",
 }
+ANSWER_HEADERS = {408: {"Connection": "close"}, 503: {"Retry-After": "5"}}
 
 
 class ErrorInfo(BaseModel):
@@ -57,18 +60,17 @@ class RequestError(ServingError):
 def answer(status: int, code: str, message: str, param: str | None = None) -> JSONResponse:
     """An error as an answer."""
     body = ErrorBody(error=ErrorInfo(code=code, message=message, param=param))
-    headers = {"Retry-After": "5"} if status == 503 else None
-    return JSONResponse(body.model_dump(), status, headers)
+    return JSONResponse(body.model_dump(), status, ANSWER_HEADERS.get(status))
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Every way in which a request can fail."""
+def add_handlers(app: FastAPI, hide_paths: Callable[[str], str]) -> None:
+    """Every way in which a request can fail; `hide_paths` removes the server's paths from messages of the library."""
 
     @app.exception_handler(ClearheadError)
     async def refused(_: Request, error: ClearheadError) -> JSONResponse:
         if isinstance(error, RequestError):
             return answer(error.status, error.code, str(error), error.param)
-        return answer(400, CODES.get(type(error), "refused"), str(error))
+        return answer(400, CODES.get(type(error), "refused"), hide_paths(str(error)))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

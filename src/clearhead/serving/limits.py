@@ -1,5 +1,6 @@
-"""What a request may ask for, and the guard at the door: sizes, host names, headers, and one trace at a time."""
+"""Limits of the server, and the middleware that enforces them: sizes, timeouts, host names, headers."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,14 @@ class Limits:
     kept_traces: int = 8
     wait_seconds: float = 60.0
     """How long a trace waits for the one before it."""
+    body_seconds: int = 30
+    """Time for the body of a request to arrive."""
+    idle_seconds: int = 20
+    """Time that a connection may wait for the header of a request, or for the client to read its answer."""
+    shutdown_seconds: int = 8
+    """Time for running requests after SIGTERM; `docker stop` kills after 10."""
+    connections: int = 512
+    """Connections that are open at the same time."""
 
     def check_text(self, text: str, param: str) -> None:
         """Refuses a text that is empty or too long, before anything is computed."""
@@ -94,41 +103,48 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        refusal = self._refusal(Headers(scope=scope))
-        if refusal is not None:
-            await answer(refusal.status, refusal.code, str(refusal), refusal.param)(scope, receive, send_with_headers)
+        try:
+            self._check(Headers(scope=scope))
+            body = await self._read_body(receive)
+        except RequestError as error:
+            await answer(error.status, error.code, str(error), error.param)(scope, receive, send_with_headers)
             return
-        await self._pass_on(scope, receive, send_with_headers)
+        if body is None:
+            return
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def _refusal(self, headers: Headers) -> RequestError | None:
+        async def receive_whole() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self.app(scope, receive_whole, send_with_headers)
+
+    def _check(self, headers: Headers) -> None:
+        """Refuse foreign host names and announced lengths above the limit."""
         host = headers.get("host", "").rsplit(":", 1)[0].strip("[]").lower()
         if self.hosts and host not in self.hosts:
             # a page elsewhere whose name was made to point here would otherwise read the answers
-            return RequestError(421, "wrong_host", f"expected one of {', '.join(sorted(self.hosts))}, got {host!r}")
+            raise RequestError(421, "wrong_host", f"expected one of {', '.join(sorted(self.hosts))}, got {host!r}")
         length = headers.get("content-length", "0")
-        return self._too_large() if not length.isdecimal() or int(length) > self.limits.body_bytes else None
+        if not length.isdecimal() or int(length) > self.limits.body_bytes:
+            raise self._too_large()
 
     def _too_large(self) -> RequestError:
         return RequestError(413, "too_large", f"expected a body of at most {self.limits.body_bytes:,} bytes")
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Counts what comes in too: a body in chunks names no length."""
-        body = b""
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return
-            body += message.get("body", b"")
-            if len(body) > self.limits.body_bytes:
-                refusal = self._too_large()
-                await answer(refusal.status, refusal.code, str(refusal))(scope, receive, send)
-                return
-            if not message.get("more_body", False):
-                break
-        whole: Message = {"type": "http.request", "body": body, "more_body": False}
-        waiting = [whole]
-
-        async def receive_whole() -> Message:
-            return waiting.pop() if waiting else await receive()
-
-        await self.app(scope, receive_whole, send)
+    async def _read_body(self, receive: Receive) -> bytes | None:
+        """Return the body, None if the client has left; refuse one that is too large (chunks announce no length)."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > self.limits.body_bytes:
+                        raise self._too_large()
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            expected = f"expected the whole body within {self.limits.body_seconds} s, got {len(body):,} bytes of it"
+            raise RequestError(408, "slow_body", f"{expected}; send it again") from None

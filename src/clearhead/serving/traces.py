@@ -59,13 +59,21 @@ class Traces:
     """Makes traces, one at a time, and keeps the last ones."""
 
     def __init__(self, models: dict[str, Model], limits: Limits) -> None:
-        self.models = models
+        # absolute, so that error messages can be searched for them
+        self.models = {name: replace(model, folder=model.folder.resolve()) for name, model in models.items()}
         self.limits = limits
         self.gate = OneAtATime(limits.wait_seconds)
         self._pictures = Path(tempfile.mkdtemp(prefix="clearhead-"))
-        weakref.finalize(self, shutil.rmtree, self._pictures, ignore_errors=True)
+        self.close = weakref.finalize(self, shutil.rmtree, self._pictures, ignore_errors=True)
         self._held: OrderedDict[str, Held] = OrderedDict()
         self._lock = threading.Lock()
+
+    def hide_paths(self, message: str) -> str:
+        """Return the message with model names instead of model folders: clients must not learn the server's paths."""
+        names = {str(model.folder): name for name, model in self.models.items()}
+        for folder in sorted(names, key=len, reverse=True):  # a folder may be inside another
+            message = message.replace(folder, names[folder])
+        return message
 
     def model(self, name: str | None) -> tuple[str, Model]:
         """A model by its name; the first if none is given."""

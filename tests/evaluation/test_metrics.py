@@ -58,6 +58,7 @@ def test_the_report_as_json_and_as_lines() -> None:
         "exact_match": 1.0,
         "perplexity": 1.5,
         "examples": 1,
+        "outputs": {"examples": 1, "loops": 0, "copies": None},
     }
     lines = str(report).splitlines()
     assert lines[0] == f"BLEU 100.00 {report.bleu.signature}"

@@ -12,6 +12,7 @@ from PIL import Image
 from clearhead.bundle import read_manifest
 from clearhead.config import merge
 from clearhead.tasks.task import Validation
+from clearhead.training.counts import Counts
 from clearhead.training.events import Progress
 from clearhead.training.finish import TrainingResult
 from clearhead.training.run import Request, train
@@ -128,7 +129,7 @@ def traces(folder: Path) -> tuple[object, ...]:
     """All that a run left besides its model, without the time it took: bits of every tensor, counts, metrics."""
     found = StateFolder.load(folder / "training")
     assert found and found.state
-    timed = {"seconds", "cpu_seconds", "seconds_validating"}
+    timed = {name for name in Counts.model_fields if name.startswith(("seconds", "cpu_seconds"))}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     metrics = [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
                for line in lines]  # fmt: skip

@@ -1,5 +1,7 @@
 """Which weights are kept, what replicas share, and which files are two sides of one text."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -39,6 +41,13 @@ def test_two_sides_differ_in_their_last_part_only(first: str, second: str, are: 
     assert _are_two_sides(first, second) is are
 
 
-def test_validation_leaves_room_for_every_reference() -> None:
-    assert validation_decoding([5, 7], [45, 6]).longest(5) >= 46
-    assert validation_decoding([5], [2]).longest(5) < 20
+def test_output_in_validation_is_limited_by_its_source_alone() -> None:
+    assert [validation_decoding().longest(length) for length in (1, 4, 7, 100)] == [11, 16, 20, 160]
+
+
+def test_a_validation_with_a_score_outranks_one_without() -> None:
+    def unscored(loss: float) -> Validation:
+        return Validation(loss, 1.0, None, "bleu", "", ("", "", ""))
+
+    ranked = [unscored(float("nan")), unscored(2.0), unscored(1.0), validation(0.0, 9.0)]
+    assert all(worse.rank < better.rank for worse, better in itertools.pairwise(ranked))

@@ -16,7 +16,6 @@ from clearhead.model.dropout import Dropout, _drawn_by_torch, dropout_seed, keep
 from clearhead.model.encoder import Stack
 from clearhead.model.loss import cross_entropy
 from clearhead.training import placing
-from clearhead.training.counts import Counts, next_validation
 from clearhead.training.events import Silent
 from clearhead.training.gradients import Gradients, Portion
 from clearhead.training.optimizer import EMA
@@ -215,8 +214,8 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
 
     validate, scores = ClassificationTask.validate, iter([9.0, 8.0, 7.0, 6.0, 99.0, 5.0])
 
-    def scored(self: Any, model: Any) -> Any:
-        found = validate(self, model)
+    def scored(self: Any, model: Any, decode: Any) -> Any:
+        found = validate(self, model, decode)
         return type(found)(found.loss, found.perplexity, next(scores), *list(vars(found).values())[3:])
 
     monkeypatch.setattr(ClassificationTask, "validate", scored)
@@ -230,15 +229,6 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
 # Validations of short runs
 
 
-def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
-    counts = Counts(step=1, validations=1, seconds_validating=3.0)
-    assert next_validation(counts, 20, 1, 1.0) == 20  # more than there is: only the last one is left
-    assert next_validation(counts, 200, 10, 12.0) == 1 + 67  # three more fit
-    assert next_validation(counts, 200, 10, 1e6) == 11  # as often as without a limit
-    late = Counts(step=150, validations=3, seconds_validating=9.0)
-    assert next_validation(late, 200, 10, 12.0) == 200
-
-
 def test_a_run_with_minutes_spaces_its_validations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
@@ -246,9 +236,9 @@ def test_a_run_with_minutes_spaces_its_validations(tmp_path: Path, monkeypatch: 
 
     validate = ClassificationTask.validate
 
-    def slow(self: Any, model: Any) -> Any:
+    def slow(self: Any, model: Any, decode: Any) -> Any:
         time.sleep(0.4)
-        return validate(self, model)
+        return validate(self, model, decode)
 
     monkeypatch.setattr(ClassificationTask, "validate", slow)
     data = write_data("classify", tmp_path)

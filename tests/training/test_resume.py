@@ -249,7 +249,7 @@ def test_more_steps_go_on_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
     watcher = Watching()
     run("classify", stopped.data, tmp_path / "parts", watcher, more=more, steps=12, resume=True)
     assert watcher.steps == [9, 10, 11, 12]
-    assert "going on after update 8 of 12 updates instead of 8" in watcher.messages
+    assert "resuming after update 8 of 12 (instead of 8)" in watcher.messages
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
     with pytest.raises(ConfigError, match="12 are done already"):
         (tmp_path / "parts" / "training" / "state.json").write_bytes(unfinished(tmp_path / "parts"))

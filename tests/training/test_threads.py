@@ -29,9 +29,9 @@ def watch(monkeypatch: pytest.MonkeyPatch, task: type[Any]) -> Seen:
         seen["workers"].add(threading.get_ident())
         return loss(self, model, batch)
 
-    def watched_validate(self: Any, model: Any) -> Validation:
+    def watched_validate(self: Any, model: Any, decode: Any) -> Validation:
         seen["validation"].add(torch.get_num_threads())
-        found: Validation = validate(self, model)
+        found: Validation = validate(self, model, decode)
         return found
 
     monkeypatch.setattr(task, "loss", watched_loss)

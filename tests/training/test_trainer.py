@@ -15,7 +15,7 @@ from clearhead.data.batching import Indices
 from clearhead.errors import TrainingError
 from clearhead.model.loss import Loss
 from clearhead.model.weights import Weights, snapshot
-from clearhead.tasks.task import Validation
+from clearhead.tasks.task import Decode, Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Silent
 from clearhead.training.gradients import Gradients, Portion
@@ -63,7 +63,7 @@ class Regression:
         return Loss(loss, loss.detach(), len(x))
 
     @torch.inference_mode()
-    def validate(self, model: Any) -> Validation:
+    def validate(self, model: Any, decode: Decode = "always") -> Validation:
         self.validations += 1
         score = self.scores.pop(0) if self.scores else -float((model(self.x[:, None])[:, 0] - self.y).square().mean())
         return Validation(1.0, 2.0, score, "fit", "exact", ("", "", ""))
@@ -204,7 +204,7 @@ def test_same_seed_same_weights() -> None:
 @pytest.mark.parametrize("words", ["could not create a primitive", "DefaultCPUAllocator: can't allocate memory"])
 def test_too_little_memory_to_validate_is_told(words: str) -> None:
     class Large(Regression):
-        def validate(self, model: Any) -> Validation:
+        def validate(self, model: Any, decode: Decode = "always") -> Validation:
             raise RuntimeError(words)
 
     made, memory = trainer(Large(), steps=10, validate_every=5)
@@ -215,7 +215,7 @@ def test_too_little_memory_to_validate_is_told(words: str) -> None:
 
 def test_a_bug_in_a_validation_is_one() -> None:
     class Broken(Regression):
-        def validate(self, model: Any) -> Validation:
+        def validate(self, model: Any, decode: Decode = "always") -> Validation:
             raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):

@@ -1,5 +1,6 @@
 """How a training and other long work look: a live bar on a terminal, plain lines elsewhere. All on stderr."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def training_watcher() -> "LiveWatcher | PlainWatcher":
 
 def describe(progress: TrainingProgress) -> str:
     """The figures of a training in one line."""
-    best = f"best {progress.best.score_name} {progress.best.score:.2f}" if progress.best else "not validated yet"
+    best = f"best {progress.best.figure}" if progress.best else "not validated yet"
     return (
         f"loss {progress.loss:.3f}  {best}  {progress.tokens_per_second:,.0f} {progress.unit}/s  "
         f"{clock(progress.seconds_left)} left"
@@ -63,19 +64,16 @@ def describe(progress: TrainingProgress) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds, or hours too."""
-    whole = int(seconds + 0.5)
+    """Return minutes and seconds, or hours too, rounded up: 0:00 means that nothing is left."""
+    whole = math.ceil(seconds)
     hours, minutes = whole // 3600, whole % 3600 // 60
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
 
 
 def describe_validation(step: int, validation: Validation, is_best: bool) -> str:
-    """A validation in one line."""
+    """Return a validation in one line."""
     star = " *" if is_best else ""
-    return (
-        f"step {step:,}: validation {validation.score_name} {validation.score:.2f}  "
-        f"perplexity {validation.perplexity:.2f}{star}"
-    )
+    return f"step {step:,}: {validation.describe()}  perplexity {validation.perplexity:.2f}{star}"
 
 
 def describe_work(done: int, total: int) -> str:
@@ -158,4 +156,5 @@ class LiveWatcher(Watcher):
         """A line above the bar, with what the model makes of one sentence."""
         self.message(describe_validation(step, validation, is_best))
         source, output, _ = validation.example
-        self._console.print(f"  {source}\n  → {output}", style="dim", markup=False, soft_wrap=True)
+        if validation.score is not None:
+            self._console.print(f"  {source}\n  → {output}", style="dim", markup=False, soft_wrap=True)

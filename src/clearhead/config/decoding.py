@@ -7,6 +7,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from clearhead.config.section import Section
 
+MAX_LENGTH = re.compile(r"(?P<input>(?:(?P<factor>[0-9]+(?:\.[0-9]+)?)\*)?input\+)?(?P<constant>[0-9]+)", re.ASCII)
+
 
 def _one_or_more(given: object) -> object:
     """One string stands for a list of one."""
@@ -58,7 +60,9 @@ class DecodingConfig(Section):
         description="stop when `beam` hypotheses are finished; or when, moreover, none can get better; or (as Hugging "
         "Face does) none is better at its present length",
     )
-    max_length: str = Field("input+50", description="longest output in pieces: a number, or input+N")
+    max_length: str = Field(
+        "input+50", description="longest output in tokens: a number, input+N, or F*input+N such as 1.5*input+10"
+    )
     min_length: int = Field(0, ge=0, description="shortest output in pieces")
     coverage: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="weight of the penalty for source pieces that got little attention"
@@ -77,8 +81,11 @@ class DecodingConfig(Section):
     @field_validator("max_length", mode="before")
     @classmethod
     def _check_max_length(cls, value: object) -> str:
-        if not re.fullmatch(r"(input\+)?[0-9]+", str(value)) or re.fullmatch("0+", str(value)):
-            raise ValueError(f"expected a number of pieces or input+N, such as 100 or input+50, not {value!r}")
+        if not MAX_LENGTH.fullmatch(str(value)) or re.fullmatch("0+", str(value)):
+            raise ValueError(
+                "expected a number of tokens, input+N or F*input+N, such as 100, input+50 or 1.5*input+10, "
+                f"not {value!r}"
+            )
         return str(value)
 
     @field_validator("include", "exclude")
@@ -95,7 +102,7 @@ class DecodingConfig(Section):
             raise ValueError(
                 f"groups={self.groups} does not divide beam={self.beam}; try {' or '.join(fitting) or 'a wider beam'}"
             )
-        if not self.max_length.startswith("input+") and self.min_length > int(self.max_length):
+        if self.max_length.isdecimal() and self.min_length > int(self.max_length):
             raise ValueError(f"min_length={self.min_length} is more than max_length={self.max_length}; lower one")
         for name, is_on in (("groups", self.groups > 1), ("method=sample", self.method == "sample")):
             if is_on and self.include:
@@ -105,7 +112,8 @@ class DecodingConfig(Section):
         return self
 
     def longest(self, input_length: int) -> int:
-        """The limit for one input of that many pieces."""
-        if self.max_length.startswith("input+"):
-            return input_length + int(self.max_length.removeprefix("input+"))
-        return int(self.max_length)
+        """Return the output limit, in tokens, for an input of that many tokens."""
+        match = MAX_LENGTH.fullmatch(self.max_length)
+        assert match is not None, "checked when it was set"
+        factor = float(match["factor"] or 1) if match["input"] else 0.0
+        return int(factor * input_length) + int(match["constant"])

@@ -12,6 +12,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from clearhead.errors import ConfigError, DataError
+from clearhead.evaluation.degenerate import OutputCounts, count_outputs
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")
 """The tokenizers of sacreBLEU that need neither a download nor another package."""
@@ -48,6 +49,7 @@ class ReportJson(TypedDict):
     exact_match: float
     perplexity: float | None
     examples: int
+    outputs: dict[str, int | None]
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,14 @@ class Report:
     perplexity: float | None
     """Of the references under the model, where the caller measured it."""
     examples: int
+    outputs: OutputCounts
+    """Repetition loops and untranslated copies among the hypotheses."""
 
     def __str__(self) -> str:
         lines = [str(self.bleu), str(self.chrf), f"exact match {100 * self.exact_match:.2f} %"]
         if self.perplexity is not None:
             lines.append(f"perplexity {self.perplexity:.3f}")
-        return "\n".join([*lines, f"examples {self.examples}"])
+        return "\n".join([*lines, str(self.outputs), f"examples {self.examples}"])
 
     def to_json(self) -> ReportJson:
         """The report as JSON output holds it."""
@@ -76,6 +80,7 @@ class Report:
             "exact_match": self.exact_match,
             "perplexity": self.perplexity,
             "examples": self.examples,
+            "outputs": self.outputs.to_json(),
         }
 
 
@@ -105,14 +110,16 @@ def evaluate_texts(
     tokenize: str = "13a",
     lowercase: bool = False,
     perplexity: float | None = None,
+    sources: Sequence[str] | None = None,
 ) -> Report:
-    """All scores at once; `perplexity` is passed through."""
+    """Return all scores; `perplexity` is passed through, and untranslated copies are counted if there are `sources`."""
     return Report(
         bleu=bleu(hypotheses, references, tokenize, lowercase),
         chrf=chrf(hypotheses, references, lowercase),
         exact_match=exact_match(hypotheses, references),
         perplexity=perplexity,
         examples=len(hypotheses),
+        outputs=count_outputs(hypotheses, references, sources),
     )
 
 

@@ -5,7 +5,9 @@ N pictures, C colours, Y height, X width, T target length
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,16 @@ from clearhead.decoding.engine import Picture, Request
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import ConfigError, DataError
+from clearhead.evaluation.degenerate import count_outputs
 from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import TOKENS, Baseline, count_targets, frequency_loss
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import check_length, drop_long
 from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
-from clearhead.tasks.searching import SPARE, best_of, translation_engine
+from clearhead.tasks.searching import SPARE, best_of, lines_to_decode, translation_engine
 from clearhead.tasks.targets import TranslationBatch, mean_nll, with_targets, writing_loss
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
 from clearhead.tasks.translate import reference_text, scoring_tokenizer
 
@@ -122,17 +126,33 @@ class CaptionTask:
         """Smoothed cross-entropy, summed over the target tokens."""
         return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
 
-    def validate(self, model: Any) -> Validation:
-        """Perplexity over all validation captions, and how many greedy ones equal their reference."""
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Frequencies of target tokens, and the exact matches of the most frequent training caption."""
+        size, end = self.tokenizer.vocab_size, self.tokenizer.eos_id
+        train_V, valid_V = (count_targets(store, size, end) for store in (self.texts, IdStore.build(self.valid_rows)))
+        rows = Counter(tuple(self.texts[index].tolist()) for index in range(len(self.texts)))
+        [(commonest, _)] = rows.most_common(1)
+        score = 100 * sum(tuple(row) == commonest for row in self.valid_rows) / len(self.valid_rows)
+        return Baseline(frequency_loss(train_V, valid_V), TOKENS, score, "the most frequent caption")
+
+    def validate(self, model: Any, decode: Decode = "always") -> Validation:
+        """Return the loss over all validation captions, and the share of greedy ones that equal their reference."""
         loss = caption_nll(model, self.valid_NCYX, self.valid_rows)
-        shown = self.valid[: self.config.training.validate_lines]
-        longest = max(map(len, self.valid_rows)) + SPARE
+        perplexity = math.exp(min(loss, 50.0))
+        count = min(len(self.valid), self.config.training.validate_lines)
+        count = lines_to_decode(decode, loss, self.baseline, count)
+        if not count:
+            return Validation(loss, perplexity, None, "exact_match", "", ("", "", ""), self.baseline)
+        shown = self.valid[:count]
+        longest = int(self.texts.lengths.max()) + SPARE  # of the training captions: an image has no source length
         decoding = DecodingConfig(beam=1, max_length=str(longest))
-        requests = caption_requests(model, self.valid_NCYX[: len(shown)])
-        texts = self.tokenizer.decode_batch(best_of(requests, model, decoding))
-        score = 100 * exact_match(texts, [reference_text(self.tokenizer, record.text) for record in shown])
+        texts = self.tokenizer.decode_batch(best_of(caption_requests(model, self.valid_NCYX[:count]), model, decoding))
+        references = [reference_text(self.tokenizer, record.text) for record in shown]
+        score, outputs = 100 * exact_match(texts, references), count_outputs(texts, references)
         example = (str(shown[0].path), texts[0], shown[0].text)
-        return Validation(loss, math.exp(min(loss, 50.0)), score, "exact_match", f"examples:{len(shown)}", example)
+        signature = f"examples:{count}"
+        return Validation(loss, perplexity, score, "exact_match", signature, example, self.baseline, outputs)
 
 
 def caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:

@@ -6,6 +6,7 @@ N texts, S length, L labels
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import Baseline, label_baseline
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import (
     Examples,
@@ -44,7 +46,7 @@ from clearhead.tasks.labels import (
     log_probs,
     report_labels,
 )
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import FramedText
 
 
@@ -99,10 +101,17 @@ class ClassificationTask:
         """Smoothed cross-entropy over the labels, summed over the texts."""
         return label_loss(model(batch.ids_NS), batch.labels_N, self.config.training.label_smoothing)
 
-    def validate(self, model: LabelNetwork) -> Validation:
-        """Accuracy and log-loss."""
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Frequencies of the labels, and the accuracy of the most frequent one."""
+        return label_baseline(self.labels_N, self.valid_labels_N, len(self.config.labels), "the most frequent label")
+
+    def validate(self, model: LabelNetwork, decode: Decode = "always") -> Validation:
+        """Return accuracy and log-loss; nothing is decoded."""
         log_probs_NL = label_log_probs(model, self.valid_rows, self.config)
-        return label_validation(log_probs_NL, self.valid_labels_N, self.config.labels, self.valid[0].text)
+        return label_validation(
+            log_probs_NL, self.valid_labels_N, self.config.labels, self.valid[0].text, self.baseline
+        )
 
 
 @torch.inference_mode()

@@ -8,6 +8,7 @@ How holes are made and marked stands in `holes`. N texts
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,23 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
 from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document, load_documents
-from clearhead.data.store import PairStore
+from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import TOKENS, Baseline, count_targets, frequency_loss
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.documents import NOUN, encoded, hold_out_text, texts_to_learn
 from clearhead.tasks.examples import Examples
 from clearhead.tasks.holes import Corruption, decode_marked, encode_marked, sentinels_of, spans_of
-from clearhead.tasks.searching import validation_decoding, write
+from clearhead.tasks.searching import LENGTH_FACTOR, lines_to_decode, validation_decoding, write
 from clearhead.tasks.targets import TranslationBatch, collate, mean_nll, pair_batches, writing_loss
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import EndedText
 from clearhead.tasks.translate import need_text_to_text
 
 NUM_SENTINELS = 32
+BASELINE_TEXTS = 10_000  # training texts from which token frequencies are counted
 
 
 class DenoisingTask:
@@ -84,17 +87,33 @@ class DenoisingTask:
         """Smoothed cross-entropy, summed over the target tokens."""
         return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
 
-    def validate(self, model: Any) -> Validation:
-        """Perplexity over all validation texts and the holes of the first of them that greedy output fills right."""
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Frequencies of the target tokens of the first training texts, as the first epoch hides them."""
+        seed, size, end = self.config.training.seed, self.tokenizer.vocab_size, self.tokenizer.eos_id
+        made = (
+            self.corruption.apply(self.train.ids[index].tolist(), np.random.default_rng([seed, 0, index])).target
+            for index in range(min(len(self.train), BASELINE_TEXTS))
+        )
+        train_V = count_targets(IdStore.build(made), size, end)
+        return Baseline(frequency_loss(train_V, count_targets(self.valid.target, size, end)), TOKENS, 0.0, "no output")
+
+    def validate(self, model: Any, decode: Decode = "always") -> Validation:
+        """Return the loss over all validation texts, and the share of spans of the first ones that are restored."""
         batches = pair_batches(self.valid, self.config.model, self.config.training.batch_tokens)
         loss = mean_nll(model, batches, self.tokenizer.pad_id)
-        shown = min(len(self.valid), self.config.training.validate_lines)
-        decoding = validation_decoding(self.valid.source.lengths.tolist(), self.valid.target.lengths.tolist())
-        report = score_holes(model, self.valid, shown, self.tokenizer, decoding)
+        count = min(len(self.valid), self.config.training.validate_lines)
+        count = lines_to_decode(decode, loss, self.baseline, count)
+        perplexity = math.exp(min(loss, 50.0))
+        if not count:
+            return Validation(loss, perplexity, None, "span_match", "", ("", "", ""), self.baseline)
+        hidden = self.config.data.mask_share
+        decoding = validation_decoding(max(LENGTH_FACTOR, hidden / (1 - hidden)))
+        report = score_holes(model, self.valid, count, self.tokenizer, decoding)
         shown_as = (decode_marked(self.tokenizer, ids) for ids in report.example)
         example = (next(shown_as), next(shown_as), next(shown_as))
-        perplexity = math.exp(min(loss, 50.0))
-        return Validation(loss, perplexity, 100 * report.share, "span_match", report.signature, example)
+        score, signature = 100 * report.share, report.signature
+        return Validation(loss, perplexity, score, "span_match", signature, example, self.baseline)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ N pictures, C colours, Y height, X width, L labels
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import Baseline, label_baseline
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.labels import (
     Classified,
@@ -38,7 +40,7 @@ from clearhead.tasks.labels import (
     log_probs,
     report_labels,
 )
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out
 from clearhead.tasks.texts import FramedText
 
 # Rules of thumb, not fitted to measurements: an epoch of a small folder has about so many updates, if its batches
@@ -170,10 +172,17 @@ class ImageTask:
         """Smoothed cross-entropy over the labels, summed over the pictures."""
         return label_loss(model(batch.pictures_NCYX), batch.labels_N, self.config.training.label_smoothing)
 
-    def validate(self, model: LabelNetwork) -> Validation:
-        """Accuracy and log-loss."""
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Frequencies of the labels, and the accuracy of the most frequent one."""
+        return label_baseline(self.labels_N, self.valid_labels_N, len(self.config.labels), "the most frequent label")
+
+    def validate(self, model: LabelNetwork, decode: Decode = "always") -> Validation:
+        """Return accuracy and log-loss; nothing is decoded."""
         log_probs_NL = picture_log_probs(model, self.valid_NCYX, self.config)
-        return label_validation(log_probs_NL, self.valid_labels_N, self.config.labels, str(self.valid[0].path))
+        return label_validation(
+            log_probs_NL, self.valid_labels_N, self.config.labels, str(self.valid[0].path), self.baseline
+        )
 
 
 def places(records: Sequence[Described]) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from clearhead.data.lines import excerpt
 from clearhead.errors import DataError
 from clearhead.evaluation.labels import score_labels
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import Baseline
 from clearhead.tasks.task import MIN_RECORDS, Tell, Validation
 
 LABELS_SHOWN = 20
@@ -135,10 +136,15 @@ def log_probs(logits: Tensor) -> NDArray[np.float64]:
 
 
 def label_validation(
-    log_probs_NL: NDArray[np.float64], truth_N: NDArray[np.int64], labels: Sequence[str], shown: str
+    log_probs_NL: NDArray[np.float64],
+    truth_N: NDArray[np.int64],
+    labels: Sequence[str],
+    shown: str,
+    baseline: Baseline,
 ) -> Validation:
-    """Accuracy and log-loss; `shown` is the first example as people see it."""
+    """Return accuracy and log-loss; `shown` is the first example as people see it."""
     loss = float(-log_probs_NL[np.arange(len(truth_N)), truth_N].mean())
     report = score_labels(log_probs_NL.argmax(1).tolist(), truth_N.tolist(), labels)
     example = (shown, labels[int(log_probs_NL[0].argmax())], labels[int(truth_N[0])])
-    return Validation(loss, math.exp(min(loss, 50.0)), 100 * report.accuracy, "accuracy", report.signature, example)
+    perplexity, score = math.exp(min(loss, 50.0)), 100 * report.accuracy
+    return Validation(loss, perplexity, score, "accuracy", report.signature, example, baseline)

@@ -6,6 +6,7 @@ N windows or rows of a batch, T tokens
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from clearhead.data.corpus import Skips
 from clearhead.data.encoding import Encoding, encode_stored
 from clearhead.data.packing import Packed
 from clearhead.data.plain import Document, load_documents
+from clearhead.data.store import IdStore
 from clearhead.data.stored_text import StoredDocuments
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request
@@ -26,10 +28,11 @@ from clearhead.errors import ConfigError
 from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.model.language import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
+from clearhead.tasks.baseline import Baseline, count_ids, count_targets, frequency_loss
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
 from clearhead.tasks.examples import in_batches, pad
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import EndedText
 from clearhead.tasks.writing import context_of, writing_engine
 
@@ -119,12 +122,24 @@ class LanguageTask:
         smoothing = self.config.training.label_smoothing
         return cross_entropy(hidden_NTD, model.output.weight, batch.targets_NT, self.tokenizer.pad_id, smoothing)
 
-    def validate(self, model: LanguageModel) -> Validation:
-        """Mean log-probability of a token, in windows that do not overlap: half the work of an evaluation."""
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Frequencies of tokens. Every start that is read belongs to an end that is predicted."""
+        tokenizer, inputs = self.tokenizer, self.train.inputs
+        train_V = count_ids(inputs.ids, tokenizer.vocab_size)
+        train_V[tokenizer.eos_id] += train_V[tokenizer.bos_id]
+        train_V[tokenizer.bos_id] = 0
+        inputs.give_back()
+        valid_V = count_targets(IdStore.build(self.valid_ids), tokenizer.vocab_size, tokenizer.eos_id)
+        return Baseline(frequency_loss(train_V, valid_V))
+
+    def validate(self, model: LanguageModel, decode: Decode = "always") -> Validation:
+        """Return the mean log-probability per token, in windows that do not overlap: half the work of `evaluate`."""
         window = context_of(self.config)
         report = score_documents(model, self.config, self.tokenizer, self.valid, self.valid_ids, window)
         example = self._example(model)
-        return Validation(report.nats, report.perplexity, -report.nats, "log_prob", report.signature, example)
+        nats, signature = report.nats, report.signature
+        return Validation(nats, report.perplexity, -nats, "log_prob", signature, example, self.baseline)
 
     def _example(self, model: LanguageModel) -> tuple[str, str, str]:
         """How the model goes on from the beginning of a document, token by token the likeliest."""

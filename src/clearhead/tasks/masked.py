@@ -8,6 +8,7 @@ N texts, S length, M hidden places of all of them, V vocabulary
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
 from clearhead.model.heads import MaskedNetwork
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import TOKENS, Baseline, label_baseline
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.documents import NOUN, encoded, hold_out_text, texts_to_learn
 from clearhead.tasks.examples import Examples, framed, in_batches, pad
 from clearhead.tasks.labels import label_loss
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation
+from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import FramedText
 
 
@@ -101,12 +103,22 @@ class MaskedTask:
         logits_MV = model.logits(model(batch.ids_NS, batch.places_NS))
         return label_loss(logits_MV, batch.targets_M, self.config.training.label_smoothing)
 
-    def validate(self, model: MaskedNetwork) -> Validation:
-        """Accuracy and loss at fixed masks."""
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Frequencies of the tokens that can be masked, and the accuracy of the most frequent one."""
+        ids = self.examples.ids.ids
+        text_ids = ids[~np.isin(ids, self.tokenizer.special_ids)].astype(np.int64)
+        batches = in_batches(self.valid.ids.lengths.tolist(), self.config.training.batch_tokens)
+        targets = [fixed_batch(self.valid, indices, self.tokenizer).targets_M.numpy() for indices in batches]
+        size, trivial = self.tokenizer.vocab_size, "the most frequent token"
+        return replace(label_baseline(text_ids, np.concatenate(targets), size, trivial), frequencies=TOKENS)
+
+    def validate(self, model: MaskedNetwork, decode: Decode = "always") -> Validation:
+        """Return accuracy and loss at fixed masks; nothing is decoded."""
         report = score_masks(model, self.valid, self.tokenizer, self.config)
-        example = self._example(model)
+        score, example = 100 * report.accuracy, self._example(model)
         return Validation(
-            report.loss, report.pseudo_perplexity, 100 * report.accuracy, "accuracy", report.signature, example
+            report.loss, report.pseudo_perplexity, score, "accuracy", report.signature, example, self.baseline
         )
 
     def _example(self, model: MaskedNetwork) -> tuple[str, str, str]:

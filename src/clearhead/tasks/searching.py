@@ -14,18 +14,26 @@ from clearhead.decoding.engine import Engine, NoOutputError, Request, TorchEngin
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import DecodingError
+from clearhead.tasks.baseline import Baseline
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.devices import device_of
 from clearhead.tasks.examples import most_pieces
-from clearhead.tasks.task import Ready
+from clearhead.tasks.task import SAMPLE_LINES, Decode, Ready
 
-SPARE = 10  # pieces that greedy output may be longer than the longest reference, while validating
+SPARE = 10  # tokens that greedy output in validation may have beyond what its input suggests
+LENGTH_FACTOR = 1.5  # of the source; a model that is still poor writes up to the limit, so references do not set it
 
 
-def validation_decoding(source_lengths: Sequence[int], target_lengths: Sequence[int]) -> DecodingConfig:
-    """Greedy, with room for every reference; no more, for a model that is still poor writes up to the limit."""
-    excess = max((t - s for s, t in zip(source_lengths, target_lengths, strict=True)), default=0)
-    return DecodingConfig(beam=1, max_length=f"input+{max(0, excess) + SPARE}")
+def validation_decoding(factor: float = LENGTH_FACTOR) -> DecodingConfig:
+    """Return greedy search with outputs of at most `factor` times the source length plus `SPARE` tokens."""
+    return DecodingConfig(beam=1, max_length=f"{factor:.3f}*input+{SPARE}")
+
+
+def lines_to_decode(decode: Decode, loss: float, baseline: Baseline, lines: int) -> int:
+    """Return how many of the first `lines` validation examples are decoded."""
+    if decode == "always" or loss < baseline.decoding_loss:
+        return lines
+    return min(lines, SAMPLE_LINES) if decode == "sample" else 0
 
 
 def translation_engine(model: Any) -> TorchEngine:

@@ -9,6 +9,7 @@ N sentences, S length in pieces, W words, L tags
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,11 +29,12 @@ from clearhead.errors import DataError
 from clearhead.evaluation.spans import SpanReport, score_spans
 from clearhead.model.heads import TagNetwork
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import Baseline, count_ids, frequency_loss
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import Examples, framed, in_batches, pad
 from clearhead.tasks.labels import label_loss, log_probs
 from clearhead.tasks.tagged_text import TaggedText, find_words, mark, mark_words
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out
+from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out
 from clearhead.tasks.texts import FramedText
 from clearhead.tasks.windows import Pieces, best_windows, check_words, cut_words, windows
 
@@ -90,19 +92,31 @@ class TaggingTask:
         """Smoothed cross-entropy over the tags, summed over the words."""
         return tag_loss(model(batch.ids_NS), batch.tags_NS, self.config.training.label_smoothing)
 
-    def validate(self, model: TagNetwork) -> Validation:
-        """F1 over spans, and log-loss a word."""
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Frequencies of the tags. No words tagged has an F1 of 0."""
+        size = len(self.config.labels)
+        train_V = count_ids(self.tags.ids[self.tags.ids != IGNORED], size)
+        valid_V = count_ids((number for tags in self._valid_tags for number in tags), size)
+        return Baseline(frequency_loss(train_V, valid_V), "tag frequencies", 0.0, "no tags")
+
+    @cached_property
+    def _valid_tags(self) -> list[list[int]]:
         number = {tag: index for index, tag in enumerate(self.config.labels)}
+        return [[number[tag] for tag in sentence.tags] for sentence in self.valid]
+
+    def validate(self, model: TagNetwork, decode: Decode = "always") -> Validation:
+        """Return F1 over spans and log-loss per word; nothing is decoded."""
         found = tag_log_probs(model, self.valid_pieces, self.tokenizer, self.config)
         given = [sound_tags(self.config.labels[index] for index in each_WL.argmax(1)) for each_WL in found]
-        truth = [[number[tag] for tag in sentence.tags] for sentence in self.valid]
+        truth = self._valid_tags
         nll_N = [-each_WL[range(len(tags)), tags].sum() for each_WL, tags in zip(found, truth, strict=True)]
         loss = float(sum(nll_N)) / sum(map(len, truth))
         report = score_spans(given, [sentence.tags for sentence in self.valid])
         shown = [str(mark_words(self.valid[0].words, tags)) for tags in (given[0], self.valid[0].tags)]
         example = (self.valid[0].parts[0], shown[0], shown[1])
-        score = 100 * report.total.f1
-        return Validation(loss, math.exp(min(loss, 50.0)), score, "f1", report.signature, example)
+        perplexity, score = math.exp(min(loss, 50.0)), 100 * report.total.f1
+        return Validation(loss, perplexity, score, "f1", report.signature, example, self.baseline)
 
 
 def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:

@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from pydantic import TypeAdapter
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices
@@ -18,52 +20,88 @@ from clearhead.data.corpus import Corpus, R, Skips
 from clearhead.data.lines import excerpt
 from clearhead.data.split import Split, overlap, split_valid
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.evaluation.degenerate import OutputCounts
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import Baseline
 
 MIN_RECORDS = 10  # fewer are no corpus
 Tell = Callable[[str], None]
 
 
+Decode = Literal["if_worthwhile", "always", "sample"]
+"""Which validation examples are decoded: `validate_lines` of them, but none, or only `SAMPLE_LINES`, as long as the
+loss is too high for decoding to be worthwhile; "always" ignores the loss."""
+SAMPLE_LINES = 50  # decoded at the end of a run that has learned nothing: a score in a tenth of the time of 500
+
+
 @dataclass(frozen=True)
 class Validation:
-    """How good a model is on the validation data."""
+    """Quality of a model on the validation data."""
 
-    loss: float  # mean negative log-likelihood a token, without smoothing
+    loss: float  # mean negative log-likelihood per token under teacher forcing, without smoothing
     perplexity: float
-    score: float  # higher is better: what "best" means
+    score: float | None  # higher is better; None: nothing was decoded, because the loss is still too high
     score_name: str
     signature: str
-    example: tuple[str, str, str]  # an input, what the model made of it, what was expected
+    example: tuple[str, str, str]  # an input, the model's output, and the reference
+    baseline: Baseline | None = None
+    outputs: OutputCounts | None = None
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What "best" goes by: the score, and at equal scores the lower loss; one that is no number is the highest."""
-        return self.score, -math.inf if math.isnan(self.loss) else -self.loss
+        """Sort key of the best validation: the score, then the lower loss; no score and a loss of NaN are the worst."""
+        score = -math.inf if self.score is None else self.score
+        return score, -math.inf if math.isnan(self.loss) else -self.loss
+
+    @property
+    def warning(self) -> str:
+        """A sentence that says why the model has not learned its task; empty if it has."""
+        problem = self.baseline.problem(self.loss, self.score, self.score_name) if self.baseline else ""
+        return f"this model has not learned its task: {problem}; train it longer or on more data" if problem else ""
+
+    @property
+    def figure(self) -> str:
+        """The score with its name, or the loss if nothing was decoded."""
+        return f"loss {self.loss:.2f}" if self.score is None else f"{self.score_name} {self.score:.2f}"
+
+    def describe(self) -> str:
+        """Return the score, or why there is none, with degenerate outputs."""
+        if self.score is None:
+            why = f": worthwhile below {self.baseline.decoding_loss:.2f}" if self.baseline else ""
+            return f"validation loss {self.loss:.2f}, not decoded yet{why}"
+        noted = (
+            f" ({self.outputs.summary} in {self.outputs.examples:,})" if self.outputs and self.outputs.summary else ""
+        )
+        return f"validation {self.figure}{noted}"
 
     def to_json(self) -> dict[str, Any]:
-        """For metrics.jsonl and the manifest."""
+        """Return the entry of metrics.jsonl and the manifest."""
         return {
             "loss": self.loss,
             "perplexity": self.perplexity,
             self.score_name: {"score": self.score, "signature": self.signature},
+            **({"baseline": asdict(self.baseline)} if self.baseline else {}),
+            **({"outputs": self.outputs.to_json()} if self.outputs else {}),
         }
 
     def to_text(self) -> str:
-        """All of it, for another process."""
+        """Return all fields, for another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> "Validation":
-        """What `to_text` gave."""
-        facts = json.loads(text)
-        return cls(**{**facts, "example": tuple(facts["example"])})
+        """Return the validation that `to_text` wrote."""
+        return TypeAdapter(cls).validate_python(json.loads(text))
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "Validation":
-        """What `to_json` gave, without the example; a manifest has null for what is not finite."""
-        loss, perplexity = (math.inf if facts[name] is None else facts[name] for name in ("loss", "perplexity"))
-        (name,) = facts.keys() - {"loss", "perplexity"}
-        return cls(loss, perplexity, facts[name]["score"], name, facts[name]["signature"], ("", "", ""))
+        """Return what `to_json` wrote, without the example; a manifest has null for a number that is not finite."""
+        (name,) = facts.keys() - {"loss", "perplexity", "baseline", "outputs"}
+        loss, perplexity = (math.inf if facts[key] is None else facts[key] for key in ("loss", "perplexity"))
+        scored = {"score": facts[name]["score"], "score_name": name, "signature": facts[name]["signature"]}
+        others = {key: facts[key] for key in ("baseline", "outputs") if key in facts}
+        found = {"loss": loss, "perplexity": perplexity, **scored, "example": ("", "", ""), **others}
+        return TypeAdapter(cls).validate_python(found)
 
 
 Batch = TypeVar("Batch")
@@ -96,8 +134,8 @@ class Task(Protocol[Batch]):
     def loss(self, model: Any, batch: Batch) -> Loss:
         """The loss of one batch, summed over its tokens, under a network of the family that the task needs."""
 
-    def validate(self, model: Any) -> Validation:
-        """The model's loss and score on the validation data."""
+    def validate(self, model: Any, decode: Decode = "always") -> Validation:
+        """Return the model's loss and score on the validation data."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.dropout import BpeDropout
 from clearhead.data.weights import Repeats, describe_repeats, repeats
 from clearhead.errors import ConfigError, DataError
+from clearhead.evaluation.degenerate import count_outputs
 from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_texts
 from clearhead.model.loss import Loss
+from clearhead.tasks.baseline import TOKENS, Baseline, count_targets, frequency_loss
 from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.pair_data import check_files, encode_records, load, texts_to_learn, with_tags
-from clearhead.tasks.searching import search_texts, validation_decoding, write
+from clearhead.tasks.searching import lines_to_decode, search_texts, validation_decoding, write
 from clearhead.tasks.targets import TranslationBatch, collate, collate_pairs, mean_nll, pair_batches, writing_loss
-from clearhead.tasks.task import Files, Made, Ready, Records, Tell, Validation, hold_out, tested
+from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import EndedText
 
 READ_AT_ONCE = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
@@ -117,32 +119,55 @@ class TranslationTask:
         """Smoothed cross-entropy, summed over the target tokens."""
         return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
 
-    def validate(self, model: Any) -> Validation:
-        """Perplexity over all validation pairs, and the score of greedy translations of the first of them."""
-        tokenizer = self.tokenizer
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Frequencies of target tokens, and the score of copying the source."""
+        size, end = self.tokenizer.target.vocab_size, self.tokenizer.eos_id
+        train_V, valid_V = (count_targets(store.target, size, end) for store in (self.train, self.valid))
+        copied = self._score([pair.source for pair in self.valid_pairs])
+        return Baseline(frequency_loss(train_V, valid_V), TOKENS, copied.value, "copying the source")
+
+    @cached_property
+    def _references(self) -> list[str]:
+        return [reference_text(self.tokenizer, pair.target) for pair in self.valid_pairs]
+
+    def validate(self, model: Any, decode: Decode = "always") -> Validation:
+        """Return the loss over all validation pairs, and the score of greedy translations of the first of them."""
         batches = pair_batches(self.valid, self.config.model, self.config.training.batch_tokens)
-        loss = mean_nll(model, batches, tokenizer.pad_id)
-        sources = [self.valid.source[index].tolist() for index in range(len(self.valid_pairs))]
-        decoding = validation_decoding(self.valid.source.lengths.tolist(), self.valid.target.lengths.tolist())
-        texts = tokenizer.target.decode_batch(write(model, sources, tokenizer.eos_id, decoding))
-        references = [reference_text(self.tokenizer, pair.target) for pair in self.valid_pairs]
-        score = validation_score(texts, references, self.config)
-        shown = len(texts) // 2
-        example = (self.valid_pairs[shown].source, texts[shown], self.valid_pairs[shown].target)
-        return Validation(loss, math.exp(min(loss, 50.0)), score.value, score.name.lower(), score.signature, example)
+        loss = mean_nll(model, batches, self.tokenizer.pad_id)
+        count = lines_to_decode(decode, loss, self.baseline, len(self.valid_pairs))
+        perplexity = math.exp(min(loss, 50.0))
+        if not count:
+            name = "chrf" if self._is_short else "bleu"
+            return Validation(loss, perplexity, None, name, "", ("", "", ""), self.baseline)
+        texts, pairs = self._translate(model, count), self.valid_pairs[:count]
+        score = self._score(texts)
+        outputs = count_outputs(texts, self._references[:count], [pair.source for pair in pairs])
+        example = (pairs[count // 2].source, texts[count // 2], pairs[count // 2].target)
+        return Validation(
+            loss, perplexity, score.value, score.name.lower(), score.signature, example, self.baseline, outputs
+        )
+
+    @cached_property
+    def _is_short(self) -> bool:
+        """Whether no reference has four words: BLEU, which needs four in a row, is 0 then whatever is written."""
+        return all(len(reference.split()) < 4 for reference in self._references)
+
+    def _score(self, texts: Sequence[str]) -> Score:
+        """Return BLEU, or chrF if references are short, of translations of the first validation sources."""
+        references = self._references[: len(texts)]
+        return chrf(texts, references) if self._is_short else bleu(texts, references, scoring_tokenizer(self.config))
+
+    def _translate(self, model: Any, count: int) -> list[str]:
+        """Return greedy translations of the first `count` validation sources."""
+        sources = [self.valid.source[index].tolist() for index in range(count)]
+        return self.tokenizer.target.decode_batch(write(model, sources, self.tokenizer.eos_id, validation_decoding()))
 
 
 def reference_text(tokenizer: Tokenizer, target: str) -> str:
     """A reference as it is scored: text that came in joined pieces is put together."""
     joiner = tokenizer.config.joiner
     return target.replace(f"{joiner} ", "") if joiner else target
-
-
-def validation_score(texts: Sequence[str], references: Sequence[str], config: Config) -> Score:
-    """BLEU; chrF where no reference has four words, for without groups of four BLEU is 0 whatever is written."""
-    if all(len(reference.split()) < 4 for reference in references):
-        return chrf(texts, references)
-    return bleu(texts, references, tokenize=scoring_tokenizer(config))
 
 
 def scoring_tokenizer(config: Config) -> str:
@@ -205,4 +230,7 @@ def score_translations(model: Ready, texts: Sequence[str], pairs: Sequence[Pair]
     if len(kept) == len(pairs):
         batches = pair_batches(block.store, model.config.model, 4096)
         perplexity = math.exp(mean_nll(model.network, batches, model.tokenizer.pad_id))
-    return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)
+    sources = [pair.source for pair in pairs]
+    return evaluate_texts(
+        texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity, sources=sources
+    )

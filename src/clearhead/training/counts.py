@@ -2,10 +2,14 @@
 
 import math
 import time
+from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
 
 from clearhead.tasks.task import Validation
+from clearhead.training.schedule import Plan
+
+Clock = Callable[[], float]
 
 
 class Counts(BaseModel):
@@ -29,53 +33,66 @@ class Counts(BaseModel):
     validations: int = 0
     validate_at: int = 0
     """The step of the next validation, where a run with --minutes has spaced them; 0: by `training.validate_every`."""
+    plan: Plan | None = None
+    """Set when a run with --minutes was planned anew."""
+    last: Validation | None = None
+    """The last validation."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     seconds_validating: float = 0.0
+    seconds_at_validation: float = 0.0
+    """Time used when the last validation ended."""
+    seconds_per_update: float = 0.0
+    """Expected from the updates before the last validation; 0: there was none."""
+    seconds_per_validation: float = 0.0
+    """Time of the last validation."""
+
+    def note_updates(self, recent: float) -> None:
+        """Take the time per update since the last validation, or of the `recent` ones if that is longer.
+
+        To be called before the next validation. A machine that has just become slower is expected to stay so.
+        """
+        if self.step > self.validated:
+            mean = (self.seconds - self.seconds_at_validation) / (self.step - self.validated)
+            self.seconds_per_update = max(mean, recent)
+
+    def note_validation(self, validation: Validation, seconds: float) -> None:
+        """Record a validation and its duration."""
+        self.last, self.validated = validation, self.step
+        self.validations += 1
+        self.seconds_per_validation = seconds
+        self.seconds_validating += seconds
 
 
 class Pace:
     """Time and speed of a run, counted on from the time that it had used before."""
 
-    def __init__(self, counts: Counts) -> None:
-        self._began = time.monotonic() - counts.seconds
+    def __init__(self, counts: Counts, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock() - counts.seconds
         self._cpu_began = time.process_time() - counts.cpu_seconds
-        self._recent = [(time.monotonic(), 0)]  # (time, tokens) of the last updates, behind the time of their beginning
+        self._recent = [(clock(), 0)]  # (time, tokens) of the last updates, behind the time of their beginning
         self._speed = 0.0
 
     def note(self, counts: Counts) -> None:
-        """Writes the time used into the counts."""
-        counts.seconds, counts.cpu_seconds = time.monotonic() - self._began, time.process_time() - self._cpu_began
+        """Write the time used into the counts."""
+        counts.seconds, counts.cpu_seconds = self._clock() - self._began, time.process_time() - self._cpu_began
 
     def updated(self, tokens: int) -> None:
         """An update was made."""
-        self._recent = [*self._recent[-49:], (time.monotonic(), tokens)]
+        self._recent = [*self._recent[-49:], (self._clock(), tokens)]
 
     def paused(self) -> None:
         """Something else took its time."""
-        self._recent = [(time.monotonic(), 0)]
+        self._recent = [(self._clock(), 0)]
+
+    def seconds_per_update(self) -> float:
+        """Return the mean time of the last updates; 0 if there are none since the last pause."""
+        return (self._recent[-1][0] - self._recent[0][0]) / max(1, len(self._recent) - 1)
 
     def speed(self) -> float:
-        """Target tokens a second over the last updates."""
+        """Return target tokens per second over the last updates."""
         if len(self._recent) > 1:
             seconds = self._recent[-1][0] - self._recent[0][0]
             self._speed = sum(tokens for _, tokens in self._recent[1:]) / max(1e-9, seconds)
         return self._speed
-
-
-def next_validation(counts: Counts, steps: int, every: int, seconds: float) -> int:
-    """The step at which to validate next, so that all validations take about so many seconds, the last among them.
-
-    They go on as long as they took so far. A first one and one at the end there always are.
-    """
-    each = counts.seconds_validating / max(1, counts.validations)
-    left = max(1, int((seconds - counts.seconds_validating) / max(1e-9, each)))
-    return min(steps, counts.step + max(every, math.ceil((steps - counts.step) / left)))
-
-
-def seconds_left(counts: Counts, steps: int, validate_every: int) -> float:
-    """How long the rest of a run takes, if it goes on as it went."""
-    left = steps - counts.step
-    each = (counts.seconds - counts.seconds_validating) / max(1, counts.step)
-    validation = counts.seconds_validating / max(1, counts.validations)
-    return left * each + left / validate_every * validation

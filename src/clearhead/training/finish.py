@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from clearhead.model.weights import Weights
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Validation
 from clearhead.training.events import Watcher
-from clearhead.training.keeper import Elsewhere, RunFolder
+from clearhead.training.keeper import Elsewhere, RunFolder, validation_facts
 from clearhead.training.old_validation import OldValidation, compare
 from clearhead.training.trainer import Outcome, Trainer
 
@@ -78,8 +78,11 @@ def _keep(
         weights, validation = folder.best_weights(), trainer.counts.best
     else:  # there was no validation yet: the weights as they are, so that there is a model
         weights, validation = last, trainer.score(last)
-    summary = _summary(outcome) | {"scores": validation.to_json()}
-    if old and outcome.reason != "interrupted":
+    is_interrupted = outcome.reason == "interrupted"
+    if validation.score is None and not is_interrupted:  # even a model that has learned nothing has a score
+        validation = trainer.score(weights, decode="sample")
+    summary = _summary(replace(outcome, seconds=trainer.elapsed())) | validation_facts(validation)
+    if old and not is_interrupted:
         summary |= _compare_old(old, trainer, folder, weights, watcher)
     folder.save_bundle(weights, kind, summary)
     if outcome.reason != "interrupted":
@@ -104,9 +107,9 @@ def _compare_old(
 def _best_of_all(
     trainer: Trainer, folder: RunFolder, last: Weights, followed: Weights, watcher: Watcher
 ) -> tuple[WeightsKind, Weights, Validation]:
-    """Validates the averaged, the followed and the last weights; what the best ones score is known."""
+    """Validate averaged weights, if there are any; the best and the last ones have been validated."""
     counts = trainer.counts
-    assert counts.best is not None, "the last update is always validated"
+    assert counts.best is not None and counts.last is not None, "the last update is always validated"
     candidates: dict[WeightsKind, Weights] = {"best": folder.best_weights()}
     if len(folder.state.checkpoints) > 1:
         candidates["averaged"] = folder.average()
@@ -114,13 +117,14 @@ def _best_of_all(
         candidates["ema"] = _copy(followed)
     if len(candidates) > 1 and counts.best_step != counts.step:
         candidates["last"] = _copy(last)
-    scores: dict[WeightsKind, Validation] = {"best": counts.best}
-    for kind, weights in candidates.items():
-        if kind != "best":
-            scores[kind] = trainer.score(weights)
-    kind = max(scores, key=lambda name: scores[name].rank)
-    shown = ", ".join(f"{name} {score.score:.2f}" for name, score in scores.items())
-    watcher.message(f"validation {scores[kind].score_name} of the weights: {shown}; kept: {kind}")
+    scores: dict[WeightsKind, Validation] = {"best": counts.best, "last": counts.last}
+    unknown = [kind for kind in candidates if kind not in scores]
+    if unknown:
+        watcher.message(f"validating the {' and the '.join(unknown)} weights")
+    scores |= {kind: trainer.score(candidates[kind]) for kind in unknown}
+    kind = max(candidates, key=lambda name: scores[name].rank)
+    shown = ", ".join(f"{name} {scores[name].figure}" for name in candidates)
+    watcher.message(f"validation of the weights: {shown}; kept: {kind}")
     return kind, candidates[kind], scores[kind]
 
 

@@ -85,7 +85,7 @@ def _progress(state: State | None, facts: dict[str, Any]) -> dict[str, Any]:
     found = {"step": facts.get("steps"), "steps": facts.get("planned_steps"), "minutes": facts.get("minutes")}
     if state:
         counts, config = state.counts, state.origin.config
-        found = {"step": counts.step, "steps": config["training"]["steps"], "minutes": round(counts.seconds / 60, 2)}
+        found = {"step": counts.step, "steps": state.steps, "minutes": round(counts.seconds / 60, 2)}
         found["task"] = config["task"]
         scored = scored if state.is_finished and scored else counts.best
     if scored:
@@ -105,7 +105,7 @@ def read_curves(folder: Path) -> Curves:
     curves = Curves(
         loss=_points((entry["step"], entry["loss"]) for entry in entries if "loss" in entry),
         valid_loss=_points((step, one.loss) for step, one in valid),
-        score=_points((step, one.score) for step, one in valid),
+        score=_points((step, one.score) for step, one in valid if one.score is not None),
         score_name=valid[-1][1].score_name if valid else "score",
         rate=_points((entry["step"], entry["rate"]) for entry in entries if "rate" in entry),
     )

@@ -66,7 +66,7 @@ def _found(folder: Path) -> str:
     """What lies in a folder, and how to go on with it."""
     kept = StateFolder.load(folder / TRAINING)
     if kept and kept.state:
-        counts, planned = kept.state.counts, kept.state.origin.config["training"]["steps"]
+        counts, planned = kept.state.counts, kept.state.steps
         if kept.state.is_finished:
             return f"holds a finished run of {counts.step:,} updates; add --resume and more --steps to go on with it"
         return f"holds an unfinished run, saved at update {counts.step:,} of {planned:,}; add --resume to go on with it"
@@ -85,6 +85,11 @@ def cut_metrics(folder: Path, length: int) -> bool:
     kept = path.read_bytes()[:length]
     os.truncate(path, kept.rfind(b"\n") + 1)
     return len(kept) == length
+
+
+def validation_facts(validation: Validation) -> dict[str, Any]:
+    """Return what the training summary of a manifest says about the quality of its weights."""
+    return {"scores": validation.to_json(), "warning": validation.warning}
 
 
 @dataclass
@@ -127,7 +132,7 @@ class RunFolder:
     def best(self, step: int, weights: Weights, validation: Validation) -> None:
         """Keeps the best weights so far, and writes their bundle, so that it can be used while training goes on."""
         self.state.keep_best(step, weights)
-        self.save_bundle(weights, "best", {"state": "running", "best_step": step, "scores": validation.to_json()})
+        self.save_bundle(weights, "best", {"state": "running", "best_step": step, **validation_facts(validation)})
 
     def best_weights(self) -> Weights:
         """The best weights so far."""

@@ -14,9 +14,9 @@ from clearhead.tasks.task import Task
 from clearhead.training.gradients import Gradients, Portion
 from clearhead.training.processes import ALONE, Processes
 from clearhead.training.replicas import open_replicas, torch_threads
+from clearhead.training.timetable import MIN_STEPS, VALIDATION_SHARE
 
 SECONDS = 4.0  # for measuring, at most; with --minutes up to half as many more
-VALIDATION_SHARE = 0.1  # of the time of a run with --minutes that is kept for validations
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def measure(
     if config.steps:
         steps = config.steps
     elif config.minutes:
-        steps = max(20, int(config.minutes * 60 * (1 - VALIDATION_SHARE) / each))
+        steps = max(MIN_STEPS, int(config.minutes * 60 * (1 - VALIDATION_SHARE) / each))
     else:
         steps = steps_of_epochs(config.epochs, updates_an_epoch)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

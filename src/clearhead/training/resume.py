@@ -154,16 +154,16 @@ def _described(data: Mapping[str, Any], kind: str) -> str:
     return f"{train} of {data['records']:,} records"
 
 
-def asks_for_more(config: Config, given: Settings) -> bool:
-    """Whether settings ask for a longer run than the one that a config planned."""
+def asks_for_more(config: Config, given: Settings, planned: int) -> bool:
+    """Return whether settings ask for a longer run than the one of `planned` updates."""
     before, now = config.training, _length(config, given)
-    return now.steps > before.steps or bool(now.epochs and now.epochs != before.epochs)
+    return now.steps > planned or bool(now.epochs and now.epochs != before.epochs)
 
 
-def planned_steps(config: Config, given: Settings, done: int, updates_an_epoch: Callable[[], float]) -> int:
-    """How many updates the run shall have in all: as planned, unless the settings name another length."""
+def planned_steps(state: State, config: Config, given: Settings, updates_an_epoch: Callable[[], float]) -> int:
+    """Return the number of updates of the whole run: as planned, unless the settings name another length."""
     before, now = config.training, _length(config, given)
-    steps = before.steps
+    steps, done = state.steps, state.counts.step
     if now.steps:
         steps = now.steps
     elif now.epochs and now.epochs != before.epochs:

@@ -103,7 +103,8 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
         return kept
     if kept or keeper.is_finished(request.out):
         config = kept.config if kept else configs.parse(bundle.load(request.out).config)
-        if not asks_for_more(config, request.settings or {}):
+        planned = kept.state.steps if kept else config.training.steps
+        if not asks_for_more(config, request.settings or {}, planned):
             hashes = kept.old_hashes if kept else frozenset[float]()
             _check_same(request, Before.of(request.out, kept), hashes, watcher, lambda _: None)
             return report_finished(request.out, watcher)
@@ -144,21 +145,22 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
 
 
 def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> TrainingResult:
-    """The rest of a run, from where its state was saved."""
+    """Run the rest of a training, from the saved state."""
     prepared = _prepare_again(request, kept, watcher, processes)
     share_memory()
-    counts, before = kept.state.counts, kept.config.training
+    counts, before = kept.state.counts, kept.state.steps
+    accumulate = kept.config.training.accumulate
     steps = planned_steps(
-        kept.config,
-        request.settings or {},
-        counts.step,
-        lambda: len(prepared.task.plan(0)) / before.accumulate,
+        kept.state, kept.config, request.settings or {}, lambda: len(prepared.task.plan(0)) / accumulate
     )
-    prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": steps}}))
-    if steps > before.steps:
-        counts = counts.model_copy(update={"without_gain": 0, "validate_at": 0})  # who asks for more is patient again
-    shown = f"{steps:,} updates" + (f" instead of {before.steps:,}" if steps != before.steps else "")
-    watcher.message(f"going on after update {counts.step:,} of {shown}")
+    if steps != before:  # a length in updates replaces --minutes, and its plan
+        length = {"training": {"steps": steps, "minutes": 0}}
+        prepared = replace(prepared, config=configs.override(prepared.config, length))
+        counts = counts.model_copy(update={"plan": None, "validate_at": 0})
+    if steps > before:
+        counts = counts.model_copy(update={"without_gain": 0})  # patience starts anew
+    shown = f"{steps:,}" + (f" (instead of {before:,})" if steps != before else "")
+    watcher.message(f"resuming after update {counts.step:,} of {shown}")
     if processes.is_first:
         if not keeper.cut_metrics(request.out, kept.state.metrics_bytes):
             watcher.message(f"{request.out / METRICS} was cut short: curves and figures of before are missing there")

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from pydantic import BaseModel, ConfigDict
+
 from clearhead.config import TrainingConfig
 from clearhead.config.training import Decay
 
@@ -29,14 +31,14 @@ class Schedule:
         peak = config.learning_rate or (model_dim * max(1, config.warmup)) ** -0.5
         return cls(peak, warmup, steps, config.cooldown, config.decay)
 
-    def rate(self, step: int) -> float:
-        """The learning rate of update `step`, counted from 1."""
+    def rate(self, step: float) -> float:
+        """Return the learning rate of update `step`, counted from 1; a run that was planned anew has fractions."""
         rate = self.peak * (step / self.warmup if step < self.warmup else self._share(step))
         falling = self.steps * self.cooldown
         left = self.steps - step + 1
         return rate * min(1.0, left / falling) if falling >= 1 else rate
 
-    def _share(self, step: int) -> float:
+    def _share(self, step: float) -> float:
         """How much of the peak is left by `decay`, behind the warmup."""
         if self.decay == "inverse_sqrt":
             return math.sqrt(self.warmup / step)
@@ -44,3 +46,24 @@ class Schedule:
             done = (step - self.warmup) / max(1, self.steps - self.warmup)
             return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
         return 1.0
+
+
+class Plan(BaseModel):
+    """Number of updates of a run that was planned anew, and how they map to its learning-rate schedule.
+
+    The rest of the schedule is stretched or compressed to the rest of the updates, so that it has no jump and still
+    ends at its minimum.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int
+    start: int
+    """The update at which the plan was made."""
+    position: float
+    """The position in the original schedule at that update."""
+
+    def position_of(self, step: int, schedule: Schedule) -> float:
+        """Return the position of an update in the original schedule."""
+        share = (step - self.start) / max(1, self.steps - self.start)
+        return self.position + share * (schedule.steps - self.position)

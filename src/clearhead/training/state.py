@@ -77,6 +77,11 @@ class State(_Strict):
     is_finished: bool
     files: dict[str, FileRecord]
 
+    @property
+    def steps(self) -> int:
+        """Planned number of updates."""
+        return self.counts.plan.steps if self.counts.plan else int(self.origin.config["training"]["steps"])
+
 
 class StateFolder:
     """The folder `training/` of a run."""

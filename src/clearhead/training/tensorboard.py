@@ -43,5 +43,6 @@ def figures(entry: Mapping[str, Any]) -> dict[str, float]:
     """The numbers in a line of the metrics, by the names that TensorBoard groups them by."""
     found = {f"train/{name}": entry[name] for name in ("loss", "rate", "tokens_per_second") if name in entry}
     for name, value in entry.get("valid", {}).items():
-        found[f"valid/{name}"] = value["score"] if isinstance(value, Mapping) else value
-    return {name: float(value) for name, value in found.items() if math.isfinite(value)}
+        inner = value.get("score") if isinstance(value, Mapping) and "signature" in value else value
+        found |= {f"valid/{name}": inner} if not isinstance(inner, Mapping) else {}
+    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}

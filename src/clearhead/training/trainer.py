@@ -20,11 +20,10 @@ from clearhead.config import TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.blas import unwarned
 from clearhead.model.weights import Weights, named_weights, restore
-from clearhead.tasks.task import Task, Validation
-from clearhead.training.counts import Counts, Pace, next_validation, seconds_left
+from clearhead.tasks.task import Decode, Task, Validation
+from clearhead.training.counts import Clock, Counts, Pace
 from clearhead.training.events import Progress, Watcher
 from clearhead.training.gradients import Gradients, Portion
-from clearhead.training.measure import VALIDATION_SHARE
 from clearhead.training.memory import is_out_of_memory, kept_memory
 from clearhead.training.optimizer import build_optimizer, follow, followed, moments, restore_moments
 from clearhead.training.processes import ALONE, Processes
@@ -32,6 +31,7 @@ from clearhead.training.replicas import open_replicas, torch_threads
 from clearhead.training.schedule import Schedule
 from clearhead.training.sharding import gathered, whole_tensor
 from clearhead.training.signals import Stop
+from clearhead.training.timetable import Timetable
 
 SMOOTHING = 0.98  # of the loss that is shown: over about the last fifty updates
 POINTS = 100  # of a curve, at least, where there are so many updates
@@ -91,17 +91,22 @@ class Trainer:
         threads: int,
         processes: Processes = ALONE,
         whole: nn.Module | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`whole`: a network that takes the weights to be validated, where those of `model` are sharded."""
         self.task, self.model, self.config = task, model, config
         self.schedule, self.watcher, self.keeper, self.threads = schedule, watcher, keeper, threads
         self.processes, self.whole = processes, model if whole is None else whole
-        self.validate_every = config.validate_every or max(1, math.ceil(schedule.steps / 20))
-        self.save_every = config.save_every or self.validate_every
         self.optimizer = build_optimizer(model, config)
         self.counts = Counts()
-        self._pace = Pace(self.counts)
+        self._clock = clock
+        self._pace = Pace(self.counts, clock)
         self._stop = Stop(processes)
+
+    @property
+    def timetable(self) -> Timetable:
+        """Length of the run, its validations and its learning rates, by the counts as they are now."""
+        return Timetable(self.counts, self.config, self.schedule)
 
     def go_on_from(self, counts: Counts, kept: Weights) -> None:
         """Takes over where another loop stood; the model has that one's weights already."""
@@ -110,7 +115,7 @@ class Trainer:
 
     def run(self) -> Outcome:
         """Train until the steps are done, nothing improves any more, or a signal comes."""
-        self._pace = Pace(self.counts)
+        self._pace = Pace(self.counts, self._clock)
         config = self.config
         with (
             self._stop.listening(self.watcher),
@@ -127,7 +132,7 @@ class Trainer:
         return Outcome(
             reason=reason,
             step=counts.step,
-            steps=self.schedule.steps,
+            steps=self.timetable.steps,
             epochs=round(counts.step * config.accumulate / len(self.task.plan(0)), 2),
             seconds=counts.seconds,
             cpu_seconds=cpu_seconds,
@@ -146,7 +151,7 @@ class Trainer:
                 return "interrupted"
             if patience and counts.without_gain >= patience:
                 return "stopped early"
-            if counts.step >= self.schedule.steps:
+            if self.timetable.is_at_end:
                 return "finished"
             self._update(gradients, next(updates))
             self._report()
@@ -169,18 +174,20 @@ class Trainer:
             epoch, used = epoch + 1, 0
 
     def _settle(self) -> None:
-        """Saves and validates where that is due; before a stop it only saves, and validates when the run goes on."""
-        counts = self.counts
-        is_last = counts.step == self.schedule.steps
-        is_checkpoint = is_last or counts.step % self.save_every == 0
+        """Save and validate if that is due; before a stop only save, and validate when the run is resumed."""
+        counts, plan = self.counts, self.counts.plan
+        is_checkpoint = self.timetable.is_checkpoint
         if is_checkpoint:
             self._save(is_checkpoint)
-        is_next = counts.step >= counts.validate_at if counts.validate_at else counts.step % self.validate_every == 0
-        is_due = is_last or is_next
-        if is_due and counts.validated != counts.step and not self._stop:
+        if counts.validated != counts.step and not self._stop and self._is_validation_due():
             self._validate()
-            if is_checkpoint:
-                self._save(is_checkpoint)
+            if is_checkpoint or counts.plan != plan:  # a new plan is saved at once, so that resuming follows it
+                self._save(self.timetable.is_checkpoint)
+
+    def _is_validation_due(self) -> bool:
+        """Return whether to validate now; in runs with --minutes clocks decide, so all processes have to agree."""
+        is_due = self.timetable.is_validation_due()
+        return self.processes.largest(float(is_due)) > 0 if self.config.minutes else is_due
 
     def _save(self, is_checkpoint: bool) -> None:
         self._pace.note(self.counts)
@@ -191,17 +198,31 @@ class Trainer:
         """All weights as they are now: the tensors themselves, or copies where they are sharded; for the first only."""
         return gathered(named_weights(self.model), self.processes)
 
+    def elapsed(self) -> float:
+        """Return the seconds used so far, those before the run was resumed included."""
+        self._pace.note(self.counts)
+        return self.counts.seconds
+
     def followed(self) -> Weights:
         """The moving mean of the weights, for the first only; nothing where none is asked for."""
         return gathered(followed(self.optimizer, self.model), self.processes) if self.config.ema else {}
 
-    def score(self, weights: Weights | None = None, task: Task[Any] | None = None) -> Validation:
-        """Validate the whole network, after loading the given weights, on this task or another; first process only."""
+    def score(
+        self, weights: Weights | None = None, task: Task[Any] | None = None, decode: Decode | None = None
+    ) -> Validation:
+        """Validate the whole network, after loading the given weights, on this task or another; first process only.
+
+        Once a validation of the run has a score all others have one, so that they can be compared. Another task is
+        always decoded.
+        """
+        best = self.counts.best
+        if decode is None and task is None and (best is None or best.score is None):
+            decode = "if_worthwhile"
         if weights is not None:
             restore(self.whole, weights)
         try:
             with unwarned(), torch_threads(self.threads * self.processes.local_count):  # the others wait
-                validation = (task or self.task).validate(self.whole.to(self.processes.device))
+                validation = (task or self.task).validate(self.whole.to(self.processes.device), decode or "always")
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -234,7 +255,7 @@ class Trainer:
         if self.config.clip_norm and float(norm) > self.config.clip_norm:
             torch._foreach_mul_(gradients, self.config.clip_norm / float(norm))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.rate(self.counts.step)
+            group["lr"] = self.timetable.rate
         self.optimizer.step()
         if self.config.ema:
             follow(self.optimizer, self.config.ema, self.counts.step)
@@ -255,8 +276,10 @@ class Trainer:
             )
 
     def _validate(self) -> None:
-        """Scores the model, and keeps it where it is the best so far."""
+        """Score the model, keep it if it is the best so far, and plan the rest of a run with --minutes."""
         counts, weights = self.counts, self.weights()
+        self._pace.note(counts)
+        counts.note_updates(self._pace.seconds_per_update())
         validation, seconds = self._told_score(weights)
         is_best = counts.best is None or validation.rank > counts.best.rank
         if is_best:
@@ -266,30 +289,37 @@ class Trainer:
             counts.without_gain += 1
         self.keeper.record({"step": counts.step, "valid": validation.to_json(), "best": is_best})
         self.watcher.validation(counts.step, validation, is_best)
-        counts.validated = counts.step
-        counts.validations += 1
-        counts.seconds_validating += seconds
-        if self.config.minutes and not self.config.validate_every:
-            seconds = 60 * self.config.minutes * VALIDATION_SHARE
-            counts.validate_at = next_validation(counts, self.schedule.steps, self.validate_every, seconds)
+        counts.note_validation(validation, seconds)
+        self._pace.note(counts)
+        counts.seconds_at_validation = counts.seconds
+        if self.config.minutes:
+            self._plan_rest()
         self._pace.paused()
         self._stop.agree()
 
+    def _plan_rest(self) -> None:
+        """Fit the rest of the updates to the rest of the time, as the clock of the first process says."""
+        before = self.timetable.steps
+        told = self.processes.tell(json.dumps(self.timetable.fit()))
+        self.timetable.change(*json.loads(told))
+        if (steps := self.timetable.steps) != before:
+            each = f"{self.counts.seconds_per_update:.3f} s per update"
+            self.keeper.record({"step": self.counts.step, "plan": {"steps": steps, "instead_of": before}})
+            self.watcher.message(f"{steps:,} updates instead of {before:,}, to end in time: {each}")
+
     def _told_score(self, weights: Weights) -> tuple[Validation, float]:
         """How good the model is and how long it took to find out, as the first process says."""
-        began = time.monotonic()
+        began = self._clock()
         text = ""
         if self.processes.is_first:
             text = self.score(None if self.whole is self.model else weights).to_text()
-        told = json.loads(self.processes.tell(json.dumps([text, time.monotonic() - began])))
+        told = json.loads(self.processes.tell(json.dumps([text, self._clock() - began])))
         return Validation.from_text(told[0]), told[1]
 
     def _report(self) -> None:
-        counts, steps = self.counts, self.schedule.steps
+        counts, timetable = self.counts, self.timetable
         self._pace.note(counts)
-        speed, rate = self._pace.speed(), self.schedule.rate(counts.step)
-        every = max(self.validate_every, counts.validate_at - counts.validated)
-        left = seconds_left(counts, steps, every)
+        speed, rate, steps, left = self._pace.speed(), timetable.rate, timetable.steps, timetable.seconds_left()
         self.watcher.progress(
             Progress(
                 counts.step,

@@ -1,0 +1,227 @@
+"""Runs with --minutes end in time by their own clock, and the time left is never shown as nothing."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.cli.terminal import clock as shown_clock
+from clearhead.config import TrainingConfig
+from clearhead.model.loss import Loss
+from clearhead.model.weights import Weights, snapshot
+from clearhead.tasks.task import Decode, Validation
+from clearhead.training.counts import Counts
+from clearhead.training.events import Progress, Silent
+from clearhead.training.schedule import Plan, Schedule
+from clearhead.training.timetable import MIN_STEPS, Timetable
+from clearhead.training.trainer import Trainer
+from tests.training.test_trainer import Memory, Regression
+
+MINUTES = 10.0
+BUDGET = 60 * MINUTES
+
+
+class Clock:
+    """A clock that only moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Timed(Regression):
+    """A task whose updates and validations take a known time, on a machine that becomes slower at some point."""
+
+    def __init__(self, clock: Clock, slower_at: float = 1e9, factor: float = 3.0, validation: float = 2.0) -> None:
+        super().__init__()
+        self.clock, self.slower_at, self.factor, self.validation = clock, 1000.0 + slower_at, factor, validation
+
+    def _pass(self, seconds: float) -> None:
+        self.clock.now += seconds * (self.factor if self.clock.now >= self.slower_at else 1.0)
+
+    def loss(self, model: Any, batch: Any) -> Loss:
+        self._pass(0.5)
+        return super().loss(model, batch)
+
+    def validate(self, model: Any, decode: Decode = "always") -> Validation:
+        self._pass(self.validation)
+        return super().validate(model, decode)
+
+
+class Shown(Silent):
+    """Keeps the progress that is shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[Progress] = []
+
+    def progress(self, progress: Progress) -> None:
+        self.shown.append(progress)
+
+
+@dataclass
+class Made:
+    trainer: Trainer
+    task: Timed
+    memory: Memory
+    watcher: Shown
+
+
+def timed(steps: int = 1080, length: dict[str, Any] | None = None, **task: Any) -> Made:
+    """A trainer with a fake clock; 1,080 updates of 0.5 seconds are nine tenths of ten minutes."""
+    torch.manual_seed(3)
+    clock = Clock()
+    made, memory, watcher = Timed(clock, **task), Memory(), Shown()
+    settings = {"learning_rate": 0.1, "warmup": 50, "cooldown": 0.4, "average": 5, **(length or {"minutes": MINUTES})}
+    config = TrainingConfig(**settings)
+    trainer = Trainer(made, nn.Linear(1, 1), config, Schedule.fit(config, 1, steps), watcher, memory, 1, clock=clock)
+    return Made(trainer, made, memory, watcher)
+
+
+def finished(made: Made) -> float:
+    """Run to the end and validate averaged weights, as a whole training does; return the seconds used."""
+    made.trainer.run()
+    made.trainer.score()
+    return made.task.clock.now - 1000.0
+
+
+@pytest.mark.parametrize("slower_at", [10, 60, 200, 350, 500])
+@pytest.mark.parametrize("validation", [0.5, 20.0])
+def test_a_run_on_a_machine_that_becomes_slower_ends_in_time(slower_at: int, validation: float) -> None:
+    made = timed(slower_at=slower_at, validation=validation)
+    used = finished(made)
+    outcome = made.trainer.counts
+    validating = 3 * 2.0 * validation  # the last ones take three times as long, whatever is planned
+    assert 0.85 * BUDGET < used <= 1.05 * BUDGET + validating
+    assert outcome.plan and outcome.step == outcome.plan.steps < 1080 and outcome.validated == outcome.step
+
+
+def test_a_plan_that_fits_is_kept() -> None:
+    made = timed(validation=2.7)
+    used = finished(made)
+    assert made.trainer.counts.plan is None and made.trainer.counts.step == 1080
+    assert used <= 1.02 * BUDGET
+
+
+def test_a_machine_faster_than_measured_makes_more_updates() -> None:
+    made = timed(steps=400)
+    assert 0.9 * BUDGET < finished(made) <= 1.02 * BUDGET
+    assert made.trainer.counts.step > 900
+
+
+@pytest.mark.parametrize("length", [{"steps": 200}, {"epochs": 50.0}])
+def test_runs_of_a_fixed_length_are_never_planned_anew(length: dict[str, Any]) -> None:
+    made = timed(200, length, slower_at=10, factor=50.0)
+    made.trainer.run()
+    assert made.trainer.counts.step == 200 and made.trainer.counts.plan is None
+    assert made.task.validations == 20
+
+
+def test_the_learning_rate_still_ends_at_its_minimum() -> None:
+    made = timed(slower_at=200)
+    fits = timed()
+    finished(made)
+    finished(fits)
+    rates, expected = ([one.rate for one in each.watcher.shown] for each in (made, fits))
+    assert len(rates) < len(expected)
+    assert rates[-1] == pytest.approx(expected[-1]) and rates[-1] < 0.01 * max(rates)
+    changes = [after / before for before, after in itertools.pairwise(rates[60:-9])]
+    assert min(changes) > 0.9 and max(changes) <= 1.0  # no jump where the plan changed
+
+
+def test_a_plan_maps_the_rest_of_the_updates_to_the_rest_of_the_schedule() -> None:
+    schedule = Schedule(peak=1.0, warmup=1, steps=100, cooldown=1.0)
+    plan = Plan(steps=60, start=40, position=40.0)
+    assert [plan.position_of(step, schedule) for step in (40, 50, 60)] == [40.0, 70.0, 100.0]
+
+
+class Stopping(Memory):
+    """Keeps a copy of the whole state at each save, as the folder of a run does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: dict[int, tuple[Counts, Weights, Weights]] = {}
+
+    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+        super().save(counts, weights, moments, is_checkpoint)
+        copies = [{name: tensor.clone() for name, tensor in each.items()} for each in (weights, moments)]
+        self.states[counts.step] = (counts.model_copy(deep=True), *copies)
+
+
+def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:
+    whole = timed(slower_at=200)
+    memory = Stopping()
+    whole.trainer.keeper = memory
+    finished(whole)
+    plan = whole.trainer.counts.plan
+    assert plan
+    slow = [step for step, (counts, _, _) in memory.states.items() if counts.plan and counts.seconds > 300]
+    assert len(slow) > 5
+    for step in (slow[0], slow[-3]):
+        counts, weights, moments = memory.states[step]
+        rest = timed(slower_at=-1.0)
+        rest.task.clock.now = 1000.0  # another process, whose clock begins anew
+        rest.trainer.model.load_state_dict(weights)
+        rest.trainer.go_on_from(Counts.model_validate_json(counts.model_dump_json()), moments)
+        rest.trainer.run()
+        assert rest.trainer.counts.plan == plan and rest.trainer.counts.step == whole.trainer.counts.step
+        torch.testing.assert_close(snapshot(rest.trainer.model), snapshot(whole.trainer.model), atol=0, rtol=0)
+
+
+def test_the_time_left_covers_validations_and_what_follows_the_last_one() -> None:
+    made = timed(validation=20.0)
+    finished(made)
+    last = made.watcher.shown[-1]
+    assert last.step == last.steps and last.seconds_left == pytest.approx(40.0)  # its own validation, and the averaged
+    assert all(shown_clock(one.seconds_left) != "0:00" for one in made.watcher.shown)
+    for one in made.watcher.shown[-300:]:
+        assert one.seconds + one.seconds_left == pytest.approx(BUDGET, rel=0.05)
+
+
+def timetable(counts: Counts, steps: int = 1000, **settings: Any) -> Timetable:
+    config = TrainingConfig(**settings)
+    return Timetable(counts, config, Schedule.fit(config, 1, steps))
+
+
+def test_the_time_left_before_the_first_validation_leaves_a_share_for_it() -> None:
+    counts = Counts(step=50, seconds=25.0)
+    assert timetable(counts).seconds_left() == pytest.approx(500 / 0.9 - 25)
+    assert timetable(Counts(step=1000, seconds=500.0)).seconds_left() > 50
+
+
+def scored(score: float | None) -> Validation:
+    return Validation(1.0, 2.0, score, "bleu", "", ("", "", ""))
+
+
+def test_a_validation_that_has_not_decoded_yet_is_expected_to_take_longer_later() -> None:
+    times = {"seconds": 100.0, "seconds_per_update": 0.5, "seconds_per_validation": 4.0, "validations": 1}
+    known = Counts(step=100, validated=100, last=scored(3.0), **times)
+    unknown = Counts(step=100, validated=100, last=scored(None), **times)
+    assert timetable(known, average=1).seconds_left() == pytest.approx(450 + 18 * 4)
+    assert timetable(unknown, average=1).seconds_left() == pytest.approx(450 + 18 * 8)
+
+
+def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
+    def next_validation(step: int, validating: float, minutes: float) -> int:
+        counts = Counts(
+            step=step, seconds=10.0, last=scored(1.0), seconds_per_update=0.6, seconds_per_validation=3.0,
+            seconds_validating=validating, validations=1,
+        )  # fmt: skip
+        return timetable(counts, 200, minutes=minutes, average=1).fit()[1]
+
+    assert (
+        next_validation(1, 3.0, 2.0) == 1 + 56
+    )  # 168 updates and three validations fit: three more fit into a tenth of the time, besides the first
+    assert next_validation(150, 9.0, 2.0) > 165  # nothing is left of it: only the last one
+    assert next_validation(1, 3.0, 1e4) > 1000
+
+
+def test_there_are_always_a_few_updates() -> None:
+    counts = Counts(step=4, seconds=1e6, last=scored(1.0), seconds_per_update=1.0, seconds_per_validation=1.0)
+    assert timetable(counts, minutes=0.001).fit()[0] == MIN_STEPS
+    late = counts.model_copy(update={"step": 400})
+    assert timetable(late, minutes=0.001).fit()[0] == 400

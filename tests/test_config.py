@@ -17,7 +17,7 @@ from clearhead.errors import ConfigError
         (["modell.dropout=3"], "unknown key modell; did you mean model?"),
         (["model.dropout=1.5"], "model.dropout=1.5: input should be less than 1."),
         (["model.dropout=much"], "model.dropout=much: input should be a valid number"),
-        (["decoding.max_length=long"], "expected a number of pieces or input+N"),
+        (["decoding.max_length=long"], "expected a number of tokens, input+N or F*input+N"),
         (["decoding.beam=0"], "decoding.beam=0: input should be greater than or equal to 1."),
         (["data.max_ratio=0.5"], "data.max_ratio: expected 0 (none is skipped) or more than 1, got 0.5; try 9"),
         (["dropout=0.1"], "expected section.field=value, such as model.dropout=0.3"),
@@ -58,6 +58,9 @@ def test_every_field_says_what_it_is() -> None:
             assert field.description, f"{section}.{name}"
 
 
-@pytest.mark.parametrize(("limit", "expected"), [("input+50", 57), ("input+0", 7), ("30", 30)])
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("input+50", 57), ("input+0", 7), ("30", 30), ("1.5*input+10", 20), ("0.5*input+0", 3), ("2*input+1", 15)],
+)
 def test_longest_output(limit: str, expected: int) -> None:
     assert DecodingConfig(max_length=limit).longest(7) == expected

@@ -144,13 +144,14 @@ def test_dry_run_prints_choices_and_writes_nothing(trained: Trained, tmp_path: P
     assert re.search(r"updates \(.* epochs\) of .* s \(measured\): about .* minutes; memory .* MiB", done.stderr)
 
 
-def test_minutes_fix_the_steps_once(trained: Trained, tmp_path: Path) -> None:
+def test_minutes_are_made_into_steps_and_kept(trained: Trained, tmp_path: Path) -> None:
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     done = run("train", trained.train, "--out", tmp_path / "m", "--minutes", "0.05", *sets)
     assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert config["training"]["steps"] >= 20
-    assert read_manifest(tmp_path / "m").training["planned_steps"] == config["training"]["steps"]
+    training = read_manifest(tmp_path / "m").training
+    assert training["planned_steps"] == training["steps"] and training["steps"] >= 20  # type: ignore[operator]
 
 
 def test_a_finished_run_is_refused_and_overwritten_on_demand(trained: Trained, tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ class Stopping(Memory):
 
     def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
         super().save(counts, weights, moments, is_checkpoint)
-        copies = [{name: tensor.clone() for name, tensor in each.items()} for each in (weights, moments)]
-        self.states[counts.step] = (counts.model_copy(deep=True), *copies)
+        kept, moved = ({name: tensor.clone() for name, tensor in each.items()} for each in (weights, moments))
+        self.states[counts.step] = (counts.model_copy(deep=True), kept, moved)
 
 
 def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:

@@ -20,7 +20,7 @@ from clearhead.data.split import place
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss
-from clearhead.tasks.task import MIN_RECORDS, Files, Made, Purpose, Records, Task, Tell, Validation
+from clearhead.tasks.task import MIN_RECORDS, Decode, Files, Made, Purpose, Records, Task, Tell, Validation
 
 NO_INDICES = np.zeros(0, np.int64)
 
@@ -117,9 +117,9 @@ class ReplayTask:
         first, second = losses
         return Loss(first.smoothed + second.smoothed, first.nll + second.nll, first.tokens + second.tokens)
 
-    def validate(self, model: Any) -> Validation:
+    def validate(self, model: Any, decode: Decode = "always") -> Validation:
         """Validate on the new data."""
-        return self.new.validate(model)
+        return self.new.validate(model, decode)
 
 
 def _apart(indices: Indices) -> tuple[Indices, Indices]:

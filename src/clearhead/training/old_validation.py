@@ -134,6 +134,7 @@ class Comparison:
     @property
     def change(self) -> float:
         """The difference of the scores; negative where the model became worse."""
+        assert self.after.score is not None and self.before.score is not None, "old records are always decoded"
         return self.after.score - self.before.score
 
     @property

@@ -1,5 +1,6 @@
 """Scores of given outputs: those of search for what search found, and those of torch for anything."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -64,3 +65,39 @@ def test_options_without_effect_are_refused(
 ) -> None:
     assert main(["score", str(trained.folder), str(trained.test), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_columns_of_a_spreadsheet_are_selected(
+    trained: Trained, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = trained.test.read_text(encoding="utf-8").splitlines()[:7]
+    plain, table = tmp_path / "plain.tsv", tmp_path / "table.csv"
+    plain.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    with table.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerow(["Nr", "Deutsch", "Englisch"])
+        writer.writerows([number, *reversed(line.split("\t"))] for number, line in enumerate(lines))
+    columns = ["--columns", "source=Englisch,target=Deutsch"]
+    for command, more in (("score", []), ("align", []), ("evaluate", ["--json"])):
+        assert main([command, str(trained.folder), str(plain), *more]) == 0
+        expected = capsys.readouterr().out
+        assert main([command, str(trained.folder), str(table), *more, *columns]) == 0
+        shown = capsys.readouterr()
+        assert shown.out == expected and "line 1 is the header (Nr, Deutsch, Englisch)" in shown.err
+        assert main([command, str(trained.folder), str(table), *more]) == 2
+        assert "table.csv:1: expected 2 columns, found 3" in capsys.readouterr().err
+    shortlists = [tmp_path / "plain.shortlist", tmp_path / "table.shortlist"]
+    assert main(["shortlist", str(trained.folder), str(plain), "--out", str(shortlists[0])]) == 0
+    assert main(["shortlist", str(trained.folder), str(table), "--out", str(shortlists[1]), *columns]) == 0
+    model = clearhead.load(trained.folder)
+    first, second = (model.load_shortlist(path) for path in shortlists)
+    for name in ("offsets_V1", "lists_L", "frequent_F"):
+        assert getattr(first, name).tolist() == getattr(second, name).tolist()
+
+
+def test_line_files_have_no_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("word\n" * 20, encoding="utf-8")
+    files = [str(tmp_path / name) for name in ("a.en", "a.de")]
+    assert main(["train", *files, "--out", str(tmp_path / "m"), "--columns", "source=1,target=2", "--steps", "1"]) == 2
+    assert "a.de are two line files, which have no columns" in capsys.readouterr().err

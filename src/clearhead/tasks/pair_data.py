@@ -23,6 +23,10 @@ def check_files(files: Files, data: DataConfig) -> None:
     _check_count("weights", data.weights, "numbers", files.train)
     _check_count("tags", data.tags, "tags", files.train)
     _check_count("valid_tags", data.valid_tags, "tags", files.valid)
+    for paths in (files.train, files.valid):
+        if paths and not are_tables(paths) and TableOptions.of(data) != TableOptions():
+            names = " and ".join(map(str, paths))
+            raise ConfigError(f"{names} are two line files, which have no columns; leave out --columns and data.header")
     if files.valid and data.tags and not data.valid_tags:
         raise ConfigError("the training files have tags; name one for each validation file too, as in v.tsv@de")
 

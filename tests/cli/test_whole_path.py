@@ -230,12 +230,6 @@ def test_bad_text_is_named_by_line_after_the_lines_before(trained: Trained) -> N
     assert "standard input:2: expected UTF-8" in done.stderr
 
 
-def test_a_line_that_is_too_long_is_named(trained: Trained) -> None:
-    done = run("translate", trained.folder, text="The dog sleeps.\n\n" + "dog " * 2000 + "\n")
-    assert done.returncode == 2
-    assert "line 3 has" in done.stderr
-
-
 def test_the_bundle_is_checked_before_the_first_line_is_read(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "clearhead", "translate", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:

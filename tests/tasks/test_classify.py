@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import clearhead
 from clearhead.cli.main import main
-from clearhead.errors import DataError, TaskError
+from clearhead.errors import TaskError
 from clearhead.evaluation.labels import score_labels
 from clearhead.tasks.labels import label_loss
 from tests.whole import fitting
@@ -128,8 +128,6 @@ def test_a_recurrent_classifier_learns_too(tmp_path: Path) -> None:
 
 
 BAD = [
-    ("classify", "{model}", "it was great\n\n", "line 2 is empty; there is nothing to classify"),
-    ("classify", "{model}", "fine\n" + "so-so " * 70, r"line 2 has \d+ pieces, the model takes 59; split it"),
     ("translate", "{model}", "", "was trained for the task classify: it cannot translate. Use clearhead classify"),
     (
         "evaluate",
@@ -168,12 +166,10 @@ def test_mistakes_are_one_line_and_exit_2(
     assert re.search(message, captured.err.splitlines()[-1]), captured.err
 
 
-def test_python_refuses_the_wrong_verb_and_empty_texts(classifier: Classifier) -> None:
+def test_python_refuses_the_wrong_verb(classifier: Classifier) -> None:
     model = clearhead.load(classifier.folder)
     with pytest.raises(TaskError, match="cannot translate"):
         model.translate("x")
-    with pytest.raises(DataError, match="line 1 is empty"):
-        model.classify("")
     assert model.classify_many([]) == []
 
 

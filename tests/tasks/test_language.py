@@ -257,7 +257,7 @@ def test_python_api_streams_what_it_generates(looped: Path) -> None:
         assert found.finish_reason in {"length", "stop", "end"} and len(found.tokens) <= 30
     with pytest.raises(ConfigError, match=r"unknown key decoding\.heat"):
         model.generate("one", heat=3)
-    with pytest.raises(DecodingError, match="the prompt has 32 pieces, the model takes 31; shorten it"):
+    with pytest.raises(DecodingError, match="the prompt has 32 tokens, the model accepts 31; shorten it"):
         next(model.stream("o" * 32))
     assert model.generate("o" * 31, max_tokens=3).tokens
 
@@ -316,7 +316,7 @@ def places(looped: Path, text: Path, tmp_path: Path) -> Iterator[dict[str, Path]
         (["translate", "{model}"], "cannot translate. Use clearhead generate"),
         (["evaluate", "{model}", "{in}/empty.txt"], "the file is empty"),
         (["generate", "{in}", "one"], "in"),
-        (["generate", "{model}", "o" * 40], "the prompt has 40 pieces, the model takes 31"),
+        (["generate", "{model}", "o" * 40], "the prompt has 40 tokens, the model accepts 31"),
         (["generate", "{model}", "one", "--temperature", "-1"], "decoding.sampling.temperature=-1.0"),
         (["generate", "{model}", "one", "--top-p", "1.5"], "decoding.sampling.top_p=1.5"),
         (["generate", "{model}", "one", "--stop", ""], "got an empty one"),

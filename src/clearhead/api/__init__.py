@@ -16,9 +16,9 @@ from clearhead.config import DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
-from clearhead.tasks.outputs import Translation
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Report as AnyReport
+from clearhead.tasks.translation_result import Translation
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.run import Request as TrainingRequest
 from clearhead.training.run import train as run_training

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from clearhead.api.inputs import check_text
 from clearhead.api.loaded import Loaded, StrPath
 from clearhead.config import DecodingConfig
 from clearhead.data.aligned import read_aligned
@@ -48,6 +49,7 @@ class Looking(Loaded):
         Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
         node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
         """
+        check_text(text)
         self._need_input(pictures=False)
         given, settings = tracing.given_text(self, text), self._chosen(settings, self.looking, beam=beam)
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)

@@ -1,58 +1,142 @@
-"""The verbs of models that read: labels, tags, gaps and vectors."""
+"""Labels, tags, mask fillings and embeddings of texts and images."""
 
 from collections.abc import Sequence
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clearhead.api.inputs import check_texts
 from clearhead.api.loaded import Loaded, StrPath, paths_of
-from clearhead.errors import TaskError
+from clearhead.errors import DataError, TaskError
 from clearhead.tasks import classify, filling, tag
-from clearhead.tasks.embed import embed
-from clearhead.tasks.filling import Filling
+from clearhead.tasks.embed import EmbeddedText, embed
+from clearhead.tasks.filling import GAP, Filling
 from clearhead.tasks.image import classify_pictures
 from clearhead.tasks.labels import Classified
+from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 from clearhead.tasks.tagged_text import TaggedText
 
 
 class Reading(Loaded):
-    """What a model makes of a text or a picture."""
+    """Methods of encoder models.
 
-    def classify(self, text: str) -> Classified:
-        """The label of a text, with the probability of each."""
-        return self.classify_many([text])[0]
+    Each accepts a text or a list of texts and returns a result or a list of them. A text with more tokens than the
+    model accepts is split into parts, skipped (an empty result) or refused, as `long_texts` says. An error names a text
+    by its line, counted from `first_line`.
+    """
 
-    def classify_many(self, texts: Sequence[str], first_line: int = 1) -> list[Classified]:
-        """The label of each text; an error names the text by its line."""
+    @overload
+    def classify(self, text: str, *, long_texts: LongTextPolicy | LongTexts = "split") -> Classified: ...
+    @overload
+    def classify(
+        self, text: list[str] | tuple[str, ...], *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> list[Classified]: ...
+    def classify(
+        self, text: str | Sequence[str], *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> Classified | list[Classified]:
+        """Return the label of a text, or of each text of a list, with the probability of every label."""
+        if isinstance(text, str):
+            return self.classify_many([text], long_texts=long_texts)[0]
+        return self.classify_many(text, long_texts=long_texts)
+
+    def classify_many(
+        self, texts: Sequence[str], first_line: int = 1, *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> list[Classified]:
+        """Return the label of each text; an empty one for an empty text."""
+        texts = check_texts(texts)
         self.need("classify")
-        return classify.classify(self, texts, first_line)
+        return classify.classify(self, texts, first_line, LongTexts.of(long_texts))
 
     def classify_pictures(self, paths: StrPath | Sequence[StrPath]) -> list[Classified]:
-        """The label of each PNG, with the probability of every label."""
+        """Return the label of each PNG, with the probability of every label."""
         self.need("classify", pictures=True)
         return classify_pictures(self, paths_of(paths))
 
-    def tag(self, text: str) -> TaggedText:
-        """The spans of a text, such as names, and the tag of each word."""
-        return self.tag_many([text])[0]
+    @overload
+    def tag(self, text: str, *, long_texts: LongTextPolicy | LongTexts = "split") -> TaggedText: ...
+    @overload
+    def tag(
+        self, text: list[str] | tuple[str, ...], *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> list[TaggedText]: ...
+    def tag(
+        self, text: str | Sequence[str], *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> TaggedText | list[TaggedText]:
+        """Return the spans of a text, or of each text of a list, such as names, and the tag of each word."""
+        if isinstance(text, str):
+            return self.tag_many([text], long_texts=long_texts)[0]
+        return self.tag_many(text, long_texts=long_texts)
 
-    def tag_many(self, texts: Sequence[str], first_line: int = 1) -> list[TaggedText]:
-        """The spans of each text; an error names the text by its line."""
+    def tag_many(
+        self, texts: Sequence[str], first_line: int = 1, *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> list[TaggedText]:
+        """Return the spans of each text."""
+        texts = check_texts(texts)
         self.need("tag")
-        return tag.tag(self, texts, first_line)
+        return tag.tag(self, texts, first_line, LongTexts.of(long_texts))
 
-    def fill(self, text: str, top: int = 5, name: str = "the text") -> list[list[Filling]]:
-        """For each gap of a text, written [MASK], the pieces that fit best; an error calls the text by its name."""
+    @overload
+    def fill(
+        self, text: str, top: int = 5, *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> list[list[Filling]]: ...
+    @overload
+    def fill(
+        self, text: list[str] | tuple[str, ...], top: int = 5, *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> list[list[list[Filling]]]: ...
+    def fill(
+        self, text: str | Sequence[str], top: int = 5, *, long_texts: LongTextPolicy | LongTexts = "split"
+    ) -> list[list[Filling]] | list[list[list[Filling]]]:
+        """Return the `top` most probable tokens for each mask of a text, or of each text of a list.
+
+        A mask is written [MASK] or <mask>. Raise DataError if a single text has none.
+        """
+        if not isinstance(text, str):
+            return self.fill_many(text, top, long_texts=long_texts)
+        [found] = self.fill_many([text], top, long_texts=long_texts)
+        if not found and not GAP.search(text):
+            raise DataError("the text has no mask; write [MASK] where a word is missing, as in: The [MASK] sat.")
+        return found
+
+    def fill_many(
+        self, texts: Sequence[str], top: int = 5, first_line: int = 1, *,
+        long_texts: LongTextPolicy | LongTexts = "split",
+    ) -> list[list[list[Filling]]]:  # fmt: skip
+        """Return the fillings of each mask of each text; nothing for a text without a mask."""
+        texts = check_texts(texts)
         self.need("fill")
-        return filling.fill(self, text, top, name)
+        return filling.fill(self, texts, top, first_line, LongTexts.of(long_texts))
 
-    def embed(self, text: str, *, unit: bool = False) -> NDArray[np.float32]:
-        """The vector of a text: the mean of the encoder's states; with `unit` of length 1."""
-        vector_D: NDArray[np.float32] = self.embed_many([text], unit=unit)[0]
-        return vector_D
+    @overload
+    def embed(self, text: str, *, unit: bool = False) -> NDArray[np.float32]: ...
+    @overload
+    def embed(self, text: list[str] | tuple[str, ...], *, unit: bool = False) -> list[NDArray[np.float32]]: ...
+    def embed(
+        self, text: str | Sequence[str], *, unit: bool = False
+    ) -> NDArray[np.float32] | list[NDArray[np.float32]]:
+        """Return the embedding of a text, or of each text of a list: the mean of the encoder states.
 
-    def embed_many(self, texts: Sequence[str], *, unit: bool = False, first_line: int = 1) -> NDArray[np.float32]:
-        """The vector of each text, by any model with a text encoder; an error names the text by its line."""
+        With `unit` it is scaled to length 1. The embedding of an empty text is NaN.
+        """
+        if isinstance(text, str):
+            vector_D: NDArray[np.float32] = self.embed_many([text], unit=unit)[0]
+            return vector_D
+        return list(self.embed_many(text, unit=unit))
+
+    def embed_many(self, texts: Sequence[str], *, unit: bool = False) -> NDArray[np.float32]:
+        """Return the embeddings of the texts, [texts, model_dim]; the row of an empty text is NaN."""
+        found = self.embed_texts(texts, unit=unit)
+        vectors_ND = np.full((len(found), self.config.model.model_dim), np.nan, dtype=np.float32)
+        for number, one in enumerate(found):
+            if one.vector_D is not None:
+                vectors_ND[number] = one.vector_D
+        return vectors_ND
+
+    def embed_texts(
+        self, texts: Sequence[str], *, unit: bool = False, first_line: int = 1,
+        long_texts: LongTextPolicy | LongTexts = "split",
+    ) -> list[EmbeddedText]:  # fmt: skip
+        """Return the embedding of each text with the parts that it was split into; None for an empty text."""
+        texts = check_texts(texts)
         if self.config.model.family != "encoder":
             raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
-        return embed(self, texts, first_line, unit)
+        return embed(self, texts, first_line, unit, LongTexts.of(long_texts))

@@ -1,11 +1,13 @@
-"""The verbs of models that write from a source: translations of texts, captions of pictures, scores of given ones."""
+"""Translations of texts, captions of images, and scores of given translations."""
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, overload
 
+from clearhead.api.inputs import check_text, check_texts
 from clearhead.api.loaded import Loaded, StrPath, paths_of
 from clearhead.config import DecodingConfig
 from clearhead.data.pairs import Pair
+from clearhead.data.segmentation import gap_between
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
 from clearhead.decoding.engine import Engine
 from clearhead.evaluation.metrics import Report
@@ -13,16 +15,19 @@ from clearhead.tasks import outputs
 from clearhead.tasks.caption import write_captions
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.image import read_pictures
-from clearhead.tasks.outputs import Translation, translations
+from clearhead.tasks.long_texts import LongTextPolicy, LongTexts, segment_texts
+from clearhead.tasks.outputs import translation_segmenter, translations
 from clearhead.tasks.scoring import Scored, score_pairs
 from clearhead.tasks.searching import search_texts
 from clearhead.tasks.shortlisting import fingerprint_of, learn_shortlist
 from clearhead.tasks.translate import score_translations
+from clearhead.tasks.translation_result import SKIPPED, Translation, join_translations
 
 
 class Translating(Loaded):
-    """What a model that reads a text or a picture writes."""
+    """Methods of models that generate text from a text or an image."""
 
+    @overload
     def translate(
         self,
         text: str,
@@ -30,10 +35,27 @@ class Translating(Loaded):
         beam: int | None = None,
         settings: DecodingConfig | None = None,
         engine: Engine | str = "torch",
+        split: bool = True,
+        long_texts: LongTextPolicy | LongTexts = "split",
         **decoding: Any,
-    ) -> Translation:
-        """The best translation of a sentence. More settings by name, such as include=["Hund"] or prefix="Der"."""
-        return self.translate_many([text], beam=beam, settings=settings, engine=engine, **decoding)[0]
+    ) -> Translation: ...
+    @overload
+    def translate(
+        self,
+        text: list[str] | tuple[str, ...],
+        *,
+        beam: int | None = None,
+        settings: DecodingConfig | None = None,
+        engine: Engine | str = "torch",
+        split: bool = True,
+        long_texts: LongTextPolicy | LongTexts = "split",
+        **decoding: Any,
+    ) -> list[Translation]: ...
+    def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+        """Return the translation of a text, or of each text of a list. Options are those of `translate_many`."""
+        if isinstance(text, str):
+            return self.translate_many([text], **options)[0]
+        return self.translate_many(text, **options)
 
     def translate_many(
         self,
@@ -43,11 +65,20 @@ class Translating(Loaded):
         settings: DecodingConfig | None = None,
         engine: Engine | str = "torch",
         shortlist: Shortlist | None = None,
+        split: bool = True,
+        long_texts: LongTextPolicy | LongTexts = "split",
         **decoding: Any,
     ) -> list[Translation]:
-        """The best translation of each sentence, batched; by the torch engine each is the same as if it were alone."""
+        """Return the best translation of each text; with the torch engine each is the same as alone.
+
+        Decoding settings are given as a whole or by name, such as include=["Hund"] or prefix="Der". `split` and
+        `long_texts` are those of `translate_n_best`.
+        """
         chosen = self._chosen(settings, self.decoding, beam=beam, **decoding)
-        return [best[0] for best in self.translate_n_best(texts, 1, chosen, engine=engine, shortlist=shortlist)]
+        found = self.translate_n_best(
+            texts, 1, chosen, engine=engine, shortlist=shortlist, split=split, long_texts=long_texts
+        )
+        return [best[0] for best in found]
 
     def translate_n_best(
         self,
@@ -57,30 +88,83 @@ class Translating(Loaded):
         first_line: int = 1,
         engine: Engine | str = "torch",
         shortlist: Shortlist | None = None,
+        *,
+        split: bool = True,
+        long_texts: LongTextPolicy | LongTexts = "split",
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each text, best first. An empty text gives one empty translation.
+        """Return the `n_best` translations of each text, best first; one empty translation for an empty text.
 
-        Samples come in the order in which they were drawn. An error names the text by its line, counted from
-        `first_line`. `engine` is a name or what `engine()` gave; `shortlist` what `load_shortlist()` gave,
-        the same for both.
+        With `split`, a model trained on single sentences translates each sentence of a text and joins the
+        translations with the original whitespace. A text with more tokens than the model accepts is split further,
+        skipped (an empty translation) or refused, as `long_texts` says. Neither is possible with several hypotheses or
+        with constraints: such a text is then not split into sentences, and refused if it is too long.
+
+        Samples are in the order of drawing. An error names the text by its line, counted from `first_line`. `engine`
+        is a name or the result of `engine()`; `shortlist` is the result of `load_shortlist()`.
         """
+        texts = check_texts(texts)
         self.need("translate")
         self.check_n_best(n_best, settings)
         searching = self.engine(engine, shortlist=shortlist) if isinstance(engine, str) else engine
-        found = search_texts(self, self._encode(texts), n_best, settings, first_line, searching, shortlist)
-        return [translations(self, hypotheses, settings) for hypotheses in found]
+        is_plain = can_be_split(n_best, settings)
+        tally = LongTexts.of(long_texts) if is_plain else _unsplit(long_texts)
+        segmented = segment_texts(texts, translation_segmenter(self, split and is_plain), tally, first_line)
+        parts = [(line, part) for line, one in enumerate(segmented, first_line) if one for part in one.parts]
+        encoded, lines = self._encode([part for _, part in parts]), [line for line, _ in parts]
+        found = iter(search_texts(self, encoded, n_best, settings, lines, searching, shortlist))
+        results: list[list[Translation]] = []
+        for one in segmented:
+            if one is None:
+                results.append([SKIPPED])
+                continue
+            of_parts = [translations(self, next(found), settings) for _ in one.parts] or [
+                translations(self, [], settings)
+            ]
+            is_joined = len(of_parts) > 1
+            results.append(
+                [join_translations(one, [best[0] for best in of_parts], settings)] if is_joined else of_parts[0]
+            )
+        return results
 
     def stream_translation(
-        self, text: str, *, settings: DecodingConfig | None = None, line: int = 1, **decoding: Any
+        self,
+        text: str,
+        *,
+        settings: DecodingConfig | None = None,
+        line: int = 1,
+        split: bool = True,
+        long_texts: LongTextPolicy | LongTexts = "stop",
+        **decoding: Any,
     ) -> Generator[str, None, Translation]:
-        """The best translation in parts, as soon as each is certain: with beam=1 and in sampling piece by piece."""
+        """Yield the best translation in parts as soon as each is certain (token by token with beam=1 and in sampling).
+
+        Return the whole translation. A text that is too long is refused, or skipped with long_texts="skip".
+        """
+        check_text(text)
         self.need("translate")
         chosen = self._chosen(settings, self.decoding, **decoding)
-        [encoded] = self._encode([text])
-        if not encoded:
-            return translations(self, [], chosen)[0]
-        best = yield from outputs.stream(self, encoded, chosen, line)
-        return translations(self, [best], chosen)[0]
+        segmenter = translation_segmenter(self, split and can_be_split(1, chosen))
+        [segmented] = segment_texts([text], segmenter, _unsplit(long_texts), line)
+        if segmented is None:
+            return SKIPPED
+        joined, found = "", list[Translation]()
+        for part, gap in zip(segmented.parts, ("", *segmented.gaps), strict=False):  # no parts if the text is empty
+            [encoded] = self._encode([part])
+            if not encoded:
+                found += translations(self, [], chosen)
+                continue
+            streaming, is_first = outputs.stream(self, encoded, chosen, line), True
+            while True:
+                try:
+                    shown = next(streaming)
+                except StopIteration as done:
+                    found += translations(self, [done.value], chosen)
+                    break
+                if is_first:
+                    shown = gap_between(joined, shown, gap) + shown
+                is_first, joined = False, joined + shown
+                yield shown
+        return join_translations(segmented, found or translations(self, [], chosen), chosen, joined)
 
     def alternatives(
         self,
@@ -90,31 +174,36 @@ class Translating(Loaded):
         *,
         settings: DecodingConfig | None = None,
         line: int = 1,
+        long_texts: LongTextPolicy | LongTexts = "stop",
         **decoding: Any,
     ) -> list[Translation]:
-        """What else could stand at a position of the best translation, counted in pieces from 0.
+        """Return the `count` likeliest tokens at a position of the best translation, counted in tokens from 0.
 
-        The `count` likeliest pieces there, likeliest first, each with the best translation that goes on from it.
+        Each comes as the best translation that continues from it, likeliest first. A text that is too long is refused,
+        or gives one empty translation with long_texts="skip".
         """
+        check_text(text)
         self.need("translate")
         chosen = self._chosen(settings, self.decoding, **decoding)
+        if segment_texts([text], translation_segmenter(self, split=False), _unsplit(long_texts), line) == [None]:
+            return [SKIPPED]
         [encoded] = self._encode([text])
         found = outputs.alternatives(self, encoded, position, count, chosen, line) if encoded else []
         return translations(self, found, chosen)
 
     def learn_shortlist(self, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
-        """The pieces that each source piece may become, from pairs such as the model was trained on."""
+        """Return the target tokens that each source token may become, from pairs such as the training pairs."""
         self.need("translate")
         return learn_shortlist(self, pairs, best, frequent)
 
     def load_shortlist(self, path: StrPath) -> Shortlist:
-        """A shortlist that was saved to a file, made for this model's tokenizer."""
+        """Return a saved shortlist; raise DataError if it was made for another tokenizer."""
         return Shortlist.load(paths_of(path)[0], fingerprint_of(self.tokenizer))
 
     def caption_pictures(
         self, paths: StrPath | Sequence[StrPath], n_best: int = 1, settings: DecodingConfig | None = None
     ) -> list[list[Translation]]:
-        """The `n_best` texts about each PNG, best first."""
+        """Return the `n_best` captions of each PNG, best first."""
         self.need("translate", pictures=True)
         chosen = settings or self.config.decoding
         self.check_n_best(n_best, chosen)
@@ -125,18 +214,30 @@ class Translating(Loaded):
     def score(
         self, pairs: Sequence[Pair], settings: DecodingConfig | None = None, path: StrPath = "pairs"
     ) -> list[Scored]:
-        """How probable the model finds each pair's target, token by token; an error names the line in `path`."""
+        """Return the log-probability of each pair's target, token by token; an error names the line in `path`."""
         self.need("translate")
         return score_pairs(self, pairs, settings or self.config.decoding, path)
 
     def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> Report:
-        """Scores of the model's translations of these pairs, and the perplexity of their references."""
+        """Return the scores of the model's translations of these pairs, and the perplexity of their references."""
         return self.score_texts([one.text for one in self.translate_pairs(pairs, settings)], pairs)
 
     def translate_pairs(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> list[Translation]:
-        """The translations of the pairs' sources."""
-        return self.translate_many([pair.source for pair in pairs], settings=settings or self.config.decoding)
+        """Return the translations of the pairs' sources, never split: a score is that of the model on whole sources."""
+        sources = [pair.source for pair in pairs]
+        return self.translate_many(sources, settings=settings or self.config.decoding, split=False, long_texts="stop")
 
     def score_texts(self, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:
-        """Scores of given translations of these pairs, and the perplexity of the references under this model."""
+        """Return the scores of given translations of these pairs, and the perplexity of the references."""
         return score_translations(self, texts, pairs)
+
+
+def _unsplit(long_texts: LongTextPolicy | LongTexts) -> LongTexts:
+    """Return the policy for requests that cannot be answered in parts: long texts are skipped or refused."""
+    tally = LongTexts.of(long_texts)
+    return LongTexts("stop") if tally.policy == "split" else tally
+
+
+def can_be_split(n_best: int, settings: DecodingConfig) -> bool:
+    """Whether a text may be translated in parts: one hypothesis, and no constraint on the text as a whole."""
+    return n_best == 1 and not settings.prefix and not settings.include

@@ -1,12 +1,14 @@
 """The verbs of language models: text that goes on from a prompt."""
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, overload
 
+from clearhead.api.inputs import check_text, check_texts
 from clearhead.api.loaded import Loaded
 from clearhead.config import DecodingConfig
 from clearhead.decoding.engine import Engine
 from clearhead.tasks import writing
+from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 from clearhead.tasks.writing import Generated, by_name, with_method
 
 
@@ -21,6 +23,7 @@ class Writing(Loaded):
         given = {name: value for name, value in overrides.items() if value is not None}
         return self.decoding("generate", **with_method(by_name(given)))
 
+    @overload
     def generate(
         self,
         prompt: str = "",
@@ -29,13 +32,35 @@ class Writing(Loaded):
         settings: DecodingConfig | None = None,
         engine: Engine | str = "torch",
         **named: Any,
-    ) -> Generated:
-        """Text that goes on from a prompt; settings by name such as max_tokens, stop, temperature, seed or beam.
+    ) -> Generated: ...
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | tuple[str, ...],
+        *,
+        sample: int = 0,
+        settings: DecodingConfig | None = None,
+        engine: Engine | str = "torch",
+        **named: Any,
+    ) -> list[Generated]: ...
+    def generate(
+        self,
+        prompt: str | Sequence[str] = "",
+        *,
+        sample: int = 0,
+        settings: DecodingConfig | None = None,
+        engine: Engine | str = "torch",
+        **named: Any,
+    ) -> Generated | list[Generated]:
+        """Return the continuation of a prompt, or of each prompt of a list.
 
-        The same settings give the same text; `sample` tells several texts of one seed apart.
+        Settings by name are such as max_tokens, stop, temperature, seed or beam. The same settings give the same text;
+        `sample` numbers the samples of one seed.
         """
         chosen = self._chosen(settings, self.writing, **named)
-        return self.generate_n_best([prompt], 1, chosen, engine, sample)[0][0]
+        if isinstance(prompt, str):
+            return self.generate_n_best([prompt], 1, chosen, engine, sample)[0][0]
+        return [best[0] for best in self.generate_n_best(prompt, 1, chosen, engine, sample)]
 
     def generate_many(
         self,
@@ -56,17 +81,25 @@ class Writing(Loaded):
         settings: DecodingConfig,
         engine: Engine | str = "torch",
         sample: int = 0,
+        first_line: int = 0,
+        long_texts: LongTextPolicy | LongTexts = "stop",
     ) -> list[list[Generated]]:
-        """The `n_best` texts that follow each prompt, best first; samples from number `sample` on, in their order."""
+        """Return the `n_best` continuations of each prompt, best first; samples from number `sample` on, in order.
+
+        A prompt that is too long is refused, or gives one empty text with long_texts="skip".
+        """
+        prompts = check_texts(prompts)
         self.need("generate")
         self.check_n_best(n_best, settings)
         searching = self.engine(engine) if isinstance(engine, str) else engine
-        return writing.write_many(self, prompts, n_best, settings, searching, sample)
+        tally = LongTexts.of(long_texts)
+        return writing.write_many(self, prompts, n_best, settings, searching, sample, first_line, tally)
 
     def stream(
         self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **named: Any
     ) -> Generator[str, None, Generated]:
         """As `generate`, in parts while it is written: with a beam of 1 and in sampling piece by piece."""
+        check_text(prompt)
         self.need("generate")
         return writing.stream(self, prompt, self._chosen(settings, self.writing, **named), sample)
 
@@ -77,5 +110,6 @@ class Writing(Loaded):
 
         The `count` likeliest pieces there, likeliest first, each with the best text that goes on from it.
         """
+        check_text(prompt)
         self.need("generate")
         return writing.alternatives(self, prompt, position, count, self._chosen(settings, self.writing, **named))

@@ -1,12 +1,12 @@
-"""`clearhead classify`: lines or pictures in, labels out."""
+"""`clearhead classify`: lines or images in, labels out."""
 
 import json
-import sys
+from collections.abc import Iterator
 
 import typer
 
-from clearhead.cli.options import Folder, Json, Pictures, Threads, use_threads
-from clearhead.cli.stdin_batches import stdin_batches, with_progress
+from clearhead.cli.line_answers import answer_lines, one_line
+from clearhead.cli.options import Folder, Json, LongLines, Pictures, Threads, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -15,17 +15,20 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def classify(
     folder: Folder,
     pictures: Pictures = None,
+    long_lines: LongLines = "split",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Give each line of standard input its label; at a terminal, a prompt to type into.
+    """Classify each line of standard input; at a terminal, prompt for lines.
 
-    A model for pictures is given files instead, and prints each with its label. With --json each line or picture
-    gives one object with the probability of every label.
+    Image models take files instead, and print each with its label. With --json each line or image gives one object
+    with the probability of every label. An empty line gives an empty label. The log-probabilities of a long line are
+    the mean over its parts.
 
     Example: clearhead classify runs/mood < in.txt
     """
     from clearhead.api import load
+    from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
     model = load(folder)
@@ -35,9 +38,11 @@ def classify(
             record = {"picture": str(path), **found.to_json()}
             print(json.dumps(record, ensure_ascii=False) if as_json else f"{path}\t{found.label}")
         return
-    first = 1
-    for lines in with_progress(stdin_batches()):
-        for line, found in zip(lines, model.classify_many(lines, first), strict=True):
-            print(json.dumps({"text": line, **found.to_json()}, ensure_ascii=False) if as_json else found.label)
-        sys.stdout.flush()
-        first += len(lines)
+    long_texts = LongTexts(long_lines)
+
+    def answer(lines: list[str], first: int) -> Iterator[str]:
+        for line, found in zip(lines, model.classify_many(lines, first, long_texts=long_texts), strict=True):
+            record = {"text": line, **found.to_json()}
+            yield json.dumps(record, ensure_ascii=False) if as_json else one_line(found.label)
+
+    answer_lines(answer, long_texts)

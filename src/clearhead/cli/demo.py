@@ -29,6 +29,7 @@ SHADES = " ░▒▓█"
 SETTINGS = {
     "model": {"num_encoder_layers": 3, "num_decoder_layers": 3, "dropout": 0.0, "positions": "rotary"},
     "tokenizer": {"vocab_size": 3000},
+    "data": {"languages": "en:de"},
     "training": {
         "batch_tokens": 1024,
         "learning_rate": 0.004,

@@ -1,13 +1,13 @@
-"""`clearhead embed`: lines in, vectors out."""
+"""`clearhead embed`: lines in, embeddings out."""
 
 import json
-import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, Json, Threads, use_threads
-from clearhead.cli.stdin_batches import stdin_batches, with_progress
+from clearhead.cli.line_answers import answer_lines
+from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -15,24 +15,28 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def embed(
     folder: Folder,
-    unit: Annotated[bool, typer.Option("--unit", help="Scale every vector to length 1.")] = False,
+    unit: Annotated[bool, typer.Option("--unit", help="Scale every embedding to length 1.")] = False,
+    long_lines: LongLines = "split",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Give each line of standard input its vector: the mean of the encoder's states, as numbers with spaces between.
+    """Compute the sentence embedding of each line of standard input: the mean of the encoder states.
 
-    Any model with a text encoder will do. With --json each line gives one object, {"embedding": [...]}.
+    Numbers are separated by spaces; an empty line gives an empty line. With --json each line gives one object,
+    {"embedding": [...]}, with null for an empty line. Any model with a text encoder will do. The embedding of a long
+    line is the mean over its parts, weighted by length.
 
     Example: clearhead embed runs/minilm --json < in.txt
     """
     from clearhead.api import load
+    from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
-    model = load(folder)
-    first = 1
-    for lines in with_progress(stdin_batches()):
-        for vector_D in model.embed_many(lines, unit=unit, first_line=first):
-            numbers = vector_D.tolist()
-            print(json.dumps({"embedding": numbers}) if as_json else " ".join(f"{number:.6g}" for number in numbers))
-        sys.stdout.flush()
-        first += len(lines)
+    model, long_texts = load(folder), LongTexts(long_lines)
+
+    def answer(lines: list[str], first: int) -> Iterator[str]:
+        for found in model.embed_texts(lines, unit=unit, first_line=first, long_texts=long_texts):
+            numbers = [] if found.vector_D is None else found.vector_D.tolist()
+            yield json.dumps(found.to_json()) if as_json else " ".join(f"{number:.6g}" for number in numbers)
+
+    answer_lines(answer, long_texts)

@@ -1,13 +1,14 @@
-"""`clearhead fill`: text with gaps in, what fits into them out."""
+"""`clearhead fill`: text with masks in, the most probable words out."""
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.options import Folder, Json, Threads, use_threads
-from clearhead.cli.stdin_batches import stdin_batches, with_progress
+from clearhead.cli.line_answers import answer_lines, one_line
+from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads
 
 if TYPE_CHECKING:
     from clearhead.tasks.filling import Filling
@@ -20,43 +21,53 @@ def fill(
     folder: Folder,
     text: Annotated[
         str | None,
-        typer.Argument(metavar="TEXT", help="Text with [MASK] or <mask> in each gap. [default: standard input]"),
+        typer.Argument(metavar="TEXT", help="Text with [MASK] or <mask> for each missing word. [default: stdin]"),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Fillings of each gap.")] = 5,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of fillings per mask.")] = 5,
+    long_lines: LongLines = "split",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Fill the gaps of a text, or of each line of standard input; a gap is filled with one piece of the vocabulary.
+    """Fill the masks of a text, or of each line of standard input, each with one token of the vocabulary.
 
-    Each filling is a line: its probability, the piece, and the text with it, where other gaps stay open. A text with
-    several gaps has the number of the gap before that. With --json each text gives one list.
+    Each filling is a line: its probability, the word, and the text with it, where other masks stay. A text with several
+    masks has the number of the mask before that. The lines of each text are one block, with an empty line between
+    blocks; the block of a line without a mask is empty. With --json each text gives one list.
 
     Example: clearhead fill runs/mlm "The [MASK] sat."
     """
     from clearhead.api import load
+    from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
-    model = load(folder)
+    model, long_texts = load(folder), LongTexts(long_lines)
     model.need("fill")
     if text is not None:
-        _show(model.fill(text, top), as_json)
+        print(*_shown(model.fill(text, top, long_texts=long_texts), as_json), sep="\n")
         return
-    number = 0
-    for lines in with_progress(stdin_batches()):
-        for line in lines:
-            number += 1
+    without_mask = 0
+
+    def answer(lines: list[str], first: int) -> Iterator[str]:
+        nonlocal without_mask
+        for number, masks in enumerate(model.fill_many(lines, top, first, long_texts=long_texts), first):
+            without_mask += not masks
             if number > 1 and not as_json:
-                print()
-            _show(model.fill(line, top, f"line {number}"), as_json)
-        sys.stdout.flush()
+                yield ""
+            yield from _shown(masks, as_json)
+
+    answer_lines(answer, long_texts)
+    if without_mask:
+        lines = "1 line has" if without_mask == 1 else f"{without_mask:,} lines have"
+        print(f"{lines} nothing to fill; write [MASK] where a word is missing, as in: The [MASK] sat.", file=sys.stderr)
 
 
-def _show(gaps: "list[list[Filling]]", as_json: bool) -> None:
-    """The fillings of one text."""
-    fillings = [filling for gap in gaps for filling in gap]
+def _shown(masks: "list[list[Filling]]", as_json: bool) -> list[str]:
+    """Return the output lines of one text."""
+    fillings = [filling for mask in masks for filling in mask]
     if as_json:
-        print(json.dumps([filling.to_json() for filling in fillings], ensure_ascii=False))
-        return
-    for filling in fillings:
-        number = f"{filling.gap}  " if len(gaps) > 1 else ""
-        print(f"{number}{filling.probability:.2f}  {filling.word}  {filling.text}")
+        return [json.dumps([filling.to_json() for filling in fillings], ensure_ascii=False)]
+    numbers = [f"{filling.gap}  " if len(masks) > 1 else "" for filling in fillings]
+    return [
+        one_line(f"{number}{filling.probability:.2f}  {filling.word}  {filling.text}")
+        for number, filling in zip(numbers, fillings, strict=True)
+    ]

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,10 +77,11 @@ def generate(
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
-    """Write on from a prompt, piece by piece as it comes; without a prompt, from the beginning of a document.
+    """Continue a prompt, token by token; without a prompt, generate from the beginning of a document.
 
-    Text is drawn, unless the model's own settings search; --beam searches for the likeliest text. The text is printed
-    with its prompt. With --json each text gives one object, in which they are apart.
+    Text is sampled unless the model's settings say otherwise; --beam uses beam search. The text is printed with its
+    prompt. With --json each text gives one object with both. With --lines a prompt with more tokens than the model
+    accepts gives one empty text.
 
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
@@ -149,12 +150,20 @@ class _Asked:
 
 
 def _answer_lines(asked: _Asked) -> None:
-    from clearhead.cli.stdin_batches import stdin_batches, with_progress
+    from clearhead.cli.line_answers import answer_lines
+    from clearhead.tasks.long_texts import LongTexts
 
-    for prompts in with_progress(stdin_batches()):
-        for prompt, found in zip(prompts, asked.texts(prompts), strict=True):
-            _show_all(prompt, found, as_json=True)
-        sys.stdout.flush()
+    long_texts = LongTexts("skip")
+
+    def answer(prompts: list[str], first: int) -> Iterator[str]:
+        model, settings = asked.model, asked.settings
+        texts = model.generate_n_best(
+            prompts, asked.n_best, settings, asked.engine, first_line=first, long_texts=long_texts
+        )
+        for prompt, found in zip(prompts, texts, strict=True):
+            yield from (_json_line(prompt, one) for one in found)
+
+    answer_lines(answer, long_texts)
 
 
 def _write(asked: _Asked, prompt: str) -> None:
@@ -170,10 +179,13 @@ def _write(asked: _Asked, prompt: str) -> None:
 def _show_all(prompt: str, found: "list[Generated]", as_json: bool) -> None:
     for number, one in enumerate(found):
         if as_json:
-            record: dict[str, Any] = {"prompt": prompt, **one.to_json()}
-            print(json.dumps(record, ensure_ascii=False), flush=True)
+            print(_json_line(prompt, one), flush=True)
         else:
             _print(prompt, [one.text], number, len(found))
+
+
+def _json_line(prompt: str, found: "Generated") -> str:
+    return json.dumps({"prompt": prompt, **found.to_json()}, ensure_ascii=False)
 
 
 def _print(prompt: str, parts: Iterable[str], number: int, count: int) -> None:

@@ -69,6 +69,13 @@ Exclude = Annotated[
     list[str] | None,
     typer.Option("--exclude", metavar="WORD", help="Must not be in it; repeatable.", show_default=False),
 ]
+LongLines = Annotated[
+    Literal["split", "skip", "stop"],
+    typer.Option(
+        "--long-lines",
+        help="Lines with more tokens than the model accepts: split and process the parts, skip (empty output) or stop.",
+    ),
+]
 Alternatives = Annotated[
     int | None, typer.Option("--alternatives-at", metavar="PLACE", min=0, help="Other pieces there, --n-best of them.")
 ]

@@ -1,33 +1,35 @@
 """`clearhead tag`: lines in, lines with marked spans out."""
 
 import json
-import sys
+from collections.abc import Iterator
 
 import typer
 
-from clearhead.cli.options import Folder, Json, Threads, use_threads
-from clearhead.cli.stdin_batches import stdin_batches, with_progress
+from clearhead.cli.line_answers import answer_lines
+from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()
-def tag(folder: Folder, as_json: Json = False, threads: Threads = 0) -> None:
+def tag(folder: Folder, long_lines: LongLines = "split", as_json: Json = False, threads: Threads = 0) -> None:
     r"""Mark names and other spans in each line of standard input, as in "[Nairobi LOC] grows".
 
-    Brackets and backslashes of the text itself come out as \[, \] and \\. With --json each line gives one object
-    with the spans and the words, each with its place in the line, counted in characters from 0.
+    Brackets and backslashes of the text are printed as \[, \] and \\. With --json each line gives one object
+    with the spans and the words, each with its position in the line, counted in characters from 0. A long line is read
+    in overlapping windows.
 
     Example: clearhead tag runs/names < in.txt
     """
     from clearhead.api import load
+    from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
-    model = load(folder)
+    model, long_texts = load(folder), LongTexts(long_lines)
     model.need("tag")
-    first = 1
-    for lines in with_progress(stdin_batches()):
-        for found in model.tag_many(lines, first):
-            print(json.dumps(found.to_json(), ensure_ascii=False) if as_json else found)
-        sys.stdout.flush()
-        first += len(lines)
+
+    def answer(lines: list[str], first: int) -> Iterator[str]:
+        for found in model.tag_many(lines, first, long_texts=long_texts):
+            yield json.dumps(found.to_json(), ensure_ascii=False) if as_json else str(found)
+
+    answer_lines(answer, long_texts)

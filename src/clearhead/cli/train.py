@@ -71,6 +71,9 @@ def train(
     minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Time to train.")] = None,
     epochs: Annotated[float | None, typer.Option("--epochs", min=0.01, help="Passes over the data.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Number of updates.")] = None,
+    languages: Annotated[
+        str, typer.Option("--languages", metavar="SOURCE:TARGET", help="Translation: language codes, such as en:de.")
+    ] = "",
     settings: Settings = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, with time and memory.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
@@ -96,10 +99,8 @@ def train(
     from clearhead.training.processes import is_first_process
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
-    if columns:
-        given = merge(given, {"data": {"columns": columns}})
-    if replay_share is not None:
-        given = merge(given, {"data": {"replay_share": replay_share}})
+    named = {"columns": columns, "replay_share": replay_share, "languages": languages}
+    given = merge(given, {"data": {name: value for name, value in named.items() if value not in (None, "")}})
     request = run.Request(
         files=files,
         out=out,
@@ -133,7 +134,7 @@ def train(
 
 
 def _settings(recipe: Path | None, assignments: list[str], length: dict[str, float | None]) -> dict[str, Any]:
-    """A recipe, then --set, then --minutes, --epochs or --steps, each on top of the one before."""
+    """Return the settings of the recipe, overridden by --set, then by --minutes, --epochs or --steps."""
     from clearhead.config import merge, parse_assignments
 
     settings = merge(_read_recipe(recipe) if recipe else {}, parse_assignments(assignments))

@@ -1,13 +1,15 @@
-"""`clearhead translate`: lines or pictures in, lines out."""
+"""`clearhead translate`: lines or images in, translations or captions out."""
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli.line_answers import answer_lines, one_line
 from clearhead.cli.options import (
     Alternatives,
     Beam,
@@ -17,6 +19,7 @@ from clearhead.cli.options import (
     Folder,
     Include,
     Json,
+    LongLines,
     NBest,
     Pictures,
     Settings,
@@ -25,7 +28,6 @@ from clearhead.cli.options import (
     decoding_settings,
     use_threads,
 )
-from clearhead.cli.stdin_batches import MAX_LINES, stdin_batches, with_progress
 from clearhead.errors import DecodingError
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from clearhead.config import DecodingConfig
     from clearhead.data.shortlist import Shortlist
     from clearhead.decoding.engine import Engine
+    from clearhead.tasks.long_texts import LongTexts
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -44,13 +47,17 @@ def translate(
     beam: Beam = None,
     tag: Tag = "",
     n_best: NBest = 1,
-    prefix: Annotated[str | None, typer.Option("--prefix", help="What every translation begins with.")] = None,
+    prefix: Annotated[str | None, typer.Option("--prefix", help="Beginning of every translation.")] = None,
     include: Include = None,
     exclude: Exclude = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw instead of searching; see decoding.sampling.")] = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Of --sample: the same seed, the same text.")] = None,
     alternatives: Alternatives = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Print a line while it is written.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Print each translation while it is generated.")] = False,
+    split: Annotated[
+        bool, typer.Option("--split/--no-split", help="Translate each sentence of a line separately, if trained so.")
+    ] = True,
+    long_lines: LongLines = "split",
     engine: EngineName = "torch",
     compute_type: ComputeType = "float32",
     shortlist: Annotated[
@@ -60,21 +67,26 @@ def translate(
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
-    """Translate lines from standard input, in order; at a terminal, a prompt to type into.
+    """Translate lines from standard input, in order; at a terminal, prompt for lines.
 
-    A model for captions is given pictures as files instead. With --n-best N each line or picture gives N lines, empty
-    ones where fewer were found. With --json each gives one object, in which `unmet` names the words of --include and
-    --exclude that it does not meet.
+    A model trained on single sentences translates the sentences of a line one by one and joins the translations.
+    Captioning models take image files instead. With --n-best N each line or image gives N lines, empty ones if fewer
+    were found. With --json each gives one object, in which `unmet` names the words of --include and --exclude that it
+    does not satisfy, and `parts` the parts of a line that was split. With --n-best, --prefix, --include,
+    --alternatives-at and --stream long lines are skipped instead of split.
     --engine ctranslate2 converts the model once and keeps the result in DIR/cache.
 
     Example: clearhead translate runs/de < in.txt > out.txt
     """
     from clearhead.api import load
+    from clearhead.api.translating import can_be_split
+    from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
     model = load(folder, tag)
     model.need("translate", pictures=bool(pictures))
-    how = _How(n_best, alternatives, stream, as_json, None if shortlist is None else model.load_shortlist(shortlist))
+    listed = None if shortlist is None else model.load_shortlist(shortlist)
+    how = _How(n_best, alternatives, stream, as_json, listed, split)
     how.check(engine, bool(pictures))
     given = {"prefix": prefix, "include": include or None, "exclude": exclude or None,
              "method": "sample" if sample else None, "sampling": None if seed is None else {"seed": seed}}  # fmt: skip
@@ -88,18 +100,21 @@ def translate(
     if pictures:
         _answer_pictures(model, pictures, decoding, how)
     else:
-        _answer_lines(model, decoding, chosen, how)
+        is_whole = stream or alternatives is not None or not can_be_split(n_best, decoding)
+        long_texts = LongTexts("skip" if long_lines == "split" and is_whole else long_lines)
+        _answer_lines(model, decoding, chosen, how, long_texts)
 
 
 @dataclass(frozen=True)
 class _How:
-    """What is printed of the translations, and when."""
+    """Options about the translations and their output."""
 
     n_best: int
     alternatives: int | None
     stream: bool
     as_json: bool
     shortlist: "Shortlist | None"
+    split: bool
 
     def check(self, engine: str, has_pictures: bool) -> None:
         """Refuses what does not go together."""
@@ -120,49 +135,60 @@ class _How:
 
 def _answer_pictures(model: "Model", pictures: list[Path], decoding: "DecodingConfig", how: _How) -> None:
     for path, found in zip(pictures, model.caption_pictures(pictures, how.n_best, decoding), strict=True):
-        _show(str(path), found, how)
+        print(*_shown(str(path), found, how), sep="\n")
 
 
-def _answer_lines(model: "Model", decoding: "DecodingConfig", engine: "Engine", how: _How) -> None:
-    first = 1
-    for lines in with_progress(stdin_batches(1 if how.stream else MAX_LINES)):
-        if how.stream:
-            _stream(model, lines[0], decoding, first, how)
-        elif how.alternatives is not None:
-            for number, line in enumerate(lines, first):
-                found = model.alternatives(line, how.alternatives, how.n_best, settings=decoding, line=number)
-                _show(line, found, how)
-        else:
-            answers = model.translate_n_best(lines, how.n_best, decoding, first, engine, how.shortlist)
-            for line, found in zip(lines, answers, strict=True):
-                _show(line, found, how)
-        sys.stdout.flush()
-        first += len(lines)
+def _answer_lines(
+    model: "Model", decoding: "DecodingConfig", engine: "Engine", how: _How, long_texts: "LongTexts"
+) -> None:
+    def translated(lines: list[str], first: int) -> Iterator[str]:
+        answers = model.translate_n_best(
+            lines, how.n_best, decoding, first, engine, how.shortlist, split=how.split, long_texts=long_texts
+        )
+        for line, found in zip(lines, answers, strict=True):
+            yield from _shown(line, found, how)
 
+    def alternatives(lines: list[str], first: int) -> Iterator[str]:
+        assert how.alternatives is not None
+        for number, line in enumerate(lines, first):
+            found = model.alternatives(
+                line, how.alternatives, how.n_best, settings=decoding, line=number, long_texts=long_texts
+            )
+            yield from _shown(line, found, how)
 
-def _show(line: str, found: "list[Translation]", how: _How) -> None:
-    if how.as_json:
-        best = found[0].to_json()
-        record = {"source": line, **best}
-        if len(found) > 1:
-            record["n_best"] = [one.to_json() for one in found]
-        print(json.dumps(record, ensure_ascii=False))
+    def streamed(lines: list[str], first: int) -> Iterator[str]:
+        for number, line in enumerate(lines, first):
+            yield from _stream(model, line, decoding, number, how, long_texts)
+
+    if how.stream:
+        answer_lines(streamed, long_texts, max_lines=1)
     else:
-        for text in [one.text for one in found] + [""] * (how.n_best - len(found)):
-            print(text)
+        answer_lines(translated if how.alternatives is None else alternatives, long_texts)
 
 
-def _stream(model: "Model", line: str, decoding: "DecodingConfig", number: int, how: _How) -> None:
-    """One line, part by part; with JSON an object for each part, and at last the whole."""
-    parts = model.stream_translation(line, settings=decoding, line=number)
+def _shown(line: str, found: "list[Translation]", how: _How) -> list[str]:
+    """Return the output lines of one input line."""
+    if not how.as_json:
+        return [one_line(one.text) for one in found] + [""] * (how.n_best - len(found))
+    record = {"source": line, **found[0].to_json()}
+    if len(found) > 1:
+        record["n_best"] = [one.to_json() for one in found]
+    return [json.dumps(record, ensure_ascii=False)]
+
+
+def _stream(
+    model: "Model", line: str, decoding: "DecodingConfig", number: int, how: _How, long_texts: "LongTexts"
+) -> Iterator[str]:
+    """Print a translation in parts and yield the end of its line; with JSON yield an object per part and the whole."""
+    parts = model.stream_translation(line, settings=decoding, line=number, split=how.split, long_texts=long_texts)
     while True:
         try:
             part = next(parts)
         except StopIteration as done:
-            if how.as_json:
-                _show(line, [done.value], how)
-            else:
-                print()
+            yield from _shown(line, [done.value], how) if how.as_json else [""]
             return
-        print(json.dumps({"part": part}, ensure_ascii=False) if how.as_json else part, end="\n" if how.as_json else "")
+        if how.as_json:
+            yield json.dumps({"part": part}, ensure_ascii=False)
+        else:
+            sys.stdout.write(one_line(part))
         sys.stdout.flush()

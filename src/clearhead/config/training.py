@@ -9,6 +9,7 @@ from pydantic import Field, PositiveFloat, field_validator, model_validator
 from clearhead.config.section import Section
 
 TAG_FORM = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
+LANGUAGE_FORM = re.compile(r"(?:[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)?")  # empty: unknown
 NO_TAGS = ("pad", "unk", "s", "mask")  # whose pieces are others
 COLUMNS_FORM = "expected columns by number or header name, such as text=2,label=3 or text=review,label=stars"
 Decay = Literal["inverse_sqrt", "cosine", "none"]
@@ -107,6 +108,14 @@ class DataConfig(Section):
     max_pieces: int = Field(
         256, ge=2, description="longer sentences are skipped and counted, in pieces; language models: the context"
     )
+    languages: tuple[str, ...] = Field(
+        (), description="translation: ISO 639 codes of source and target, as in en:de; empty: from the suffixes of two "
+        "line files, such as train.en and train.de, else unknown"
+    )  # fmt: skip
+    split: Literal["auto", "sentences", "lines", "none"] = Field(
+        "auto", description="translation: where a text of several sentences is split before it is translated; auto: at "
+        "sentence ends if the training data has one sentence per line"
+    )  # fmt: skip
     shift_pixels: int = Field(0, ge=0, description="pictures: moved by up to so many pixels while training")
     documents: Literal["line", "paragraph", "file"] = Field("line", description="plain text: what one document is")
     mask_share: float = Field(0.15, gt=0, lt=1, description="masked language models: share of the pieces hidden")
@@ -142,6 +151,22 @@ class DataConfig(Section):
     @classmethod
     def _split_tags(cls, value: Any) -> Any:
         return [tag.strip() for tag in value.split(",") if tag.strip()] if isinstance(value, str) else value
+
+    def language_facts(self) -> dict[str, Any]:
+        """Return languages and split mode for the manifest; nothing if the task has neither."""
+        return {} if self.split == "auto" else {"languages": list(self.languages), "split": self.split}
+
+    @field_validator("languages", mode="before")
+    @classmethod
+    def _split_languages(cls, value: Any) -> Any:
+        return [code.strip() for code in re.split("[:,]", value)] if isinstance(value, str) and value else value or ()
+
+    @field_validator("languages")
+    @classmethod
+    def _check_languages(cls, codes: tuple[str, ...]) -> tuple[str, ...]:
+        if codes and (len(codes) != 2 or not all(LANGUAGE_FORM.fullmatch(code) for code in codes)):
+            raise ValueError(f"expected the codes of source and target, as in en:de, got {':'.join(codes)!r}")
+        return codes
 
     @field_validator("tags", "valid_tags")
     @classmethod

@@ -6,6 +6,7 @@ from typing import Any
 
 from clearhead import config as configs
 from clearhead.config import Config
+from clearhead.data.segmentation import is_language
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, InteropError
 from clearhead.interop import bert, distilbert, gpt2, marian, t5, vit
@@ -33,6 +34,7 @@ def read_folder(folder: Path, settings: Mapping[str, Any]) -> Foreign:
     form = _format(options)
     tensors = SafetensorsFiles.open(folder)
     found = configs.merge(form.read(options, tensors), _sentence_pooling(folder))
+    found = configs.merge(found, _languages(folder) if found["task"] == "translate" else {})
     notes: list[str] = []
     if found["task"] in ("translate", "lm"):
         found = configs.merge(found, {"decoding": read_generation(folder, found["task"], notes)})
@@ -46,6 +48,14 @@ def read_folder(folder: Path, settings: Mapping[str, Any]) -> Foreign:
         config = _with_ids(config, tokenizer)
     applied = apply(form.table(config, tensors.shapes.keys()), tensors, config.model)
     return Foreign(config, applied.weights, tokenizer, applied.left_out, f"Hugging Face {form.name}", notes)
+
+
+def _languages(folder: Path) -> dict[str, Any]:
+    """Return the languages in the settings of Marian's tokenizer, as a setting; nothing if there are none."""
+    path = folder / "tokenizer_config.json"
+    record = read_json(path) if path.is_file() else {}
+    codes = tuple(str(record.get(f"{side}_lang") or "") for side in ("source", "target"))
+    return {"data": {"languages": codes}} if all(map(is_language, codes)) else {}
 
 
 def _format(options: Options) -> Format:

@@ -52,7 +52,7 @@ def import_checkpoint(source: Source, out: Path, overwrite: bool = False) -> Imp
         config=foreign.config.model_dump(mode="json"),
         tokenizer=foreign.tokenizer.to_json() if foreign.tokenizer else bundle.NO_TOKENIZER,
         weights_kind="imported",
-        data={},
+        data=foreign.config.data.language_facts(),
         training={"imported_from": source.path.name, "format": foreign.format, "parameters": parameters},
     )
     return Imported(out, foreign.config, foreign.format, parameters, foreign.left_out, foreign.notes)

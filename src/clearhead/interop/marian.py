@@ -31,7 +31,8 @@ def _read(options: Options, tensors: Tensors, placement: str) -> Settings:
     places = options.number("max_position_embeddings", 1024)
     return {
         "task": "translate",
-        "data": {"max_pieces": places},
+        # Marian models are trained on single sentences, Pegasus on documents.
+        "data": {"max_pieces": places, "split": "sentences" if placement == "post" else "none"},
         "model": {
             "num_encoder_layers": options.number("encoder_layers", 12),
             "num_decoder_layers": options.number("decoder_layers", 12),

@@ -26,7 +26,7 @@ def read(options: Options, tensors: Tensors) -> Settings:
     tied = bool(options.get("tie_word_embeddings", True))
     return {
         "task": "translate",
-        "data": {"max_pieces": options.number("n_positions", 512)},
+        "data": {"max_pieces": options.number("n_positions", 512), "split": "none"},
         "model": {
             "num_encoder_layers": layers,
             "num_decoder_layers": options.number("num_decoder_layers", layers),

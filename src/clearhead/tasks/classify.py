@@ -5,7 +5,7 @@ N texts, S length, L labels
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,10 @@ from clearhead.tasks.examples import (
     most_pieces,
     pad,
 )
+from clearhead.tasks.framed_texts import split_framed
 from clearhead.tasks.labels import (
     Classified,
+    ClassifiedPart,
     answers,
     label_loss,
     label_numbers,
@@ -46,6 +48,7 @@ from clearhead.tasks.labels import (
     log_probs,
     report_labels,
 )
+from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out, tested
 from clearhead.tasks.texts import FramedText
 
@@ -132,15 +135,26 @@ def places(records: Sequence[Labelled], path: Path | str) -> Iterator[tuple[str,
     return ((f"{path}:{record.line}", record.label) for record in records)
 
 
-def classify(model: Ready, texts: Sequence[str], first_line: int = 1) -> list[Classified]:
-    """The label of each text. Errors name a text by its line, counted from `first_line`."""
-    encoded = model.tokenizer.encode_batch(texts)
-    for line, ids in enumerate(encoded, first_line):
-        if not ids:
-            raise DataError(f"line {line} is empty; there is nothing to classify")
-        check_length(line, len(ids), most_pieces(model.config) - 2)
-    rows = [framed(model.tokenizer, ids) for ids in encoded]
-    return answers(label_log_probs(model.network, rows, model.config), model.config.labels)
+def classify(
+    model: Ready, texts: Sequence[str], first_line: int = 1, long_texts: LongTexts | None = None
+) -> list[Classified]:
+    """Return the label of each text, an empty one for an empty text.
+
+    The log-probabilities of a long text are the mean over its parts. Errors name a text by its line, counted from
+    `first_line`.
+    """
+    split = split_framed(model, texts, long_texts or LongTexts(), first_line)
+    log_probs_PL = label_log_probs(model.network, split.rows, model.config)
+    of_parts, labels = answers(log_probs_PL, model.config.labels), model.config.labels
+    results = []
+    for parts, span in zip(split.parts, split.spans, strict=True):
+        if len(parts) <= 1:
+            results += of_parts[span] or [Classified("", {})]
+            continue
+        mean_L = log_probs_PL[span].mean(0)
+        [whole] = answers((mean_L - np.logaddexp.reduce(mean_L))[None], labels)
+        results.append(replace(whole, parts=tuple(map(ClassifiedPart, parts, of_parts[span]))))
+    return results
 
 
 class Classification(FramedText):

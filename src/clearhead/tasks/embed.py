@@ -4,40 +4,78 @@ N texts, S length, D model width
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.errors import DataError, TaskError
+from clearhead.errors import TaskError
 from clearhead.model.reading import pool
-from clearhead.tasks.examples import check_length, framed, in_batches, most_pieces, pad
+from clearhead.tasks.examples import in_batches, pad
+from clearhead.tasks.framed_texts import SPECIAL_TOKENS, split_framed
+from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.task import Files, Made, Ready, Records, Report, Tell
 from clearhead.tasks.texts import FramedText
 
 BATCH_TOKENS = 4096
 
 
+@dataclass(frozen=True)
+class EmbeddedText:
+    """The embedding of a text, and the parts of a text that was too long with their lengths in tokens."""
+
+    vector_D: NDArray[np.float32] | None
+    """None for an empty text and for one that was skipped."""
+    parts: tuple[tuple[str, int], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the embedding, null if there is none; `parts` only for a text that was split."""
+        record: dict[str, Any] = {"embedding": None if self.vector_D is None else self.vector_D.tolist()}
+        parts = [{"text": text, "tokens": tokens} for text, tokens in self.parts]
+        return {**record, "parts": parts} if parts else record
+
+
+def embed(
+    model: Ready,
+    texts: Sequence[str],
+    first_line: int = 1,
+    unit: bool = False,
+    long_texts: LongTexts | None = None,
+) -> list[EmbeddedText]:
+    """Return the embedding of each text, with `unit` scaled to length 1.
+
+    That of a long text is the mean over its parts, weighted by their lengths in tokens. Errors name a text by its line,
+    counted from `first_line`.
+    """
+    split = split_framed(model, texts, long_texts or LongTexts(), first_line)
+    vectors_PD = _mean_states(model, split.rows)
+    results = []
+    for parts, span in zip(split.parts, split.spans, strict=True):
+        if not parts:
+            results.append(EmbeddedText(None))
+            continue
+        lengths_P = np.array([len(row) for row in split.rows[span]], dtype=np.float32)
+        vector_D = vectors_PD[span][0] if len(parts) == 1 else lengths_P @ vectors_PD[span] / lengths_P.sum()
+        if unit:
+            vector_D = vector_D / max(float(np.linalg.norm(vector_D)), 1e-12)
+        sizes = [len(row) - SPECIAL_TOKENS for row in split.rows[span]]
+        results.append(EmbeddedText(vector_D, tuple(zip(parts, sizes, strict=True)) if len(parts) > 1 else ()))
+    return results
+
+
 @torch.inference_mode()
-def embed(model: Ready, texts: Sequence[str], first_line: int = 1, unit: bool = False) -> NDArray[np.float32]:
-    """vectors_ND, with `unit` of length 1. Errors name a text by its line, counted from `first_line`."""
-    encoded = model.tokenizer.encode_batch(texts)
-    for line, ids in enumerate(encoded, first_line):
-        if not ids:
-            raise DataError(f"line {line} is empty; there is nothing to embed")
-        check_length(line, len(ids), most_pieces(model.config) - 2)
-    rows = [framed(model.tokenizer, ids) for ids in encoded]
+def _mean_states(model: Ready, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    """Return the mean of the encoder states of each row, [rows, model_dim]."""
     vectors_ND = np.zeros((len(rows), model.config.model.model_dim), dtype=np.float32)
     for batch in in_batches([len(row) for row in rows], BATCH_TOKENS):
         ids_BS = torch.from_numpy(pad([rows[index] for index in batch], model.tokenizer.pad_id))
         states_BSD = model.network.reader(ids_BS).states_BSD
-        mean_BD = pool(states_BSD, ids_BS != model.tokenizer.pad_id, "mean")
-        vectors_ND[batch] = (F.normalize(mean_BD) if unit else mean_BD).numpy()
+        vectors_ND[batch] = pool(states_BSD, ids_BS != model.tokenizer.pad_id, "mean").numpy()
     return vectors_ND
 
 

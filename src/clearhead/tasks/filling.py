@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 
+from clearhead.data.segmentation import Segmenter
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.tasks.examples import framed, most_pieces
+from clearhead.tasks.framed_texts import SPECIAL_TOKENS
+from clearhead.tasks.long_texts import LongTexts, segment_texts
 from clearhead.tasks.masked import guesses, vocabulary_of
 from clearhead.tasks.task import Ready
 
@@ -41,22 +44,35 @@ class Filling:
         }
 
 
-def fill(model: Ready, text: str, top: int, name: str = "the text") -> list[list[Filling]]:
-    """For each gap of a text the `top` pieces that fit best, best first; errors call the text by its name."""
+def fill(
+    model: Ready, texts: Sequence[str], top: int, first_line: int = 1, long_texts: LongTexts | None = None
+) -> list[list[list[Filling]]]:
+    """Return for each mask of each text the `top` most probable tokens, best first; nothing for a text without a mask.
+
+    A long text is split, and each mask is filled in the part that contains it. Errors name a text by its line.
+    """
     if top < 1:
-        raise DataError(f"expected at least 1 filling a gap, not {top}; try 5")
-    tokenizer = model.tokenizer
-    gaps = list(GAP.finditer(text))
-    if not gaps:
-        raise DataError(f"{name} has no gap; write [MASK] where a word is missing, as in: The [MASK] sat.")
-    ids = encode_gaps(tokenizer, text)
-    limit = most_pieces(model.config) - 2
-    if len(ids) > limit:
-        raise DataError(f"{name} has {len(ids):,} pieces, the model takes {limit:,}; split it")
-    ids_1S = torch.tensor([framed(tokenizer, ids)])
-    logits_MV = guesses(model.network, ids_1S, ids_1S == vocabulary_of(tokenizer).mask_id)
-    probabilities_MV = logits_MV.softmax(-1)
-    probabilities_MV[:, list(tokenizer.special_ids)] = -1.0  # they stand for no text
+        raise DataError(f"expected at least 1 filling per mask, not {top}; try 5")
+    limit = most_pieces(model.config) - SPECIAL_TOKENS
+    segmenter = Segmenter("none", "", limit, lambda parts: [len(encode_gaps(model.tokenizer, part)) for part in parts])
+    results: list[list[list[Filling]]] = []
+    tally = long_texts or LongTexts()
+    for line, text in enumerate(texts, first_line):
+        [segmented] = segment_texts([text], segmenter, tally, line) if GAP.search(text) else [None]
+        parts = [part for part in segmented.parts if GAP.search(part)] if segmented else []
+        results.append(_fill_parts(model, text, parts, top) if parts else [])
+    return results
+
+
+def _fill_parts(model: Ready, text: str, parts: Sequence[str], top: int) -> list[list[Filling]]:
+    """Return the fillings of the masks of a text; `parts` are those of its parts that contain masks."""
+    tokenizer, gaps = model.tokenizer, list(GAP.finditer(text))
+    logits = []
+    for part in parts:
+        ids_1S = torch.tensor([framed(tokenizer, encode_gaps(tokenizer, part))])
+        logits.append(guesses(model.network, ids_1S, ids_1S == vocabulary_of(tokenizer).mask_id))
+    probabilities_MV = torch.cat(logits).softmax(-1)
+    probabilities_MV[:, list(tokenizer.special_ids)] = -1.0  # special tokens are not text
     best = probabilities_MV.topk(min(top, tokenizer.vocab_size - len(tokenizer.special_ids)))
     return [
         [_filling(tokenizer, text, gaps, number, index, share) for index, share in zip(ids_K, shares_K, strict=True)]

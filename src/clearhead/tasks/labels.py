@@ -28,14 +28,30 @@ LABELS_SHOWN = 20
 
 @dataclass(frozen=True)
 class Classified:
-    """The label of a text or picture, and how probable each label is."""
+    """The label of a text or image, and the probability of each label."""
 
     label: str
+    """Empty for an empty text and for one that was skipped."""
     probabilities: dict[str, float]
+    parts: tuple["ClassifiedPart", ...] = ()
+    """The parts of a text that was too long for the model; its log-probabilities are the mean over them."""
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {"label": self.label, "probabilities": self.probabilities}
+        """Return the fields; `parts` only for a text that was split."""
+        record = {"label": self.label, "probabilities": self.probabilities}
+        return {**record, "parts": [part.to_json() for part in self.parts]} if self.parts else record
+
+
+@dataclass(frozen=True)
+class ClassifiedPart:
+    """One part of a text and its label."""
+
+    text: str
+    found: Classified
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the text and the fields of its label."""
+        return {"text": self.text, **self.found.to_json()}
 
 
 def answers(log_probs_NL: NDArray[np.float64], labels: Sequence[str]) -> list[Classified]:

@@ -1,49 +1,36 @@
-"""What a user gets of search: translations, one while it is written, and what else could stand at a place of it."""
+"""Translations from search: of hypotheses, streamed token by token, and with alternatives at a position."""
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from clearhead.config import DecodingConfig
+from clearhead.data.segmentation import Segmenter, SplitMode
 from clearhead.decoding import including
 from clearhead.decoding.alternatives import alternatives as find_alternatives
 from clearhead.decoding.engine import Request
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.tasks.constraints import constraints_of, unmet
+from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.running import HALF_A_CHARACTER
 from clearhead.tasks.searching import check_lines, translation_engine
 from clearhead.tasks.task import Ready
+from clearhead.tasks.translation_result import Translation
 
 
-@dataclass(frozen=True)
-class Translation:
-    """One translation. `score` is what translations of a sentence are ranked by: normalised log-probability."""
+def translation_segmenter(model: Ready, split: bool, limit: int | None = None) -> Segmenter:
+    """Return the segmenter of a model that translates; with `split` texts are split as the model was trained.
 
-    text: str
-    score: float
-    tokens: tuple[str, ...]
-    log_prob: float
-    token_log_probs: tuple[float, ...]
-    finish_reason: str
-    unmet: tuple[str, ...] = ()
-    """Words to include that are missing, words to exclude that are there; a prefix that it does not begin with."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "text": self.text,
-            "score": self.score,
-            "log_prob": self.log_prob,
-            "tokens": list(self.tokens),
-            "token_log_probs": list(self.token_log_probs),
-            "finish_reason": self.finish_reason,
-            "unmet": list(self.unmet),
-        }
+    `limit` is the largest number of tokens per part; by default what the model accepts, with one position for the end.
+    """
+    data, encode = model.config.data, purpose(model.config.task).pieces
+    mode: SplitMode = data.split if split and data.split != "auto" else "none"
+    language = data.languages[0] if data.languages else ""
+    accepted = most_pieces(model.config) - 1 if limit is None else limit
+    return Segmenter(mode, language, accepted, lambda texts: [len(ids) for ids in encode(model.tokenizer, texts)])
 
 
 def translations(model: Ready, hypotheses: Sequence[Hypothesis], settings: DecodingConfig) -> list[Translation]:
-    """Hypotheses as texts; of a source without any, which was empty, the empty one."""
+    """Return hypotheses as translations; one empty translation for the source without any, which was empty."""
     tokenizer, spell = model.tokenizer.target, purpose(model.config.task).spell
     return [
         Translation(
@@ -91,6 +78,6 @@ def alternatives(
 
 def _request(model: Ready, encoded: Sequence[int], settings: DecodingConfig, line: int) -> Request:
     """What is asked of search for one source."""
-    check_lines(model, [encoded], line)
+    check_lines(model, [encoded], [line])
     asked = constraints_of(settings, model.tokenizer.target)
     return Request((*encoded, model.tokenizer.eos_id), 1, asked, name=f"line {line}")

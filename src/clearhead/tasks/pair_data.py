@@ -1,5 +1,6 @@
 """The pairs that a translator is trained on: what is said of their files, their vocabulary, and their ids."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from clearhead.config import Config, DataConfig
 from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.encoding import Encoding, encode_pairs, encode_stored, too_long
 from clearhead.data.pairs import Pair, are_tables
+from clearhead.data.segmentation import choose_split, is_language
 from clearhead.data.store import PairStore
 from clearhead.data.stored import Filters, StoredPairs, load_corpus
 from clearhead.data.tables import TableOptions
@@ -15,6 +17,7 @@ from clearhead.data.tokenizer import Tokenizer, tag_piece
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Files, Records, Tell
 
+SAMPLED_SOURCES = 10_000  # are enough to estimate the share of sources with several sentences
 LEARNED_PAIRS = 500_000  # so many, from all over a larger corpus, are enough to learn a vocabulary from
 
 
@@ -47,6 +50,30 @@ def with_tags(config: Config) -> Config:
     """The config whose tokenizer has a piece for each tag."""
     pieces = dict.fromkeys((*config.tokenizer.specials, *map(tag_piece, config.data.tags)))
     return configs.override(config, {"tokenizer": {"specials": tuple(pieces)}})
+
+
+def with_languages(config: Config, records: Records[Pair], tell: Tell) -> Config:
+    """Return the config with the languages of the files and the split mode that fits the sources."""
+    data = config.data
+    languages = data.languages or languages_of(records.names)
+    split = data.split
+    if split == "auto":
+        step = max(1, len(records.train) // SAMPLED_SOURCES)
+        sample = [records.train[index].source for index in range(0, len(records.train), step)]
+        choice = choose_split(sample, languages[0] if languages else "")
+        split = choice.mode
+        effect = {"sentences": "sentence by sentence", "lines": "line by line", "none": "as a whole"}[split]
+        share = f"{100 * choice.multi_sentence_share:.1f} % of the sources have several sentences"
+        tell(f"{share}: texts will be translated {effect}")
+    return configs.override(config, {"data": {"languages": languages, "split": split}})
+
+
+def languages_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the language codes in the suffixes of two line files, such as train.en and train.de.gz; else nothing."""
+    if len(names) != 2 or are_tables([Path(name) for name in names]):
+        return ()
+    suffixes = tuple(re.sub(r"\.(?:gz|zst)$", "", name).rpartition(".")[2] for name in names)
+    return suffixes if all(map(is_language, suffixes)) and suffixes[0] != suffixes[1] else ()
 
 
 def texts_to_learn(pairs: Sequence[Pair], tell: Tell) -> Iterator[str]:

@@ -77,21 +77,20 @@ def search_texts(
     encoded: Sequence[Sequence[int]],
     n_best: int,
     decoding: DecodingConfig,
-    first_line: int = 1,
+    lines: Sequence[int] | None = None,
     engine: Engine | None = None,
     shortlist: Shortlist | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line.
+    """Return the `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line.
 
-    With a shortlist each output is written with the pieces that go with its source.
+    With a shortlist the candidates of each output are the tokens listed for its source.
     """
-    check_lines(model, encoded, first_line)
+    lines = range(1, len(encoded) + 1) if lines is None else lines
+    check_lines(model, encoded, lines)
     filled = [index for index, ids in enumerate(encoded) if ids]
     asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
     requests = [
-        Request(
-            (*encoded[index], end), n_best, listed(asked, encoded[index], shortlist), name=f"line {first_line + index}"
-        )
+        Request((*encoded[index], end), n_best, listed(asked, encoded[index], shortlist), name=f"line {lines[index]}")
         for index in filled
     ]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
@@ -108,9 +107,9 @@ def listed(asked: Constraints | None, source: Sequence[int], shortlist: Shortlis
     return replace(asked or Constraints(), shortlist=Listed(shortlist.of(source), shortlist.vocab_size))
 
 
-def check_lines(model: Ready, encoded: Sequence[Sequence[int]], first_line: int) -> None:
-    """Refuses a source that the network cannot take whole."""
-    limit = most_pieces(model.config) - 1  # the end takes a place too
-    for line, ids in enumerate(encoded, first_line):
+def check_lines(model: Ready, encoded: Sequence[Sequence[int]], lines: Sequence[int]) -> None:
+    """Raise DecodingError if a source has more tokens than the model accepts."""
+    limit = most_pieces(model.config) - 1  # the end token needs a position too
+    for line, ids in zip(lines, encoded, strict=True):
         if len(ids) > limit:
-            raise DecodingError(f"line {line} has {len(ids):,} pieces, the model takes {limit:,}; split the line")
+            raise DecodingError(f"line {line} has {len(ids):,} tokens, the model accepts {limit:,}; split the line")

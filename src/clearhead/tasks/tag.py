@@ -33,10 +33,11 @@ from clearhead.tasks.baseline import Baseline, count_ids, frequency_loss
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import Examples, framed, in_batches, pad
 from clearhead.tasks.labels import label_loss, log_probs
+from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.tagged_text import TaggedText, find_words, mark, mark_words
 from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out
 from clearhead.tasks.texts import FramedText
-from clearhead.tasks.windows import Pieces, best_windows, check_words, cut_words, windows
+from clearhead.tasks.windows import Pieces, best_windows, cut_words, shorten_words, windows
 
 IGNORED = -100  # the target of pieces that carry no tag
 FRAME = 2  # <s> and </s>
@@ -172,15 +173,24 @@ def tag_log_probs(
     return results
 
 
-def tag(model: Ready, texts: Sequence[str], first_line: int = 1) -> list[TaggedText]:
-    """The spans of each text. Errors name a text by its line, counted from `first_line`."""
-    is_split = model.tokenizer.config.kind == "pretokenised"
-    places = [find_words(text, is_split) for text in texts]
-    sentences: list[Pieces] = []
-    for line, (text, spans) in enumerate(zip(texts, places, strict=True), first_line):
+def tag(
+    model: Ready, texts: Sequence[str], first_line: int = 1, long_texts: LongTexts | None = None
+) -> list[TaggedText]:
+    """Return the spans of each text. Errors name a text by its line, counted from `first_line`.
+
+    A long text is read in overlapping windows; a skipped one gives an empty text.
+    """
+    is_split, limit = model.tokenizer.config.kind == "pretokenised", room_of(model.config)
+    tally = long_texts or LongTexts()
+    texts, places, sentences = [*texts], list[list[tuple[int, int]]](), list[Pieces]()
+    for index, text in enumerate(texts):
+        spans = find_words(text, is_split)
         words = [text[start:end] for start, end in spans]
-        sentences.append(cut_words(model.tokenizer, words))
-        check_words(sentences[-1], words, room_of(model.config), f"line {line}")
+        sentence = cut_words(model.tokenizer, words)
+        if len(sentence.ids) > limit and not tally.is_split(first_line + index, len(sentence.ids), limit):
+            texts[index], spans, sentence = "", [], Pieces([], [])
+        places.append(spans)
+        sentences.append(shorten_words(sentence, limit))
     results = []
     found = tag_log_probs(model.network, sentences, model.tokenizer, model.config)
     for text, spans, log_probs_WL in zip(texts, places, found, strict=True):
@@ -261,8 +271,7 @@ class Tagging(FramedText):
             records = load_tagged([path]).records
             check_types(records, labels, path)
             for record in records:
-                sentences.append(cut_words(model.tokenizer, record.words))
-                check_words(sentences[-1], record.words, room_of(model.config), f"{path}:{record.line}")
+                sentences.append(shorten_words(cut_words(model.tokenizer, record.words), room_of(model.config)))
             truth += records
         found = tag_log_probs(model.network, sentences, model.tokenizer, model.config)
         given = [[labels[index] for index in each_WL.argmax(1)] for each_WL in found]

@@ -23,7 +23,7 @@ from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_tex
 from clearhead.model.loss import Loss
 from clearhead.tasks.baseline import TOKENS, Baseline, count_targets, frequency_loss
 from clearhead.tasks.examples import most_pieces
-from clearhead.tasks.pair_data import check_files, encode_records, load, texts_to_learn, with_tags
+from clearhead.tasks.pair_data import check_files, encode_records, load, texts_to_learn, with_languages, with_tags
 from clearhead.tasks.searching import lines_to_decode, search_texts, validation_decoding, write
 from clearhead.tasks.targets import TranslationBatch, collate, collate_pairs, mean_nll, pair_batches, writing_loss
 from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out, tested
@@ -183,7 +183,7 @@ class Translation(EndedText):
     noun = "pairs"
     data_fields: tuple[str, ...] = (
         *TABLE_FIELDS, "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature", "tags",
-        "valid_tags", "bpe_dropout",
+        "valid_tags", "bpe_dropout", "languages", "split",
     )  # fmt: skip
     base: Mapping[str, Any] = {"task": "translate", "model": {"head": "text"}}
 
@@ -195,6 +195,7 @@ class Translation(EndedText):
     def make(self, config: Config, records: Records[Pair], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Learns one tokenizer for both sides."""
         need_text_to_text(config)
+        config = with_languages(config, records, tell)
         if tokenizer is None:
             config = with_tags(config)
             tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)

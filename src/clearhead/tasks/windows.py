@@ -7,12 +7,11 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
-from clearhead.data.lines import excerpt
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import SPACE_MARK
-from clearhead.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Window(NamedTuple):
 
 
 def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> Pieces:
-    """The words, joined by single spaces, as pieces."""
+    """Return the tokens of the words, joined by single spaces."""
     encoding = tokenizer.encode(" ".join(words))
     space = "" if tokenizer.config.kind == "pretokenised" else SPACE_MARK
     firsts: list[int] = []
@@ -52,15 +51,19 @@ def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> Pieces:
     return Pieces(encoding.ids, firsts)
 
 
-def check_words(pieces: Pieces, words: Sequence[str], room: int, where: str) -> None:
-    """Refuses a word that fits into no window: nothing is cut off silently."""
+def shorten_words(pieces: Pieces, most: int) -> Pieces:
+    """Return the tokens without those of each word after its first `most`, so that a window can hold any word.
+
+    The tag of a word is read at its first token.
+    """
     bounds = pieces.bounds
-    for index, word in enumerate(words):
-        size = bounds[index + 1] - bounds[index]
-        if size > room:
-            raise DataError(
-                f"{where}: the word {excerpt(word)} has {size:,} pieces, the model takes {room:,}; split it"
-            )
+    if all(end - start <= most for start, end in pairwise(bounds)):
+        return pieces
+    ids, firsts = list[int](), list[int]()
+    for (start, end), first in zip(pairwise(bounds), pieces.firsts, strict=True):
+        firsts.append(len(ids) + min(first - start, most - 1))
+        ids += pieces.ids[start:end][:most]
+    return Pieces(ids, firsts)
 
 
 def windows(bounds: Sequence[int], room: int) -> list[Window]:

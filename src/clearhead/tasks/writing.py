@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,6 +19,7 @@ from clearhead.decoding.scoring import FinishReason, Hypothesis
 from clearhead.errors import DecodingError
 from clearhead.tasks.constraints import constraints_of, unmet
 from clearhead.tasks.devices import device_of
+from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.running import RunningText, Stops
 from clearhead.tasks.task import Ready
 
@@ -41,10 +42,10 @@ class Generated:
     tokens: tuple[str, ...]
     log_prob: float
     token_log_probs: tuple[float, ...]
-    finish_reason: FinishReason
+    finish_reason: FinishReason | Literal["skipped"]
     score: float
     unmet: tuple[str, ...] = ()
-    """Words to include that are missing, words to exclude that are there."""
+    """Words to include that are missing, words to exclude that occur."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -57,6 +58,9 @@ class Generated:
             "finish_reason": self.finish_reason,
             "unmet": list(self.unmet),
         }
+
+
+SKIPPED = Generated("", (), 0.0, (), "skipped", 0.0)
 
 
 def context_of(config: Config) -> int:
@@ -95,18 +99,34 @@ def writing_engine(network: Any, config: Config, tokenizer: Tokenizer) -> TorchE
 
 
 def write_many(
-    model: Ready, prompts: Sequence[str], n_best: int, settings: DecodingConfig, engine: Engine, number: int = 0
+    model: Ready,
+    prompts: Sequence[str],
+    n_best: int,
+    settings: DecodingConfig,
+    engine: Engine,
+    number: int = 0,
+    first_line: int = 0,
+    long_texts: LongTexts | None = None,
 ) -> list[list[Generated]]:
-    """The `n_best` texts that follow each prompt, best first; samples from a number on, in the order of drawing."""
-    names = [f"prompt {number}" if len(prompts) > 1 else "the prompt" for number in range(1, len(prompts) + 1)]
-    encoded = model.tokenizer.encode_batch(prompts)
-    requests = [
-        prompt_request(model, ids, settings, number, n_best, name) for ids, name in zip(encoded, names, strict=True)
-    ]
-    found = including.run(engine, requests, settings)
+    """Return the `n_best` texts that follow each prompt, best first; samples from `number` on, in order of drawing.
+
+    With `first_line` errors name a prompt by its line. A prompt that is too long is refused, or skipped as
+    `long_texts` says: it gives one empty text.
+    """
+    limit, tally = context_of(model.config) - 1, long_texts or LongTexts("stop")
+    requests: list[Request | None] = []
+    for index, ids in enumerate(model.tokenizer.encode_batch(prompts)):
+        line, name = first_line + index, f"prompt {index + 1}" if len(prompts) > 1 else "the prompt"
+        if len(ids) > limit and tally.policy != "stop":
+            tally.is_split(line, len(ids), limit)
+            requests.append(None)
+            continue
+        requests.append(prompt_request(model, ids, settings, number, n_best, f"line {line}" if first_line else name))
+    asked = [request for request in requests if request]
+    found = iter(including.run(engine, asked, settings))
     return [
-        [_generated(model, request, each, settings) for each in hypotheses]
-        for request, hypotheses in zip(requests, found, strict=True)
+        [_generated(model, request, each, settings) for each in next(found)] if request else [SKIPPED]
+        for request in requests
     ]
 
 
@@ -152,7 +172,7 @@ def prompt_request(
     """What is asked of search behind a prompt. Only text is written: no special token but the end."""
     tokenizer, context, drawn = model.tokenizer, context_of(model.config), settings.sampling
     if len(ids) >= context:
-        raise DecodingError(f"{name} has {len(ids):,} pieces, the model takes {context - 1:,}; shorten it")
+        raise DecodingError(f"{name} has {len(ids):,} tokens, the model accepts {context - 1:,}; shorten it")
     prompt = tuple(ids) if ids and not drawn.start else (tokenizer.bos_id, *ids)
     asked = constraints_of(settings, tokenizer) or Constraints()
     phrases = asked.phrases

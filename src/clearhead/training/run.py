@@ -307,7 +307,8 @@ def _prepared(
     if isinstance(made.task, ReplayTask):
         sizes[REPLAYED] = made.task.old.sizes()[0]
     tags = {"tags": sorted(set(made.config.data.tags))} if made.config.data.tags else {}
-    data = {**_data_facts(request, records, replay), **sizes, **tags, **made.facts}
+    languages = made.config.data.language_facts()
+    data = {**_data_facts(request, records, replay), **sizes, **tags, **languages, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     validation = sample_records(records.valid)
     return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation)

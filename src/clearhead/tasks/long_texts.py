@@ -1,0 +1,60 @@
+"""Texts with more tokens than a model accepts: split, skipped or refused, and counted for a report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from clearhead.data.segmentation import SegmentedText, Segmenter
+from clearhead.errors import ConfigError, DecodingError
+
+LongTextPolicy = Literal["split", "skip", "stop"]
+
+
+@dataclass
+class LongTexts:
+    """The policy for long texts, and a tally of the texts that it was applied to."""
+
+    policy: LongTextPolicy = "split"
+    count: int = 0
+    first_line: int = 0
+    limit: int = 0
+
+    @classmethod
+    def of(cls, policy: "LongTextPolicy | LongTexts") -> "LongTexts":
+        """Return a new tally for a policy, or the given tally."""
+        if isinstance(policy, cls):
+            return policy
+        if policy not in get_args(LongTextPolicy):
+            raise ConfigError(f"long_texts: expected {', '.join(get_args(LongTextPolicy))}, got {policy!r}")
+        return cls(policy)  # type: ignore[arg-type]
+
+    def is_split(self, line: int, tokens: int, limit: int) -> bool:
+        """Count a long text; return whether it is split (True) or skipped (False). Raise DecodingError to stop."""
+        if self.policy == "stop":
+            raise DecodingError(f"line {line} has {tokens:,} tokens, the model accepts {limit:,}; split the line")
+        self.count += 1
+        self.first_line = self.first_line or line
+        self.limit = limit
+        return self.policy == "split"
+
+    def report(self) -> str:
+        """Return one sentence about the long texts, or an empty string if there were none."""
+        if not self.count:
+            return ""
+        lines = "1 line has" if self.count == 1 else f"{self.count:,} lines have"
+        done = "split and processed in parts" if self.policy == "split" else "skipped, their output is empty"
+        where = f"line {self.first_line}" if self.count == 1 else f"the first is line {self.first_line}"
+        return f"{lines} more than {self.limit:,} tokens, the model's limit: {done} ({where})"
+
+
+def segment_texts(
+    texts: Sequence[str], segmenter: Segmenter, long_texts: LongTexts, first_line: int = 1
+) -> list[SegmentedText | None]:
+    """Return the parts of each text; None for a text that is skipped because it is too long."""
+    found: list[SegmentedText | None] = []
+    for line, (text, segmented) in enumerate(zip(texts, segmenter.segment(texts), strict=True), first_line):
+        is_kept = not segmented.is_long
+        if segmented.is_long:
+            is_kept = long_texts.is_split(line, segmenter.count_tokens([text])[0], segmenter.limit)
+        found.append(segmented if is_kept else None)
+    return found

@@ -1,0 +1,96 @@
+"""Segmentation: parts and whitespace give the text again, dates and abbreviations stay whole, and every part fits."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import zip_longest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead.data.segmentation import Segmenter, SplitMode, choose_split, split_sentences
+
+
+def count_tokens(texts: Sequence[str]) -> list[int]:
+    """One token per started group of three characters of a word: as uneven as a subword tokenizer."""
+    return [sum(-(-len(word) // 3) for word in text.split()) for text in texts]
+
+
+def segmenter(mode: SplitMode = "sentences", language: str = "en", limit: int = 1000) -> Segmenter:
+    """A segmenter over the tokenizer above."""
+    return Segmenter(mode, language, limit, count_tokens)
+
+
+WHOLE = [
+    ("de", "Am 3. März 2024 kam Dr. Müller mit z. B. zwei Hunden."),
+    ("", "3. März 2024"),
+    ("deu", "Ein Mann arbeitet auf Höhe des 2. Stocks an einem Gebäude."),
+    ("en", "Dr. Smith paid $3.50 to Mr. Jones on Jan. 3rd, 2024."),
+    ("en", "translate English to German: That is good."),
+    ("en", "1. 2. 3."),
+    ("swa", "Bw. Juma alienda nyumbani."),
+]
+
+
+@pytest.mark.parametrize(("language", "text"), WHOLE)
+def test_dates_abbreviations_and_prefixes_stay_whole(language: str, text: str) -> None:
+    assert split_sentences(text, language) == [text]
+
+
+def test_sentences_keep_their_whitespace() -> None:
+    text = "It is late. Where are you?  Here!\n\nGood. "
+    assert split_sentences(text, "en") == ["It is late. ", "Where are you?  ", "Here!\n\n", "Good. "]
+    [found] = segmenter().segment([text])
+    assert found.parts == ("It is late.", "Where are you?", "Here!", "Good.") and not found.is_long
+    assert found.join(["a", "b", "c", "d"]) == "a b  c\n\nd"
+
+
+def test_a_space_is_added_only_for_scripts_that_have_them() -> None:
+    [found] = segmenter(language="ja").segment(["これは本です。あれは犬です。"])
+    assert found.join(["This is a book.", "That is a dog."]) == "This is a book. That is a dog."
+    assert found.join(["这是书。", "那是狗。"]) == "这是书。那是狗。"
+
+
+def test_modes() -> None:
+    text = "One. Two.\nThree."
+    parts = {mode: segmenter(mode).segment([text])[0].parts for mode in ("sentences", "lines", "none")}
+    assert parts == {"sentences": ("One.", "Two.", "Three."), "lines": ("One. Two.", "Three."), "none": (text,)}
+
+
+def test_a_text_of_one_part_is_unchanged_and_an_empty_one_has_none() -> None:
+    single, empty, blank = segmenter().segment(["  a dog ", "", " \n "])
+    assert single.parts == ("  a dog ",) and empty.parts == blank.parts == () and empty.join([]) == ""
+
+
+def test_long_parts_are_cut_at_sentences_then_words_then_characters() -> None:
+    [found] = segmenter("none", limit=4).segment(["Dogs run. Cats sleep. " + "x" * 20 + " end"])
+    assert found.parts == ("Dogs run.", "Cats sleep.", "xxxx", "xxxx", "xxxx", "xxxx", "xxxx", "end")
+    assert found.is_long and max(count_tokens(found.parts)) <= 4
+    assert found.gaps == (" ", " ", "", "", "", "", " ")
+
+
+@given(st.text("ab. !?\n1é[MASK]。", max_size=200), st.integers(1, 9), st.sampled_from(["sentences", "lines", "none"]))
+def test_nothing_is_lost_and_every_part_fits(text: str, limit: int, mode: SplitMode) -> None:
+    [found] = segmenter(mode, limit=limit).segment([text])
+    assert len(found.gaps) == max(0, len(found.parts) - 1)
+    joined = "".join(part + (gap or "") for part, gap in zip_longest(found.parts, found.gaps))
+    assert joined.strip() == text.strip()
+    assert all(count <= limit or part in ("[MASK]", "<mask>") or len(part) == 1
+               for part, count in zip(found.parts, count_tokens(found.parts), strict=True))  # fmt: skip
+
+
+def test_the_split_mode_follows_the_training_sources() -> None:
+    sentences = [f"Sentence {number} is here." for number in range(50)]
+    assert choose_split(sentences, "en").mode == "sentences"
+    assert choose_split([f"{one} And more." for one in sentences], "en").mode == "lines"
+    assert choose_split([f"{one}\nNext line." for one in sentences], "en").mode == "none"
+    assert choose_split([f"translate English to German: {one}" for one in sentences], "en").mode == "none"
+    mixed = choose_split(sentences + [f"{one} And more." for one in sentences[:3]], "en")
+    assert mixed.mode == "sentences" and mixed.multi_sentence_share == pytest.approx(3 / 53)
+
+
+def test_splitting_and_joining_do_not_import_torch() -> None:
+    modules = "clearhead.data.segmentation, clearhead.tasks.long_texts, clearhead.tasks.translation_result"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,7 +15,7 @@ from tests.tasks.every import TRAINED, Models, write_files
 
 Run = pytest.CaptureFixture[str]
 VERBS = ("translate", "classify", "tag", "fill", "generate", "score")
-LONG = "The old dog eats the grass . " * 300  # longer than any of the models takes at once
+LONG = "The old dog eats the grass " * 300  # one sentence, longer than any of the models accepts
 
 
 def give(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:

@@ -122,7 +122,7 @@ IDLE: dict[str, dict[str, set[str]]] = {
         task: set(DataConfig.model_fields) - {"valid_share", "valid_max", "replay_share", *used}
         for task, used in {
             "translate": {*TABLE_FIELDS, "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "tags",
-                          "temperature", "valid_tags", "bpe_dropout"},
+                          "temperature", "valid_tags", "bpe_dropout", "languages", "split"},
             "classify": {*TABLE_FIELDS, "max_chars", "max_pieces"},
             "tag": {"max_chars", "max_pieces"}, "mlm": {"documents", "max_pieces", "mask_share", "whole_words"},
             "lm": {"documents", "max_pieces", "cross_documents"}, "denoise": {"documents", "max_pieces", "mask_share"},

@@ -37,19 +37,19 @@ demo: install
 	@$(BIN)/clearhead demo
 
 test: install browser
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not forks"
-	$(BIN)/python -m pytest -m "forks and not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not forks and not alone"
+	$(BIN)/python -m pytest -m "(forks or alone) and not slow"
 
 test-all: install browser
-	$(BIN)/python -m pytest $(PARALLEL) -m "not forks"
-	$(BIN)/python -m pytest -m forks
+	$(BIN)/python -m pytest $(PARALLEL) -m "not forks and not alone"
+	$(BIN)/python -m pytest -m "forks or alone"
 
 check: install browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not forks"
-	$(BIN)/python -m pytest -m "forks and not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not forks and not alone"
+	$(BIN)/python -m pytest -m "(forks or alone) and not slow"
 
 install: $(INSTALLED)
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import termios
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,9 +159,17 @@ def command_server() -> Iterator[Commands]:
 
 
 def run_process(
-    arguments: Sequence[object], text: str = "", terminals: frozenset[str] = frozenset(), cwd: Path | None = None
+    arguments: Sequence[object],
+    text: str = "",
+    terminals: frozenset[str] = frozenset(),
+    threads: int = 1,
+    timeout: float = TIMEOUT,
+    while_running: Callable[["subprocess.Popen[bytes]"], None] | None = None,
 ) -> Finished:
-    """Run `clearhead ARGUMENTS` in a new process with `text` on stdin and these streams connected to terminals."""
+    """Run `clearhead ARGUMENTS` in a new process with `text` on stdin and these streams connected to terminals.
+
+    `while_running` is called with the process after its start.
+    """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         streams = _Streams(Path(folder), text.encode(), terminals)
         files = []
@@ -171,16 +179,18 @@ def run_process(
             files.append(handle)
         process = subprocess.Popen(
             [sys.executable, "-m", "clearhead", *map(str, arguments)],
-            stdin=files[0], stdout=files[1], stderr=files[2], env=_environment(), cwd=cwd, start_new_session=True,
+            stdin=files[0], stdout=files[1], stderr=files[2], env=_environment(threads), start_new_session=True,
         )  # fmt: skip
         try:
-            code = process.wait(TIMEOUT)
-        except subprocess.TimeoutExpired:
+            if while_running:
+                while_running(process)
+            code = process.wait(timeout)
+        except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
         stack.close()
         return streams.finished(code)
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "TOKENIZERS_PARALLELISM": "false"}
+def _environment(threads: int = 1) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), "TERM": "xterm-256color", "TOKENIZERS_PARALLELISM": "false"}

@@ -107,7 +107,7 @@ def _show(model: "Model") -> None:
     for one in examples[:5]:
         print(f"  {one.source}\n  → {model.translate(one.source).text}\n")
     _show_alignment(model, examples)
-    print(f"\nThe model lies in {model.folder}. Next:")
+    print(f"\nModel saved to {model.folder}. Next:")
     print(
         f"  echo 'The animal did not cross the street because it was too tired.' | clearhead translate {model.folder}"
     )
@@ -133,7 +133,7 @@ def _show_alignment(model: "Model", examples: "Sequence[Example]") -> None:
     layer = min(rates, key=rates.__getitem__)
     shown = min(range(len(measured)), key=lambda index: abs(len(attentions[index].source_words) - 9))
     print(
-        f"Which source word each German word looked at (decoder layer {layer} from 0, mean of its heads;\n"
+        f"Source word that each German word attends to (decoder layer {layer} from 0, mean of its heads;\n"
         f"alignment error rate {rates[layer]:.2f} against the grammar's gold on {len(measured)} sentences):\n"
     )
     print(draw(attentions[shown], layer))

@@ -121,7 +121,7 @@ class _How:
         is_special = self.stream or self.alternatives is not None
         if is_special and has_pictures:
             raise DecodingError(
-                "--stream and --alternatives-at are for lines of text, not for pictures; leave them out"
+                "--stream and --alternatives-at are for lines of text, not for images; leave them out"
             )
         if self.stream and (self.n_best > 1 or self.alternatives is not None):
             raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")

@@ -15,7 +15,7 @@ from typing import Literal
 import sentencex  # type: ignore[import-untyped]
 
 SplitMode = Literal["sentences", "lines", "none"]
-"""Where a text of any length is split: at sentence ends and newlines, at newlines only, or nowhere."""
+"""Split points of a text of any length: sentence ends and newlines, newlines only, or none."""
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
 FALLBACK_LANGUAGE = "en"  # whose rules sentencex applies to a language that it does not know
@@ -34,7 +34,7 @@ _ORDINAL_LANGUAGES = frozenset([
 ])  # fmt: skip
 _MASK_OR_CHARACTER = re.compile(r"\[MASK\]|<mask>|.", re.DOTALL)
 _TASK_PREFIX = re.compile(r"[^\n.!?:]{1,60}: ")
-_MAX_PREFIXES = 20  # tasks that one model may have been trained for
+_MAX_PREFIXES = 20  # tasks of one model
 MAX_MULTI_SENTENCE = 0.1
 """Share of sources with several sentences up to which a corpus counts as single sentences: 0.0001 in Multi30k, 0.01 in
 Tatoeba and 0.04 in the news of MAFAND."""

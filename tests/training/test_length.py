@@ -123,7 +123,7 @@ def test_a_dry_run_tells_updates_epochs_and_time(
     data, out = write_files(tmp_path, "classify"), tmp_path / "out"
     options = ["--task", "classify", "--out", str(out), "--threads", "1", "--dry-run", *sets(settings_for("classify"))]
     assert main(["train", str(data), *options, *length]) == 0
-    line = capsys.readouterr().err.splitlines()[-1]
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "(measured)" in line]
     assert re.search(pattern, line) and not out.exists()
     steps, each, minutes = (
         float(re.search(one, line)[1].replace(",", ""))  # type: ignore[index]

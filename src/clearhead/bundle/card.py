@@ -31,12 +31,13 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
     """The text of `README.md`."""
     size = manifest.files[WEIGHTS].size / 1e6
     training = dict(manifest.training)
-    scores = training.pop("scores", None)
+    scores, warning = training.pop("scores", None), training.pop("warning", None)
     old = training.pop("old_validation", None)
     parts = [
         "# A clearhead model",
         f"Saved by clearhead {manifest.versions.get('clearhead', 'unknown')} at {manifest.created}. "
         f"The weights ({size:.1f} MB) are {_KINDS[manifest.weights_kind]}.",
+        *([f"**Warning:** {warning}."] if isinstance(warning, str) and warning else []),
         "## Run it",
         "With `DIR` the path of this folder:",
         f"```\n{_command(config)}\nclearhead info DIR\n```",
@@ -68,7 +69,10 @@ def _command(config: Mapping[str, object]) -> str:
 def _score_list(scores: Mapping[str, object]) -> str:
     lines = []
     for name, score in scores.items():
-        if isinstance(score, Mapping):
+        if isinstance(score, Mapping) and "signature" not in score:
+            facts = [f"{inner} {_plain(value)}" for inner, value in score.items() if value not in (None, "")]
+            lines.append(f"- {name}: {', '.join(facts)}")
+        elif isinstance(score, Mapping):
             lines.append(f"- {name}: {_plain(score.get('score'))} ({_code(score.get('signature'))})")
         elif score is not None:
             lines.append(f"- {name}: {_plain(score)}")

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from clearhead.errors import ConfigError
+
+if TYPE_CHECKING:
+    from clearhead.api import Model
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="Model folder, made by `clearhead train`.", show_default=False)
@@ -87,6 +90,12 @@ def use_threads(threads: int) -> None:
         import torch
 
         torch.set_num_threads(threads)
+
+
+def warn_untrained(model: "Model") -> None:
+    """Say on stderr that a model has not learned its task, if its training recorded that."""
+    if warning := model.manifest.training.get("warning"):
+        typer.echo(f"warning: {model.folder}: {warning}", err=True)
 
 
 def table_settings(assignments: list[str], columns: str) -> dict[str, Any]:

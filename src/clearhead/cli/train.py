@@ -128,8 +128,14 @@ def train(
     if result.outcome.signal:
         print(f"interrupted; the best model so far is in {out}; --resume goes on", file=sys.stderr)
         return 128 + signal.Signals(result.outcome.signal)
-    print(f"{validation.score_name} {validation.score:.2f} {validation.signature} (validation)")
-    print(f"model {out}   next: clearhead {result.verb} {out}")
+    print(f"{validation.figure} {validation.signature} (validation)")
+    if validation.outputs:
+        print(validation.outputs)
+    if validation.warning:
+        print(f"model {out}")
+        print(f"warning: {validation.warning}; --dry-run estimates how long", file=sys.stderr)
+    else:
+        print(f"model {out}   next: clearhead {result.verb} {out}")
     return 0
 
 

@@ -58,10 +58,14 @@ def choose(
     else:
         set_unless_given("training", "batch_tokens", 4096, "the usual; enough for two cores")
     if not any(lengths.values()):
-        epochs = min(60, max(5, 1_000_000 // pairs))
-        set_unless_given("training", "epochs", epochs, "no time was given; --minutes sets it")
+        set_unless_given("training", "epochs", default_epochs(pairs), "no time was given; --minutes sets it")
         set_unless_given("training", "patience", 5, "stops when five validations in a row bring no gain")
     return Choice(preset, settings, reasons)
+
+
+def default_epochs(pairs: int) -> int:
+    """Return the passes over the data that a run without a length makes, unless validations bring no gain before."""
+    return min(60, max(5, 1_000_000 // pairs))
 
 
 def without_length(given: Mapping[str, Any]) -> dict[str, Any]:

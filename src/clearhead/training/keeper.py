@@ -141,6 +141,7 @@ class RunFolder:
     def save_bundle(self, weights: Weights, kind: WeightsKind, summary: dict[str, Any]) -> None:
         """Writes the bundle."""
         self.training |= summary
+        training = {name: fact for name, fact in self.training.items() if fact != ""}  # such as no warning
         bundle.save(
             self.folder,
             weights=weights,
@@ -148,7 +149,7 @@ class RunFolder:
             tokenizer=self.tokenizer,
             weights_kind=kind,
             data=self.data,
-            training=self.training,
+            training=training,
         )
 
     def average(self) -> Weights:

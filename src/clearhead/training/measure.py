@@ -62,6 +62,32 @@ def describe(estimate: Estimate) -> str:
     )
 
 
+def minutes_of(epochs: float, estimate: Estimate) -> float:
+    """Return how long so many passes over the data take, with validations."""
+    updates = epochs * estimate.steps / estimate.epochs
+    return updates * estimate.seconds_per_update / (1 - VALIDATION_SHARE) / 60
+
+
+def describe_useful(estimate: Estimate, usual_epochs: int) -> str:
+    """Return the updates and the time of one epoch, and of as many as a run without a length has at most."""
+    updates = max(1, round(estimate.steps / estimate.epochs))
+    return (
+        f"one epoch is {updates:,} updates, about {minutes_of(1, estimate):.1f} minutes; useful duration: up to "
+        f"{usual_epochs} epochs, about {minutes_of(usual_epochs, estimate):.0f} minutes (the default for this much "
+        "data, which stops earlier when validations bring no gain)"
+    )
+
+
+def warn_short(estimate: Estimate) -> str:
+    """Return a warning about a run that does not see all data once; empty otherwise."""
+    if estimate.epochs >= 1:
+        return ""
+    return (
+        f"warning: this run sees {100 * estimate.epochs:.0f} % of the data once and will hardly learn its task; one "
+        f"epoch takes about {minutes_of(1, estimate):.1f} minutes"
+    )
+
+
 def seconds_per_update(
     task: Task[Any],
     model: nn.Module,

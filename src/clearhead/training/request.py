@@ -47,4 +47,5 @@ class Prepared:
     threads: int
     start: str  # the fingerprint of the model that training starts from
     validation: Sequence[Record]  # up to 500 validation records, to be kept for later fine-tuning
+    usual_epochs: int = 0  # passes over the data that a run without a length makes
     old: OldValidation | None = None  # validation set of the model that training starts from

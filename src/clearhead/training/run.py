@@ -24,12 +24,12 @@ from clearhead.tasks.replay import Replay, ReplayTask, make_task, read_replay
 from clearhead.tasks.task import Files, Made, Purpose, Records, Tell
 from clearhead.training import keeper
 from clearhead.training.checks import check_fine_tuning, check_held_out, check_ids, check_settings
-from clearhead.training.choose import choose, without_length
+from clearhead.training.choose import choose, default_epochs, without_length
 from clearhead.training.events import Silent, Watcher
 from clearhead.training.finish import TrainingResult, finish, report_finished
 from clearhead.training.keeper import METRICS, TRAINING, RunFolder
 from clearhead.training.lock import locked
-from clearhead.training.measure import describe, measure
+from clearhead.training.measure import describe, describe_useful, measure, warn_short
 from clearhead.training.memory import share_memory
 from clearhead.training.old_validation import OLD_VALIDATION, VALIDATION, find_old, given_facts, write_records
 from clearhead.training.opening import open_folder, open_trainer, tokenizer_text
@@ -132,6 +132,8 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
     prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": estimate.steps}}))
     announce(prepared, watcher)
     watcher.message(describe(estimate))
+    if not prepared.start and (warning := warn_short(estimate)):
+        watcher.message(warning)
     state = StateFolder(request.out / TRAINING)
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     folder = open_folder(request, prepared, state, began, processes)
@@ -187,7 +189,11 @@ def _rehearse(request: Request, watcher: Watcher, processes: Processes) -> None:
     announce(prepared, watcher)
     config = prepared.config.training
     model = place_model(prepared.model, config, processes, watcher).model
-    watcher.message(describe(measure(prepared.task, model, config, prepared.threads, processes)))
+    estimate = measure(prepared.task, model, config, prepared.threads, processes)
+    watcher.message(describe(estimate))
+    watcher.message(describe_useful(estimate, prepared.usual_epochs))
+    if not prepared.start and (warning := warn_short(estimate)):
+        watcher.message(warning)
 
 
 def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) -> Prepared:
@@ -311,7 +317,8 @@ def _prepared(
     data = {**_data_facts(request, records, replay), **sizes, **tags, **languages, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     validation = sample_records(records.valid)
-    return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation)
+    epochs = default_epochs(records.amount)
+    return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation, epochs)
 
 
 def _spread_names(request: Request) -> Request:

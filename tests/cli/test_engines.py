@@ -137,7 +137,8 @@ def test_both_engines_write_on_from_prompts(
     ):
         assert main(["generate", str(folder), *options]) == 2
         out, err = capfd.readouterr()
-        assert out == "" and message in err and err.count("\n") == 1
+        [refusal] = [line for line in err.splitlines() if "has not learned its task" not in line]
+        assert out == "" and message in refusal
     assert main(["export", str(folder), "--to", "ctranslate2", str(tmp_path / "out")]) == 0
     model = clearhead.load(folder)
     generator = ctranslate2.Generator(str(tmp_path / "out"), intra_threads=1)

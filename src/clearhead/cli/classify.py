@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import typer
 
 from clearhead.cli.line_answers import answer_lines, one_line
-from clearhead.cli.options import Folder, Json, LongLines, Pictures, Threads, use_threads
+from clearhead.cli.options import Folder, Json, LongLines, Pictures, Threads, use_threads, warn_untrained
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -33,6 +33,7 @@ def classify(
     use_threads(threads)
     model = load(folder)
     model.need("classify", pictures=bool(pictures))
+    warn_untrained(model)
     if pictures:
         for path, found in zip(pictures, model.classify_pictures(pictures), strict=True):
             record = {"picture": str(path), **found.to_json()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli.line_answers import answer_lines, one_line
-from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads
+from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads, warn_untrained
 
 if TYPE_CHECKING:
     from clearhead.tasks.filling import Filling
@@ -42,6 +42,7 @@ def fill(
     use_threads(threads)
     model, long_texts = load(folder), LongTexts(long_lines)
     model.need("fill")
+    warn_untrained(model)
     if text is not None:
         print(*_shown(model.fill(text, top, long_texts=long_texts), as_json), sep="\n")
         return

@@ -21,6 +21,7 @@ from clearhead.cli.options import (
     Threads,
     decoding_settings,
     use_threads,
+    warn_untrained,
 )
 from clearhead.errors import DecodingError
 
@@ -99,6 +100,7 @@ def generate(
     chosen.run([], decoding)  # refuses at once what it cannot honour
     for note in chosen.notes(decoding):
         typer.echo(note, err=True)
+    warn_untrained(model)
     asked = _Asked(model, decoding, n_best, chosen, engine == "torch")
     if lines:
         _answer_lines(asked)

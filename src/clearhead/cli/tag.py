@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import typer
 
 from clearhead.cli.line_answers import answer_lines
-from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads
+from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads, warn_untrained
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -27,6 +27,7 @@ def tag(folder: Folder, long_lines: LongLines = "split", as_json: Json = False, 
     use_threads(threads)
     model, long_texts = load(folder), LongTexts(long_lines)
     model.need("tag")
+    warn_untrained(model)
 
     def answer(lines: list[str], first: int) -> Iterator[str]:
         for found in model.tag_many(lines, first, long_texts=long_texts):

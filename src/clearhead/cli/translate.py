@@ -27,6 +27,7 @@ from clearhead.cli.options import (
     Threads,
     decoding_settings,
     use_threads,
+    warn_untrained,
 )
 from clearhead.errors import DecodingError
 
@@ -97,6 +98,7 @@ def translate(
     chosen.run([], decoding)  # refuses at once what it cannot honour
     for note in chosen.notes(decoding):
         typer.echo(note, err=True)
+    warn_untrained(model)
     if pictures:
         _answer_pictures(model, pictures, decoding, how)
     else:

@@ -85,6 +85,10 @@ def test_a_file_gives_the_same_back(tmp_path: Path) -> None:
     assert (again.vocab_size, again.mean_length) == (TARGET, found.mean_length)
 
 
+def test_equal_lists_give_equal_bytes() -> None:
+    assert len({small().to_bytes() for _ in range(20)}) == 1
+
+
 def test_what_is_no_shortlist_or_another_models_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "list"
     with pytest.raises(DataError, match=r"cannot read .*list: .*; make it with clearhead shortlist"):

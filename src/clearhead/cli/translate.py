@@ -122,9 +122,7 @@ class _How:
         """Refuses what does not go together."""
         is_special = self.stream or self.alternatives is not None
         if is_special and has_pictures:
-            raise DecodingError(
-                "--stream and --alternatives-at are for lines of text, not for images; leave them out"
-            )
+            raise DecodingError("--stream and --alternatives-at are for lines of text, not for images; leave them out")
         if self.stream and (self.n_best > 1 or self.alternatives is not None):
             raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")
         if is_special and engine != "torch":

@@ -22,6 +22,7 @@ from clearhead.errors import DataError
 from clearhead.files import write_atomically
 
 FORMAT = "clearhead-shortlist-1"
+_METADATA = "shortlist"
 BEST, FREQUENT, LEAST = 50, 100, 1e-4
 _ARRAYS = ("offsets", "lists", "frequent")
 
@@ -51,10 +52,12 @@ class Shortlist:
         return float(lengths[lengths > 0].mean()) if lengths.any() else 0.0
 
     def to_bytes(self) -> bytes:
-        """The file; equal lists give equal bytes."""
+        """Return the content of the file; equal lists give equal bytes.
+
+        The metadata is one entry, because safetensors writes several in random order.
+        """
         arrays = dict(zip(_ARRAYS, (self.offsets_V1, self.lists_L, self.frequent_F), strict=True))
-        about = {"format": FORMAT, "vocab_size": str(self.vocab_size), "tokenizer": self.fingerprint}
-        return save(arrays, about)
+        return save(arrays, {_METADATA: f"{FORMAT} {self.vocab_size} {self.fingerprint}"})
 
     @cached_property
     def digest(self) -> str:
@@ -71,13 +74,13 @@ class Shortlist:
     @classmethod
     def load(cls, path: Path, fingerprint: str) -> "Shortlist":
         """Reads a file that was made for this tokenizer."""
-        arrays, about = _read(path)
-        if about.get("tokenizer") != fingerprint:
+        arrays, vocab_size, tokenizer = _read(path)
+        if tokenizer != fingerprint:
             raise DataError(
                 f"{path} was made for another tokenizer than this model's; make one with clearhead shortlist"
             )
         offsets, lists, frequent = (arrays[name] for name in _ARRAYS)
-        found = cls(offsets, lists, frequent, int(about["vocab_size"]), fingerprint)
+        found = cls(offsets, lists, frequent, vocab_size, fingerprint)
         ids = np.concatenate((found.lists_L, found.frequent_F))
         is_sound = len(ids) and ids.min() >= 0 and ids.max() < found.vocab_size
         if not is_sound or offsets[0] or offsets[-1] != len(found.lists_L) or (np.diff(offsets) < 0).any():
@@ -85,16 +88,17 @@ class Shortlist:
         return found
 
 
-def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+def _read(path: Path) -> tuple[dict[str, NDArray[Any]], int, str]:
+    """Return the arrays, the vocabulary size and the fingerprint of the tokenizer."""
     try:
         with safe_open(path, "numpy") as file:
-            about = file.metadata() or {}
+            about = (file.metadata() or {}).get(_METADATA, "").split()
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise DataError(f"cannot read {path}: {error}; make it with clearhead shortlist") from error
-    if about.get("format") != FORMAT or {*arrays} != {*_ARRAYS} or not about.get("vocab_size", "").isdecimal():
+    if len(about) != 3 or about[0] != FORMAT or {*arrays} != {*_ARRAYS} or not about[1].isdecimal():
         raise DataError(f"{path} is no shortlist; make one with clearhead shortlist DIR PAIRS --out FILE")
-    return arrays, about
+    return arrays, int(about[1]), about[2]
 
 
 def make_shortlist(

@@ -98,7 +98,9 @@ def test_every_line_based_command_in_real_processes(
                    for is_typed in (True, False))  # fmt: skip
     assert len(typed) == len(read) == 1
     assert_equal_but_for_rounding(typed.pop(), read.pop())
-    assert results[frozenset()].stdout and not results[frozenset()].stderr
+    plain = results[frozenset()]
+    others = [line for line in plain.stderr.splitlines() if b"has not learned its task" not in line]
+    assert plain.stdout and not others  # these models are trained for a few updates only
     if "--json" in options:
         assert all(json.loads(line) for line in results[frozenset()].stdout.splitlines())
 

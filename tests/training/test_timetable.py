@@ -25,7 +25,7 @@ BUDGET = 60 * MINUTES
 
 
 class Clock:
-    """A clock that only moves when it is told to."""
+    """A clock that is moved by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -170,6 +170,18 @@ def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:
         rest.trainer.run()
         assert rest.trainer.counts.plan == plan and rest.trainer.counts.step == whole.trainer.counts.step
         torch.testing.assert_close(snapshot(rest.trainer.model), snapshot(whole.trainer.model), atol=0, rtol=0)
+
+
+def test_a_new_plan_is_saved_at_once() -> None:
+    """Also if the validation is not at a checkpoint: resuming from an older state would plan by another clock."""
+    made, memory = timed(slower_at=60, validation=20.0), Stopping()
+    made.trainer.keeper = memory
+    finished(made)
+    plans = {entry["step"]: entry["plan"]["steps"] for entry in memory.records if "plan" in entry}
+    assert len(plans) > 1 and any(step not in memory.steps for step in plans)
+    for step, steps in plans.items():
+        plan = memory.states[step][0].plan
+        assert plan is not None and (plan.start, plan.steps) == (step, steps)
 
 
 def test_the_time_left_covers_validations_and_what_follows_the_last_one() -> None:

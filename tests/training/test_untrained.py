@@ -1,4 +1,4 @@
-"""Models that have not learned their task are recognised, and everybody who meets one is told."""
+"""Models that have not learned their task are recognised, and users are warned."""
 
 import json
 import math
@@ -98,7 +98,7 @@ def test_the_end_of_a_training_says_that_nothing_was_learned(
     assert "warning: this model has not learned its task: validation loss" in found.err
 
 
-def test_whoever_meets_the_model_is_warned(
+def test_users_of_the_model_are_warned(
     short: TrainingResult, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import io

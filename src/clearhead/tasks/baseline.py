@@ -31,11 +31,11 @@ class Baseline:
     loss: float
     """Mean negative log-likelihood of the validation targets under the frequencies of the training targets."""
     frequencies: str = TOKENS
-    """What these are the frequencies of."""
+    """Description of the frequencies, such as "token frequencies"."""
     score: float | None = None
     """Score, from 0 to 100, of outputs that need no training; None: there is no such score."""
     trivial: str = ""
-    """What these outputs are, such as "copying the source"."""
+    """Description of these outputs, such as "copying the source"."""
 
     @property
     def decoding_loss(self) -> float:

@@ -144,7 +144,7 @@ class Timetable:
         return steps, min(steps, counts.step + distance)
 
     def change(self, steps: int, validate_at: int) -> None:
-        """Plan the run to have so many updates, and its next validation."""
+        """Set the number of updates of the run and its next validation."""
         counts = self.counts
         if steps != self.steps:
             counts.plan = Plan(steps=steps, start=counts.step, position=self._position())

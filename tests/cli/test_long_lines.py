@@ -57,7 +57,7 @@ def test_every_line_gets_its_output(task: str, command: str, models: Models, run
     skipped, report = run(command, folder, "--long-lines", "skip", text="\n".join(lines) + "\n")
     assert skipped[1] == skipped[2] == skipped[3] == "" and skipped[0] and skipped[4]
     assert command == "embed" or (skipped[0], skipped[4]) == (together[0], together[4])
-    assert "skipped, their output is empty (the first is line 2)" in report
+    assert "skipped, with empty output (the first is line 2)" in report
 
 
 @pytest.mark.parametrize("option", [["--n-best", "2"], ["--prefix", "Der"], ["--include", "Hund"], ["--stream"],
@@ -67,7 +67,7 @@ def test_long_lines_are_skipped_where_they_cannot_be_joined(option: list[str], t
     n_best = 2 if "--n-best" in option else 1
     assert len(found) == 3 * n_best
     assert found[n_best : 2 * n_best] == [""] * n_best and all(found[:n_best]) and all(found[2 * n_best :])
-    assert report.endswith("the model's limit: skipped, their output is empty (line 2)\n")
+    assert report.endswith("the model's limit: skipped, with empty output (line 2)\n")
 
 
 def test_a_long_line_is_translated_in_parts(trained: Trained, run: Runner) -> None:
@@ -128,6 +128,8 @@ def test_a_long_prompt_is_answered_by_an_empty_text(models: Models, run: Runner)
     assert [record["prompt"] for record in records] == ["The", LONG, "Old"]
     assert records[1]["finish_reason"] == "skipped" and records[1]["text"] == ""
     assert records[0]["text"] and records[2]["text"] and "skipped" in report
+    lines, _ = run(*arguments, "--n-best", "2", text=f"The\n{LONG}\nOld\n")
+    assert [json.loads(line)["prompt"] for line in lines] == ["The", "The", LONG, LONG, "Old", "Old"]
 
 
 def test_python_raises_where_a_long_text_cannot_be_split(trained: Trained) -> None:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data.segmentation import Segmenter, SplitMode, choose_split, split_sentences
+from clearhead.data.segmentation import (
+    TARGET_TOKEN,
+    TARGET_TOKEN_OR_TASK_PREFIX,
+    Segmenter,
+    SplitMode,
+    choose_split,
+    split_sentences,
+)
 
 
 def count_tokens(texts: Sequence[str]) -> list[int]:
@@ -29,6 +36,7 @@ WHOLE = [
     ("en", "Dr. Smith paid $3.50 to Mr. Jones on Jan. 3rd, 2024."),
     ("en", "translate English to German: That is good."),
     ("en", "1. 2. 3."),
+    ("de-AT", "Am 3. März 2024 kam er."),
     ("swa", "Bw. Juma alienda nyumbani."),
 ]
 
@@ -40,6 +48,8 @@ def test_dates_abbreviations_and_prefixes_stay_whole(language: str, text: str) -
 
 def test_sentences_keep_their_whitespace() -> None:
     text = "It is late. Where are you?  Here!\n\nGood. "
+    [lines] = segmenter().segment(["A list\nmilk\neggs. Bread"])
+    assert lines.parts == ("A list", "milk", "eggs.", "Bread") and lines.gaps == ("\n", "\n", " ")
     assert split_sentences(text, "en") == ["It is late. ", "Where are you?  ", "Here!\n\n", "Good. "]
     [found] = segmenter().segment([text])
     assert found.parts == ("It is late.", "Where are you?", "Here!", "Good.") and not found.is_long
@@ -70,7 +80,31 @@ def test_long_parts_are_cut_at_sentences_then_words_then_characters() -> None:
     assert found.gaps == (" ", " ", "", "", "", "", " ")
 
 
-@given(st.text("ab. !?\n1é[MASK]。", max_size=200), st.integers(1, 9), st.sampled_from(["sentences", "lines", "none"]))
+@pytest.mark.parametrize("text", ["Plan B\u00a0. Ja.", "Vitamin C\u202f.", "A\u3000. B", "a" + "\u0301" * 600 + "."])
+@pytest.mark.parametrize("language", ["en", "de", "fr", "ja", "am", ""])
+def test_odd_whitespace_and_marks(text: str, language: str) -> None:
+    """sentencex 1.0.32 panics on the first three."""
+    assert "".join(split_sentences(text, language)) == text
+    [found] = segmenter(language=language, limit=50).segment([text])
+    assert max(count_tokens(found.parts)) <= 50
+
+
+def test_prefixes_are_repeated_in_every_part() -> None:
+    marked = Segmenter("sentences", "en", 9, count_tokens, TARGET_TOKEN)
+    assert marked.segment([">>fra<< Hi there. Hello."])[0].parts == (">>fra<< Hi there.", ">>fra<< Hello.")
+    assert marked.segment([">>fra<< Hello."])[0].parts == (">>fra<< Hello.",)
+    task = Segmenter("none", "en", 9, count_tokens, TARGET_TOKEN_OR_TASK_PREFIX)
+    found = task.segment(["to German: one two three four five six"])[0]
+    assert found.is_long and all(part.startswith("to German: ") for part in found.parts)
+    assert " ".join(part.removeprefix("to German: ") for part in found.parts) == "one two three four five six"
+    assert max(count_tokens(found.parts)) <= 9
+
+
+@given(
+    st.text("aB. !?\n1é[MASK]。\u00a0\u3000\u2028\u0301", max_size=200),
+    st.integers(1, 9),
+    st.sampled_from(["sentences", "lines", "none"]),
+)
 def test_nothing_is_lost_and_every_part_fits(text: str, limit: int, mode: SplitMode) -> None:
     [found] = segmenter(mode, limit=limit).segment([text])
     assert len(found.gaps) == max(0, len(found.parts) - 1)

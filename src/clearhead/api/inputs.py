@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+from clearhead.data.tokenizer.training import encodable
 from clearhead.errors import DataError
 
 
 def check_text(text: Any) -> str:
-    """Return the text; raise DataError if it is not a str."""
+    """Return the text; raise DataError if it is not a str, TokenizerError if it has half a surrogate pair."""
     if not isinstance(text, str):
         raise DataError(f"expected a text (str), got {type(text).__name__}")
-    return text
+    return encodable(text)
 
 
 def check_texts(texts: Any) -> list[str]:
@@ -20,4 +21,5 @@ def check_texts(texts: Any) -> list[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"expected a list of texts, item {number} is of type {type(text).__name__}")
+        encodable(text)
     return list(texts)

@@ -86,7 +86,7 @@ class Writing(Loaded):
     ) -> list[list[Generated]]:
         """Return the `n_best` continuations of each prompt, best first; samples from number `sample` on, in order.
 
-        A prompt that is too long is refused, or gives one empty text with long_texts="skip".
+        A prompt that is too long is refused, or gives empty texts with long_texts="skip".
         """
         prompts = check_texts(prompts)
         self.need("generate")

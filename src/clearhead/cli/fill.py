@@ -37,6 +37,7 @@ def fill(
     Example: clearhead fill runs/mlm "The [MASK] sat."
     """
     from clearhead.api import load
+    from clearhead.tasks.filling import GAP
     from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
@@ -45,13 +46,15 @@ def fill(
     warn_untrained(model)
     if text is not None:
         print(*_shown(model.fill(text, top, long_texts=long_texts), as_json), sep="\n")
+        if long_texts.count:
+            print(long_texts.report(), file=sys.stderr)
         return
     without_mask = 0
 
     def answer(lines: list[str], first: int) -> Iterator[str]:
         nonlocal without_mask
+        without_mask += sum(bool(line.strip()) and not GAP.search(line) for line in lines)
         for number, masks in enumerate(model.fill_many(lines, top, first, long_texts=long_texts), first):
-            without_mask += not masks
             if number > 1 and not as_json:
                 yield ""
             yield from _shown(masks, as_json)

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -61,6 +61,10 @@ def generate(
     lines: Annotated[
         bool, typer.Option("--lines", help="Prompts from standard input, one a line; needs --json.")
     ] = False,
+    long_lines: Annotated[
+        Literal["skip", "stop"],
+        typer.Option("--long-lines", help="Prompts of --lines with more tokens than the model accepts."),
+    ] = "skip",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -82,7 +86,7 @@ def generate(
 
     Text is sampled unless the model's settings say otherwise; --beam uses beam search. The text is printed with its
     prompt. With --json each text gives one object with both. With --lines a prompt with more tokens than the model
-    accepts gives one empty text.
+    accepts gives empty texts.
 
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
@@ -103,7 +107,7 @@ def generate(
     warn_untrained(model)
     asked = _Asked(model, decoding, n_best, chosen, engine == "torch")
     if lines:
-        _answer_lines(asked)
+        _answer_lines(asked, long_lines)
     elif alternatives is not None:
         _show_all(prompt, model.generate_alternatives(prompt, alternatives, n_best, settings=decoding), as_json)
     elif as_json:
@@ -151,11 +155,11 @@ class _Asked:
         return self.model.generate_n_best(prompts, self.n_best, self.settings, self.engine)
 
 
-def _answer_lines(asked: _Asked) -> None:
+def _answer_lines(asked: _Asked, long_lines: Literal["skip", "stop"]) -> None:
     from clearhead.cli.line_answers import answer_lines
     from clearhead.tasks.long_texts import LongTexts
 
-    long_texts = LongTexts("skip")
+    long_texts = LongTexts(long_lines)
 
     def answer(prompts: list[str], first: int) -> Iterator[str]:
         model, settings = asked.model, asked.settings

@@ -141,6 +141,9 @@ def _answer_pictures(model: "Model", pictures: list[Path], decoding: "DecodingCo
 def _answer_lines(
     model: "Model", decoding: "DecodingConfig", engine: "Engine", how: _How, long_texts: "LongTexts"
 ) -> None:
+    from clearhead.decoding.alternatives import NoSuchPositionError
+    from clearhead.tasks.translation_result import SKIPPED
+
     def translated(lines: list[str], first: int) -> Iterator[str]:
         answers = model.translate_n_best(
             lines, how.n_best, decoding, first, engine, how.shortlist, split=how.split, long_texts=long_texts
@@ -151,9 +154,13 @@ def _answer_lines(
     def alternatives(lines: list[str], first: int) -> Iterator[str]:
         assert how.alternatives is not None
         for number, line in enumerate(lines, first):
-            found = model.alternatives(
-                line, how.alternatives, how.n_best, settings=decoding, line=number, long_texts=long_texts
-            )
+            try:
+                found = model.alternatives(
+                    line, how.alternatives, how.n_best, settings=decoding, line=number, long_texts=long_texts
+                )
+            except NoSuchPositionError as error:
+                print(error, file=sys.stderr)
+                found = [SKIPPED]
             yield from _shown(line, found, how)
 
     def streamed(lines: list[str], first: int) -> Iterator[str]:

@@ -21,7 +21,8 @@ CountTokens = Callable[[Sequence[str]], Sequence[int]]
 FALLBACK_LANGUAGE = "en"  # whose rules sentencex applies to a language that it does not know
 # Corpora are often named by ISO 639-3 codes; sentencex knows those of ISO 639-1.
 _TWO_LETTERS = {
-    "ara": "ar", "bul": "bg", "cat": "ca", "ces": "cs", "dan": "da", "deu": "de", "ell": "el", "eng": "en", "fas": "fa",
+    "ara": "ar", "bul": "bg", "cat": "ca", "ces": "cs", "dan": "da", "deu": "de", "ell": "el", "eng": "en", "est": "et",
+    "fas": "fa", "hrv": "hr", "isl": "is", "lav": "lv", "slk": "sk", "slv": "sl", "srp": "sr",
     "fin": "fi", "fra": "fr", "ger": "de", "heb": "he", "hin": "hi", "hun": "hu", "ita": "it", "jpn": "ja", "kor": "ko",
     "nld": "nl", "nob": "nb", "pol": "pl", "por": "pt", "ron": "ro", "rus": "ru", "spa": "es", "swa": "sw", "swe": "sv",
     "tur": "tr", "ukr": "uk", "zho": "zh",
@@ -32,8 +33,12 @@ _ENDS_WITH_ORDINAL = re.compile(r"(?:^|\s)\d{1,2}\.\s*$")
 _ORDINAL_LANGUAGES = frozenset([
     "", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr", "tr",
 ])  # fmt: skip
+_OTHER_WHITESPACE = re.compile(r"[^\S\n\r\t ]")
 _MASK_OR_CHARACTER = re.compile(r"\[MASK\]|<mask>|.", re.DOTALL)
 _TASK_PREFIX = re.compile(r"[^\n.!?:]{1,60}: ")
+TARGET_TOKEN = re.compile(r">>[\w-]+<<\s*")
+"""The target language at the beginning of a source, as Marian's multilingual models need it."""
+TARGET_TOKEN_OR_TASK_PREFIX = re.compile(f"{TARGET_TOKEN.pattern}|{_TASK_PREFIX.pattern}")
 _MAX_PREFIXES = 20  # tasks of one model
 MAX_MULTI_SENTENCE = 0.1
 """Share of sources with several sentences up to which a corpus counts as single sentences: 0.0001 in Multi30k, 0.01 in
@@ -70,31 +75,57 @@ def gap_between(before: str, after: str, gap: str | None) -> str:
 class Segmenter:
     """Splits texts for one model: by its split mode, and wherever a part has more tokens than the model accepts."""
 
-    def __init__(self, mode: SplitMode, language: str, limit: int, count_tokens: CountTokens) -> None:
+    def __init__(
+        self,
+        mode: SplitMode,
+        language: str,
+        limit: int,
+        count_tokens: CountTokens,
+        prefix: re.Pattern[str] | None = None,
+    ) -> None:
+        """`prefix` matches the beginning of a text that every part needs, such as the token of a target language."""
         self.mode, self.language, self.limit, self.count_tokens = mode, language, limit, count_tokens
+        self.prefix = prefix
 
     def segment(self, texts: Sequence[str]) -> list[SegmentedText]:
         """Return the parts of each text."""
         raw = [self._parts(text.strip()) for text in texts]
         counts = iter(self.count_tokens([part.strip() for parts in raw for part in parts]))
-        segmented = []
-        for text, parts in zip(texts, raw, strict=True):
-            fitting = [[part] if next(counts) <= self.limit else list(self._split_long(part)) for part in parts]
-            found = _separate(fitting)
-            segmented.append(replace(found, parts=(text,)) if len(found.parts) == 1 else found)
-        return segmented
+        return [
+            self._fitting(text, parts, [next(counts) for _ in parts]) for text, parts in zip(texts, raw, strict=True)
+        ]
+
+    def _fitting(self, text: str, parts: Sequence[str], counts: Sequence[int]) -> SegmentedText:
+        """Return the parts of a text with the long ones split; counts are in tokens."""
+        match = self.prefix.match(text.strip()) if self.prefix else None
+        if match and (len(parts) > 1 or max(counts) > self.limit):
+            size = self.count_tokens([match[0].strip()])[0]
+            rest = Segmenter(self.mode, self.language, max(1, self.limit - size), self.count_tokens)
+            [found] = rest.segment([text.strip()[match.end() :]])
+            return replace(found, parts=tuple(match[0] + part for part in found.parts))
+        is_long = any(count > self.limit for count in counts)
+        groups = [
+            [part] if count <= self.limit else list(self._split_long(part))
+            for part, count in zip(parts, counts, strict=True)
+        ]
+        found = _separate(groups, is_long)
+        is_single = len(found.parts) == 1 and not is_long
+        if is_single and (text == found.parts[0] or self.count_tokens([text])[0] <= self.limit):
+            return replace(found, parts=(text,))
+        return found
 
     def _parts(self, text: str) -> list[str]:
         """Return the parts by split mode, each with the whitespace after it."""
-        if not text:
-            return []
-        if self.mode == "sentences":
-            return split_sentences(text, self.language)
-        return re.findall(r"\s*[^\n]*\n*", text)[:-1] if self.mode == "lines" else [text]
+        if not text or self.mode == "none":
+            return [text] if text else []
+        lines: list[str] = re.findall(r"\s*[^\n]*\n*", text)[:-1]
+        if self.mode == "lines":
+            return lines
+        return [sentence for line in lines for sentence in split_sentences(line, self.language)]
 
     def _split_long(self, text: str) -> Iterator[str]:
         """Yield parts of at most `limit` tokens: whole sentences if they fit, then whole words, then characters."""
-        levels = (lambda part: split_sentences(part, self.language), _words, _characters)
+        levels = (lambda part: split_sentences(part, self.language), _words, _characters, list[str])
         yield from self._pack([text], levels)
 
     def _pack(self, units: Sequence[str], levels: Sequence[Callable[[str], Sequence[str]]]) -> Iterator[str]:
@@ -129,10 +160,11 @@ def split_sentences(text: str, language: str = "") -> list[str]:
 
     `language` is an ISO 639 code, or empty if it is unknown.
     """
-    code = _TWO_LETTERS.get(language, language)
+    base = language.partition("-")[0]
+    code = _TWO_LETTERS.get(base, base)
     sentences: list[list[str]] = []
     has_letter = False  # whether the last sentence has one
-    for part in sentencex.segment(code or FALLBACK_LANGUAGE, text):
+    for part in _segment(text, code or FALLBACK_LANGUAGE):
         is_begun = bool(sentences) and not _is_complete(sentences[-1], has_letter, code in _ORDINAL_LANGUAGES)
         if sentences and (is_begun or not part.strip()):
             sentences[-1].append(part)
@@ -143,6 +175,25 @@ def split_sentences(text: str, language: str = "") -> list[str]:
     if len(sentences) > 1 and not has_letter and "\n" not in sentences[-2][-1]:
         sentences[-2:] = [sentences[-2] + sentences[-1]]
     return ["".join(parts) for parts in sentences]
+
+
+def _segment(text: str, code: str) -> Iterator[str]:
+    """Yield the parts of a text by sentencex; the whole text if sentencex fails.
+
+    sentencex 1.0.32 panics on non-ASCII whitespace after a capital letter, as in "Plan B\\u00a0.", so it gets spaces.
+    """
+    try:
+        parts = sentencex.segment(code, _OTHER_WHITESPACE.sub(" ", text))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a panic of Rust code derives from BaseException; it must not end the job
+        parts = [text]
+    start = 0
+    for part in parts:
+        yield text[start : start + len(part)]
+        start += len(part)
+    if start < len(text):
+        yield text[start:]
 
 
 def _is_complete(parts: Sequence[str], has_letter: bool, has_ordinals: bool) -> bool:
@@ -156,7 +207,7 @@ def _is_complete(parts: Sequence[str], has_letter: bool, has_ordinals: bool) -> 
     return not (is_short and len(last.split()) == 1 and not _VOWELS & {*last.lower()})
 
 
-def _separate(groups: Sequence[Sequence[str]]) -> SegmentedText:
+def _separate(groups: Sequence[Sequence[str]], is_long: bool) -> SegmentedText:
     """Return the parts without whitespace, and the whitespace between them; a sentence or line ends with each group."""
     parts, gaps = list[str](), list[str | None]()
     for group in groups:
@@ -168,12 +219,18 @@ def _separate(groups: Sequence[Sequence[str]]) -> SegmentedText:
                 gaps[-1] = (gaps[-1] or "") + part[: len(part) - len(part.lstrip())]
             parts.append(text)
             gaps.append(part[len(part.rstrip()) :] or (None if number == len(group) else ""))
-    return SegmentedText(tuple(parts), tuple(gaps[:-1]), is_long=any(len(group) > 1 for group in groups))
+    return SegmentedText(tuple(parts), tuple(gaps[:-1]), is_long)
 
 
 def is_language(code: str) -> bool:
     """Whether a file suffix is a language code: any of two letters, or a common one of ISO 639-3."""
     return code in _TWO_LETTERS or (len(code) == 2 and code.isascii() and code.islower())
+
+
+def language_pair(source: object, target: object) -> tuple[str, ...]:
+    """Return the codes of two languages, empty for an unknown target; nothing if the source is unknown."""
+    codes = [code if isinstance(code, str) and is_language(code) else "" for code in (source, target)]
+    return tuple(codes) if codes[0] else ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,10 @@ from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import DecodingError
 
 
+class NoSuchPositionError(DecodingError):
+    """A position after the end of the output."""
+
+
 def alternatives(
     engine: TorchEngine, request: Request, position: int, count: int, settings: DecodingConfig
 ) -> list[Hypothesis]:
@@ -24,8 +28,8 @@ def alternatives(
     limit, asked = request.longest(settings, engine.max_positions), request.asked
     last = min(len(best.tokens), limit - 1)
     if not 0 <= position <= last:
-        raise DecodingError(
-            f"{request.name}: its output has {len(best.tokens)} pieces and may have {limit}; expected a position of "
+        raise NoSuchPositionError(
+            f"{request.name}: its output has {len(best.tokens)} tokens and may have {limit}; expected a position of "
             f"0 to {last}, not {position}."
         )
     kept = replace(asked, prefix=best.tokens[:position], phrases=Phrases())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
-from clearhead.data.segmentation import is_language
+from clearhead.data.segmentation import language_pair
 from clearhead.data.tokenizer.imported import ImportedTokenizer
 from clearhead.errors import InteropError
 from clearhead.interop.formats import Foreign, Settings
@@ -60,12 +60,6 @@ def _plain(settings: Any) -> dict[str, Any]:
     return dict(settings) if isinstance(settings, Mapping) else {}
 
 
-def _languages(options: Options) -> tuple[str, ...]:
-    """Return the codes of source and target language, or nothing if they are not language codes."""
-    codes = tuple(str(options.get(f"{side}_lang", "")) for side in ("source", "target"))
-    return codes if all(map(is_language, codes)) else ()
-
-
 def _model_settings(options: Options, tensors: Tensors) -> Settings:
     arch = str(options.get("arch", options.get("_name", "")))
     if not arch.startswith("transformer") or "lm" in arch.split("_"):
@@ -88,9 +82,10 @@ def _model_settings(options: Options, tensors: Tensors) -> Settings:
         bool(options.get("share_decoder_input_output_embed")),
     )
     places = min(options.number(f"max_{side}_positions", 1024) for side in ("source", "target"))
+    languages = language_pair(options.get("source_lang", ""), options.get("target_lang", ""))
     return {
         "task": "translate",
-        "data": {"max_pieces": places, "split": "sentences", "languages": _languages(options)},
+        "data": {"max_pieces": places, "split": "sentences", "languages": languages},
         "model": {
             "num_encoder_layers": options.number("encoder_layers", 6),
             "num_decoder_layers": options.number("decoder_layers", 6),

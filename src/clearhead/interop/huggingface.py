@@ -6,7 +6,7 @@ from typing import Any
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.segmentation import is_language
+from clearhead.data.segmentation import language_pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, InteropError
 from clearhead.interop import bert, distilbert, gpt2, marian, t5, vit
@@ -54,8 +54,8 @@ def _languages(folder: Path) -> dict[str, Any]:
     """Return the languages in the settings of Marian's tokenizer, as a setting; nothing if there are none."""
     path = folder / "tokenizer_config.json"
     record = read_json(path) if path.is_file() else {}
-    codes = tuple(str(record.get(f"{side}_lang") or "") for side in ("source", "target"))
-    return {"data": {"languages": codes}} if all(map(is_language, codes)) else {}
+    codes = language_pair(record.get("source_lang"), record.get("target_lang"))
+    return {"data": {"languages": codes}} if codes else {}
 
 
 def _format(options: Options) -> Format:

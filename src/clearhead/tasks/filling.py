@@ -6,6 +6,8 @@ M gaps of a text, V vocabulary, S length
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -54,7 +56,7 @@ def fill(
     if top < 1:
         raise DataError(f"expected at least 1 filling per mask, not {top}; try 5")
     limit = most_pieces(model.config) - SPECIAL_TOKENS
-    segmenter = Segmenter("none", "", limit, lambda parts: [len(encode_gaps(model.tokenizer, part)) for part in parts])
+    segmenter = Segmenter("none", "", limit, partial(_count_tokens, model.tokenizer))
     results: list[list[list[Filling]]] = []
     tally = long_texts or LongTexts()
     for line, text in enumerate(texts, first_line):
@@ -62,6 +64,12 @@ def fill(
         parts = [part for part in segmented.parts if GAP.search(part)] if segmented else []
         results.append(_fill_parts(model, text, parts, top) if parts else [])
     return results
+
+
+def _count_tokens(tokenizer: Tokenizer, parts: Sequence[str]) -> list[int]:
+    """Return the number of tokens of each part; a mask is one token."""
+    plain = iter(tokenizer.encode_batch([part for part in parts if not GAP.search(part)]))
+    return [len(encode_gaps(tokenizer, part) if GAP.search(part) else next(plain)) for part in parts]
 
 
 def _fill_parts(model: Ready, text: str, parts: Sequence[str], top: int) -> list[list[Filling]]:
@@ -125,7 +133,7 @@ def _with_masks(tokenizer: Tokenizer, text: str, starts: Sequence[int], mask_id:
 
 def _unused(text: str, count: int) -> list[str]:
     """Characters for private use that the text does not hold."""
-    return [char for char in map(chr, range(0xE000, 0xF8FF)) if char not in text][:count]
+    return list(islice((char for char in map(chr, range(0xE000, 0xF8FF)) if char not in text), count))
 
 
 def _filling(

@@ -28,7 +28,7 @@ class LongTexts:
             raise ConfigError(f"long_texts: expected {', '.join(get_args(LongTextPolicy))}, got {policy!r}")
         return cls(policy)  # type: ignore[arg-type]
 
-    def is_split(self, line: int, tokens: int, limit: int) -> bool:
+    def record(self, line: int, tokens: int, limit: int) -> bool:
         """Count a long text; return whether it is split (True) or skipped (False). Raise DecodingError to stop."""
         if self.policy == "stop":
             raise DecodingError(f"line {line} has {tokens:,} tokens, the model accepts {limit:,}; split the line")
@@ -42,7 +42,7 @@ class LongTexts:
         if not self.count:
             return ""
         lines = "1 line has" if self.count == 1 else f"{self.count:,} lines have"
-        done = "split and processed in parts" if self.policy == "split" else "skipped, their output is empty"
+        done = "split and processed in parts" if self.policy == "split" else "skipped, with empty output"
         where = f"line {self.first_line}" if self.count == 1 else f"the first is line {self.first_line}"
         return f"{lines} more than {self.limit:,} tokens, the model's limit: {done} ({where})"
 
@@ -55,6 +55,6 @@ def segment_texts(
     for line, (text, segmented) in enumerate(zip(texts, segmenter.segment(texts), strict=True), first_line):
         is_kept = not segmented.is_long
         if segmented.is_long:
-            is_kept = long_texts.is_split(line, segmenter.count_tokens([text])[0], segmenter.limit)
+            is_kept = long_texts.record(line, segmenter.count_tokens([text])[0], segmenter.limit)
         found.append(segmented if is_kept else None)
     return found

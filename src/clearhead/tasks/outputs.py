@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 
 from clearhead.config import DecodingConfig
-from clearhead.data.segmentation import Segmenter, SplitMode
+from clearhead.data.segmentation import TARGET_TOKEN, TARGET_TOKEN_OR_TASK_PREFIX, Segmenter, SplitMode
 from clearhead.decoding import including
 from clearhead.decoding.alternatives import alternatives as find_alternatives
 from clearhead.decoding.engine import Request
@@ -17,16 +17,17 @@ from clearhead.tasks.task import Ready
 from clearhead.tasks.translation_result import Translation
 
 
-def translation_segmenter(model: Ready, split: bool, limit: int | None = None) -> Segmenter:
+def translation_segmenter(model: Ready, split: bool) -> Segmenter:
     """Return the segmenter of a model that translates; with `split` texts are split as the model was trained.
 
-    `limit` is the largest number of tokens per part; by default what the model accepts, with one position for the end.
+    A part has at most as many tokens as the model accepts, with one position for the end.
     """
     data, encode = model.config.data, purpose(model.config.task).pieces
     mode: SplitMode = data.split if split and data.split != "auto" else "none"
     language = data.languages[0] if data.languages else ""
-    accepted = most_pieces(model.config) - 1 if limit is None else limit
-    return Segmenter(mode, language, accepted, lambda texts: [len(ids) for ids in encode(model.tokenizer, texts)])
+    prefix = TARGET_TOKEN_OR_TASK_PREFIX if data.split == "none" else TARGET_TOKEN
+    limit = most_pieces(model.config) - 1
+    return Segmenter(mode, language, limit, lambda texts: [len(ids) for ids in encode(model.tokenizer, texts)], prefix)
 
 
 def translations(model: Ready, hypotheses: Sequence[Hypothesis], settings: DecodingConfig) -> list[Translation]:

@@ -32,6 +32,7 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.baseline import Baseline, count_ids, frequency_loss
 from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import Examples, framed, in_batches, pad
+from clearhead.tasks.framed_texts import SPECIAL_TOKENS
 from clearhead.tasks.labels import label_loss, log_probs
 from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.tagged_text import TaggedText, find_words, mark, mark_words
@@ -40,7 +41,6 @@ from clearhead.tasks.texts import FramedText
 from clearhead.tasks.windows import Pieces, best_windows, cut_words, shorten_words, windows
 
 IGNORED = -100  # the target of pieces that carry no tag
-FRAME = 2  # <s> and </s>
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:
 
 def room_of(config: Config) -> int:
     """How many pieces of a sentence are read at once: as many as in training, for later places were never trained."""
-    return min(config.data.max_pieces, config.model.max_positions) - FRAME
+    return min(config.data.max_pieces, config.model.max_positions) - SPECIAL_TOKENS
 
 
 class _Row(NamedTuple):
@@ -187,7 +187,7 @@ def tag(
         spans = find_words(text, is_split)
         words = [text[start:end] for start, end in spans]
         sentence = cut_words(model.tokenizer, words)
-        if len(sentence.ids) > limit and not tally.is_split(first_line + index, len(sentence.ids), limit):
+        if len(sentence.ids) > limit and not tally.record(first_line + index, len(sentence.ids), limit):
             texts[index], spans, sentence = "", [], Pieces([], [])
         places.append(spans)
         sentences.append(shorten_words(sentence, limit))
@@ -298,7 +298,7 @@ def _fitting(
 
 def _targets(record: Tagged, pieces: Pieces, labels: Sequence[str]) -> list[int]:
     """The number of each word's tag at the place of its first piece in the framed row, and IGNORED elsewhere."""
-    row = [IGNORED] * (len(pieces.ids) + FRAME)
+    row = [IGNORED] * (len(pieces.ids) + SPECIAL_TOKENS)
     for first, tag in zip(pieces.firsts, record.tags, strict=True):
         row[first + 1] = labels.index(tag)
     return row

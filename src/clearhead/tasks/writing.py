@@ -111,21 +111,21 @@ def write_many(
     """Return the `n_best` texts that follow each prompt, best first; samples from `number` on, in order of drawing.
 
     With `first_line` errors name a prompt by its line. A prompt that is too long is refused, or skipped as
-    `long_texts` says: it gives one empty text.
+    `long_texts` says: it gives `n_best` empty texts.
     """
     limit, tally = context_of(model.config) - 1, long_texts or LongTexts("stop")
     requests: list[Request | None] = []
     for index, ids in enumerate(model.tokenizer.encode_batch(prompts)):
         line, name = first_line + index, f"prompt {index + 1}" if len(prompts) > 1 else "the prompt"
-        if len(ids) > limit and tally.policy != "stop":
-            tally.is_split(line, len(ids), limit)
+        if len(ids) > limit and tally.policy == "skip":
+            tally.record(line, len(ids), limit)
             requests.append(None)
             continue
         requests.append(prompt_request(model, ids, settings, number, n_best, f"line {line}" if first_line else name))
     asked = [request for request in requests if request]
     found = iter(including.run(engine, asked, settings))
     return [
-        [_generated(model, request, each, settings) for each in next(found)] if request else [SKIPPED]
+        [_generated(model, request, each, settings) for each in next(found)] if request else [SKIPPED] * n_best
         for request in requests
     ]
 

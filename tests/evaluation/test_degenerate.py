@@ -45,5 +45,5 @@ def test_what_the_reference_does_too_is_not_counted() -> None:
     counts = count_outputs(outputs, references, sources)
     assert counts == OutputCounts(examples=4, loops=1, copies=1)
     assert str(counts) == "repetition loops 1 of 4\nuntranslated copies 1 of 4"
-    assert counts.summary == "1 repetition loops, 1 untranslated copies"
+    assert counts.summary == "1 repetition loop, 1 untranslated copy"
     assert count_outputs(outputs, references) == OutputCounts(4, 1, None)

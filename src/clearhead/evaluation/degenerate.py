@@ -29,8 +29,9 @@ class OutputCounts:
     @property
     def summary(self) -> str:
         """The counts that are not zero, in a few words; empty if there are none."""
-        counts = {"repetition loops": self.loops, "untranslated copies": self.copies or 0}
-        return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        counts = {("repetition loop", "repetition loops"): self.loops,
+                  ("untranslated copy", "untranslated copies"): self.copies or 0}  # fmt: skip
+        return ", ".join(f"{count:,} {names[count != 1]}" for names, count in counts.items() if count)
 
     def to_json(self) -> dict[str, int | None]:
         """Return the counts as JSON output holds them."""

@@ -1,6 +1,7 @@
 """Line-based commands with stdin, stdout and stderr each a terminal or a file: the results are the same bytes."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,16 @@ def test_every_form_of_translate_fills_the_output_file(form: str, trained: Train
 def test_the_progress_bar_is_on_stderr_only(trained: Trained, commands: Commands) -> None:
     done = commands.run(["translate", trained.folder], TEXT, frozenset({"stderr"}))
     assert b"lines/s" in done.stderr and b"lines/s" not in done.stdout
+
+
+def test_no_progress_bar_before_a_pipe(expected: bytes, trained: Trained, commands: Commands, tmp_path: Path) -> None:
+    """The next program of a pipe may print to the terminal that stderr is."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    done = commands.run(["translate", trained.folder], TEXT, frozenset({"stderr"}), stdout=pipe)
+    assert (done.code, done.stderr, os.read(reader, 65536)) == (0, b"", expected)
+    os.close(reader)
 
 
 def test_a_full_disk_is_one_sentence(trained: Trained, commands: Commands, tmp_path: Path) -> None:

@@ -18,11 +18,16 @@ def answer_lines(
 ) -> None:
     """Print `answer(lines, number of the first line)` for each batch; report long lines on stderr at the end."""
     first = 1
-    for lines in with_progress(stdin_batches(max_lines)):
-        for text in answer(lines, first):
-            print(text)
-        sys.stdout.flush()
-        first += len(lines)
+    try:
+        for lines in with_progress(stdin_batches(max_lines)):
+            for text in answer(lines, first):
+                print(text)
+            sys.stdout.flush()
+            first += len(lines)
+    except KeyboardInterrupt:
+        if not sys.stdin.isatty():
+            print(f"interrupted: the output ends with that of line {first - 1:,}", file=sys.stderr)
+        raise
     if report := long_texts.report():
         print(report, file=sys.stderr)
 

@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from typing import TextIO
 
 MAX_LINES = 2048  # per batch: enough to batch similar lengths, few enough to hold in memory
 MAX_WAIT = 0.02  # seconds without a new line after which a batch is complete
@@ -49,18 +50,19 @@ def batches(lines: Iterable[str], max_lines: int = MAX_LINES, max_wait: float = 
 
 def stdin_batches(max_lines: int = MAX_LINES) -> Iterator[list[str]]:
     """Yield the lines of standard input in batches; at a terminal, prompt for one line at a time."""
-    from clearhead.data.lines import read_lines
+    from clearhead.data.lines import STANDARD_INPUT, read_lines
 
-    lines = read_lines(sys.stdin.buffer, "standard input")
+    lines = read_lines(sys.stdin.buffer, STANDARD_INPUT)
     return _prompted(lines) if sys.stdin.isatty() else batches(lines, max_lines)
 
 
 def with_progress(groups: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Yield the batches and show a progress bar on stderr, if stderr is the only stream on the terminal.
+    """Yield the batches and show a progress bar on stderr, if nothing else is written to or read from the terminal.
 
-    The bar knows the remaining time if standard input is an uncompressed file.
+    The bar knows the remaining time if standard input is an uncompressed file. There is none if stdout is a pipe: the
+    next program, such as `head`, may print to the same terminal.
     """
-    if not sys.stderr.isatty() or sys.stdout.isatty() or sys.stdin.isatty():
+    if not sys.stderr.isatty() or sys.stdout.isatty() or sys.stdin.isatty() or _is_pipe(sys.stdout):
         yield from groups
         return
     from clearhead.cli.terminal import line_bar
@@ -69,6 +71,13 @@ def with_progress(groups: Iterable[list[str]]) -> Iterator[list[str]]:
         for group in groups:
             yield group
             advance(len(group), sum(len(line.encode()) + 1 for line in group))
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _stdin_size() -> int | None:

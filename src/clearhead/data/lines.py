@@ -16,6 +16,7 @@ from clearhead.errors import DataError
 
 MAX_LINE_BYTES = 1 << 24  # a longer "line" is no text; the bound keeps memory bounded on any input
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+STANDARD_INPUT = "standard input"  # its name in messages
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -94,6 +95,7 @@ def _decode(raw: bytes, name: str, number: int) -> str:
 def _conversion(name: str, encoding: str) -> str:
     """What to do with a file; packed, what comes out of it."""
     command = f"iconv -f {encoding} -t UTF-8"
+    name = "FILE" if name == STANDARD_INPUT else name
     is_packed = name.endswith((".gz", ".zst"))
     return f"unpack it and convert that with: {command}" if is_packed else f"convert it with: {command} {name}"
 

@@ -58,8 +58,13 @@ def describe(estimate: Estimate) -> str:
     """The estimate in a sentence."""
     return (
         f"{estimate.steps:,} updates ({estimate.epochs:.1f} epochs) of {estimate.seconds_per_update:.3f} s (measured): "
-        f"about {estimate.minutes:.1f} minutes; memory {estimate.memory_mib:,.0f} MiB"
+        f"about {_shown(estimate.minutes)} minutes; memory {estimate.memory_mib:,.0f} MiB"
     )
+
+
+def _shown(minutes: float) -> str:
+    """Return minutes with the digits that matter: 87, 2.7, 0.37."""
+    return f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.1f}" if minutes >= 1 else f"{minutes:.2f}"
 
 
 def minutes_of(epochs: float, estimate: Estimate) -> float:
@@ -72,8 +77,8 @@ def describe_useful(estimate: Estimate, usual_epochs: int) -> str:
     """Return the updates and the time of one epoch, and of as many as a run without a length has at most."""
     updates = max(1, round(estimate.steps / estimate.epochs))
     return (
-        f"one epoch is {updates:,} updates, about {minutes_of(1, estimate):.1f} minutes; useful duration: up to "
-        f"{usual_epochs} epochs, about {minutes_of(usual_epochs, estimate):.0f} minutes (the default for this much "
+        f"one epoch is {updates:,} updates, about {_shown(minutes_of(1, estimate))} minutes; useful duration: up to "
+        f"{usual_epochs} epochs, about {_shown(minutes_of(usual_epochs, estimate))} minutes (the default for this much "
         "data, which stops earlier when validations bring no gain)"
     )
 
@@ -84,7 +89,7 @@ def warn_short(estimate: Estimate) -> str:
         return ""
     return (
         f"warning: this run sees {100 * estimate.epochs:.0f} % of the data once and will hardly learn its task; one "
-        f"epoch takes about {minutes_of(1, estimate):.1f} minutes"
+        f"epoch takes about {_shown(minutes_of(1, estimate))} minutes"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import clearhead.config
-from clearhead import bundle
+from clearhead.bundle.writing import save as save_bundle
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.transformer import Transformer
 from clearhead.model.weights import named_weights
@@ -42,7 +42,7 @@ def save_endless(folder: Path, shape: str, tokenizer: Tokenizer) -> None:
         network.output.weight.mul_(SPREAD)
         network.output.weight[:, 0] = 0.0
         network.output.weight[config.model.end_id, 0] = NEVER
-    bundle.save(
+    save_bundle(
         folder,
         weights=named_weights(network),
         config=config.model_dump(mode="json"),

@@ -7,12 +7,13 @@ import torch
 
 from clearhead import bundle
 from clearhead.bundle import Manifest
+from clearhead.bundle.writing import save as save_bundle
 from clearhead.errors import BundleError
 from clearhead.files import filling
 
 
 def saved(folder: Path, number: float = 1.0) -> Manifest:
-    return bundle.save(
+    return save_bundle(
         folder, weights={"w": torch.tensor([number])}, config={}, tokenizer="null", weights_kind="last", data={},
         training={},
     )  # fmt: skip

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clearhead import bundle
 from clearhead.bundle import writing
+from clearhead.bundle.writing import save as save_bundle
 from tests import faults
 
 NAMES = {"model.safetensors", "config.json", "tokenizer.json", "manifest.json", "README.md"}
@@ -26,15 +27,15 @@ def save(folder: Path, number: int, weights: dict[str, Tensor] | None = None, **
         "data": {"pairs": number},
         "training": {"steps": number},
     }
-    return bundle.save(folder, **(parts | changes))
+    return save_bundle(folder, **(parts | changes))
 
 
 def number_in(loaded: bundle.Bundle) -> int:
     """The number of the save that this is; fails when the files stem from different saves."""
     number = loaded.manifest.training["steps"]
     assert isinstance(number, int)
-    assert torch.equal(loaded.weights["encoder"], torch.full((7, 5), float(number)))
-    assert torch.equal(loaded.weights["decoder"], torch.arange(3) + number)
+    assert torch.equal(loaded.tensors()["encoder"], torch.full((7, 5), float(number)))
+    assert torch.equal(loaded.tensors()["decoder"], torch.arange(3) + number)
     assert loaded.config == {"task": "translate", "model": {"num_layers": number}}
     assert json.loads(loaded.tokenizer) == {"pieces": ["ä", str(number)]}
     return number

@@ -2,14 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
-from torch import Tensor
 
 from clearhead import bundle
-from clearhead.bundle import reading
+from clearhead.bundle import layout, reading
+from clearhead.bundle.layout import WEIGHTS
 from clearhead.errors import BundleError
 from tests.bundle.saving import NAMES, names_in, number_in, save
 
@@ -52,34 +52,35 @@ def test_a_reader_always_finds_a_whole_bundle_during_saves(tmp_path: Path) -> No
     assert number_in(bundle.load(tmp_path)) == 50
 
 
-@pytest.mark.parametrize("is_found", [True, False], ids=["replaced", "gone"])
-def test_weights_replaced_while_they_are_mapped_are_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found: bool
+def saving_at_weights(folder: Path, times: int, is_before: bool) -> Callable[[Path, str], BufferedReader]:
+    """Return an `open_file` that saves another bundle before or after it opens the weights, so many times."""
+    left = [times]
+
+    def open_file(place: Path, name: str) -> BufferedReader:
+        is_due = name == WEIGHTS and left[0] > 0
+        left[0] -= is_due
+        if is_due and is_before:
+            save(folder, 3 + left[0])
+        file = layout.open_file(place, name)
+        if is_due and not is_before:
+            save(folder, 3 + left[0])
+        return file
+
+    return open_file
+
+
+@pytest.mark.parametrize(("is_before", "number"), [(True, 3), (False, 2)], ids=["before", "after"])
+def test_weights_replaced_while_a_bundle_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_before: bool, number: int
 ) -> None:
     save(tmp_path, 2)
-    calls = []
-
-    def load_file_late(path: Path) -> dict[str, Tensor]:
-        calls.append(path)
-        if len(calls) == 1:
-            save(tmp_path, 3)
-            if not is_found:
-                raise RuntimeError("unable to open file")  # what torch says when the file was moved
-        return load_file(path)
-
-    monkeypatch.setattr(reading, "load_file", load_file_late)
-    assert number_in(bundle.load(tmp_path)) == 3
-    assert len(calls) == 2
+    monkeypatch.setattr(reading, "open_file", saving_at_weights(tmp_path, 1, is_before))
+    assert number_in(bundle.load(tmp_path)) == number
 
 
 def test_a_folder_that_never_rests_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 2)
-
-    def load_moved(path: Path) -> dict[str, Tensor]:
-        save(tmp_path, 3)
-        return load_file(path)
-
-    monkeypatch.setattr(reading, "load_file", load_moved)
+    monkeypatch.setattr(reading, "open_file", saving_at_weights(tmp_path, 50, is_before=True))
     monkeypatch.setattr(reading, "_PAUSE", 0)
     with pytest.raises(BundleError, match="changed 50 times while it was being read"):
         bundle.load(tmp_path)

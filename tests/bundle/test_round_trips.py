@@ -19,7 +19,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert number_in(loaded) == 11
     assert loaded.manifest == manifest == bundle.read_manifest(folder)
     assert names_in(folder) == NAMES
-    assert loaded.weights["decoder"].dtype == torch.int64
+    assert loaded.tensors()["decoder"].dtype == torch.int64
     assert manifest.versions["torch"] == torch.__version__
     assert not (folder / "model.safetensors").is_symlink()
 
@@ -45,7 +45,7 @@ def test_tied_tensors_are_stored_once_and_tied_again(tmp_path: Path) -> None:
     manifest = save(tmp_path, 2, weights=model.state_dict())
     assert manifest.tied == {"1.weight": "0.weight"}
     assert manifest.files["model.safetensors"].size < 2 * 13 * 5 * 4
-    weights = bundle.load(tmp_path).weights
+    weights = bundle.load(tmp_path).tensors()
     assert weights["1.weight"] is weights["0.weight"]
     assert torch.equal(weights["1.weight"], model.state_dict()["0.weight"])
 
@@ -53,10 +53,10 @@ def test_tied_tensors_are_stored_once_and_tied_again(tmp_path: Path) -> None:
 def test_a_loaded_bundle_saved_again_is_the_same(tmp_path: Path) -> None:
     shared = torch.randn(7, 5)
     first = save(tmp_path, 2, weights={"a": shared, "b": shared, "c": torch.randn(11)})
-    loaded = bundle.load(tmp_path)  # its tensors are parts of one mapped file, which the save replaces
-    again = save(tmp_path, 2, weights=loaded.weights)
+    loaded = bundle.load(tmp_path)
+    again = save(tmp_path, 2, weights=loaded.tensors())
     assert (again.fingerprint, again.tied) == (first.fingerprint, first.tied)
-    assert torch.equal(loaded.weights["a"], shared)
+    assert torch.equal(loaded.tensors()["a"], shared)
 
 
 def test_parts_transposes_and_empty_tensors_come_back_as_they_were(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_parts_transposes_and_empty_tensors_come_back_as_they_were(tmp_path: Pat
     weights = {"whole": whole, "part": whole[2:5], "flat": whole.view(-1), "turned": whole.T}
     weights |= {"none": torch.zeros(0), "nothing": torch.zeros(0), "scalar": torch.tensor(3.0), "wide": whole[:, 1:3]}
     assert save(tmp_path, 2, weights=weights).tied == {}
-    loaded = bundle.load(tmp_path).weights
+    loaded = bundle.load(tmp_path).tensors()
     assert loaded.keys() == weights.keys()
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import clearhead
 from clearhead import bundle
+from clearhead.bundle.writing import save as save_bundle
 from clearhead.cli.heatmap import draw
 from clearhead.cli.main import main
 from clearhead.inspection import html_file, picture
@@ -33,7 +34,7 @@ def saved(name: str, folder: Path) -> Path:
     model = small(name)
     words = bundle.NO_TOKENIZER if model.tokenizer is None else model.tokenizer.to_json()
     config = model.config.model_dump(mode="json")
-    bundle.save(folder, weights=snapshot(model.network), config=config, tokenizer=words, weights_kind="last",
+    save_bundle(folder, weights=snapshot(model.network), config=config, tokenizer=words, weights_kind="last",
                 data={}, training={})  # fmt: skip
     return folder
 

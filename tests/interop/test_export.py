@@ -9,6 +9,7 @@ import torch
 
 import clearhead
 from clearhead import bundle
+from clearhead.bundle.writing import save as save_bundle
 from clearhead.cli.main import main
 from clearhead.config import Config, TokenizerConfig, parse
 from clearhead.data.tokenizer import Tokenizer
@@ -61,7 +62,7 @@ def make(
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
     facts: dict[str, Any] = {"weights_kind": "last", "data": {}, "training": {}}
-    bundle.save(
+    save_bundle(
         folder,
         weights=named_weights(network),
         config=config.model_dump(mode="json"),

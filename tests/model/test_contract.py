@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from clearhead import bundle
+from clearhead.bundle.writing import save as save_bundle
 from clearhead.config import ModelConfig
 from clearhead.inspection.recording import Recorder
 from clearhead.inspection.sublayers import heads, stacks, sub_layers
@@ -294,9 +295,9 @@ ALL = [
 @pytest.mark.parametrize("settings", ALL)
 def test_saved_and_loaded_it_is_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
     model = build(settings)
-    bundle.save(tmp_path / "model", weights=snapshot(model), **EMPTY)
+    save_bundle(tmp_path / "model", weights=snapshot(model), **EMPTY)
     other = build_model(ModelConfig(**{**SMALL, **settings})).eval()
-    restore(other, bundle.load(tmp_path / "model").weights)
+    restore(other, bundle.load(tmp_path / "model").tensors())
     for (name, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
         assert torch.equal(one, two), name
 

@@ -204,7 +204,7 @@ def test_fine_tuning_starts_with_the_readers_weights(task: str, masked: Masked, 
     files = {"classify": labelled(tmp_path / "train.tsv", slice(0, 4)), "mlm": masked.text,
              "tag": write_lines(tmp_path / "train.conll", tagged)}  # fmt: skip
     prepared = prepare(Request([files[task]], tmp_path / "m", task=task, start=masked.folder), Silent())
-    before, now = load_bundle(masked.folder).weights, prepared.model.state_dict()
+    before, now = load_bundle(masked.folder).tensors(), prepared.model.state_dict()
     readers = {name for name in now if name.startswith("reader.")}
     assert readers == {name for name in before if name.startswith("reader.")} and len(readers) > 20
     for name in readers if task != "mlm" else now:

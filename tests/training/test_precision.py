@@ -222,7 +222,7 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
     result = run("classify", data, tmp_path / "out", more=wild)
     assert result.weights_kind == "ema" == read_manifest(tmp_path / "out").weights_kind
     assert "moving average" in (tmp_path / "out" / "README.md").read_text()
-    kept = load(tmp_path / "out").weights
+    kept = load(tmp_path / "out").tensors()
     assert kept.keys()
 
 

@@ -43,7 +43,7 @@ def start(folder: Path, task: str, model: Path, data: Path, **settings: Any) -> 
 
 def taken_over(prepared: Prepared, model: Path) -> set[str]:
     """The names of the weights that are those of the model."""
-    before = load_bundle(model).weights
+    before = load_bundle(model).tensors()
     return {name for name, weight in named_weights(prepared.model).items()
             if name in before and torch.equal(weight, before[name])}  # fmt: skip
 

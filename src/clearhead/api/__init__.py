@@ -44,7 +44,7 @@ def load(folder: StrPath, tag: str = "") -> Model:
     found = bundle.load(Path(folder))
     config = configs.parse(found.config)
     network = build_model(config.model)
-    restore(network, found.weights)
+    restore(network, found.tensors())
     network.eval()
     tokenizer = None if found.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(found.tokenizer)
     model = Model(Path(folder), config, tokenizer, network, found.manifest)  # type: ignore[arg-type]

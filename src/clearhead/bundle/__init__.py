@@ -1,6 +1,7 @@
 """One model folder: weights, config, tokenizer, manifest and model card; atomic, checksummed, no pickle.
 
-Knows bytes, tensors and JSON, nothing of model classes: who loads a bundle builds the model from its config.
+Knows bytes, arrays and JSON, nothing of model classes. Reading does not import torch; `writing` saves torch
+tensors.
 
     model.safetensors  config.json  tokenizer.json  manifest.json  README.md     the bundle
     training/  metrics.jsonl  cache/                                             beside it, never touched here
@@ -11,7 +12,6 @@ from clearhead.bundle.checksums import FileRecord
 from clearhead.bundle.layout import NO_TOKENIZER, exists
 from clearhead.bundle.manifest import FORMAT_VERSION, Manifest, WeightsKind
 from clearhead.bundle.reading import Bundle, load, read_manifest
-from clearhead.bundle.writing import save
 
 __all__ = [
     "FORMAT_VERSION",
@@ -24,5 +24,4 @@ __all__ = [
     "exists",
     "load",
     "read_manifest",
-    "save",
 ]

@@ -4,20 +4,22 @@ Never writes: a folder may be read-only, and may hold a save that a crash interr
 """
 
 import json
-import os
 import time
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from clearhead.bundle.checksums import FileRecord, check_content
+from clearhead.bundle.checksums import FileRecord, read_checked
 from clearhead.bundle.layout import CARD, CHECKED, CONFIG, MANIFEST, TOKENIZER, WEIGHTS, exists, open_file
 from clearhead.bundle.manifest import Manifest, parse_manifest
+from clearhead.bundle.tensors import parse_tensors
 from clearhead.errors import BundleError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ATTEMPTS = 50
 _PAUSE = 0.02  # seconds
@@ -25,18 +27,21 @@ _PAUSE = 0.02  # seconds
 
 @dataclass(frozen=True)
 class Bundle:
-    """A loaded model folder: tensors and JSON, before anything is built from them."""
+    """A loaded model folder: arrays and JSON, before a model is built from them."""
 
-    weights: dict[str, Tensor]
-    """By name; tied names hold the very same tensor. Backed by the file until copied into a model."""
+    weights: dict[str, NDArray[Any]]
+    """By name; tied names hold the same array. All are views of one buffer with the content of the file."""
     config: dict[str, object]
     tokenizer: str
     """The JSON text of the tokenizer."""
     manifest: Manifest
 
+    def tensors(self) -> "dict[str, Tensor]":
+        """Return the weights as torch tensors that share their memory; tied names hold the same tensor."""
+        import torch
 
-class _MovedError(Exception):
-    """A save moved the file that was being read."""
+        by_array = {id(array): torch.from_numpy(array) for array in self.weights.values()}
+        return {name: by_array[id(array)] for name, array in self.weights.items()}
 
 
 def load(folder: Path) -> Bundle:
@@ -45,8 +50,6 @@ def load(folder: Path) -> Bundle:
         content = _read_manifest_bytes(folder)
         try:
             return _load_once(folder, parse_manifest(content, folder))
-        except _MovedError:
-            pass
         except BundleError:
             # The manifest changes in the same step as the files: if it is still the same, this is real damage.
             if _read_manifest_bytes(folder) == content:
@@ -63,59 +66,33 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _load_once(folder: Path, manifest: Manifest) -> Bundle:
-    texts = {}
-    for name in (CONFIG, TOKENIZER):
-        with _open_checked(folder, name, manifest.files[name]) as file:
-            texts[name] = file.read()
-    with _open_checked(folder, WEIGHTS, manifest.files[WEIGHTS]) as file:
-        weights = _map_weights(folder, file)
+    config, tokenizer = (_read(folder, name, manifest.files[name]).tobytes() for name in (CONFIG, TOKENIZER))
+    try:
+        weights = parse_tensors(_read(folder, WEIGHTS, manifest.files[WEIGHTS]))
+    except ValueError as error:
+        raise BundleError(f"{folder / WEIGHTS} is not a safetensors file: {error}") from error
     for name, stored_as in manifest.tied.items():
         if stored_as not in weights:
             raise BundleError(f"{folder / MANIFEST} is damaged: {name} is tied to {stored_as}, which is not stored")
         weights[name] = weights[stored_as]
     try:
-        config = json.loads(texts[CONFIG])
-        json.loads(texts[TOKENIZER])
-        tokenizer = texts[TOKENIZER].decode()
+        settings = json.loads(config)
+        json.loads(tokenizer)
+        text = tokenizer.decode()
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{folder}: {CONFIG} or {TOKENIZER} is not valid JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise BundleError(f"{folder / CONFIG} must hold a JSON object, found {type(config).__name__}")
-    return Bundle(weights, config, tokenizer, manifest)
+    if not isinstance(settings, dict):
+        raise BundleError(f"{folder / CONFIG} must hold a JSON object, found {type(settings).__name__}")
+    return Bundle(weights, settings, text, manifest)
 
 
-def _open_checked(folder: Path, name: str, expected: FileRecord) -> BufferedReader:
-    """Open a file whose content is what the manifest says; reading goes on from its beginning."""
-    path = folder / name
+def _read(folder: Path, name: str, expected: FileRecord) -> NDArray[np.uint8]:
+    """Return the content of a file, which must be what the manifest says."""
     try:
-        file = open_file(folder, name)
+        with open_file(folder, name) as file:
+            return read_checked(file, folder / name, expected, "copy the folder again")
     except FileNotFoundError:
-        raise BundleError(f"{path} is missing; copy the whole folder again") from None
-    try:
-        check_content(file, path, expected, "copy the folder again")
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _map_weights(folder: Path, file: BufferedReader) -> dict[str, Tensor]:
-    """Map the tensors of the open file into memory. safetensors opens it by name, twice: all must be the same file."""
-    path = Path(file.name)
-    weights, problem = None, None
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError, RuntimeError) as error:
-        problem = error
-    try:
-        is_same = os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        is_same = False
-    if not is_same:
-        raise _MovedError
-    if weights is None:
-        raise BundleError(f"{folder / WEIGHTS} is not a safetensors file: {problem}") from problem
-    return weights
+        raise BundleError(f"{folder / name} is missing; copy the whole folder again") from None
 
 
 def _read_manifest_bytes(folder: Path) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from clearhead import bundle
+from clearhead.bundle.writing import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, InteropError
 from clearhead.interop import fairseq, huggingface, torch_layouts
@@ -46,7 +47,7 @@ def import_checkpoint(source: Source, out: Path, overwrite: bool = False) -> Imp
         raise BundleError(f"{out} holds a model already; choose another folder, or give --overwrite")
     foreign = read(source)
     parameters = sum(tensor.numel() for tensor in foreign.weights.values())
-    bundle.save(
+    save_bundle(
         out,
         weights=foreign.weights,
         config=foreign.config.model_dump(mode="json"),

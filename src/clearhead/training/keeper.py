@@ -10,6 +10,7 @@ import torch
 
 from clearhead import bundle
 from clearhead.bundle import WeightsKind
+from clearhead.bundle.writing import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import sync
@@ -142,7 +143,7 @@ class RunFolder:
         """Writes the bundle."""
         self.training |= summary
         training = {name: fact for name, fact in self.training.items() if fact != ""}  # such as no warning
-        bundle.save(
+        save_bundle(
             self.folder,
             weights=weights,
             config=self.config.model_dump(),

@@ -82,7 +82,7 @@ class OldValidation:
         tell(f"scoring {self.description} with the old model; this time is not part of --minutes")
         found = bundle.load(start)
         network = build_model(configs.parse(found.config).model)
-        restore(network, found.weights)
+        restore(network, found.tensors())
         network.eval()
         began = time.monotonic()
         with unwarned(), torch_threads(threads):

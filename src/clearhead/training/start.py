@@ -37,7 +37,7 @@ class Start:
         found = bundle.load(folder)
         has_tokenizer = found.tokenizer.strip() != bundle.NO_TOKENIZER
         tokenizer = Tokenizer.from_json(found.tokenizer) if has_tokenizer else None
-        return cls(folder, configs.parse(found.config), tokenizer, found.weights)
+        return cls(folder, configs.parse(found.config), tokenizer, found.tensors())
 
     def base(self, chosen: Purpose) -> dict[str, Any]:
         """The settings that lie under all others: the task's, and on them the model's shape and tokenizer."""

@@ -3,6 +3,8 @@
 # make bench-decoding, make bench-training   speed of one of the two alone, in more shapes
 # make results NAME=sst2 DATA=folder   train on real data by the recipe, and write docs/results.md
 # make studies   run all studies, about two hours and a half, and write docs/studies.md; NAME="order mask" runs some
+# make sanitize  the core's C++ unit tests under sanitizers    make test-arm  the same tests for ARM, emulated
+# make format-native  clang-format of the C++ sources         make wheel  a manylinux wheel, tested in an empty environment
 # make questions run the snippets of docs/questions.md on the demo's model and write what they print
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +12,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH := .bench-venv
 BENCH_INSTALLED := $(BENCH)/.installed
+NATIVE := src/clearhead/runtime/native
+NATIVE_SOURCES := $(wildcard $(NATIVE)/*.cpp $(NATIVE)/*.h)
+NATIVE_TESTS := $(wildcard tests/native/*.cpp tests/native/*.h)
+CORE := src/clearhead/runtime/_core.abi3.so
 DATA ?= data/multi30k
 BENCH_ARGS ?=
 # A process a core; the tests of a file share what they make. Tests that fork come after, in a process of their own: the
@@ -31,7 +37,7 @@ browser:
 	else mkdir -p node_modules; touch node_modules/.unreachable; \
 		echo "npm could not fetch axe-core: the test for barriers is skipped."; fi
 
-.PHONY: demo test test-all check browser install bench bench-decoding bench-training results studies questions clean
+.PHONY: demo test test-all check browser install sanitize test-arm format-native wheel bench bench-decoding bench-training results studies questions clean
 
 demo: install
 	@$(BIN)/clearhead demo
@@ -47,11 +53,25 @@ test-all: install browser
 check: install browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE_SOURCES) $(NATIVE_TESTS)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not forks and not alone"
 	$(BIN)/python -m pytest -m "(forks or alone) and not slow"
 
-install: $(INSTALLED)
+install: $(INSTALLED) $(CORE)
+
+# Only what changed is compiled again. With a compiler, an error in the sources ends make; without one, clearhead works with
+# torch, unless CI is set.
+$(CORE): $(NATIVE_SOURCES) setup.py | $(INSTALLED)
+	@if $(CXX) --version >/dev/null 2>&1 || [ -n "$$CI" ]; then \
+		CXX="$(CXX)" CLEARHEAD_REQUIRE_CORE=1 CLEARHEAD_WERROR=1 $(BIN)/python setup.py --quiet build_ext --inplace; \
+	else echo "No C++ compiler ($(CXX)) here: clearhead is installed without its C++ core and computes with torch."; fi
+
+sanitize: $(INSTALLED)
+	@CXX="$(CXX)" CLEARHEAD_WERROR=1 $(BIN)/python setup.py --quiet native_tests --sanitize
+
+format-native: $(INSTALLED)
+	@$(BIN)/clang-format -i $(NATIVE_SOURCES) $(NATIVE_TESTS)
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@echo "Setting up $(VENV): a few minutes the first time (torch is large)."
@@ -87,4 +107,4 @@ $(BENCH_INSTALLED): benchmarks/requirements.txt benchmarks/requirements-no-deps.
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) $(CORE) build .pytest_cache .mypy_cache .ruff_cache

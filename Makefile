@@ -70,6 +70,30 @@ $(CORE): $(NATIVE_SOURCES) setup.py | $(INSTALLED)
 sanitize: $(INSTALLED)
 	@CXX="$(CXX)" CLEARHEAD_WERROR=1 $(BIN)/python setup.py --quiet native_tests --sanitize
 
+# The core's C++ unit tests for ARM: cross compiler and emulator are Debian packages, installed as root where missing.
+test-arm: $(INSTALLED)
+	@if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing g++-aarch64-linux-gnu and qemu-user."; \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends \
+			g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user; } >/dev/null; \
+	else echo "make test-arm needs g++-aarch64-linux-gnu and qemu-user, and apt-get as root to install them."; exit 1; fi
+	@CLEARHEAD_WERROR=1 $(BIN)/python setup.py --quiet native_tests --cxx=aarch64-linux-gnu-g++ \
+		--runner="qemu-aarch64 -L /usr/aarch64-linux-gnu"
+
+# Built from the sdist, so that nothing from earlier builds gets into the wheel.
+wheel: $(INSTALLED)
+	@rm -rf build/wheel dist && mkdir -p build/wheel
+	@$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('build/wheel')" >/dev/null
+	@CXX="$(CXX)" CLEARHEAD_REQUIRE_CORE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+		--no-build-isolation --wheel-dir build/wheel build/wheel/clearhead-*.tar.gz
+	@PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/clearhead-*.whl 2>build/wheel/auditwheel.log \
+		|| { cat build/wheel/auditwheel.log; exit 1; }
+	@$(PYTHON) -m venv build/wheel/venv
+	@build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock dist/*.whl
+	@build/wheel/venv/bin/python tests/runtime/smoke.py
+	@ls dist/*.whl
+
 format-native: $(INSTALLED)
 	@$(BIN)/clang-format -i $(NATIVE_SOURCES) $(NATIVE_TESTS)
 

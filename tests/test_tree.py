@@ -10,8 +10,8 @@ import clearhead
 SOURCE = Path(clearhead.__file__).parent
 # The stages in the order in which data flows; a file imports from its own stage and from those before it.
 STAGES = [
-    "errors", "config", "files", "data", "model", "bundle", "runtime", "interop", "decoding", "evaluation", "tasks",
-    "training", "inspection", "api", "serving", "study", "cli",
+    "errors", "config", "files", "data", "model", "bundle", "runtime", "interop", "decoding", "engines", "evaluation",
+    "tasks", "training", "inspection", "api", "serving", "study", "cli",
 ]  # fmt: skip
 
 

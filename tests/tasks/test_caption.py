@@ -110,7 +110,7 @@ def test_the_score_is_that_of_the_network_itself(teller: Path, tables: tuple[Pat
     for picture_CYX, (best,) in zip(pixels_NCYX, found, strict=True):
         tgt = torch.tensor([[model.tokenizer.bos_id, *best.tokens]])
         with torch.inference_mode():
-            logits_TV = model.network.logits(model.network(scaled(picture_CYX[None]), tgt))[0]
+            logits_TV = model.network.logits(model.network(torch.from_numpy(scaled(picture_CYX[None])), tgt))[0]
         assert logits_TV.argmax(-1).tolist() == [*best.tokens, model.tokenizer.eos_id]
         expected = logits_TV.log_softmax(-1).max(-1).values.sum()
         assert best.log_prob == pytest.approx(float(expected), abs=1e-4)

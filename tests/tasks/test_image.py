@@ -154,7 +154,7 @@ def test_held_out_pictures_are_not_trained_on(digits: tuple[Path, Path]) -> None
 
 def test_a_read_picture_shows_where_it_looked(reader: Path, digits: tuple[Path, Path]) -> None:
     model = clearhead.load(reader)
-    pictures = scaled(load_pictures(digits[1]).pixels_NCYX[:3])
+    pictures = torch.from_numpy(scaled(load_pictures(digits[1]).pixels_NCYX[:3]))
     with torch.inference_mode():
         (weights_BHSS,) = model.network.reader(pictures, want_attention=True).attention
     assert weights_BHSS.shape == (3, 2, 5, 5)

@@ -1,8 +1,9 @@
 """Which examples go together: similar lengths, a budget of tokens, an order that is a pure function of (seed, epoch).
 
-Knows lengths and indices, nothing of ids or text.
+Knows lengths and indices, nothing of text.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,3 +76,21 @@ def divide(indices: Indices, parts: int, work_N: Lengths) -> list[Indices]:
     longest = np.maximum(before[fewest - 1 : most] * right, behind[fewest : most + 1] * left)
     cut = int(fewest + np.argmin(longest))
     return divide(indices[:cut], left, work_N[:cut]) + divide(indices[cut:], right, work_N[cut:])
+
+
+def length_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Return the indices of all sequences, those of similar length together, at most `batch_tokens` with padding."""
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if not batches or (len(batches[-1]) + 1) * lengths[index] > batch_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
+
+
+def pad(rows: Sequence[Sequence[int] | NDArray[np.integer[Any]]], pad_id: int) -> NDArray[np.int64]:
+    """Return the rows as one array, padded at the end."""
+    filled = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
+    for number, row in enumerate(rows):
+        filled[number, : len(row)] = row
+    return filled

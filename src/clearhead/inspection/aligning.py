@@ -14,11 +14,11 @@ import torch
 
 from clearhead.data.aligned import AlignedPair, Links
 from clearhead.data.pairs import Pair
+from clearhead.engines.torch_network import device_of, on_device
 from clearhead.errors import DataError, InspectionError, TaskError
 from clearhead.inspection.alignment import Spoken, WordAttention, align_heads, by_words
 from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.sublayers import Part, SubLayer, sub_layers
-from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.forced import Forced, encode_pairs, over_pairs
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.targets import collate

@@ -72,7 +72,7 @@ def given_text(model: Ready, text: str) -> Given:
 def given_picture(model: Ready, path: Path) -> Given:
     """A picture as the model's own verb would read it."""
     places, grid = patch_places(model.network)
-    return Given(str(path), scaled(read_pictures(model.config.model, [path])), places, grid)
+    return Given(str(path), torch.from_numpy(scaled(read_pictures(model.config.model, [path]))), places, grid)
 
 
 def given_input(model: Ready, text: str) -> Given:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
@@ -108,7 +109,9 @@ class CaptionTask:
         """The tensors of these pictures and their texts."""
         shift, seed = self.config.data.shift_pixels, self.config.training.seed
         pixels_NCYX = shifted(self.pixels_NCYX[indices], shift, seed, epoch, indices)
-        return with_targets(scaled(pixels_NCYX), [self.texts[index].tolist() for index in indices], self.config.model)
+        return with_targets(
+            torch.from_numpy(scaled(pixels_NCYX)), [self.texts[index].tolist() for index in indices], self.config.model
+        )
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
@@ -158,7 +161,7 @@ class CaptionTask:
 def caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:
     """Mean negative log-likelihood of a token of these captions (the end included)."""
     parts = (slice(start, start + SCORED_TOGETHER) for start in range(0, len(rows), SCORED_TOGETHER))
-    batches = (with_targets(scaled(pixels_NCYX[part]), rows[part], network.config) for part in parts)
+    batches = (with_targets(torch.from_numpy(scaled(pixels_NCYX[part])), rows[part], network.config) for part in parts)
     return mean_nll(network, batches, network.config.pad_id)
 
 
@@ -179,7 +182,7 @@ def caption_requests(
 ) -> list[Request]:
     """A request for each picture."""
     places = num_patches(network.config)
-    pictures = (Picture(pixels_CYX, places) for pixels_CYX in scaled(pixels_NCYX))
+    pictures = (Picture(torch.from_numpy(pixels_CYX), places) for pixels_CYX in scaled(pixels_NCYX))
     return [Request((), n_best, constraints, picture) for picture in pictures]
 
 

@@ -22,20 +22,19 @@ from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.labelled import Labelled, load_labelled
 from clearhead.data.tables import TABLE_FIELDS, TableOptions
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.engine import EncoderEngine
+from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.baseline import Baseline, label_baseline
-from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.examples import (
     Examples,
     check_length,
     drop_long,
     framed,
-    in_batches,
     most_pieces,
-    pad,
 )
 from clearhead.tasks.framed_texts import split_framed
 from clearhead.tasks.labels import (
@@ -45,7 +44,7 @@ from clearhead.tasks.labels import (
     label_loss,
     label_numbers,
     label_validation,
-    log_probs,
+    log_softmax,
     report_labels,
 )
 from clearhead.tasks.long_texts import LongTexts
@@ -111,23 +110,16 @@ class ClassificationTask:
 
     def validate(self, model: LabelNetwork, decode: Decode = "always") -> Validation:
         """Return accuracy and log-loss; nothing is decoded."""
-        log_probs_NL = label_log_probs(model, self.valid_rows, self.config)
+        engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
+        log_probs_NL = label_log_probs(engine, self.valid_rows)
         return label_validation(
             log_probs_NL, self.valid_labels_N, self.config.labels, self.valid[0].text, self.baseline
         )
 
 
-@torch.inference_mode()
-def label_log_probs(network: LabelNetwork, rows: Sequence[Sequence[int]], config: Config) -> NDArray[np.float64]:
-    """log_probs_NL of texts, those of like length together."""
-    was_training = network.training
-    network.eval()
-    log_probs_NL = np.zeros((len(rows), len(config.labels)))
-    for batch in in_batches([len(row) for row in rows], config.training.batch_tokens):
-        ids_BS = torch.from_numpy(pad([rows[index] for index in batch], config.model.pad_id))
-        log_probs_NL[batch] = log_probs(network(on_device(ids_BS, device_of(network))))
-    network.train(was_training)
-    return log_probs_NL
+def label_log_probs(engine: EncoderEngine, rows: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """Return the log-probabilities of the labels of each row, [N, L]."""
+    return log_softmax(np.stack(engine.logits(rows))) if rows else np.zeros((0, 0))
 
 
 def places(records: Sequence[Labelled], path: Path | str) -> Iterator[tuple[str, str]]:
@@ -144,7 +136,7 @@ def classify(
     `first_line`.
     """
     split = split_framed(model, texts, long_texts or LongTexts(), first_line)
-    log_probs_PL = label_log_probs(model.network, split.rows, model.config)
+    log_probs_PL = label_log_probs(TorchEncoderEngine(model.network), split.rows)
     of_parts, labels = answers(log_probs_PL, model.config.labels), model.config.labels
     results = []
     for parts, span in zip(split.parts, split.spans, strict=True):
@@ -210,5 +202,5 @@ class Classification(FramedText):
             for record, ids in zip(records, model.tokenizer.encode_batch([one.text for one in records]), strict=True):
                 rows.append(framed(model.tokenizer, ids))
                 check_length(record.line, len(rows[-1]), most_pieces(model.config), f"{path}: line")
-        log_probs_NL = label_log_probs(model.network, rows, model.config)
+        log_probs_NL = label_log_probs(TorchEncoderEngine(model.network), rows)
         return score_labels(log_probs_NL.argmax(1).tolist(), truth, model.config.labels)

@@ -9,20 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import TaskError
-from clearhead.model.reading import pool
-from clearhead.tasks.examples import in_batches, pad
 from clearhead.tasks.framed_texts import SPECIAL_TOKENS, split_framed
 from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.task import Files, Made, Ready, Records, Report, Tell
 from clearhead.tasks.texts import FramedText
-
-BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ def embed(
     counted from `first_line`.
     """
     split = split_framed(model, texts, long_texts or LongTexts(), first_line)
-    vectors_PD = _mean_states(model, split.rows)
+    vectors_PD = TorchEncoderEngine(model.network).mean_states(split.rows)
     results = []
     for parts, span in zip(split.parts, split.spans, strict=True):
         if not parts:
@@ -66,17 +62,6 @@ def embed(
         sizes = [len(row) - SPECIAL_TOKENS for row in split.rows[span]]
         results.append(EmbeddedText(vector_D, tuple(zip(parts, sizes, strict=True)) if len(parts) > 1 else ()))
     return results
-
-
-@torch.inference_mode()
-def _mean_states(model: Ready, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-    """Return the mean of the encoder states of each row, [rows, model_dim]."""
-    vectors_ND = np.zeros((len(rows), model.config.model.model_dim), dtype=np.float32)
-    for batch in in_batches([len(row) for row in rows], BATCH_TOKENS):
-        ids_BS = torch.from_numpy(pad([rows[index] for index in batch], model.tokenizer.pad_id))
-        states_BSD = model.network.reader(ids_BS).states_BSD
-        vectors_ND[batch] = pool(states_BSD, ids_BS != model.tokenizer.pad_id, "mean").numpy()
-    return vectors_ND
 
 
 class Embedding(FramedText):

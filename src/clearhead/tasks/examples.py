@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.config import Config, TrainingConfig
-from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.batching import Indices, pad, plan_batches
 from clearhead.data.corpus import R, Skips
-from clearhead.data.store import Ids, IdStore
+from clearhead.data.store import IdStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
@@ -49,14 +49,6 @@ class Examples:
         return [int(line) for line in self.lines[indices]]
 
 
-def pad(rows: Sequence[Sequence[int] | Ids], pad_id: int) -> NDArray[np.int64]:
-    """The rows as one array, filled up behind."""
-    filled = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
-    for number, row in enumerate(rows):
-        filled[number, : len(row)] = row
-    return filled
-
-
 def framed(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """<s> text </s>: what an encoder reads. The first place can stand for the whole, as BERT's [CLS] does."""
     return [tokenizer.bos_id, *ids, tokenizer.eos_id]
@@ -73,16 +65,6 @@ def drop_long(
     if not kept:
         raise DataError(f"{path}: nothing is left; all examples are longer than {limit} pieces")
     return [records[index] for index in kept], [rows[index] for index in kept]
-
-
-def in_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Indices of all sequences, those of like length together, at most `batch_tokens` with padding a batch."""
-    batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if not batches or (len(batches[-1]) + 1) * lengths[index] > batch_tokens:
-            batches.append([])
-        batches[-1].append(index)
-    return batches
 
 
 def most_pieces(config: Config) -> int:

@@ -10,15 +10,16 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import torch
+import numpy as np
 
 from clearhead.data.segmentation import Segmenter
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.tasks.examples import framed, most_pieces
 from clearhead.tasks.framed_texts import SPECIAL_TOKENS
 from clearhead.tasks.long_texts import LongTexts, segment_texts
-from clearhead.tasks.masked import guesses, vocabulary_of
+from clearhead.tasks.masked import vocabulary_of
 from clearhead.tasks.task import Ready
 
 GAP = re.compile(r"\[MASK\]|<mask>")
@@ -75,16 +76,16 @@ def _count_tokens(tokenizer: Tokenizer, parts: Sequence[str]) -> list[int]:
 def _fill_parts(model: Ready, text: str, parts: Sequence[str], top: int) -> list[list[Filling]]:
     """Return the fillings of the masks of a text; `parts` are those of its parts that contain masks."""
     tokenizer, gaps = model.tokenizer, list(GAP.finditer(text))
-    logits = []
-    for part in parts:
-        ids_1S = torch.tensor([framed(tokenizer, encode_gaps(tokenizer, part))])
-        logits.append(guesses(model.network, ids_1S, ids_1S == vocabulary_of(tokenizer).mask_id))
-    probabilities_MV = torch.cat(logits).softmax(-1)
-    probabilities_MV[:, list(tokenizer.special_ids)] = -1.0  # special tokens are not text
-    best = probabilities_MV.topk(min(top, tokenizer.vocab_size - len(tokenizer.special_ids)))
+    mask_id = vocabulary_of(tokenizer).mask_id
+    rows = [framed(tokenizer, encode_gaps(tokenizer, part)) for part in parts]
+    positions = [[position for position, token in enumerate(row) if token == mask_id] for row in rows]
+    log_probs_MV = np.concatenate(TorchEncoderEngine(model.network).masked_lm(rows, positions))
+    log_probs_MV[:, list(tokenizer.special_ids)] = -np.inf  # special tokens are not text
+    count = min(top, tokenizer.vocab_size - len(tokenizer.special_ids))
+    best_MK = np.argsort(-log_probs_MV, axis=1, kind="stable")[:, :count]
     return [
-        [_filling(tokenizer, text, gaps, number, index, share) for index, share in zip(ids_K, shares_K, strict=True)]
-        for number, (ids_K, shares_K) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+        [_filling(tokenizer, text, gaps, number, index, float(np.exp(log_probs_V[index]))) for index in best_K.tolist()]
+        for number, (log_probs_V, best_K) in enumerate(zip(log_probs_MV, best_MK, strict=True))
     ]
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from clearhead.data.batching import length_batches
 from clearhead.data.pairs import Pair
 from clearhead.errors import DataError
-from clearhead.tasks.examples import in_batches, most_pieces
+from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Ready
 
@@ -54,6 +55,6 @@ def over_pairs(
         part = encoded[first : first + TOGETHER]
         answers: dict[int, Answer] = {}
         costs = [max(numbers(one.length), one.length * _LEAST) for one in part]
-        for batch in in_batches(costs, NUMBERS):
+        for batch in length_batches(costs, NUMBERS):
             answers.update(zip(batch, answer([part[index] for index in batch]), strict=True))
         yield from (answers[index] for index in range(len(part)))

@@ -25,19 +25,19 @@ from clearhead.data.batching import Indices, divide, plan_batches
 from clearhead.data.corpus import Corpus, Skips, gather
 from clearhead.data.pictures import Pixels, load_pictures, read_picture
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.baseline import Baseline, label_baseline
-from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.labels import (
     Classified,
     answers,
     label_loss,
     label_numbers,
     label_validation,
-    log_probs,
+    log_softmax,
     report_labels,
 )
 from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out
@@ -73,9 +73,9 @@ class PictureBatch:
     labels_N: Tensor
 
 
-def scaled(pixels_NCYX: Pixels) -> Tensor:
-    """Pixels from 0 to 255 as numbers from -1 to 1: what networks read while they are trained and ever after."""
-    return torch.from_numpy(pixels_NCYX.astype(np.float32) / 127.5 - 1.0)
+def scaled(pixels_NCYX: Pixels) -> NDArray[np.float32]:
+    """Return pixels from 0 to 255 as values from -1 to 1, in training as in inference."""
+    return pixels_NCYX.astype(np.float32) / np.float32(127.5) - np.float32(1.0)
 
 
 def num_patches(model: ModelConfig) -> int:
@@ -154,7 +154,7 @@ class ImageTask:
         """The tensors of these pictures."""
         shift, seed = self.config.data.shift_pixels, self.config.training.seed
         pixels_NCYX = shifted(self.pixels_NCYX[indices], shift, seed, epoch, indices)
-        return PictureBatch(scaled(pixels_NCYX), torch.from_numpy(self.labels_N[indices]))
+        return PictureBatch(torch.from_numpy(scaled(pixels_NCYX)), torch.from_numpy(self.labels_N[indices]))
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """All pictures are equally much work."""
@@ -179,7 +179,7 @@ class ImageTask:
 
     def validate(self, model: LabelNetwork, decode: Decode = "always") -> Validation:
         """Return accuracy and log-loss; nothing is decoded."""
-        log_probs_NL = picture_log_probs(model, self.valid_NCYX, self.config)
+        log_probs_NL = picture_log_probs(TorchEncoderEngine(model), self.valid_NCYX, self.config)
         return label_validation(
             log_probs_NL, self.valid_labels_N, self.config.labels, str(self.valid[0].path), self.baseline
         )
@@ -190,22 +190,18 @@ def places(records: Sequence[Described]) -> Iterator[tuple[str, str]]:
     return ((str(record.path), record.text) for record in records)
 
 
-@torch.inference_mode()
-def picture_log_probs(network: LabelNetwork, pixels_NCYX: Pixels, config: Config) -> NDArray[np.float64]:
-    """log_probs_NL of pictures."""
-    was_training = network.training
-    network.eval()
+def picture_log_probs(engine: TorchEncoderEngine, pixels_NCYX: Pixels, config: Config) -> NDArray[np.float64]:
+    """Return the log-probabilities of the labels of each image, [N, L]."""
     size = max(FEWEST_PICTURES, config.training.batch_tokens // num_patches(config.model))
     parts = [pixels_NCYX[start : start + size] for start in range(0, len(pixels_NCYX), size)]
-    device = device_of(network)
-    log_probs_NL = np.concatenate([log_probs(network(on_device(scaled(part), device))) for part in parts])
-    network.train(was_training)
-    return log_probs_NL
+    return log_softmax(np.concatenate([engine.image_logits(scaled(part)) for part in parts]))
 
 
 def classify_pictures(model: Ready, paths: Sequence[Path]) -> list[Classified]:
     """The label of each picture, with the probability of every label."""
-    log_probs_NL = picture_log_probs(model.network, read_pictures(model.config.model, paths), model.config)
+    log_probs_NL = picture_log_probs(
+        TorchEncoderEngine(model.network), read_pictures(model.config.model, paths), model.config
+    )
     return answers(log_probs_NL, model.config.labels)
 
 
@@ -255,5 +251,7 @@ class Image(FramedText):
         """Accuracy, F1 and confusion matrix."""
         records = load_labelled_pictures(paths).records
         truth_N = label_numbers(places(records), model.config.labels)
-        log_probs_NL = picture_log_probs(model.network, stack(records, shape_of(model.config.model)), model.config)
+        log_probs_NL = picture_log_probs(
+            TorchEncoderEngine(model.network), stack(records, shape_of(model.config.model)), model.config
+        )
         return score_labels(log_probs_NL.argmax(1).tolist(), truth_N.tolist(), model.config.labels)

@@ -145,9 +145,11 @@ def label_loss(logits_NL: Tensor, labels_N: Tensor, smoothing: float) -> Loss:
     return Loss(smoothed, nll, len(labels_N))
 
 
-def log_probs(logits: Tensor) -> NDArray[np.float64]:
-    """Over the last axis, wherever they were computed."""
-    found: NDArray[np.float64] = logits.double().log_softmax(-1).cpu().numpy()
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the log-probabilities over the last axis."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(-1, keepdims=True)
+    found: NDArray[np.float64] = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
     return found
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, divide
+from clearhead.data.batching import Indices, divide, length_batches, pad
 from clearhead.data.corpus import Skips
 from clearhead.data.encoding import Encoding, encode_stored
 from clearhead.data.packing import Packed
@@ -24,14 +24,13 @@ from clearhead.data.store import IdStore
 from clearhead.data.stored_text import StoredDocuments
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.engine import Request
+from clearhead.engines.torch_network import device_of, on_device
 from clearhead.errors import ConfigError
 from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.model.language import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.baseline import Baseline, count_ids, count_targets, frequency_loss
-from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
-from clearhead.tasks.examples import in_batches, pad
 from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation
 from clearhead.tasks.texts import EndedText
 from clearhead.tasks.writing import context_of, writing_engine
@@ -191,7 +190,7 @@ def total_nll(network: LanguageModel, rows: Sequence[Predictions], config: Confi
     was_training, pad_id = network.training, config.model.pad_id
     network.eval()
     total = 0.0
-    for batch in in_batches([len(row.inputs) for row in rows], config.training.batch_tokens):
+    for batch in length_batches([len(row.inputs) for row in rows], config.training.batch_tokens):
         both = ([rows[index].inputs for index in batch], [rows[index].targets for index in batch])
         inputs_NT, targets_NT = (on_device(torch.from_numpy(pad(each, pad_id)), device_of(network)) for each in both)
         total += float(cross_entropy(network(inputs_NT), network.output.weight, targets_NT, pad_id, 0.0).nll)

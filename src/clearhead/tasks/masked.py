@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, divide
+from clearhead.data.batching import Indices, divide, length_batches, pad
 from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.engines.engine import EncoderEngine
+from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
 from clearhead.model.heads import MaskedNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.baseline import TOKENS, Baseline, label_baseline
-from clearhead.tasks.devices import device_of, on_device
 from clearhead.tasks.documents import NOUN, encoded, hold_out_text, texts_to_learn
-from clearhead.tasks.examples import Examples, framed, in_batches, pad
+from clearhead.tasks.examples import Examples, framed
 from clearhead.tasks.labels import label_loss
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
 from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation
@@ -108,27 +108,30 @@ class MaskedTask:
         """Frequencies of the tokens that can be masked, and the accuracy of the most frequent one."""
         ids = self.examples.ids.ids
         text_ids = ids[~np.isin(ids, self.tokenizer.special_ids)].astype(np.int64)
-        batches = in_batches(self.valid.ids.lengths.tolist(), self.config.training.batch_tokens)
-        targets = [fixed_batch(self.valid, indices, self.tokenizer).targets_M.numpy() for indices in batches]
+        indices = range(len(self.valid.ids))
+        hidden = fixed_masks(self.valid, indices, self.tokenizer)
+        targets = [self.valid.ids[index][one.places_M] for index, one in zip(indices, hidden, strict=True)]
         size, trivial = self.tokenizer.vocab_size, "the most frequent token"
         return replace(label_baseline(text_ids, np.concatenate(targets), size, trivial), frequencies=TOKENS)
 
     def validate(self, model: MaskedNetwork, decode: Decode = "always") -> Validation:
         """Return accuracy and loss at fixed masks; nothing is decoded."""
-        report = score_masks(model, self.valid, self.tokenizer, self.config)
-        score, example = 100 * report.accuracy, self._example(model)
+        engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
+        report = score_masks(engine, self.valid, self.tokenizer, self.config)
+        score, example = 100 * report.accuracy, self._example(engine)
         return Validation(
             report.loss, report.pseudo_perplexity, score, "accuracy", report.signature, example, self.baseline
         )
 
-    def _example(self, model: MaskedNetwork) -> tuple[str, str, str]:
-        """The first text to validate on: with its gaps, what the model would put there, and what stood there."""
-        batch = fixed_batch(self.valid, [0], self.tokenizer)
-        logits_MV = guesses(model, batch.ids_NS, batch.places_NS)
+    def _example(self, engine: EncoderEngine) -> tuple[str, str, str]:
+        """Return the first validation text with masks, the tokens that the model predicts there, and the true ones."""
+        [hidden] = fixed_masks(self.valid, [0], self.tokenizer)
+        ids, positions = hidden.ids_S.tolist(), hidden.places_M.tolist()
+        [log_probs_MV] = engine.masked_lm([ids], [positions])
         shown = "".join(f" {MASK}" if i == self.vocabulary.mask_id else self.tokenizer.piece(i)
-                        for i in batch.ids_NS[0, 1:-1].tolist())  # fmt: skip
+                        for i in ids[1:-1])  # fmt: skip
         given, right = (" ".join(map(self.tokenizer.piece, ids_M.tolist()))
-                        for ids_M in (logits_MV.argmax(-1), batch.targets_M))  # fmt: skip
+                        for ids_M in (log_probs_MV.argmax(-1), self.valid.ids[0][positions]))  # fmt: skip
         return shown.replace("▁", " ").strip(), given.replace("▁", ""), right.replace("▁", "")
 
 
@@ -183,32 +186,23 @@ def cut_documents(documents: Sequence[Document], tokenizer: Tokenizer, limit: in
     return Cut(rows, lines, num_long)
 
 
-def fixed_batch(texts: Maskable, indices: Sequence[int], tokenizer: Tokenizer) -> MaskedBatch:
-    """These rows with the masks that scores are counted over."""
+def fixed_masks(texts: Maskable, indices: Sequence[int], tokenizer: Tokenizer) -> list[Hidden]:
+    """Return these rows with the masks that scores are computed at."""
     vocabulary = vocabulary_of(tokenizer)
     rngs = [np.random.default_rng([FIXED_SEED, index]) for index in indices]
-    hidden = [texts.hide(index, rng, vocabulary, only_masks=True) for index, rng in zip(indices, rngs, strict=True)]
-    return collate(texts, indices, hidden, tokenizer.pad_id)
+    return [texts.hide(index, rng, vocabulary, only_masks=True) for index, rng in zip(indices, rngs, strict=True)]
 
 
-@torch.inference_mode()
-def guesses(network: MaskedNetwork, ids_NS: Tensor, places_NS: Tensor) -> Tensor:
-    """logits_MV of the hidden places, without dropout."""
-    was_training = network.training
-    network.eval()
-    logits_MV = network.logits(network(*on_device((ids_NS, places_NS), device_of(network))))
-    network.train(was_training)
-    return logits_MV.double().cpu()
-
-
-def score_masks(network: MaskedNetwork, texts: Maskable, tokenizer: Tokenizer, config: Config) -> MaskedReport:
-    """Loss and accuracy over all texts at the fixed masks."""
+def score_masks(engine: EncoderEngine, texts: Maskable, tokenizer: Tokenizer, config: Config) -> MaskedReport:
+    """Return loss and accuracy over all texts at the fixed masks."""
     total, right = 0.0, 0
-    for indices in in_batches(texts.ids.lengths.tolist(), config.training.batch_tokens):
-        batch = fixed_batch(texts, indices, tokenizer)
-        logits_MV = guesses(network, batch.ids_NS, batch.places_NS)
-        total += float(F.cross_entropy(logits_MV, batch.targets_M, reduction="sum"))
-        right += int((logits_MV.argmax(-1) == batch.targets_M).sum())
+    for indices in length_batches(texts.ids.lengths.tolist(), config.training.batch_tokens):
+        hidden = fixed_masks(texts, indices, tokenizer)
+        found = engine.masked_lm([one.ids_S.tolist() for one in hidden], [one.places_M.tolist() for one in hidden])
+        for index, one, log_probs_MV in zip(indices, hidden, found, strict=True):
+            targets_M = texts.ids[index][one.places_M]
+            total -= float(log_probs_MV[np.arange(len(targets_M)), targets_M].sum(dtype=np.float64))
+            right += int((log_probs_MV.argmax(-1) == targets_M).sum())
     pieces = int(texts.counts_N.sum())
     data = config.data
     return MaskedReport(total / pieces, right, pieces, len(texts.ids), data.mask_share, data.whole_words)
@@ -267,7 +261,9 @@ class MaskedLanguage(FramedText):
         documents = load_documents(paths, config.data.documents).records
         skips = Skips()
         cut = cut_documents(documents, model.tokenizer, row_limit(config), skips, paths[0])
-        report = score_masks(model.network, maskable(cut.rows, model.tokenizer, config), model.tokenizer, config)
+        report = score_masks(
+            TorchEncoderEngine(model.network), maskable(cut.rows, model.tokenizer, config), model.tokenizer, config
+        )
         return replace(report, skipped=skips.total)
 
 

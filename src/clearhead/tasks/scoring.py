@@ -13,7 +13,7 @@ import torch
 from clearhead.config import DecodingConfig
 from clearhead.data.pairs import Pair
 from clearhead.decoding.scoring import divisor
-from clearhead.tasks.devices import device_of, on_device
+from clearhead.engines.torch_network import device_of, on_device
 from clearhead.tasks.forced import Forced, encode_pairs, over_pairs
 from clearhead.tasks.targets import collate
 from clearhead.tasks.task import Ready

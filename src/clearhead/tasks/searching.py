@@ -13,10 +13,10 @@ from clearhead.decoding.choice import Listed
 from clearhead.decoding.engine import Engine, NoOutputError, Request, TorchEngine
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines.torch_network import device_of
 from clearhead.errors import DecodingError
 from clearhead.tasks.baseline import Baseline
 from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.devices import device_of
 from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.task import SAMPLE_LINES, Decode, Ready
 

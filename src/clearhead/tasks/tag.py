@@ -20,20 +20,21 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, divide
+from clearhead.data.batching import Indices, divide, pad
 from clearhead.data.corpus import Corpus, Skips
 from clearhead.data.store import IdStore
 from clearhead.data.tagged import BEGIN, INSIDE, OUTSIDE, Tagged, load_tagged, sound_tags, tag_type
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.engine import EncoderEngine
+from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.spans import SpanReport, score_spans
 from clearhead.model.heads import TagNetwork
 from clearhead.model.loss import Loss
 from clearhead.tasks.baseline import Baseline, count_ids, frequency_loss
-from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.examples import Examples, framed, in_batches, pad
+from clearhead.tasks.examples import Examples, framed
 from clearhead.tasks.framed_texts import SPECIAL_TOKENS
-from clearhead.tasks.labels import label_loss, log_probs
+from clearhead.tasks.labels import label_loss, log_softmax
 from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.tagged_text import TaggedText, find_words, mark, mark_words
 from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out
@@ -108,7 +109,8 @@ class TaggingTask:
 
     def validate(self, model: TagNetwork, decode: Decode = "always") -> Validation:
         """Return F1 over spans and log-loss per word; nothing is decoded."""
-        found = tag_log_probs(model, self.valid_pieces, self.tokenizer, self.config)
+        engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
+        found = tag_log_probs(engine, self.valid_pieces, self.tokenizer, self.config)
         given = [sound_tags(self.config.labels[index] for index in each_WL.argmax(1)) for each_WL in found]
         truth = self._valid_tags
         nll_N = [-each_WL[range(len(tags)), tags].sum() for each_WL, tags in zip(found, truth, strict=True)]
@@ -154,22 +156,14 @@ def _rows(sentences: Sequence[Pieces], tokenizer: Tokenizer, room: int) -> list[
     return rows
 
 
-@torch.inference_mode()
 def tag_log_probs(
-    network: TagNetwork, sentences: Sequence[Pieces], tokenizer: Tokenizer, config: Config
+    engine: EncoderEngine, sentences: Sequence[Pieces], tokenizer: Tokenizer, config: Config
 ) -> list[NDArray[np.float64]]:
-    """log_probs_WL of each sentence, windows of like length together."""
-    was_training = network.training
-    network.eval()
+    """Return the log-probabilities of the tags of each word of each sentence, [W, L]."""
     results = [np.zeros((len(pieces.firsts), len(config.labels))) for pieces in sentences]
     rows = _rows(sentences, tokenizer, room_of(config))
-    for batch in in_batches([len(row.ids) for row in rows], config.training.batch_tokens):
-        ids_BS = torch.from_numpy(pad([rows[number].ids for number in batch], tokenizer.pad_id))
-        log_probs_BSL = log_probs(network(on_device(ids_BS, device_of(network))))
-        for number, log_probs_SL in zip(batch, log_probs_BSL, strict=True):
-            row = rows[number]
-            results[row.sentence][row.words_C] = log_probs_SL[row.places_C]
-    network.train(was_training)
+    for row, logits_SL in zip(rows, engine.logits([row.ids for row in rows]), strict=True):
+        results[row.sentence][row.words_C] = log_softmax(logits_SL[row.places_C])
     return results
 
 
@@ -192,7 +186,7 @@ def tag(
         places.append(spans)
         sentences.append(shorten_words(sentence, limit))
     results = []
-    found = tag_log_probs(model.network, sentences, model.tokenizer, model.config)
+    found = tag_log_probs(TorchEncoderEngine(model.network), sentences, model.tokenizer, model.config)
     for text, spans, log_probs_WL in zip(texts, places, found, strict=True):
         best_W = log_probs_WL.argmax(1)
         tags = sound_tags(model.config.labels[index] for index in best_W)
@@ -273,7 +267,7 @@ class Tagging(FramedText):
             for record in records:
                 sentences.append(shorten_words(cut_words(model.tokenizer, record.words), room_of(model.config)))
             truth += records
-        found = tag_log_probs(model.network, sentences, model.tokenizer, model.config)
+        found = tag_log_probs(TorchEncoderEngine(model.network), sentences, model.tokenizer, model.config)
         given = [[labels[index] for index in each_WL.argmax(1)] for each_WL in found]
         return score_spans(given, [record.tags for record in truth], [tag_type(name) for name in labels[1:]])
 

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.data.batching import Indices, plan_batches
+from clearhead.data.batching import Indices, pad, plan_batches
 from clearhead.data.store import PairStore
+from clearhead.engines.torch_network import device_of, on_device
 from clearhead.model.loss import Loss, cross_entropy
-from clearhead.tasks.devices import device_of, on_device
-from clearhead.tasks.examples import pad
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from clearhead.decoding.banks import LETTER
 from clearhead.decoding.engine import Engine, Request, TorchEngine
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.scoring import FinishReason, Hypothesis
+from clearhead.engines.torch_network import device_of
 from clearhead.errors import DecodingError
 from clearhead.tasks.constraints import constraints_of, unmet
-from clearhead.tasks.devices import device_of
 from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.running import RunningText, Stops
 from clearhead.tasks.task import Ready

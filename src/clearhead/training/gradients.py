@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from clearhead.data.batching import Indices
+from clearhead.engines.torch_network import on_device
 from clearhead.errors import TrainingError
 from clearhead.model.dropout import dropout_seed
 from clearhead.model.loss import Loss
-from clearhead.tasks.devices import on_device
 from clearhead.tasks.task import Task, Tell
 from clearhead.training.memory import is_out_of_memory
 from clearhead.training.replicas import Replicas

@@ -1,0 +1,1 @@
+"""Engines: answer batches of requests with a model."""

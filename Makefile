@@ -91,7 +91,7 @@ wheel: $(INSTALLED)
 		|| { cat build/wheel/auditwheel.log; exit 1; }
 	@$(PYTHON) -m venv build/wheel/venv
 	@build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock dist/*.whl
-	@build/wheel/venv/bin/python tests/runtime/smoke.py
+	@env -u PYTHONPATH build/wheel/venv/bin/python tests/runtime/smoke.py
 	@ls dist/*.whl
 
 format-native: $(INSTALLED)

@@ -91,12 +91,33 @@ def test_extra_all_contains_all_others() -> None:
     assert set(everything.removeprefix("clearhead[").removesuffix("]").split(",")) == OPTIONAL.keys() - {"all", "dev"}
 
 
-def test_serve_without_its_packages_ends_with_one_sentence(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['fastapi'] = None; sys.argv[1:] = ['serve', 'x']; from clearhead.cli.main import run"
-    )
-    code += "; run()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+def test_base_installation_runs_models_only() -> None:
+    base = {normalized(each) for each in PROJECT["dependencies"]}
+    assert base == {"numpy", "safetensors", "tokenizers", "pydantic", "typer", "rich", "sentencex"}
+
+
+def run_without(package: str, arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command where a package cannot be imported."""
+    code = f"import sys; sys.modules[{package!r}] = None; from clearhead.cli.main import run; run({arguments!r})"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "extra"),
+    [("fastapi", ["serve", "x"], "serve"), ("torch", ["train", "pairs.tsv", "--out", "x"], "train")],
+)
+def test_command_without_its_packages_ends_with_one_sentence(
+    package: str, arguments: list[str], extra: str, tmp_path: Path
+) -> None:
+    done = run_without(package, arguments, tmp_path)
     assert done.returncode == 2
-    assert "pip install 'clearhead[serve]'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr == (
+        f"clearhead: clearhead {arguments[0]} needs the package {package}, which is not installed; "
+        f"pip install 'clearhead[{extra}]'\n"
+    )
+
+
+def test_missing_package_without_an_extra_is_a_bug(tmp_path: Path) -> None:
+    done = run_without("rich", ["train", "pairs.tsv", "--out", "x"], tmp_path)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError" in done.stderr

@@ -17,6 +17,9 @@ def main() -> None:
     assert "generic" in _core.instruction_sets()
     command = Path(sys.executable).with_name("clearhead")
     subprocess.run([command, "--help"], check=True, stdout=subprocess.DEVNULL)
+    training = subprocess.run([command, "train", "x.tsv", "--out", "x"], check=False, capture_output=True, text=True)
+    assert training.returncode == 2, training.stderr
+    assert "pip install 'clearhead[train]'" in training.stderr, training.stderr
     print(f"The wheel works without torch; instruction set {runtime.instruction_set()}.")
 
 

@@ -98,6 +98,8 @@ def main(arguments: Sequence[str]) -> int:
         return result if isinstance(result, int) else 0
     except ClearheadError as error:
         return _fail(f"clearhead: {error}")
+    except ModuleNotFoundError as error:
+        return _fail_without_package(error, arguments)
     except typer.Abort:
         return 128 + signal.SIGINT
     except typer.TyperException as error:  # the command line itself is wrong
@@ -125,6 +127,17 @@ def _discard_stdout() -> None:
 def _fail(line: str) -> int:
     print(" ".join(line.split("\n")), file=sys.stderr)
     return 2
+
+
+def _fail_without_package(error: ModuleNotFoundError, arguments: Sequence[str]) -> int:
+    """Print which extra installs the package that a command needs. Raises `error` if no extra does."""
+    from clearhead.data.extras import missing_package
+
+    verb = next((word for word in arguments if word in VERBS), "")
+    failure = missing_package(error, f"clearhead {verb}".strip())
+    if failure is error:
+        raise error
+    return _fail(f"clearhead: {failure}")
 
 
 def _spread_valid(arguments: Sequence[str]) -> list[str]:

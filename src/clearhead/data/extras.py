@@ -6,6 +6,10 @@ from typing import Any
 from clearhead.errors import MissingPackageError
 
 EXTRAS = {
+    "torch": "train",
+    "sacrebleu": "train",
+    "PIL": "train",
+    "threadpoolctl": "train",
     "ctranslate2": "ctranslate2",
     "onnx": "onnx",
     "onnxscript": "onnx",
@@ -29,11 +33,21 @@ def require_package(module: str, purpose: str) -> Any:
     `purpose` is the subject of the error message, such as `a.parquet: Parquet`. Raises MissingPackageError, which names
     the package and the extra that installs it.
     """
-    extra = EXTRAS[module.partition(".")[0]]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        missing = (error.name or module).partition(".")[0]
-        raise MissingPackageError(
-            f"{purpose} needs the package {missing}, which is not installed; pip install 'clearhead[{extra}]'"
-        ) from error
+        raise missing_package(error, purpose, EXTRAS[module.partition(".")[0]]) from error
+
+
+def missing_package(error: ModuleNotFoundError, purpose: str, extra: str = "") -> Exception:
+    """Return the MissingPackageError for a failed import, or `error` itself if no extra installs the package.
+
+    `extra` is the extra to name for a package without an entry in EXTRAS, such as a dependency of an optional package.
+    """
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(package, extra)
+    if not extra:
+        return error
+    return MissingPackageError(
+        f"{purpose} needs the package {package}, which is not installed; pip install 'clearhead[{extra}]'"
+    )

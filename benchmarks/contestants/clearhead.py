@@ -14,7 +14,8 @@ from benchmarks.protocol import Contestant, Pairs, Setting, Start, Task, serve
 from benchmarks.torch_peer import Batch, make_batch
 from clearhead.config import ModelConfig
 from clearhead.data.batching import Indices
-from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.decoding.requests import Request
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.model.transformer import Transformer
 from clearhead.model.weights import count_parameters

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.decoding.banks import Phrases
 from clearhead.decoding.choice import Listed
-from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.decoding.layout import Constraints
+from clearhead.decoding.requests import Request
 from clearhead.decoding.rules import exactly
 from clearhead.decoding.search import Job, search
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.errors import DecodingError
 from clearhead.model.recurrent import RecurrentTranslator
-from tests.decoding.small import END, PAD, START, VOCAB, random_model, requests
 from tests.decoding.table import TableGenerator
-from tests.decoding.test_company import assert_same, fixed
+from tests.engines.small_models import END, PAD, START, VOCAB, random_model, requests
+from tests.engines.test_batch_independence import assert_same, fixed
 
 LONG = 24
 

@@ -14,8 +14,8 @@ from clearhead.decoding.lone import find_one, is_lone
 from clearhead.decoding.progress import Found
 from clearhead.decoding.search import Walk
 from clearhead.model.transformer import Transformer
-from tests.decoding.small import END, PAD, random_model, requests, trained_model
 from tests.decoding.table import TableGenerator
+from tests.engines.small_models import END, PAD, random_model, requests, trained_model
 
 
 def by_arrays(job: Job) -> Found:

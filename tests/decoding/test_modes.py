@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding import engine as engine_module
 from clearhead.decoding.banks import Phrases
-from clearhead.decoding.engine import Request
 from clearhead.decoding.layout import Constraints
+from clearhead.decoding.requests import Request
 from clearhead.decoding.rules import exactly
 from clearhead.decoding.scoring import Hypothesis, divisor
 from clearhead.decoding.search import Job, search
+from clearhead.engines import torch_engine as engine_module
 from clearhead.errors import DecodingError
-from tests.decoding.small import VOCAB, nudge_batches, random_model, requests
 from tests.decoding.table import END, PAD, START, TableGenerator, TableState, TableStep, _every
-from tests.decoding.test_company import assert_same, fixed
+from tests.engines.small_models import VOCAB, nudge_batches, random_model, requests
+from tests.engines.test_batch_independence import assert_same, fixed
 
 
 @pytest.mark.parametrize(("groups", "width", "penalty"), [(2, 1, 0.7), (3, 2, 0.4), (2, 3, 9.0), (4, 1, 0.0)])

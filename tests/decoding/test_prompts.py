@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.decoding.banks import LETTER, Phrases
 from clearhead.decoding.chance import chance_of, gumbel, rank_by_chance
-from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.decoding.layout import Constraints
+from clearhead.decoding.requests import Request
 from clearhead.decoding.rules import Spelling, exactly
 from clearhead.decoding.scoring import Hypothesis, divisor
 from clearhead.decoding.search import Job, search
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.interop import gpt2
 from clearhead.model.language import LanguageModel
 from tests.decoding.table import END, PAD, START, TableGenerator
-from tests.decoding.test_company import assert_same
+from tests.engines.test_batch_independence import assert_same
 from tests.model.test_against_transformers import copy, pairs, whole
 
 V, BEGIN, STOP = 31, 2, 3

@@ -14,9 +14,9 @@ from clearhead.decoding.layout import Constraints
 from clearhead.decoding.rules import Spelling, repeating
 from clearhead.decoding.search import Hypothesis, Job, search
 from clearhead.errors import DecodingError
-from tests.decoding.small import engine, random_model
-from tests.decoding.small import requests as some_requests
 from tests.decoding.table import END, PAD, TableGenerator
+from tests.engines.small_models import engine, random_model
+from tests.engines.small_models import requests as some_requests
 
 LIMIT, SENTENCES = 4, 5
 Tokens = tuple[int, ...]

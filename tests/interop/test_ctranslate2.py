@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
+from clearhead.engines.ctranslate2_models import Vocabulary
 from clearhead.errors import InteropError
-from clearhead.interop.ctranslate2 import Vocabulary, convert
+from clearhead.interop.ctranslate2 import convert
 from clearhead.model.families import build_model
 
 VOCAB, PAD, START, END, LONGEST = 37, 0, 2, 3, 61

@@ -7,9 +7,10 @@ from typing import NoReturn
 import pytest
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding import including
-from clearhead.decoding.engine import NoOutputError, Request
+from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines import constrained_decoding
+from clearhead.engines.engine import NoOutputError
 from clearhead.errors import TrainingError
 from clearhead.tasks import searching
 from tests.training.runs import Settings, run, write_data
@@ -43,6 +44,6 @@ def test_only_what_has_no_output_is_empty(monkeypatch: pytest.MonkeyPatch) -> No
     def half(*_: object) -> NoReturn:
         raise NoOutputError(requests, [[written], []])
 
-    monkeypatch.setattr(including, "run", half)
+    monkeypatch.setattr(constrained_decoding, "run", half)
     monkeypatch.setattr(searching, "translation_engine", lambda network: None)
     assert searching.best_of(requests, None, DecodingConfig()) == [(8, 9), ()]

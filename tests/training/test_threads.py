@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clearhead.cli.main import main
-from clearhead.decoding.engine import TorchEngine
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.tasks.classify import ClassificationTask
 from clearhead.tasks.task import Validation
 from clearhead.tasks.translate import TranslationTask

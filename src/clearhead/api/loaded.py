@@ -10,7 +10,7 @@ from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.engine import Engine
+from clearhead.engines.engine import Engine
 from clearhead.errors import ConfigError, DecodingError, TaskError
 from clearhead.interop.exporting import export
 from clearhead.tasks.constraints import constraints_of

@@ -9,7 +9,7 @@ from clearhead.config import DecodingConfig
 from clearhead.data.pairs import Pair
 from clearhead.data.segmentation import gap_between
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
-from clearhead.decoding.engine import Engine
+from clearhead.engines.engine import Engine
 from clearhead.evaluation.metrics import Report
 from clearhead.tasks import outputs
 from clearhead.tasks.caption import write_captions

@@ -6,7 +6,7 @@ from typing import Any, overload
 from clearhead.api.inputs import check_text, check_texts
 from clearhead.api.loaded import Loaded
 from clearhead.config import DecodingConfig
-from clearhead.decoding.engine import Engine
+from clearhead.engines.engine import Engine
 from clearhead.tasks import writing
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 from clearhead.tasks.writing import Generated, by_name, with_method

@@ -28,7 +28,7 @@ from clearhead.errors import DecodingError
 if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.config import DecodingConfig
-    from clearhead.decoding.engine import Engine
+    from clearhead.engines.engine import Engine
     from clearhead.tasks.writing import Generated
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

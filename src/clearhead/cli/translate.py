@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from clearhead.api import Model, Translation
     from clearhead.config import DecodingConfig
     from clearhead.data.shortlist import Shortlist
-    from clearhead.decoding.engine import Engine
+    from clearhead.engines.engine import Engine
     from clearhead.tasks.long_texts import LongTexts
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -141,7 +141,7 @@ def _answer_pictures(model: "Model", pictures: list[Path], decoding: "DecodingCo
 def _answer_lines(
     model: "Model", decoding: "DecodingConfig", engine: "Engine", how: _How, long_texts: "LongTexts"
 ) -> None:
-    from clearhead.decoding.alternatives import NoSuchPositionError
+    from clearhead.engines.alternatives import NoSuchPositionError
     from clearhead.tasks.translation_result import SKIPPED
 
     def translated(lines: list[str], first: int) -> Iterator[str]:

@@ -1,15 +1,71 @@
-"""Interfaces of inference engines. Does not import torch.
+"""Interfaces of inference engines, and the error they share. Does not import torch.
 
-N texts, D model width, L labels, S length, M masked positions, V vocabulary
+H heads, T target length, S source length, N texts, D model width, L labels, M masked positions, V vocabulary
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clearhead.config import DecodingConfig
+from clearhead.decoding.requests import Request
+from clearhead.decoding.scoring import Hypothesis
+from clearhead.errors import DecodingError
+
 Floats = NDArray[np.float32]
+
+
+class NoOutputError(DecodingError):
+    """The model's outputs are not finite, so there is no best hypothesis."""
+
+    def __init__(self, requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> None:
+        """`answers`: the hypotheses found; the first request without any is named."""
+        self.answers = answers
+        number = next(number for number, answer in enumerate(answers) if not answer)
+        name = requests[number].name or f"sentence {number + 1}"
+        super().__init__(
+            f"{name}: the model gives no finite probabilities, as one does whose training diverged; "
+            "train it anew with a lower training.learning_rate"
+        )
+
+
+class Engine(Protocol):
+    """Engine that generates token sequences."""
+
+    def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each request, best first. Raises NoOutputError if a model gives no finite ones."""
+
+    def unsupported(self, settings: DecodingConfig) -> list[str]:
+        """Return the names of the settings that this engine does not support."""
+
+    def notes(self, settings: DecodingConfig) -> list[str]:
+        """Return remarks for the user about results under these settings."""
+
+
+class StreamingEngine(Engine, Protocol):
+    """Engine that also returns tokens during the search."""
+
+    @property
+    def max_positions(self) -> int:
+        """Largest number of tokens of a source, and of an output."""
+
+    def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
+        """Yield ever longer beginnings of the best output, and return the hypothesis."""
+
+
+class ScoringEngine(Protocol):
+    """Engine that computes the probabilities of given outputs (forced decoding)."""
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        attention_layer: int | None = None,
+    ) -> list[tuple[Floats, Floats | None]]:
+        """Return for each pair the log-probabilities of the target tokens and, if a decoder layer is given, its
+        cross-attention [H, T, S]."""
 
 
 class EncoderEngine(Protocol):

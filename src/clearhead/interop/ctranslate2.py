@@ -5,12 +5,11 @@ Knows tensors and names, nothing of search. What CTranslate2 cannot express is r
 L number of positions, D model width
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +17,9 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.config.model import default_of
-from clearhead.data.extras import require_package
 from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.ctranslate2_models import ComputeType, Vocabulary, library
 from clearhead.errors import InteropError
 from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from clearhead.model.language import LanguageModel
     from clearhead.model.transformer import Transformer
 
-ComputeType = Literal["float32", "int8"]
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 # What a spec says, and what has no meaning outside of training.
 _EXPRESSED = {
@@ -45,27 +43,6 @@ _EXPRESSED = {
 }  # fmt: skip
 _FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
 _WAY = 2  # to be raised whenever the same network is converted differently
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The pieces, which CTranslate2 reads and writes, in the order of their ids."""
-
-    pieces: Sequence[str]
-    source: Sequence[str] = ()
-    """Those of sources, where they are others."""
-    unknown: int = 1
-    """The id of <unk>, or of what stands for it."""
-
-    @property
-    def read(self) -> Sequence[str]:
-        """The pieces of what is read."""
-        return self.source or self.pieces
-
-
-def library() -> Any:
-    """Return the module `ctranslate2`."""
-    return require_package("ctranslate2", "CTranslate2")
 
 
 def refusals(config: ModelConfig) -> list[str]:

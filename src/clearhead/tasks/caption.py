@@ -22,10 +22,10 @@ from clearhead.data.pictures import Pixels, read_picture
 from clearhead.data.store import IdStore
 from clearhead.data.tables import TABLE_FIELDS, Columns, TableOptions, read_table
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding import including
-from clearhead.decoding.engine import Picture, Request
 from clearhead.decoding.layout import Constraints
+from clearhead.decoding.requests import Picture, Request
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines import constrained_decoding
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.degenerate import count_outputs
 from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
@@ -174,7 +174,7 @@ def write_captions(
 ) -> list[list[Hypothesis]]:
     """The best texts about each picture. In `decoding.max_length` the input is the number of patches."""
     requests = caption_requests(network, pixels_NCYX, n_best, constraints)
-    return including.run(translation_engine(network), requests, settings)
+    return constrained_decoding.run(translation_engine(network), requests, settings)
 
 
 def caption_requests(

@@ -7,8 +7,9 @@ import torch
 
 from clearhead.bundle import Manifest, cached
 from clearhead.data.shortlist import Shortlist
-from clearhead.decoding.ctranslate2 import CTranslate2Engine
-from clearhead.decoding.engine import Engine
+from clearhead.engines.ctranslate2_engine import CTranslate2Engine
+from clearhead.engines.ctranslate2_models import ComputeType
+from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
 from clearhead.interop import ctranslate2
 from clearhead.interop.plain import need_plain
@@ -39,7 +40,7 @@ def open_engine(
 
     The ctranslate2 engine has a shortlist for all requests; that of the torch engine comes with each.
     """
-    types = get_args(ctranslate2.ComputeType)
+    types = get_args(ComputeType)
     if name not in ENGINES or compute_type not in types:
         raise DecodingError(
             f"expected an engine of {', '.join(ENGINES)} and a compute type of {', '.join(types)}, "
@@ -55,7 +56,7 @@ def open_engine(
 
 
 def _open_ctranslate2(
-    model: Saved, compute_type: ctranslate2.ComputeType, token_log_probs: bool, shortlist: Shortlist | None
+    model: Saved, compute_type: ComputeType, token_log_probs: bool, shortlist: Shortlist | None
 ) -> CTranslate2Engine:
     """Over a conversion that is made once and kept; with a shortlist it is another one."""
     need_plain(model.network)  # also where its conversion is kept already

@@ -23,7 +23,7 @@ from clearhead.data.plain import Document, load_documents
 from clearhead.data.store import IdStore
 from clearhead.data.stored_text import StoredDocuments
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.engine import Request
+from clearhead.decoding.requests import Request
 from clearhead.engines.torch_network import device_of, on_device
 from clearhead.errors import ConfigError
 from clearhead.evaluation.perplexity import PerplexityReport

@@ -4,10 +4,10 @@ from collections.abc import Generator, Sequence
 
 from clearhead.config import DecodingConfig
 from clearhead.data.segmentation import TARGET_TOKEN, TARGET_TOKEN_OR_TASK_PREFIX, Segmenter, SplitMode
-from clearhead.decoding import including
-from clearhead.decoding.alternatives import alternatives as find_alternatives
-from clearhead.decoding.engine import Request
+from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines import constrained_decoding
+from clearhead.engines.alternatives import alternatives as find_alternatives
 from clearhead.tasks.constraints import constraints_of, unmet
 from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.purposes import purpose
@@ -53,7 +53,7 @@ def stream(
     """The text of the best output in parts, as soon as each is certain; joined they are the whole text."""
     tokenizer, spell = model.tokenizer.target, purpose(model.config.task).spell
     request = _request(model, encoded, settings, first_line)
-    streaming = including.stream(translation_engine(model.network), request, settings)
+    streaming = constrained_decoding.stream(translation_engine(model.network), request, settings)
     shown, tokens = "", list[int]()
     while True:
         try:

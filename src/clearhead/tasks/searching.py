@@ -8,11 +8,13 @@ import torch
 
 from clearhead.config import DecodingConfig
 from clearhead.data.shortlist import Shortlist
-from clearhead.decoding import including
 from clearhead.decoding.choice import Listed
-from clearhead.decoding.engine import Engine, NoOutputError, Request, TorchEngine
 from clearhead.decoding.layout import Constraints
+from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines import constrained_decoding
+from clearhead.engines.engine import Engine, NoOutputError
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.engines.torch_network import device_of
 from clearhead.errors import DecodingError
 from clearhead.tasks.baseline import Baseline
@@ -66,7 +68,7 @@ def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig)
     """The best output for each request; an empty one where a network that has diverged gives no probabilities."""
     found: Sequence[list[Hypothesis]]
     try:
-        found = including.run(translation_engine(network), requests, decoding)
+        found = constrained_decoding.run(translation_engine(network), requests, decoding)
     except NoOutputError as error:
         found = error.answers if len(error.answers) == len(requests) else [[] for _ in requests]
     return [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
@@ -95,7 +97,7 @@ def search_texts(
     ]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
     engine = engine or translation_engine(model.network)
-    for index, hypotheses in zip(filled, including.run(engine, requests, decoding), strict=True):
+    for index, hypotheses in zip(filled, constrained_decoding.run(engine, requests, decoding), strict=True):
         results[index] = hypotheses
     return results
 

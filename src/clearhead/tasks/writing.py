@@ -10,12 +10,14 @@ from clearhead.config import Config, DecodingConfig, merge
 from clearhead.config.decoding import SamplingConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.words import is_wordlike
-from clearhead.decoding import including
-from clearhead.decoding.alternatives import alternatives as find_alternatives
 from clearhead.decoding.banks import LETTER
-from clearhead.decoding.engine import Engine, Request, TorchEngine
 from clearhead.decoding.layout import Constraints
+from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import FinishReason, Hypothesis
+from clearhead.engines import constrained_decoding
+from clearhead.engines.alternatives import alternatives as find_alternatives
+from clearhead.engines.engine import Engine
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.engines.torch_network import device_of
 from clearhead.errors import DecodingError
 from clearhead.tasks.constraints import constraints_of, unmet
@@ -123,7 +125,7 @@ def write_many(
             continue
         requests.append(prompt_request(model, ids, settings, number, n_best, f"line {line}" if first_line else name))
     asked = [request for request in requests if request]
-    found = iter(including.run(engine, asked, settings))
+    found = iter(constrained_decoding.run(engine, asked, settings))
     return [
         [_generated(model, request, each, settings) for each in next(found)] if request else [SKIPPED] * n_best
         for request in requests
@@ -138,7 +140,7 @@ def stream(model: Ready, prompt: str, settings: DecodingConfig, number: int = 0)
     engine, tokenizer = writing_engine(model.network, model.config, model.tokenizer), model.tokenizer
     request = prompt_request(model, tokenizer.encode(prompt).ids, settings, number)
     running = RunningText(tokenizer, request.source, settings.sampling.stop)
-    streaming = including.stream(engine, request, settings)
+    streaming = constrained_decoding.stream(engine, request, settings)
     while True:
         try:
             tokens = next(streaming)

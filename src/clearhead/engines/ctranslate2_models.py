@@ -4,12 +4,35 @@ Knows pieces and CTranslate2's calls; what they are made to mean stands in `ctra
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from clearhead.interop.ctranslate2 import library
+from clearhead.data.extras import require_package
 
 Pieces = list[str]
+ComputeType = Literal["float32", "int8"]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The pieces, which CTranslate2 reads and writes, in the order of their ids."""
+
+    pieces: Sequence[str]
+    source: Sequence[str] = ()
+    """Those of sources, where they are others."""
+    unknown: int = 1
+    """The id of <unk>, or of what stands for it."""
+
+    @property
+    def read(self) -> Sequence[str]:
+        """The pieces of what is read."""
+        return self.source or self.pieces
+
+
+def library() -> Any:
+    """Return the module `ctranslate2`."""
+    return require_package("ctranslate2", "CTranslate2")
 
 
 class Outputs(NamedTuple):

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding import including
 from clearhead.decoding.banks import Phrases
-from clearhead.decoding.engine import TorchEngine
 from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines import constrained_decoding
+from clearhead.engines.engine import StreamingEngine
 from clearhead.errors import DecodingError
 
 
@@ -16,7 +16,7 @@ class NoSuchPositionError(DecodingError):
 
 
 def alternatives(
-    engine: TorchEngine, request: Request, position: int, count: int, settings: DecodingConfig
+    engine: StreamingEngine, request: Request, position: int, count: int, settings: DecodingConfig
 ) -> list[Hypothesis]:
     """The `count` likeliest tokens at a position of the best output, each with the best output that goes on from it.
 
@@ -24,7 +24,7 @@ def alternatives(
     position stays as it is; the end of the output counts as a token. What fills the limit, or leaves no room there for
     the words to include, does not go on.
     """
-    [[best]] = including.run(engine, [request], settings)
+    [[best]] = constrained_decoding.run(engine, [request], settings)
     limit, asked = request.longest(settings, engine.max_positions), request.asked
     last = min(len(best.tokens), limit - 1)
     if not 0 <= position <= last:
@@ -37,7 +37,10 @@ def alternatives(
     [tokens] = engine.run([one_more], _likeliest(settings, count, position + 1))
     going = [each for each in tokens if each.finish_reason == "length" and _has_room(each, request, limit)]
     requests = [replace(request, constraints=replace(asked, prefix=each.tokens)) for each in going]
-    found = {each.tokens: best for each, [best] in zip(going, including.run(engine, requests, settings), strict=True)}
+    found = {
+        each.tokens: best
+        for each, [best] in zip(going, constrained_decoding.run(engine, requests, settings), strict=True)
+    }
     return [found.get(each.tokens, each) for each in tokens]
 
 

@@ -18,21 +18,19 @@ Knows token ids, nothing of text.
 """
 
 import dataclasses
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.config.decoding import SamplingConfig
-from clearhead.decoding.ctranslate2_models import Loaded, Pieces, PromptModel, SourceModel
 from clearhead.decoding.layout import Constraints
 from clearhead.decoding.requests import Request, check_request
 from clearhead.decoding.scoring import Hypothesis, divisor
+from clearhead.engines.ctranslate2_models import ComputeType, Loaded, Pieces, PromptModel, SourceModel, Vocabulary
 from clearhead.errors import DecodingError
-from clearhead.interop.ctranslate2 import ComputeType, Vocabulary
 
 _HONOURED = {"beam", "alpha", "length_norm", "stop", "max_length"}
 # Of prompts: how much is written, and what is put before them, which requests have done already.
@@ -75,7 +73,7 @@ class CTranslate2Engine:
         never: Sequence[int] | None = None,
         has_shortlist: bool = False,
     ) -> None:
-        """`threads`: batches decoded side by side, each on one thread; 0 for as many as torch has threads.
+        """`threads`: batches decoded side by side, each on one thread; 0 for one per core.
 
         `batch_tokens`: largest number of source tokens a batch, with padding. `token_log_probs`: whether outputs are
         scored once more for the log-probability of each token, which otherwise stays empty. `context`: how many
@@ -98,7 +96,7 @@ class CTranslate2Engine:
         self._end = self.vocabulary[config.end_id]
         kind = PromptModel if self.is_prompted else SourceModel
         self._model: Loaded = kind(
-            folder, compute_type=compute_type, inter_threads=threads or torch.get_num_threads(), intra_threads=1
+            folder, compute_type=compute_type, inter_threads=threads or len(os.sched_getaffinity(0)), intra_threads=1
         )
 
     def unsupported(self, settings: DecodingConfig) -> list[str]:

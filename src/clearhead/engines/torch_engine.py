@@ -15,7 +15,7 @@ from collections.abc import Generator as WhileWriting
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,49 +24,20 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator
 from clearhead.decoding.layout import Layout
 from clearhead.decoding.progress import Found
-from clearhead.decoding.requests import Picture, Request, check_request
+from clearhead.decoding.requests import Request, check_request
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.decoding.search import CLOSE, Job, Walk, find
 from clearhead.decoding.sliding import Sliding
-from clearhead.errors import DecodingError
+from clearhead.engines.engine import NoOutputError
 from clearhead.model.affine import fewer_rows, more_rows
 from clearhead.model.blas import one_blas_thread, unwarned
 from clearhead.model.short_attention import REGISTER
-
-__all__ = ["CLOSE", "Engine", "NoOutputError", "Picture", "Request", "TorchEngine", "check_request"]
 
 # With several threads there are at least so many batches for each, that none waits long for the last one; but not by
 # making them smaller than so many rows. A step costs as much as so many more rows, however few it has.
 _BATCHES_EACH = 2
 _FEWEST_ROWS = 64
 _ROWS_OF_A_STEP = 16
-
-
-class NoOutputError(DecodingError):
-    """The numbers that a network gives are no probabilities, so that no output is better than another."""
-
-    def __init__(self, requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> None:
-        """`answers`: those that there are; the first that is missing is named."""
-        self.answers = answers
-        number = next(number for number, answer in enumerate(answers) if not answer)
-        name = requests[number].name or f"sentence {number + 1}"
-        super().__init__(
-            f"{name}: the model gives no finite probabilities, as one does whose training diverged; "
-            "train it anew with a lower training.learning_rate"
-        )
-
-
-class Engine(Protocol):
-    """Something that answers requests."""
-
-    def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
-        """For each request its hypotheses, best first."""
-
-    def unsupported(self, settings: DecodingConfig) -> list[str]:
-        """Names of the settings that this engine cannot honour."""
-
-    def notes(self, settings: DecodingConfig) -> list[str]:
-        """What a user should know about the answers under these settings."""
 
 
 class TorchEngine:

@@ -9,12 +9,14 @@ import torch
 from torch.nn import functional as F
 
 from clearhead.config import DecodingConfig, ModelConfig
-from clearhead.decoding.ctranslate2 import CTranslate2Engine
-from clearhead.decoding.engine import Request, TorchEngine
 from clearhead.decoding.layout import Constraints
+from clearhead.decoding.requests import Request
 from clearhead.decoding.search import Job, find
+from clearhead.engines.ctranslate2_engine import CTranslate2Engine
+from clearhead.engines.ctranslate2_models import Vocabulary
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.errors import DecodingError
-from clearhead.interop.ctranslate2 import Vocabulary, convert
+from clearhead.interop.ctranslate2 import convert
 from clearhead.model.language import LanguageModel
 
 VOCAB, START, END, CONTEXT = 101, 2, 3, 41

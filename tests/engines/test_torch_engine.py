@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.engine import NoOutputError, Request
+from clearhead.decoding.requests import Request
 from clearhead.decoding.search import Job, search
+from clearhead.engines.engine import NoOutputError
 from clearhead.errors import DecodingError
 from clearhead.model.transformer import Memory, Transformer
-from tests.decoding.small import END, PAD, START, VOCAB, engine, random_model, requests
-from tests.decoding.test_company import assert_same
+from tests.engines.small_models import END, PAD, START, VOCAB, engine, random_model, requests
+from tests.engines.test_batch_independence import assert_same
 
 
 def test_greedy_equals_a_loop_without_a_cache() -> None:

@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
-from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.decoding.requests import Request
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.model.transformer import State, Step, Transformer
 
 VOCAB, PAD, START, END = 53, 0, 2, 3

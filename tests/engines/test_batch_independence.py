@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding import engine as engine_module
 from clearhead.decoding import search as search_module
-from clearhead.decoding.engine import Request, TorchEngine
+from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines import torch_engine as engine_module
+from clearhead.engines.torch_engine import TorchEngine
 from clearhead.model import affine
 from clearhead.model.transformer import Transformer
-from tests.decoding.small import engine, nudge_batches, random_model, requests, trained_model
+from tests.engines.small_models import engine, nudge_batches, random_model, requests, trained_model
 
 
 class FixedBatches(TorchEngine):

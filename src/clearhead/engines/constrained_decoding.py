@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.banks import Phrases
-from clearhead.decoding.engine import Engine, TorchEngine
 from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines.engine import Engine, StreamingEngine
 
 
 def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
@@ -30,7 +30,7 @@ def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -
 
 
 def stream(
-    engine: TorchEngine, request: Request, settings: DecodingConfig
+    engine: StreamingEngine, request: Request, settings: DecodingConfig
 ) -> Generator[tuple[int, ...], None, Hypothesis]:
     """The tokens of the best output in parts, each as soon as it is certain, and the output itself.
 

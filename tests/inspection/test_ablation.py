@@ -14,7 +14,8 @@ from clearhead.data.pairs import Pair
 from clearhead.errors import ClearheadError
 from clearhead.inspection.ablation import effect
 from clearhead.inspection.importance import head_importance
-from clearhead.inspection.sublayers import Part, heads, sub_layers
+from clearhead.inspection.parts import Part
+from clearhead.inspection.sublayers import heads, sub_layers
 from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, picture, small, text_for
 from tests.whole import Trained
 

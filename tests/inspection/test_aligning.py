@@ -11,10 +11,11 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.data.aligned import AlignedPair
 from clearhead.data.pairs import Pair
+from clearhead.engines import torch_scoring_engine
 from clearhead.errors import ClearheadError, DataError
 from clearhead.inspection.aligning import choose_head, usual_head
 from clearhead.inspection.alignment import align_heads, word_attention
-from clearhead.inspection.sublayers import Part
+from clearhead.inspection.parts import Part
 from clearhead.tasks import forced
 from tests.cli.test_inspect import saved
 from tests.inspection.small import TEXTS, small
@@ -61,7 +62,7 @@ def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.Mon
     model = small("transformer")
     expected = list(model.align(PAIRS)), model.score(PAIRS)
     monkeypatch.setattr(forced, "TOGETHER", 4)
-    monkeypatch.setattr(forced, "NUMBERS", 1)
+    monkeypatch.setattr(torch_scoring_engine, "MAX_NUMBERS", 1)
     assert list(model.align(PAIRS)) == expected[0]
     for one, other in zip(model.score(PAIRS), expected[1], strict=True):
         assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)

@@ -16,7 +16,7 @@ from clearhead.errors import ClearheadError
 from clearhead.inspection.alignment import align_heads, word_attention
 from clearhead.inspection.antecedents import find_antecedents
 from clearhead.inspection.head_statistics import HeadStatistics, diagonality, entropy, head_statistics
-from clearhead.inspection.sublayers import Kind, Part
+from clearhead.inspection.parts import Kind, Part
 from clearhead.inspection.trace import Attention, Floats, Trace
 from tests.inspection.small import TEXT, picture, small
 from tests.whole import Trained

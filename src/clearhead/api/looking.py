@@ -14,7 +14,7 @@ from clearhead.errors import InspectionError
 from clearhead.inspection import aligning, tracing
 from clearhead.inspection.ablation import By, mean_outputs, parts_of, switch_off
 from clearhead.inspection.alignment import WordAttention, word_attention
-from clearhead.inspection.sublayers import Part
+from clearhead.inspection.parts import Part
 from clearhead.inspection.trace import Trace
 from clearhead.tasks.purposes import purpose
 

@@ -42,7 +42,7 @@ def align(
     from clearhead.data.tables import TableOptions
     from clearhead.errors import ConfigError
     from clearhead.inspection.aligning import usual_head
-    from clearhead.inspection.sublayers import Part
+    from clearhead.inspection.parts import Part
 
     use_threads(threads)
     if gold is not None and (layer is not None or head is not None):

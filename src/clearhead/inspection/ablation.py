@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
 from clearhead.inspection import tracing
+from clearhead.inspection.parts import Part
 from clearhead.inspection.recording import share
-from clearhead.inspection.sublayers import Part, find, heads
+from clearhead.inspection.sublayers import find, heads
 from clearhead.inspection.tapping import Change, tap
 from clearhead.inspection.trace import Trace
 from clearhead.tasks.task import Ready

@@ -2,26 +2,28 @@
 
 Which head aligns best differs from model to model: it is chosen by the alignment error rate against gold.
 
-N pairs of a batch, L decoder layers, H heads, T target length, S source length
+L decoder layers, H heads, T target length, S source length, J target words, I source words
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
+from clearhead.config import ModelConfig
+from clearhead.config.model import RECURRENT
 from clearhead.data.aligned import AlignedPair, Links
 from clearhead.data.pairs import Pair
-from clearhead.engines.torch_network import device_of, on_device
+from clearhead.engines.torch_scoring_engine import TorchScoringEngine
 from clearhead.errors import DataError, InspectionError, TaskError
 from clearhead.inspection.alignment import Spoken, WordAttention, align_heads, by_words
+from clearhead.inspection.parts import Part
 from clearhead.inspection.places import text_places, written_places
-from clearhead.inspection.sublayers import Part, SubLayer, sub_layers
-from clearhead.tasks.forced import Forced, encode_pairs, over_pairs
+from clearhead.tasks.forced import Forced, encode_pairs, force_pairs
 from clearhead.tasks.purposes import purpose
-from clearhead.tasks.targets import collate
 from clearhead.tasks.task import Ready
 
 
@@ -61,14 +63,15 @@ def align(model: Ready, pairs: Sequence[Pair], head: Part, path: Path | str) -> 
     _check(model, head)
     return (
         Alignment(tuple(found.source_words), tuple(found.target_words), found.links(0, head.head))
-        for found in _attention(model, pairs, path, [head.layer])
+        for found in _attention(model, pairs, path, head.layer)
     )
 
 
 def choose_head(model: Ready, gold: Sequence[AlignedPair], path: Path | str) -> ChosenHead:
     """The head, or the mean over a layer's heads, with the lowest alignment error rate; of equal ones the first."""
-    layers = range(len(_cross(model)))
-    found = [*_attention(model, [one.pair for one in gold], path, layers)]
+    num_layers, _ = cross_attention_shape(model.config.model)
+    of_layers = [_attention(model, [one.pair for one in gold], path, layer) for layer in range(num_layers)]
+    found = [_stack(layers) for layers in zip(*of_layers, strict=True)]
     for one, attention in zip(gold, found, strict=True):
         sizes = len(attention.source_words), len(attention.target_words)
         if any(source >= sizes[0] or target >= sizes[1] for source, target in one.links):
@@ -81,29 +84,29 @@ def choose_head(model: Ready, gold: Sequence[AlignedPair], path: Path | str) -> 
 
 
 def usual_head(model: Ready) -> Part:
-    """Where there is nothing to choose by: the last layer but one, which often aligns best; or the only one."""
-    return Part("cross", max(0, len(_cross(model)) - 2))
+    """Return the mean of the last layer but one, which often aligns best, for a model without gold alignments."""
+    return Part("cross", max(0, cross_attention_shape(model.config.model)[0] - 2))
 
 
-def _cross(model: Ready) -> list[SubLayer]:
-    """What looks from the target at the source."""
-    found = [one for one in sub_layers(model.network) if one.name == "cross"]
-    if not found:
-        raise InspectionError("this model has no attention between source and target: there is nothing to align by")
-    return found
+def cross_attention_shape(config: ModelConfig) -> tuple[int, int]:
+    """Return the number of layers with cross-attention and of their heads; raise InspectionError if there are none."""
+    if config.family == "transformer":
+        return config.num_decoder_layers, config.num_heads
+    if config.family in RECURRENT and config.attention != "none":
+        return 1, 1
+    raise InspectionError("this model has no attention between source and target: there is nothing to align by")
 
 
 def _check(model: Ready, head: Part) -> None:
-    layers = _cross(model)
-    num_heads = layers[0].num_heads
-    if not (0 <= head.layer < len(layers) and (head.head is None or 0 <= head.head < num_heads)):
+    num_layers, num_heads = cross_attention_shape(model.config.model)
+    if not (0 <= head.layer < num_layers and (head.head is None or 0 <= head.head < num_heads)):
         raise TaskError(
-            f"expected a layer of 0 to {len(layers) - 1} and a head of 0 to {num_heads - 1}, got {head}; choose one"
+            f"expected a layer of 0 to {num_layers - 1} and a head of 0 to {num_heads - 1}, got {head}; choose one"
         )
 
 
-def _attention(model: Ready, pairs: Sequence[Pair], path: Path | str, layers: Sequence[int]) -> Iterator[WordAttention]:
-    """Attention between the words of each pair while the model is made to write its target, in these layers."""
+def _attention(model: Ready, pairs: Sequence[Pair], path: Path | str, layer: int) -> Iterator[WordAttention]:
+    """Yield the cross-attention of one layer between the words of each pair, under forced decoding of its target."""
     encoded = encode_pairs(model, pairs, path)
     for one in encoded:
         if not one.source or not one.target or model.tokenizer.target.unk_id in one.target:
@@ -111,24 +114,24 @@ def _attention(model: Ready, pairs: Sequence[Pair], path: Path | str, layers: Se
                 "a side has no pieces, or the target has some that the tokenizer does not know; leave the line out"
             )
             raise DataError.at(path, one.pair.line, problem)
-    heads = sum(one.num_heads for one in _cross(model))
-    return over_pairs(encoded, lambda batch: _forced(model, batch, layers), lambda length: length**2 * heads)
+    engine = TorchScoringEngine(model.network)
+    return (
+        _by_words(model, one, weights_HTS[None])
+        for one, _, weights_HTS in force_pairs(engine, encoded, model.tokenizer.eos_id, layer)
+        if weights_HTS is not None
+    )
 
 
-@torch.inference_mode()
-def _forced(model: Ready, pairs: list[Forced], layers: Sequence[int]) -> list[WordAttention]:
-    """One pass over a batch; weights_HTS of a pair are those without its padding."""
-    network, tokenizer, spell = model.network, model.tokenizer, purpose(model.config.task).spell
-    made = collate([one.source for one in pairs], [one.target for one in pairs], model.config.model)
-    batch = on_device(made, device_of(network))
-    _, state = network.start(network.encode(batch.src), 1)
-    attention = network.step(batch.tgt_in_NT, state, want_attention=True).attention
-    weights_NLHTS = torch.stack([attention[layer].cross_RHTS for layer in layers], 1).cpu().numpy()
-    found = []
-    for one, weights_LHTS in zip(pairs, weights_NLHTS, strict=True):
-        read, written = [*one.source, tokenizer.eos_id], [model.config.model.start_id, *one.target, tokenizer.eos_id]
-        source = Spoken(text_places(tokenizer, one.pair.source, read), one.pair.source)
-        places = written_places(tokenizer.target, spell, written)[1:]
-        target = Spoken(places, spell(tokenizer.target, written))
-        found.append(by_words(weights_LHTS[:, :, : len(places), : len(read)], target, source))
-    return found
+def _by_words(model: Ready, pair: Forced, weights_1HTS: NDArray[np.float32]) -> WordAttention:
+    """Return the attention between words from that between tokens."""
+    tokenizer, spell = model.tokenizer, purpose(model.config.task).spell
+    read = [*pair.source, tokenizer.eos_id]
+    written = [model.config.model.start_id, *pair.target, tokenizer.eos_id]
+    source = Spoken(text_places(tokenizer, pair.pair.source, read), pair.pair.source)
+    target = Spoken(written_places(tokenizer.target, spell, written)[1:], spell(tokenizer.target, written))
+    return by_words(weights_1HTS, target, source)
+
+
+def _stack(layers: Sequence[WordAttention]) -> WordAttention:
+    """Return the attention of all layers of one pair."""
+    return replace(layers[0], weights_LHJI=np.concatenate([layer.weights_LHJI for layer in layers]))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clearhead.errors import InspectionError
 from clearhead.evaluation.alignment import alignment_error_rate
-from clearhead.inspection.sublayers import Kind, Part
+from clearhead.inspection.parts import Kind, Part
 from clearhead.inspection.trace import Place, Trace
 
 Links = Collection[tuple[int, int]]

@@ -13,7 +13,7 @@ import numpy as np
 from clearhead.data.grammar import Pronoun
 from clearhead.errors import InspectionError
 from clearhead.inspection.alignment import word_attention
-from clearhead.inspection.sublayers import KINDS, Kind, Part
+from clearhead.inspection.parts import KINDS, Kind, Part
 from clearhead.inspection.trace import Trace
 
 

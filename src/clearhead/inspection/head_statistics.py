@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.inspection.sublayers import Kind, Part
+from clearhead.inspection.parts import Kind, Part
 from clearhead.inspection.trace import Floats, Trace
 
 Doubles = NDArray[np.float64]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clearhead.errors import InspectionError
-from clearhead.inspection.sublayers import KINDS, Kind, Part
+from clearhead.inspection.parts import KINDS, Kind, Part
 from clearhead.inspection.trace import Bools, Floats, Place, Trace
 
 # Viridis at equal steps (matplotlib, CC0): even steps of weight look like even steps of colour, in grey too.

@@ -10,7 +10,7 @@ from typing import Any
 from clearhead.inspection.attribution import CAUTION
 from clearhead.inspection.head_statistics import head_statistics
 from clearhead.inspection.heatmap import PALETTE, default_kind, heat_maps
-from clearhead.inspection.sublayers import KINDS
+from clearhead.inspection.parts import KINDS
 from clearhead.inspection.trace import Trace
 
 HOLE = "/*DATA*/"

@@ -15,8 +15,9 @@ from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
 from clearhead.inspection import tracing
 from clearhead.inspection.ablation import switch_off
+from clearhead.inspection.parts import Part
 from clearhead.inspection.recording import share
-from clearhead.inspection.sublayers import Part, heads
+from clearhead.inspection.sublayers import heads
 from clearhead.inspection.tapping import tap
 from clearhead.inspection.tracing import Given
 from clearhead.tasks.task import Ready

@@ -1,13 +1,10 @@
-"""Pieces and patches as places: what to show, and which characters of the text each stands for."""
+"""Tokens as places: what to show, and which characters of the text each stands for. Does not import torch."""
 
 import re
 from collections.abc import Callable, Sequence
 
-from torch import nn
-
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.inspection.trace import Grid, Place
-from clearhead.model.patches import PatchEmbedding, patches_a_side
+from clearhead.inspection.trace import Place
 
 MARK = re.compile(r"\[MASK\]|<mask>|<x[0-9]+>")
 Span = tuple[int | None, int | None]
@@ -40,17 +37,6 @@ def written_places(
         spans.append((None, None) if _is_frame(tokenizer, index) else (start, end))
         reach = end
     return _places(tokenizer, ids, spans)
-
-
-def patch_places(network: nn.Module) -> tuple[tuple[Place, ...], Grid | None]:
-    """The places of a picture, and how they lie; none where a network does not cut pictures into patches."""
-    for module in network.modules():
-        if isinstance(module, PatchEmbedding):
-            side, has_class_token = patches_a_side(module.config), module.class_D is not None
-            patches = [Place(f"{row},{column}") for row in range(side) for column in range(side)]
-            front = [Place("class", is_special=True)] * has_class_token
-            return (*front, *patches), Grid(side, side, has_class_token)
-    return (), None
 
 
 def _is_frame(tokenizer: Tokenizer, index: int) -> bool:

@@ -4,21 +4,17 @@ Layers and heads are counted from 0, in Python, in JSON and on the command line.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
 
 from torch import nn
 
 from clearhead.errors import InspectionError
+from clearhead.inspection.parts import Part
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.encoder import Stack
 from clearhead.model.feed_forward import FeedForward
 from clearhead.model.recurrent_attention import SourceAttention
 from clearhead.model.residual import Residual
 
-Kind = Literal["encoder", "decoder", "cross"]
-"""encoder: self-attention that sees everything; decoder: self-attention that sees what came before; cross: from what is
-written to the source."""
-KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 FEED_FORWARD = "feed_forward"
 
 
@@ -37,29 +33,6 @@ class SubLayer:
         if isinstance(self.module, MultiHeadAttention):
             return self.module.num_heads
         return 1 if isinstance(self.module, SourceAttention) else 0
-
-
-@dataclass(frozen=True)
-class Part:
-    """A head of an attention, or a whole sub-layer where no head is named; written `cross.1.0` or `cross.1`."""
-
-    name: str
-    layer: int
-    head: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The part that is written so."""
-        name, *numbers = text.split(".")
-        if not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):
-            raise InspectionError(
-                f"expected a part such as cross.1.0 (kind, layer, head, counted from 0) or cross.1 (the whole "
-                f"sub-layer), got {text!r}"
-            )
-        return cls(name, *map(int, numbers))
-
-    def __str__(self) -> str:
-        return f"{self.name}.{self.layer}" + ("" if self.head is None else f".{self.head}")
 
 
 def stacks(network: nn.Module) -> list[Stack]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from clearhead.inspection.sublayers import Part, find
+from clearhead.inspection.parts import Part
+from clearhead.inspection.sublayers import find
 from clearhead.model.attention import Attended, MultiHeadAttention
 from clearhead.model.recurrent_attention import SourceAttention
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from clearhead.decoding.observer import ROOT, Candidate
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.errors import InspectionError
-from clearhead.inspection.sublayers import Kind
+from clearhead.inspection.parts import Kind
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.observer import Candidate
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.decoding.search import Job, find
 from clearhead.errors import DataError, InspectionError
-from clearhead.inspection.places import patch_places, text_places, written_places
+from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
 from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
+from clearhead.model.patches import PatchEmbedding, patches_a_side
 from clearhead.tasks.constraints import constraints_of
 from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.image import read_pictures, scaled
@@ -73,6 +74,17 @@ def given_picture(model: Ready, path: Path) -> Given:
     """A picture as the model's own verb would read it."""
     places, grid = patch_places(model.network)
     return Given(str(path), torch.from_numpy(scaled(read_pictures(model.config.model, [path]))), places, grid)
+
+
+def patch_places(network: nn.Module) -> tuple[tuple[Place, ...], Grid | None]:
+    """The places of a picture, and how they lie; none where a network does not cut pictures into patches."""
+    for module in network.modules():
+        if isinstance(module, PatchEmbedding):
+            side, has_class_token = patches_a_side(module.config), module.class_D is not None
+            patches = [Place(f"{row},{column}") for row in range(side) for column in range(side)]
+            front = [Place("class", is_special=True)] * has_class_token
+            return (*front, *patches), Grid(side, side, has_class_token)
+    return (), None
 
 
 def given_input(model: Ready, text: str) -> Given:

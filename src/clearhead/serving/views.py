@@ -16,7 +16,8 @@ from clearhead.inspection.ablation import effect, head_effects
 from clearhead.inspection.attribution import CAUTION, gradient_times_input, leave_out
 from clearhead.inspection.head_statistics import head_statistics
 from clearhead.inspection.lens import logit_lens
-from clearhead.inspection.sublayers import KINDS, Kind, sub_layers
+from clearhead.inspection.parts import KINDS, Kind
+from clearhead.inspection.sublayers import sub_layers
 from clearhead.inspection.trace import Attention, Bools, Floats, Place, Trace
 from clearhead.serving.traces import Held
 from clearhead.tasks.purposes import purpose

@@ -1,22 +1,17 @@
-"""Given pairs, whose targets a network is made to write: in batches of like length, each answer in its place."""
+"""Forced decoding of given pairs: an engine computes the probabilities of their targets, and attention if asked for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from clearhead.data.batching import length_batches
 from clearhead.data.pairs import Pair
+from clearhead.engines.engine import Floats, ScoringEngine
 from clearhead.errors import DataError
 from clearhead.tasks.examples import most_pieces
 from clearhead.tasks.purposes import purpose
 from clearhead.tasks.task import Ready
 
-NUMBERS = 1 << 24  # held at a time, 64 MiB
-TOGETHER = 4096  # pairs that are sorted by length, and answered in their order before the next ones
-_LEAST = 4096  # numbers that a token takes, whatever is asked
-
-Answer = TypeVar("Answer")
+TOGETHER = 4096  # pairs per call of the engine, which batches those of similar length
 
 
 @dataclass(frozen=True)
@@ -47,14 +42,12 @@ def encode_pairs(model: Ready, pairs: Sequence[Pair], path: Path | str) -> list[
     return encoded
 
 
-def over_pairs(
-    encoded: Sequence[Forced], answer: Callable[[list[Forced]], Sequence[Answer]], numbers: Callable[[int], int]
-) -> Iterator[Answer]:
-    """What `answer` gives for each pair, in their order; `numbers` are those that a pair of a length takes to hold."""
+def force_pairs(
+    engine: ScoringEngine, encoded: Sequence[Forced], end_id: int, attention_layer: int | None = None
+) -> Iterator[tuple[Forced, Floats, Floats | None]]:
+    """Yield each pair with the log-probabilities of its target tokens and end, and the layer's attention [H, T, S]."""
     for first in range(0, len(encoded), TOGETHER):
         part = encoded[first : first + TOGETHER]
-        answers: dict[int, Answer] = {}
-        costs = [max(numbers(one.length), one.length * _LEAST) for one in part]
-        for batch in length_batches(costs, NUMBERS):
-            answers.update(zip(batch, answer([part[index] for index in batch]), strict=True))
-        yield from (answers[index] for index in range(len(part)))
+        sources, targets = [[*one.source, end_id] for one in part], [[*one.target, end_id] for one in part]
+        for one, (log_probs_T, weights_HTS) in zip(part, engine.score(sources, targets, attention_layer), strict=True):
+            yield one, log_probs_T, weights_HTS

@@ -22,7 +22,7 @@ from benchmarks.results.entries import ENTRIES, Entry
 from benchmarks.results.page import write_section
 from benchmarks.results.prepare import Files
 from clearhead import bundle
-from clearhead.cli.terminal import training_watcher
+from clearhead.cli.training_display import training_watcher
 from clearhead.config import merge
 from clearhead.data.pairs import load_pairs
 from clearhead.evaluation.metrics import bleu

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from clearhead.cli.terminal import LiveWatcher, PlainWatcher
+from clearhead.cli.training_display import LiveWatcher, PlainWatcher
 from clearhead.training.events import Progress
 
 

@@ -1,6 +1,6 @@
 """What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,14 @@ class Model(Translating, Writing, Reading, Looking):
     """A loaded bundle with all verbs; one that it was not trained for is refused."""
 
     def evaluate_files(
-        self, paths: Sequence[StrPath], settings: DecodingConfig | None = None, watcher: Watcher | None = None
+        self,
+        paths: Sequence[StrPath],
+        settings: DecodingConfig | None = None,
+        log: Callable[[str], object] = lambda _: None,
     ) -> AnyReport:
-        """Scores on test files of the kind that the model was trained on; the watcher hears what was left out."""
+        """Return scores on test files of the kind that the model was trained on; `log` receives what was skipped."""
         self.need_tag()
-        tell = (watcher or Silent()).message
-        return purpose(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, tell)
+        return purpose(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, log)
 
 
 def load(folder: StrPath, tag: str = "") -> Model:

@@ -73,7 +73,7 @@ def demo(
 
 def _train(out: Path, pairs: int, minutes: float, threads: int) -> "TrainingResult":
     from clearhead.cli.data import write_grammar
-    from clearhead.cli.terminal import training_watcher
+    from clearhead.cli.training_display import training_watcher
     from clearhead.config import merge
     from clearhead.training import run
 

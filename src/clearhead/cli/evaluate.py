@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +46,6 @@ def evaluate(
     Example: clearhead evaluate runs/de test.tsv --against runs/old
     """
     from clearhead.api import load
-    from clearhead.cli.terminal import training_watcher
     from clearhead.data.pairs import load_pairs
     from clearhead.data.tables import TableOptions
     from clearhead.errors import ConfigError, TaskError
@@ -58,8 +58,7 @@ def evaluate(
     if overrides and purpose(model.config.task).verb != "translate":
         raise ConfigError(f"{folder} was trained for the task {model.config.task}: there is no beam or other search")
     if against is None:
-        with training_watcher() as watcher:
-            report = model.evaluate_files(files, model.decoding(**overrides), watcher)
+        report = model.evaluate_files(files, model.decoding(**overrides), partial(typer.echo, err=True))
         print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
         return
     other = load(against)

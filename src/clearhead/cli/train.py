@@ -93,7 +93,7 @@ def train(
 
     Example: clearhead train pairs.tsv --out runs/de --minutes 10
     """
-    from clearhead.cli.terminal import training_watcher
+    from clearhead.cli.training_display import training_watcher
     from clearhead.config import merge
     from clearhead.training import run
     from clearhead.training.processes import is_first_process

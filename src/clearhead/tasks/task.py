@@ -25,7 +25,7 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.baseline import Baseline
 
 MIN_RECORDS = 10  # fewer are no corpus
-Tell = Callable[[str], None]
+Tell = Callable[[str], object]
 
 
 Decode = Literal["if_worthwhile", "always", "sample"]

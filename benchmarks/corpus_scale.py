@@ -76,7 +76,7 @@ def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
     clock = Clock()
     settings = {
         "training": {"steps": steps, "validate_lines": 20, "validate_every": steps},
-        "data": {"deduplicate": True, "bpe_dropout": bpe_dropout, "valid_max": 500},
+        "data": {"deduplicate": True, "bpe_dropout": bpe_dropout, "validation_max": 500},
     }
     run(Request([path], out, preset="tiny", settings=settings, overwrite=True), clock)
     usage = {name: resource.getrusage(who).ru_maxrss / 1024

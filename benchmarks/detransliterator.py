@@ -34,7 +34,7 @@ def main() -> None:
         model = clearhead.load(Path(folder) / "nko")
         began = time.perf_counter()
         texts = [one.text for one in model.translate_many([pair.source for pair in found], engine=arguments.engine)]
-        print(f"{arguments.engine}, beam {model.config.decoding.beam}, {time.perf_counter() - began:.0f} s")
+        print(f"{arguments.engine}, beam {model.config.decoding.beam_size}, {time.perf_counter() - began:.0f} s")
     print("\n".join(scores(texts, found)))
 
 

@@ -11,7 +11,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.transformer import Transformer
 from clearhead.model.weights import named_weights
 
-_WIDE = {"num_encoder_layers": 6, "num_decoder_layers": 6, "model_dim": 512, "inner_dim": 2048, "num_heads": 8}
+_WIDE = {"num_encoder_layers": 6, "num_decoder_layers": 6, "model_dim": 512, "feed_forward_dim": 2048, "num_heads": 8}
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "tiny": ("tiny", {}),
     "small": ("small", {}),
@@ -31,7 +31,7 @@ def save_endless(folder: Path, shape: str, tokenizer: Tokenizer) -> None:
     1, so that the first column of the output table is a bias, which rules the end out. Any engine can express that.
     """
     preset, settings = SHAPES[shape]
-    model = {"vocab_size": tokenizer.vocab_size, "embeddings": "separate", **settings}
+    model = {"vocab_size": tokenizer.vocab_size, "tied_embeddings": "none", **settings}
     config = clearhead.config.build({"model": model}, preset=preset)
     torch.manual_seed(1)
     network = Transformer(config.model)
@@ -41,7 +41,7 @@ def save_endless(folder: Path, shape: str, tokenizer: Tokenizer) -> None:
         norm.weight[0], norm.bias[0] = 0.0, 1.0
         network.output.weight.mul_(SPREAD)
         network.output.weight[:, 0] = 0.0
-        network.output.weight[config.model.end_id, 0] = NEVER
+        network.output.weight[config.model.eos_id, 0] = NEVER
     save_bundle(
         folder,
         weights=named_weights(network),

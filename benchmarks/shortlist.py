@@ -59,7 +59,7 @@ def measure(
 ) -> list[Way]:
     """All ways with one beam, in turns."""
     sources, few = [pair.source for pair in pairs], [pair.source for pair in pairs[::every]]
-    settings, encoded = model.decoding(beam=beam), model.tokenizer.encode_batch(sources)
+    settings, encoded = model.decoding(beam_size=beam), model.tokenizer.encode_batch(sources)
     references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
     whole: dict[str, list[float]] = {name: [] for name in lists}
     single: dict[str, list[float]] = {name: [] for name in lists}

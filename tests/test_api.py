@@ -19,10 +19,10 @@ TEXT = "The small dog sees the old cat."
     ("given", "message"),
     [
         ({"settings": DecodingConfig(), "prefix": "Der"}, "expected settings, or prefix by name, got both"),
-        ({"settings": DecodingConfig(), "beam": 2}, "expected settings, or beam by name, got both"),
+        ({"settings": DecodingConfig(), "beam_size": 2}, "expected settings, or beam_size by name, got both"),
         ({"sampling": {"temperature": 5}}, "decoding.sampling has no meaning for clearhead translate without"),
-        ({"diversity": 5}, "decoding.diversity has no meaning without decoding.groups"),
-        ({"method": "sample", "beam": 3}, "decoding.beam has no meaning with decoding.method=sample"),
+        ({"diversity_penalty": 5}, "decoding.diversity_penalty has no meaning without decoding.beam_groups"),
+        ({"method": "sample", "beam_size": 3}, "decoding.beam_size has no meaning with decoding.method=sample"),
     ],
 )
 def test_settings_that_would_change_nothing(given: dict[str, Any], message: str, trained: Trained) -> None:
@@ -36,7 +36,9 @@ def test_a_mistyped_ablation(given: dict[str, Any], trained: Trained) -> None:
         clearhead.load(trained.folder).with_heads_off(["cross.0.0"], **given)
 
 
-@pytest.mark.parametrize("given", [{"alpha": 2000}, {"max_length": "00"}, {"sampling": {"temperature": 1e-40}}])
+@pytest.mark.parametrize(
+    "given", [{"length_penalty": 2000}, {"max_length": "00"}, {"sampling": {"temperature": 1e-40}}]
+)
 def test_numbers_that_nothing_can_be_done_with(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         DecodingConfig.model_validate(given)
@@ -45,7 +47,7 @@ def test_numbers_that_nothing_can_be_done_with(given: dict[str, Any]) -> None:
 def test_streams_that_are_read_in_turns_leave_the_threads_alone(trained: Trained) -> None:
     model = clearhead.load(trained.folder)
     torch.set_num_threads(2)
-    first, second = (model.stream_translation(TEXT, beam=1) for _ in range(2))
+    first, second = (model.stream_translation(TEXT, beam_size=1) for _ in range(2))
     next(first)
     next(second)
     assert torch.get_num_threads() == 2, "between parts the time is the caller's"

@@ -22,7 +22,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def prepared(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "model_dim": 16, "inner_dim": 24, "num_heads": 2}
+    small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "model_dim": 16, "feed_forward_dim": 24, "num_heads": 2}
     monkeypatch.setitem(endless.SHAPES, "tiny", ("tiny", small))
     monkeypatch.setattr(decoding, "VOCAB_SIZE", 400)
     benchmark = Benchmark(tmp_path, Plan(), cores=2)

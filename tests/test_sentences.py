@@ -62,8 +62,8 @@ def test_sentences_are_translated_one_by_one(gap: str, model: Model) -> None:
 
 def test_streamed_sentences_are_the_same_text(model: Model) -> None:
     text = f"{FIRST}  {SECOND}"
-    expected, parts = model.translate(text, beam=1), list[str]()
-    streaming = model.stream_translation(text, beam=1)
+    expected, parts = model.translate(text, beam_size=1), list[str]()
+    streaming = model.stream_translation(text, beam_size=1)
     while True:
         try:
             parts.append(next(streaming))
@@ -78,7 +78,7 @@ def test_what_is_asked_of_a_whole_text_is_not_split(model: Model) -> None:
     whole = model.translate(text, split=False)
     assert not whole.parts and whole.text != model.translate(text).text
     assert not model.translate(text, prefix="Der").parts and not model.translate(text, include=["Hund"]).parts
-    settings = model.decoding(beam=2)
+    settings = model.decoding(beam_size=2)
     assert not any(one.parts for one in model.translate_n_best([text], 2, settings)[0])
     [pair] = model.translate_pairs([Pair(text, "", 1)])
     assert pair == whole

@@ -13,7 +13,7 @@ from clearhead.training.checks import check_settings
 
 # Big enough to learn something in seconds, small enough for every test run.
 SETTINGS = [
-    "model.num_encoder_layers=1", "model.num_decoder_layers=2", "model.model_dim=32", "model.inner_dim=48",
+    "model.num_encoder_layers=1", "model.num_decoder_layers=2", "model.model_dim=32", "model.feed_forward_dim=48",
     "model.num_heads=2", "model.dropout=0.1", "tokenizer.vocab_size=700", "training.batch_tokens=1500",
     "training.learning_rate=0.01", "training.warmup=20", "training.validate_lines=40", "training.validate_every=40",
 ]  # fmt: skip

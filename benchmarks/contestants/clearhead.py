@@ -35,14 +35,14 @@ def model_config(task: Task) -> ModelConfig:
         "num_encoder_layers": task.num_layers,
         "num_decoder_layers": task.num_layers,
         "model_dim": task.model_dim,
-        "inner_dim": task.inner_dim,
+        "feed_forward_dim": task.inner_dim,
         "num_heads": task.num_heads,
         "norm_placement": task.norm,
         "dropout": task.dropout,
         "max_positions": task.max_positions,
         "pad_id": task.pad_id,
-        "start_id": task.start_id,
-        "end_id": task.end_id,
+        "decoder_start_id": task.start_id,
+        "eos_id": task.end_id,
     }
     return clearhead.config.build({"model": shape}, preset="tiny").model
 
@@ -52,7 +52,7 @@ class EndlessTransformer(Transformer):
 
     def logits(self, hidden_NTD: Tensor) -> Tensor:
         logits_NTV = super().logits(hidden_NTD)
-        logits_NTV[..., self.config.end_id] = float("-inf")
+        logits_NTV[..., self.config.eos_id] = float("-inf")
         return logits_NTV
 
 
@@ -118,9 +118,9 @@ def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
         "batch_tokens": task.batch_tokens,
         "precision": task.precision,
         "label_smoothing": task.label_smoothing,
-        "beta1": task.beta1,
-        "beta2": task.beta2,
-        "epsilon": task.epsilon,
+        "adam_beta1": task.beta1,
+        "adam_beta2": task.beta2,
+        "adam_epsilon": task.epsilon,
         "clip_norm": task.clip_norm,
         "patience": 0,
         "validate_every": 10**9,
@@ -144,7 +144,7 @@ def run_updates(trainer: Trainer, batches: list[list[Batch]]) -> None:
 def make_engine(model: Transformer, threads: int) -> TorchEngine:
     """The engine that `clearhead translate` uses by default."""
     config = model.config
-    return TorchEngine(model, config.end_id, config.pad_id, config.vocab_size, config.max_positions, threads=threads)
+    return TorchEngine(model, config.eos_id, config.pad_id, config.vocab_size, config.max_positions, threads=threads)
 
 
 class Clearhead(Contestant):
@@ -191,7 +191,7 @@ class Clearhead(Contestant):
 
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
         self.model.eval()
-        settings = {"beam": beam, "alpha": self.task.alpha, "max_length": str(self.task.output_tokens)}
+        settings = {"beam_size": beam, "length_penalty": self.task.alpha, "max_length": str(self.task.output_tokens)}
         decoding = clearhead.config.build({"decoding": settings}).decoding
         engine = make_engine(self.model, self.setting.threads)
         results = engine.run([Request(tuple(ids)) for ids in sources], decoding)

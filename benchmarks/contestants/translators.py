@@ -49,7 +49,7 @@ class Clearhead(Translator):
         self.engine = self.model.engine(engine, compute_type, token_log_probs=False)
 
     def translate(self, lines: Lines, beam: int, batch: int) -> list[tuple[str, int]]:
-        settings = self.model.decoding(beam=beam, alpha=ALPHA, max_length=str(OUTPUT_TOKENS))
+        settings = self.model.decoding(beam_size=beam, length_penalty=ALPHA, max_length=str(OUTPUT_TOKENS))
         found = self.model.translate_many(lines, settings=settings, engine=self.engine)
         return [(one.text, len(one.tokens)) for one in found]
 
@@ -70,7 +70,7 @@ class PlainCTranslate2(Translator):
         self.pieces = [self.tokenizer.piece(index) for index in range(self.tokenizer.vocab_size)]
         self.ids = {piece: index for index, piece in enumerate(self.pieces)}
         config = self.model.config.model
-        never = [[self.pieces[index]] for index in sorted((config.pad_id, config.start_id))]
+        never = [[self.pieces[index]] for index in sorted((config.pad_id, config.decoder_start_id))]
         self.same = {"batch_type": "tokens", "return_scores": True, "suppress_sequences": never, "max_input_length": 0}
 
     def translate(self, lines: Lines, beam: int, batch: int) -> list[tuple[str, int]]:
@@ -96,8 +96,8 @@ class HuggingFace(Translator):
         super().__init__(folder, setting)
         transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         config = self.model.config.model
-        shape = {name: getattr(config, name) for name in ("vocab_size", "model_dim", "inner_dim", "num_heads")}
-        self.task = Task(num_layers=config.num_encoder_layers, **shape)
+        shape = {name: getattr(config, name) for name in ("vocab_size", "model_dim", "num_heads")}
+        self.task = Task(num_layers=config.num_encoder_layers, inner_dim=config.feed_forward_dim, **shape)
         torch.manual_seed(1)
         self.network: Any = MarianMTModel(marian_config(self.task))
         self.network.train(False)

@@ -47,7 +47,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "LSTM with attention": {"model": {"family": "lstm", "attention": "additive", "model_dim": 192, **_RECURRENT}},
     "Transformer": {},
 }
-_PRETOKENISED = {"kind": "pretokenised", "joiner": "@@", "vocab_size": 20000, "min_frequency": 1}
+_PRETOKENISED = {"kind": "pretokenized", "joiner": "@@", "vocab_size": 20000, "min_frequency": 1}
 
 ENTRIES = {
     entry.name: entry
@@ -76,8 +76,8 @@ ENTRIES = {
               prepare.shakespeare, ("nats.score", "perplexity.score"), seeds=(1,)),
         Entry("digits", "Digits of 8x8 pixels", "at least 97 %", prepare.digits, LABELS,
               variants={"patches": {},
-                        "convolutional": {"model": {"family": "convolutional", "num_encoder_layers": None,
-                                                    "inner_dim": None}},
+                        "convolutional": {"model": {"family": "cnn", "num_encoder_layers": None,
+                                                    "feed_forward_dim": None}},
                         "mlp": {"model": {"family": "mlp", "model_dim": None}}}),
         Entry("scan-simple", "SCAN, simple split", "at least 99 % exact", partial(prepare.scan, "simple"),
               ("exact_match", "bleu.score"), seeds=(1,), recipe="scan"),

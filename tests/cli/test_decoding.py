@@ -47,7 +47,7 @@ def test_constraints_hold_in_every_line(translate, trained: Trained) -> None:  #
 
 def test_what_is_unmet_is_reported(translate) -> None:  # type: ignore[no-untyped-def]
     """There is room for the words, but a rule stands in the way; and an empty line stays empty."""
-    options = ["--include", "Katze", "--set", "decoding.no_repeat_ngram=1", "--prefix", "Katz und", "--json"]
+    options = ["--include", "Katze", "--set", "decoding.no_repeat_ngram_size=1", "--prefix", "Katz und", "--json"]
     records = [json.loads(line) for line in translate(*options, lines=[LINES[0], ""]).splitlines()]
     assert records[1]["text"] == "" and records[1]["unmet"] == ["Katz und", "Katze"]
     assert all(("Katze" in record["unmet"]) != contains(record["text"], "Katze") for record in records)
@@ -90,7 +90,7 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
         assert len(set(chosen)) == 4 and best.tokens[1:2] in chosen
         next_log_probs = [one.token_log_probs[1] for one in found]
         assert next_log_probs == sorted(next_log_probs, reverse=True)
-        greedy, found_greedily = model.translate(line, beam=1), model.alternatives(line, 1, 4, beam=1)
+        greedy, found_greedily = model.translate(line, beam_size=1), model.alternatives(line, 1, 4, beam_size=1)
         same = next(one for one in found_greedily if one.tokens[1:2] == greedy.tokens[1:2])
         assert same.tokens == greedy.tokens  # a wider beam may leave what it found, or find better, from there on
         assert same.log_prob == pytest.approx(greedy.log_prob, abs=1e-4)
@@ -101,10 +101,10 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
 
 def test_n_best_is_filled_up_with_empty_lines(translate, trained: Trained) -> None:  # type: ignore[no-untyped-def]
     """An empty line has but one translation, and groups that find the same find fewer: the count of lines stays."""
-    same = ["--set", "decoding.groups=4", "--set", "decoding.diversity=0", "--n-best", "3"]
+    same = ["--set", "decoding.beam_groups=4", "--set", "decoding.diversity_penalty=0", "--n-best", "3"]
     lines = translate(*same, lines=["", LINES[0], "", LINES[1]]).split("\n")[:-1]
     model = clearhead.load(trained.folder)
-    decoding = model.decoding(groups=4, diversity=0.0)
+    decoding = model.decoding(beam_groups=4, diversity_penalty=0.0)
     found = model.translate_n_best([LINES[0], LINES[1]], 3, decoding)
     assert [len(each) for each in found] == [1, 1], "four times the greedy translation"
     assert lines == ["", "", "", found[0][0].text, "", "", "", "", "", found[1][0].text, "", ""]
@@ -114,12 +114,12 @@ def test_n_best_is_filled_up_with_empty_lines(translate, trained: Trained) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--beam", "0"], "decoding.beam=0"),
+        (["--beam", "0"], "decoding.beam_size=0"),
         (["--n-best", "5"], "needs a beam of at least 5"),
-        (["--set", "decoding.groups=3"], "groups=3 does not divide beam=4"),
+        (["--set", "decoding.beam_groups=3"], "beam_groups=3 does not divide beam_size=4"),
         (["--include", "Hund", "--exclude", "Hund"], "contradicts decoding.include='Hund'"),
         (["--set", "decoding.min_length=900"], "decoding.min_length=900 cannot be met"),
-        (["--set", "decoding.no_repeat=2"], "did you mean decoding.no_repeat_ngram?"),
+        (["--set", "decoding.no_repeat=2"], "did you mean decoding.no_repeat_ngram_size?"),
         (["--stream", "--n-best", "2"], "--stream shows one translation"),
         (["--stream", "--alternatives-at", "0"], "--stream shows one translation; leave out --n-best and --alt"),
     ],

@@ -58,7 +58,7 @@ def test_the_engines_translate_alike_and_the_model_is_converted_once(
 def test_the_papers_normalisation_is_said_to_be_ranked_again(
     folder: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    paper = ("--set", "decoding.length_norm=paper", "--engine", "ctranslate2")
+    paper = ("--set", "decoding.length_penalty_form=gnmt", "--engine", "ctranslate2")
     _, err = translate(folder, lines, monkeypatch, capfd, *paper)
     assert "ranked by the paper's formula" in err
 
@@ -66,8 +66,8 @@ def test_the_papers_normalisation_is_said_to_be_ranked_again(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["translate", "{}", "--engine", "ctranslate2", "--set", "decoding.stop=cannot_improve"],
-         "cannot honour decoding.stop=cannot_improve"),
+        (["translate", "{}", "--engine", "ctranslate2", "--set", "decoding.stopping_rule=cannot_improve"],
+         "cannot honour decoding.stopping_rule=cannot_improve"),
         (["translate", "{}", "--engine", "ctranslate2", "--prefix", "Die"], "cannot honour decoding.prefix"),
         (["translate", "{}", "--engine", "ctranslate2", "--stream"], "--alternatives-at need --engine torch"),
         (["translate", "{}", "--compute-type", "int8"], "the torch engine computes in float32"),
@@ -92,7 +92,7 @@ def test_an_exported_model_is_whole_and_replaced_only_when_told(
     assert main(["export", str(folder), "--to", "ctranslate2", str(out)]) == 0
     size = (out / "model.bin").stat().st_size
     translator = ctranslate2.Translator(str(out), intra_threads=1)
-    expected = model.translate_many(lines, settings=model.decoding(beam=1, max_length="20"))
+    expected = model.translate_many(lines, settings=model.decoding(beam_size=1, max_length="20"))
     sources = [[*model.tokenizer.encode(line).pieces, "</s>"] for line in lines]
     found = translator.translate_batch(sources, beam_size=1, max_decoding_length=20, min_decoding_length=0)
     assert [tuple(one.hypotheses[0]) for one in found] == [one.tokens for one in expected]
@@ -104,8 +104,8 @@ def test_an_exported_model_is_whole_and_replaced_only_when_told(
 
 def test_the_python_api_takes_an_engine_by_name_or_as_it_is(folder: Path, lines: list[str]) -> None:
     model = clearhead.load(folder)
-    named = model.translate(lines[0], beam=2, engine="ctranslate2")
-    assert model.translate(lines[0], beam=2, engine=model.engine("ctranslate2")) == named
+    named = model.translate(lines[0], beam_size=2, engine="ctranslate2")
+    assert model.translate(lines[0], beam_size=2, engine=model.engine("ctranslate2")) == named
     assert model.engine("ctranslate2") is model.engine("ctranslate2")
     assert model.translate("", engine="ctranslate2").text == ""
     with pytest.raises(clearhead.ClearheadError, match="parts switched off"):
@@ -147,4 +147,4 @@ def test_both_engines_write_on_from_prompts(
     [result] = generator.generate_batch(
         [start], max_length=7, include_prompt_in_result=False, suppress_sequences=specials
     )
-    assert tuple(result.sequences[0]) == model.generate("The", beam=1, max_tokens=7).tokens
+    assert tuple(result.sequences[0]) == model.generate("The", beam_size=1, max_tokens=7).tokens

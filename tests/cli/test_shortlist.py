@@ -34,7 +34,7 @@ def test_translations_hold_only_what_is_listed(
     found = model.load_shortlist(path)
     assert {5, 600} <= {*found.of([5, 600])} and 2 not in found.of([2]), "text may be copied, special pieces not"
     assert [one["text"] for one in records] == [
-        one.text for one in model.translate_many(lines, beam=2, shortlist=found)
+        one.text for one in model.translate_many(lines, beam_size=2, shortlist=found)
     ]
     encoded = purpose("translate").pieces(model.tokenizer, lines)
     for source, record in zip(encoded, records, strict=True):
@@ -43,9 +43,9 @@ def test_translations_hold_only_what_is_listed(
     targets = purpose("translate").pieces(model.tokenizer, [pair.target for pair in load_pairs([trained.test]).records])
     needed = [piece in found.of(source) for source, target in zip(encoded, targets, strict=True) for piece in target]
     assert sum(needed) > 0.9 * len(needed), "what a sentence needs is mostly on its list"
-    plain = [one.text for one in model.translate_many(lines, beam=2)]
+    plain = [one.text for one in model.translate_many(lines, beam_size=2)]
     assert 5 < sum(text == record["text"] for text, record in zip(plain, records, strict=True)) < len(lines)
-    alone = [model.translate_many([line], beam=2, shortlist=found)[0].tokens for line in lines[:5]]
+    alone = [model.translate_many([line], beam_size=2, shortlist=found)[0].tokens for line in lines[:5]]
     assert alone == [tuple(record["tokens"]) for record in records[:5]]
 
 
@@ -87,12 +87,15 @@ def test_ctranslate2_maps_the_vocabulary_by_the_same_list(trained: Trained, path
     fast = model.engine("ctranslate2", shortlist=few)
     assert "may depend on the batch" in " ".join(fast.notes(model.decoding()))
     pairs = [
-        (model.translate_many([line], beam=2, shortlist=few)[0], model.translate_many([line], beam=2, engine=fast)[0])
+        (
+            model.translate_many([line], beam_size=2, shortlist=few)[0],
+            model.translate_many([line], beam_size=2, engine=fast)[0],
+        )
         for line in lines
     ]
     same = sum(mine.tokens == other.tokens for mine, other in pairs)
     assert same >= len(lines) - 1
-    plain = model.translate_many(lines, beam=2, engine="ctranslate2")
+    plain = model.translate_many(lines, beam_size=2, engine="ctranslate2")
     assert sum(one.tokens != other.tokens for one, (other, _) in zip(plain, pairs, strict=True)) > 2, "lists matter"
     assert len(list((folder / "cache").iterdir())) == 2
-    assert model.translate(lines[0], beam=2, engine="ctranslate2").tokens == plain[0].tokens
+    assert model.translate(lines[0], beam_size=2, engine="ctranslate2").tokens == plain[0].tokens

@@ -16,7 +16,7 @@ from tests.data.test_tokenizer import ANY_TEXT, TEXTS
 
 @cache
 def trained(normalisation: str = "nfc") -> Tokenizer:
-    return Tokenizer.train(TEXTS, TokenizerConfig(vocab_size=420, normalisation=normalisation))
+    return Tokenizer.train(TEXTS, TokenizerConfig(vocab_size=420, normalization=normalisation))
 
 
 @settings(max_examples=150, deadline=None)

@@ -279,7 +279,7 @@ def test_pairs_that_are_not_wanted_are_left_out_and_counted(tmp_path: Path) -> N
     lines = ["aaa\tb", "aa\tb", "c\tddd", "aa\tb", "aa\tc", "\td", "aa\tb"]
     path = write(tmp_path, "a.tsv", "".join(f"{line}\n" for line in lines).encode())
     assert [pair.line for pair in load_pairs([path]).records] == [1, 2, 3, 4, 5, 7]
-    corpus = load_pairs([path], max_ratio=3, deduplicate=True)
+    corpus = load_pairs([path], max_length_ratio=3, deduplicate=True)
     assert [pair.line for pair in corpus.records] == [2, 5]  # more than half is gone, as it was asked for
     assert corpus.skips.counts == {"one side 3 times as long as the other or longer": 2, "came before": 2,
                                    "empty source": 1}  # fmt: skip

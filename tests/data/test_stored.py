@@ -28,7 +28,7 @@ from clearhead.data.stored import Filters, StoredPairs, load_corpus
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
 from clearhead.errors import DataError
 
-FILTERS = Filters(max_chars=60, max_ratio=5, deduplicate=True)
+FILTERS = Filters(max_chars=60, max_length_ratio=5, deduplicate=True)
 WORDS = ["dog", "Hund", "läuft", "日本語", "through", "\u2028", "the", "a", "Öl", "…"]
 
 
@@ -56,7 +56,9 @@ def write_corpus(folder: Path, count: int = 300) -> list[Path]:
 
 
 def in_memory(paths: list[Path]) -> Corpus[Pair]:
-    return load_pairs(paths, FILTERS.max_chars, max_ratio=FILTERS.max_ratio, deduplicate=FILTERS.deduplicate)
+    return load_pairs(
+        paths, FILTERS.max_chars, max_length_ratio=FILTERS.max_length_ratio, deduplicate=FILTERS.deduplicate
+    )
 
 
 def pairs_of(corpus: Corpus[Pair]) -> StoredPairs:
@@ -249,7 +251,7 @@ def test_seen_grows(monkeypatch: pytest.MonkeyPatch) -> None:
 def tokenizer() -> Tokenizer:
     rng = random.Random(3)
     return Tokenizer.train(
-        [sentence(rng) for _ in range(300)], TokenizerConfig(vocab_size=320, specials=("<de>", "<x>"))
+        [sentence(rng) for _ in range(300)], TokenizerConfig(vocab_size=320, special_tokens=("<de>", "<x>"))
     )
 
 
@@ -263,7 +265,7 @@ def contents(store: PairStore) -> list[object]:
 def test_ids_are_the_same_whoever_makes_them(workers: int, block: int, tokenizer: Tokenizer, tmp_path: Path) -> None:
     paths = write_corpus(tmp_path)
     plain = split_valid(in_memory(paths).records, 0.1).train
-    how = Encoding(max_pieces=7, prefixes=(4, 5))
+    how = Encoding(max_tokens=7, prefixes=(4, 5))
     wanted, kept = encode_pairs(plain, tokenizer, how)
     train = split_valid(load_corpus(paths, FILTERS).records, 0.1).train
     assert isinstance(train, StoredPairs)
@@ -284,7 +286,7 @@ def test_ids_are_the_same_whoever_makes_them(workers: int, block: int, tokenizer
 
 def test_ids_are_made_again_for_another_vocabulary_and_length(tokenizer: Tokenizer, tmp_path: Path) -> None:
     records = pairs_of(load_corpus(write_corpus(tmp_path), FILTERS))
-    other = Tokenizer.train(["dog Hund"] * 3, TokenizerConfig(vocab_size=300, specials=("<de>", "<x>")))
+    other = Tokenizer.train(["dog Hund"] * 3, TokenizerConfig(vocab_size=300, special_tokens=("<de>", "<x>")))
     stores = [encode_stored(part, which, how, Skips(), workers=1) for part, which, how in (
         (records, tokenizer, Encoding(12)), (records, other, Encoding(12)), (records, tokenizer, Encoding(6)),
         (records, tokenizer, Encoding(12, (4, 5))), (records.spread(50), tokenizer, Encoding(12)))]  # fmt: skip

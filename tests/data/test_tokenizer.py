@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from clearhead.data.tokenizer import SPECIALS, Tokenizer, TokenizerConfig
+from clearhead.data.tokenizer import SPECIAL_TOKENS, Tokenizer, TokenizerConfig
 from clearhead.data.tokenizer.words import word_indices
 from clearhead.errors import TokenizerError
 
-Kind = Literal["bpe", "unigram", "wordpiece", "word", "char", "pretokenised"]
+Kind = Literal["bpe", "unigram", "wordpiece", "word", "char", "pretokenized"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 TEXTS = [
     "A small dog runs through the house.",
@@ -50,16 +50,16 @@ TRICKY = [
 ]
 ANY_TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
-    st.lists(st.sampled_from([*TRICKY, *SPECIALS, *TEXTS, "<", ">", "0x41", " ", "@@", "Hund", "é"]), max_size=6).map(
-        "".join
-    ),
+    st.lists(
+        st.sampled_from([*TRICKY, *SPECIAL_TOKENS, *TEXTS, "<", ">", "0x41", " ", "@@", "Hund", "é"]), max_size=6
+    ).map("".join),
 )
 
 
 @cache
 def trained(kind: Kind, normalisation: str = "nfc", joiner: str = "", lowercase: bool = False) -> Tokenizer:
-    fields = {"kind": kind, "normalisation": normalisation, "joiner": joiner, "lowercase": lowercase}
-    config = TokenizerConfig.model_validate({**fields, "vocab_size": 449, "specials": ("<mask>",)})
+    fields = {"kind": kind, "normalization": normalisation, "joiner": joiner, "lowercase": lowercase}
+    config = TokenizerConfig.model_validate({**fields, "vocab_size": 449, "special_tokens": ("<mask>",)})
     return Tokenizer.train(TEXTS, config)
 
 
@@ -81,7 +81,7 @@ def test_every_text_comes_back(text: str, kind: Kind, form: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(text=ANY_TEXT, kind=st.sampled_from(["wordpiece", "word", "char", "pretokenised"]))
+@given(text=ANY_TEXT, kind=st.sampled_from(["wordpiece", "word", "char", "pretokenized"]))
 def test_texts_of_known_pieces_come_back(text: str, kind: Kind) -> None:
     tokenizer = trained(kind)
     ids = tokenizer.encode(text).ids
@@ -105,13 +105,13 @@ def test_text_never_becomes_a_special_token(text: str, kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_spellings_learned_from_text_stay_text(kind: Kind) -> None:
     corpus = ["<s> <mask> </s> <0x41> <pad> <unk>", "a<s>b ##a a##b", "▁ ▁a a▁ \\u2581"] * 20
-    tokenizer = Tokenizer.train(corpus, TokenizerConfig(kind=kind, vocab_size=400, specials=("<mask>",)))
-    assert [tokenizer.piece(index) for index in tokenizer.special_ids] == [*SPECIALS, "<mask>"]
+    tokenizer = Tokenizer.train(corpus, TokenizerConfig(kind=kind, vocab_size=400, special_tokens=("<mask>",)))
+    assert [tokenizer.piece(index) for index in tokenizer.special_ids] == [*SPECIAL_TOKENS, "<mask>"]
     assert len({tokenizer.piece(index) for index in range(tokenizer.vocab_size)}) == tokenizer.vocab_size
     for text in corpus[:3]:
         ids = tokenizer.encode(text).ids
         assert set(ids) & set(tokenizer.special_ids) <= {tokenizer.unk_id}
-        if kind != "pretokenised":
+        if kind != "pretokenized":
             assert tokenizer.decode(ids) == text
 
 
@@ -156,7 +156,7 @@ def test_the_vocabulary_begins_with_the_specials_and_keeps_its_bound(kind: Kind)
         ("wordpiece", ["▁The", "▁house", "<unk>", "."]),
         ("word", ["▁The", "▁house", "<unk>", "."]),
         ("char", [*"The▁house", "<unk>", "."]),
-        ("pretokenised", ["The", "<unk>"]),
+        ("pretokenized", ["The", "<unk>"]),
     ],
 )
 def test_pieces_are_readable(kind: Kind, pieces: list[str]) -> None:
@@ -186,7 +186,7 @@ def test_offsets_spell_the_pieces(kind: Kind) -> None:
     text = "  The dogs   run, 1985 \t(slowly)."
     encoding = trained(kind).encode(text)
     for piece, (start, end) in zip(encoding.pieces, encoding.offsets, strict=True):
-        if piece not in SPECIALS and not piece.startswith("<0x"):
+        if piece not in SPECIAL_TOKENS and not piece.startswith("<0x"):
             assert text[start:end] == piece.removeprefix("##").lstrip("▁")
 
 
@@ -220,7 +220,7 @@ def test_the_library_alone_decodes_alike(kind: Kind) -> None:
 
 
 def test_pretokenised_text_is_joined_for_display_only() -> None:
-    config = TokenizerConfig(kind="pretokenised", joiner="@@")
+    config = TokenizerConfig(kind="pretokenized", joiner="@@")
     tokenizer = Tokenizer.train(["un@@ related dogs@@ , 1 @ 2"] * 2, config)
     encoding = tokenizer.encode("un@@ related dogs@@ ,")
     assert encoding.pieces == ["un@@", "related", "dogs@@", ","]
@@ -372,11 +372,11 @@ def test_a_damaged_file_is_refused_with_a_sentence(name: str) -> None:
         {"vocab_size": 4},
         {"colour": 1},
         {"joiner": "@@"},
-        {"kind": "pretokenised", "joiner": "@ @"},
-        {"specials": ["mask"]},
-        {"specials": ["<0x41>"]},
-        {"specials": ["<pad>"]},
-        {"specials": ["<mask>", "<mask>"]},
+        {"kind": "pretokenized", "joiner": "@ @"},
+        {"special_tokens": ["mask"]},
+        {"special_tokens": ["<0x41>"]},
+        {"special_tokens": ["<pad>"]},
+        {"special_tokens": ["<mask>", "<mask>"]},
         {"min_frequency": 0},
     ],
 )

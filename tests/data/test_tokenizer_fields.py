@@ -8,14 +8,14 @@ from pydantic import ValidationError
 from clearhead.config import TokenizerConfig
 from clearhead.data.tokenizer import Tokenizer
 
-KINDS = ("bpe", "unigram", "wordpiece", "word", "char", "pretokenised")
+KINDS = ("bpe", "unigram", "wordpiece", "word", "char", "pretokenized")
 # Rare words and letters, capitals, double spaces and a ligature: something for every field to change.
 TEXTS = ["The  cat sat on the mat .", "the dog \ufb01nds THE cat", "a dog and a cat", "Xylo@@ phone , once"] * 2 + [
     "Zoë"
 ]
 OTHERS: dict[str, Any] = {
-    "vocab_size": 300, "normalisation": "none", "lowercase": True, "joiner": "@@", "min_frequency": 3,
-    "specials": ("<mask>",),
+    "vocab_size": 300, "normalization": "none", "lowercase": True, "joiner": "@@", "min_frequency": 3,
+    "special_tokens": ("<mask>",),
 }  # fmt: skip
 
 
@@ -29,11 +29,11 @@ def trained(kind: str, **settings: Any) -> str:
 def test_every_field_changes_something_or_is_refused(kind: str) -> None:
     usual, size = trained(kind), Tokenizer.train(TEXTS, TokenizerConfig(kind=kind)).vocab_size
     for field, value in OTHERS.items():
-        if field == "joiner" and kind != "pretokenised":
+        if field == "joiner" and kind != "pretokenized":
             with pytest.raises(ValidationError, match=f"joiner='@@' has no meaning for kind={kind}"):
                 trained(kind, joiner=value)
-        elif field == "specials":
-            assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, specials=value)).special_ids[-1] == 4
+        elif field == "special_tokens":
+            assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, special_tokens=value)).special_ids[-1] == 4
         else:
             value = size - 1 if field == "vocab_size" else value
             assert trained(kind, **{field: value}) != usual, field

@@ -67,13 +67,13 @@ class Muted:
 
 
 MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
-    "greedy": ({"beam": 1}, Constraints(), 1),
-    "beam": ({"beam": 4}, Constraints(), 4),
-    "coverage": ({"beam": 2, "coverage": 0.2}, Constraints(), 2),
-    "groups": ({"beam": 4, "groups": 2}, Constraints(), 4),
-    "rules": ({"beam": 2, "no_repeat_ngram": 2, "min_length": 4}, Constraints(exclude=(exactly((14,)),)), 2),
-    "prefix": ({"beam": 3}, Constraints(prefix=(9, 12)), 3),
-    "wanted": ({"beam": 2}, Constraints(phrases=Phrases(((7, 8), (30,)))), 2),
+    "greedy": ({"beam_size": 1}, Constraints(), 1),
+    "beam": ({"beam_size": 4}, Constraints(), 4),
+    "coverage": ({"beam_size": 2, "coverage_penalty": 0.2}, Constraints(), 2),
+    "groups": ({"beam_size": 4, "beam_groups": 2}, Constraints(), 4),
+    "rules": ({"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 4}, Constraints(exclude=(exactly((14,)),)), 2),
+    "prefix": ({"beam_size": 3}, Constraints(prefix=(9, 12)), 3),
+    "wanted": ({"beam_size": 2}, Constraints(phrases=Phrases(((7, 8), (30,)))), 2),
     "sample": ({"method": "sample", "sampling": {"seed": 3, "top_k": 9}}, Constraints(), 3),
 }
 
@@ -133,7 +133,7 @@ def test_every_mode_in_any_company(mode: str) -> None:
 
 def test_a_list_of_everything_changes_nothing_but_what_is_never_written() -> None:
     """Padding and the start token have no share of the probability any more: the order stays."""
-    model, decoding = random_model(), DecodingConfig(beam=3, max_length="input+6", length_norm="none")
+    model, decoding = random_model(), DecodingConfig(beam_size=3, max_length="input+6", length_penalty_form="none")
     with torch.no_grad():
         model.output.weight[[PAD, START]] = 0.0
     asked = requests(20, n_best=3)
@@ -153,7 +153,7 @@ def test_a_family_that_computes_all_or_nothing_is_refused() -> None:
 
 
 def test_requests_with_and_without_a_list_are_decoded_side_by_side() -> None:
-    model, decoding = random_model(), DecodingConfig(beam=2, max_length="input+6")
+    model, decoding = random_model(), DecodingConfig(beam_size=2, max_length="input+6")
     listed, _ = asked_in("beam")
     mixed = [
         replace(one, n_best=1, constraints=one.constraints if place % 2 else None) for place, one in enumerate(listed)

@@ -94,7 +94,7 @@ def test_cannot_improve_waits_for_what_length_may_still_win() -> None:
     """Ending at once is likelier; the long way costs a little once and then nothing, so a mean prefers it."""
     generator = Scripted([{END: 0.5, 5: 0.45}, {6: 1.0}, {6: 1.0}, {END: 1.0}])
     for stop, expected in (("beam_finished", ()), ("cannot_improve", (5, 6, 6))):
-        settings = DecodingConfig.model_validate({"beam": 1, "alpha": 1.0, "stop": stop})
+        settings = DecodingConfig.model_validate({"beam_size": 1, "length_penalty": 1.0, "stopping_rule": stop})
         [[found]] = search(Job(generator, torch.zeros(1, 1, dtype=torch.long), settings, [9], END, PAD))
         assert found.tokens == expected
 
@@ -103,7 +103,7 @@ def test_banks_wait_for_what_says_the_word_in_its_time() -> None:
     """To say 6 at once and end fills the last bank of a greedy search; the likelier way there is longer."""
     generator = Scripted([{5: 0.9, 6: 0.1}, {4: 0.4, END: 0.6}, {6: 1.0}, {END: 1.0}])
     src_NS, asked = torch.zeros(1, 1, dtype=torch.long), [Constraints(phrases=Phrases(((6,),)))]
-    [[found]] = search(Job(generator, src_NS, DecodingConfig(beam=1), [9], END, PAD, 1, None, asked))
+    [[found]] = search(Job(generator, src_NS, DecodingConfig(beam_size=1), [9], END, PAD, 1, None, asked))
     assert found.tokens == (5, 4, 6)
 
 
@@ -111,9 +111,9 @@ def test_the_margin_of_a_sentence_is_that_of_its_closest_choice() -> None:
     """The second and third word of the first place are nearly alike; everything else is plain."""
     generator = Scripted([{4: 0.5, 5: 0.2, 6: 0.2 * np.exp(-0.001)}, {END: 1.0}])
     src_NS = torch.zeros(1, 1, dtype=torch.long)
-    [found] = find(Job(generator, src_NS, DecodingConfig(beam=2), [9], END, PAD))
+    [found] = find(Job(generator, src_NS, DecodingConfig(beam_size=2), [9], END, PAD))
     assert found.margin == pytest.approx(0.001, abs=1e-5)
-    [greedy] = find(Job(generator, src_NS, DecodingConfig(beam=1), [9], END, PAD))
+    [greedy] = find(Job(generator, src_NS, DecodingConfig(beam_size=1), [9], END, PAD))
     assert greedy.margin == pytest.approx(np.log(0.5 / 0.2), abs=1e-5)
 
 
@@ -123,6 +123,6 @@ def test_the_margin_of_the_stop_rule(gap: float) -> None:
     end, limit = 0.5, 2
     word = float(np.exp(limit * (np.log(end) + gap)))  # log(word) / limit is log(end) + gap
     generator = Scripted([{END: end, 5: word, PAD: 1 - end - word}, {5: 0.6, 6: 0.3, END: 0.1}])
-    settings = DecodingConfig(beam=1, alpha=1.0, stop="cannot_improve")
+    settings = DecodingConfig(beam_size=1, length_penalty=1.0, stopping_rule="cannot_improve")
     [found] = find(Job(generator, torch.zeros(1, 1, dtype=torch.long), settings, [limit], END, PAD))
     assert found.margin == pytest.approx(abs(gap), rel=0.05)

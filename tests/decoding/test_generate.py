@@ -54,7 +54,7 @@ def theirs_of(model: Any, src_NS: Tensor, beam: int, prefix: tuple[int, ...] = (
 def ours_of(
     model: Transformer, src_NS: Tensor, beam: int, asked: Constraints | None = None, **more: Any
 ) -> list[Hypothesis]:
-    decoding = DecodingConfig.model_validate({"beam": beam, "length_norm": "none", **more})
+    decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **more})
     constraints = [asked] * NUM if asked else []
     return [each[0] for each in search(Job(model, src_NS, decoding, [NEW] * NUM, END, PAD, 1, None, constraints))]
 
@@ -64,10 +64,10 @@ def ours_of(
     ("more", "their_more"),
     [
         ({}, {}),
-        ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),
-        ({"no_repeat_ngram": 1}, {"no_repeat_ngram_size": 1}),
+        ({"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 2}),
+        ({"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 1}),
         ({"min_length": 9}, {"min_new_tokens": 9}),
-        ({"min_length": 6, "no_repeat_ngram": 3}, {"min_new_tokens": 6, "no_repeat_ngram_size": 3}),
+        ({"min_length": 6, "no_repeat_ngram_size": 3}, {"min_new_tokens": 6, "no_repeat_ngram_size": 3}),
     ],
 )
 def test_the_same_is_written(

@@ -34,14 +34,14 @@ def check(job: Job) -> Found:
 
 
 SETTINGS: list[dict[str, Any]] = [
-    {"beam": beam, **others}
+    {"beam_size": beam, **others}
     for beam in (1, 2, 5)
     for others in (
         {},
-        {"stop": "cannot_improve"},
-        {"stop": "seems_best", "alpha": 1.0},
-        {"length_norm": "paper"},
-        {"length_norm": "none", "stop": "cannot_improve"},
+        {"stopping_rule": "cannot_improve"},
+        {"stopping_rule": "no_better_now", "length_penalty": 1.0},
+        {"length_penalty_form": "gnmt"},
+        {"length_penalty_form": "none", "stopping_rule": "cannot_improve"},
     )
 ]
 
@@ -54,7 +54,7 @@ def test_the_same_as_by_arrays(kind: Callable[[], Transformer], given: dict[str,
     reasons = set()
     for number, request in enumerate(requests(12)):
         source = torch.tensor([request.source])
-        found = check(Job(model, source, settings, [1 + 3 * number], END, PAD, n_best=settings.beam))
+        found = check(Job(model, source, settings, [1 + 3 * number], END, PAD, n_best=settings.beam_size))
         reasons |= {each.finish_reason for each in found.hypotheses}
     assert reasons == {"end", "length"} or kind is random_model
 
@@ -67,7 +67,7 @@ def test_small_vocabularies_and_exact_ties(vocab_size: int, end_bonus: float, di
     table = TableGenerator(vocab_size, end_bonus=end_bonus, distinct=distinct)
     for number, given in enumerate(SETTINGS):
         settings = DecodingConfig.model_validate(given)
-        job = Job(table, torch.tensor([[number]]), settings, [1 + number % 6], 2, 0, n_best=settings.beam)
+        job = Job(table, torch.tensor([[number]]), settings, [1 + number % 6], 2, 0, n_best=settings.beam_size)
         if distinct:
             assert find_one(job).hypotheses == by_arrays(job).hypotheses
         else:
@@ -77,17 +77,17 @@ def test_small_vocabularies_and_exact_ties(vocab_size: int, end_bonus: float, di
 def test_nothing_that_could_follow_is_blocked() -> None:
     """Padding and the start are never written, and the end of this table is as good as forbidden."""
     table = TableGenerator(3, end_bonus=float("-inf"))
-    found = check(Job(table, torch.tensor([[5]]), DecodingConfig(beam=2), [4], 2, 0))
+    found = check(Job(table, torch.tensor([[5]]), DecodingConfig(beam_size=2), [4], 2, 0))
     assert [(each.tokens, each.finish_reason) for each in found.hypotheses] == [((), "blocked")]
 
 
 @pytest.mark.parametrize(
     "settings, asked",
     [
-        ({"coverage": 0.2}, {}),
+        ({"coverage_penalty": 0.2}, {}),
         ({"min_length": 2}, {}),
-        ({"no_repeat_ngram": 2}, {}),
-        ({"beam": 4, "groups": 2}, {}),
+        ({"no_repeat_ngram_size": 2}, {}),
+        ({"beam_size": 4, "beam_groups": 2}, {}),
         ({"method": "sample"}, {}),
         ({}, {"prefix": (7,)}),
         ({}, {"is_stopped": lambda tokens: False}),

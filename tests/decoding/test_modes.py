@@ -30,7 +30,7 @@ from tests.engines.test_batch_independence import assert_same, fixed
 def test_groups_against_a_loop(groups: int, width: int, penalty: float) -> None:
     table, limit = TableGenerator(11, end_bonus=1.0), 6
     beam = groups * width
-    decoding = DecodingConfig(beam=beam, groups=groups, diversity=penalty)
+    decoding = DecodingConfig(beam_size=beam, beam_groups=groups, diversity_penalty=penalty)
     results = search(Job(table, torch.arange(9)[:, None], decoding, [limit] * 9, END, PAD, beam))
     for key, found in enumerate(results):
         expected = _diverse(table, key, groups, width, penalty, limit)
@@ -95,7 +95,7 @@ class Attending(TableGenerator):
 @pytest.mark.parametrize("weight", [0.1, 1.5])
 def test_coverage_against_every_output(weight: float, stop: str) -> None:
     table, limit = Attending(6), 4
-    decoding = DecodingConfig.model_validate({"beam": 130, "coverage": weight, "stop": stop})
+    decoding = DecodingConfig.model_validate({"beam_size": 130, "coverage_penalty": weight, "stopping_rule": stop})
     src_NS = torch.tensor([[key, 5, END, PAD] for key in range(3, 7)])
     results = search(Job(table, src_NS, decoding, [limit] * 4, END, PAD, 3))
     for key, found in enumerate(results, 3):
@@ -112,8 +112,8 @@ def test_coverage_against_every_output(weight: float, stop: str) -> None:
 
 
 def test_coverage_needs_attention() -> None:
-    with pytest.raises(DecodingError, match=r"decoding\.coverage needs a model that attends to its source"):
-        search(Job(TableGenerator(7), torch.zeros(1, 1).long(), DecodingConfig(coverage=0.1), [5], END, PAD))
+    with pytest.raises(DecodingError, match=r"decoding\.coverage_penalty needs a model that attends to its source"):
+        search(Job(TableGenerator(7), torch.zeros(1, 1).long(), DecodingConfig(coverage_penalty=0.1), [5], END, PAD))
 
 
 def drawn(
@@ -158,7 +158,7 @@ def test_a_draw_depends_on_seed_number_and_sentence_only() -> None:
 
 def test_temperature_zero_is_greedy() -> None:
     table, src_NS = TableGenerator(11, end_bonus=0.5), torch.arange(20)[:, None]
-    greedy = search(Job(table, src_NS, DecodingConfig(beam=1), [7] * 20, END, PAD))
+    greedy = search(Job(table, src_NS, DecodingConfig(beam_size=1), [7] * 20, END, PAD))
     assert [each[0].tokens for each in drawn(table, src_NS, limit=7, temperature=0)] == [
         each[0].tokens for each in greedy
     ]
@@ -168,12 +168,16 @@ WANTED = Constraints((9,), Phrases(((7, 8), (30,)), frozenset({11})))
 EXCLUDED = Constraints(exclude=(exactly((14,)), exactly((25, 25)), exactly((41,))))
 Asked = Constraints | Callable[[int], Constraints] | None
 MODES: dict[str, tuple[dict[str, Any], Asked, int]] = {
-    "groups": ({"beam": 4, "groups": 2, "diversity": 0.3}, None, 4),
-    "coverage": ({"beam": 3, "coverage": 0.3, "stop": "cannot_improve"}, None, 3),
-    "rules": ({"beam": 3, "no_repeat_ngram": 2, "min_length": 4}, Constraints((9, 12)), 3),
-    "wanted": ({"beam": 2}, WANTED, 2),
-    "exclude": ({"beam": 3}, EXCLUDED, 3),
-    "alternatives": ({"beam": 3}, lambda number: Constraints((9, 4 + number % 41)), 3),  # each goes on from its own
+    "groups": ({"beam_size": 4, "beam_groups": 2, "diversity_penalty": 0.3}, None, 4),
+    "coverage": ({"beam_size": 3, "coverage_penalty": 0.3, "stopping_rule": "cannot_improve"}, None, 3),
+    "rules": ({"beam_size": 3, "no_repeat_ngram_size": 2, "min_length": 4}, Constraints((9, 12)), 3),
+    "wanted": ({"beam_size": 2}, WANTED, 2),
+    "exclude": ({"beam_size": 3}, EXCLUDED, 3),
+    "alternatives": (
+        {"beam_size": 3},
+        lambda number: Constraints((9, 4 + number % 41)),
+        3,
+    ),  # each goes on from its own
     "sample": ({"method": "sample", "sampling": {"seed": 3}}, None, 3),
     "filters": (
         {"method": "sample", "sampling": {"top_k": 9, "top_p": 0.8, "min_p": 0.1, "temperature": 0.7}},

@@ -29,8 +29,8 @@ from tests.model.test_against_transformers import copy, pairs, whole
 
 V, BEGIN, STOP = 31, 2, 3
 SHAPE = {
-    "family": "decoder", "num_decoder_layers": 2, "model_dim": 12, "inner_dim": 17, "num_heads": 3, "vocab_size": V,
-    "activation": "gelu_tanh", "positions": "learned", "max_positions": 29, "scale_embeddings": False,
+    "family": "decoder", "num_decoder_layers": 2, "model_dim": 12, "feed_forward_dim": 17, "num_heads": 3,
+    "vocab_size": V, "activation": "gelu_tanh", "positions": "learned", "max_positions": 29, "scale_embeddings": False,
 }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def theirs_of(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
     ("more", "their_more"),
     [
         ({}, {}),
-        ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),  # of the prompt too
+        ({"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 2}),  # of the prompt too
         ({"min_length": 7}, {"min_new_tokens": 7}),
     ],
 )
@@ -81,7 +81,7 @@ def test_the_same_is_written_as_by_transformers(
     pair: tuple[LanguageModel, Any], beam: int, more: dict[str, Any], their_more: dict[str, Any]
 ) -> None:
     asked = [Request(prompt, constraints=Constraints(before=prompt), limit=11) for prompt in prompts(12)]
-    decoding = DecodingConfig.model_validate({"beam": beam, "length_norm": "none", **more})
+    decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **more})
     found = writer(pair[0]).run(asked, decoding)
     for request, [each] in zip(asked, found, strict=True):
         expected = theirs_of(
@@ -118,7 +118,7 @@ def test_cached_and_sliding_is_what_a_slow_loop_gives(
 
 
 def test_a_long_prefix_slides_as_if_it_had_been_written(pair: tuple[LanguageModel, Any]) -> None:
-    built, decoding, prompt = writer(pair[0], 9), DecodingConfig(beam=1, min_length=25), (7, 9)
+    built, decoding, prompt = writer(pair[0], 9), DecodingConfig(beam_size=1, min_length=25), (7, 9)
     [[whole_]] = built.run([Request(prompt, limit=25)], decoding)
     [[forced]] = built.run([Request(prompt, constraints=Constraints(whole_.tokens[:17]), limit=25)], decoding)
     assert_same([forced], [whole_])
@@ -131,19 +131,19 @@ def test_the_only_piece_of_a_prompt_may_be_written_again() -> None:
             layer.attention.out.weight.zero_()  # type: ignore[union-attr,operator]
             layer.feed_forward.outer.weight.zero_()  # type: ignore[union-attr,operator]
         model.embedding.positions.table_LD.zero_()  # type: ignore[union-attr]
-    [[found]] = writer(model, 8).run([Request((7,), limit=4)], DecodingConfig(beam=1))
+    [[found]] = writer(model, 8).run([Request((7,), limit=4)], DecodingConfig(beam_size=1))
     assert found.tokens == (7, 7, 7, 7), "what is read is likeliest, for the tables are tied"
 
 
 MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
-    "greedy": ({"beam": 1}, Constraints(), 1),
-    "beam": ({"beam": 3}, Constraints(), 3),
-    "groups": ({"beam": 4, "groups": 2}, Constraints(), 4),
-    "rules": ({"beam": 2, "no_repeat_ngram": 2, "min_length": 5}, Constraints(exclude=(exactly((14,)),)), 2),
-    "wanted": ({"beam": 2}, Constraints(phrases=Phrases(((7, 8), (20,)))), 2),
+    "greedy": ({"beam_size": 1}, Constraints(), 1),
+    "beam_size": ({"beam_size": 3}, Constraints(), 3),
+    "groups": ({"beam_size": 4, "beam_groups": 2}, Constraints(), 4),
+    "rules": ({"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 5}, Constraints(exclude=(exactly((14,)),)), 2),
+    "wanted": ({"beam_size": 2}, Constraints(phrases=Phrases(((7, 8), (20,)))), 2),
     "sample": ({"method": "sample", "sampling": {"seed": 3}}, Constraints(), 2),
     "filters": ({"method": "sample", "sampling": {"top_k": 9, "top_p": 0.8, "temperature": 0.7}}, Constraints(), 2),
-    "stops": ({"beam": 3}, Constraints(is_stopped=lambda tokens: tokens[-1] in (5, 11, 17)), 3),
+    "stops": ({"beam_size": 3}, Constraints(is_stopped=lambda tokens: tokens[-1] in (5, 11, 17)), 3),
 }
 
 
@@ -172,7 +172,9 @@ def test_every_mode_in_any_company(mode: str, pair: tuple[LanguageModel, Any]) -
 def test_stops_against_every_output_there_is(norm: str) -> None:
     """A beam that holds everything: each output goes on to its first 4, to the end or to the limit."""
     table, limit = TableGenerator(6), 3
-    decoding = DecodingConfig.model_validate({"beam": 64, "length_norm": norm, "stop": "cannot_improve"})
+    decoding = DecodingConfig.model_validate(
+        {"beam_size": 64, "length_penalty_form": norm, "stopping_rule": "cannot_improve"}
+    )
     asked = Constraints(is_stopped=lambda tokens: tokens[-1] == 4)
     [found] = search(Job(table, torch.tensor([[9]]), decoding, [limit], END, PAD, 64, constraints=[asked]))
     expected = list[tuple[float, tuple[int, ...], str]]()
@@ -197,7 +199,8 @@ def word_of(token: int, opening: frozenset[int]) -> Spelling:
 
 def best_of(asked: Constraints, **more: Any) -> Hypothesis:
     [[found]] = search(
-        Job(TableGenerator(7), torch.tensor([[9]]), DecodingConfig.model_validate({"beam": 2, **more}), [4], END, PAD,
+        Job(TableGenerator(7), torch.tensor([[9]]), DecodingConfig.model_validate({"beam_size": 2, **more}), [4], END,
+        PAD,
             constraints=[asked])
     )  # fmt: skip
     return found
@@ -208,8 +211,8 @@ def test_rules_look_back_into_the_prompt() -> None:
     plain = best_of(Constraints())
     first = plain.tokens[0]
     other = next(token for token in (3, 4, 5, 6) if token != first)
-    assert best_of(Constraints(before=(other, first, other)), no_repeat_ngram=2).tokens[:1] != (first,)
-    assert best_of(Constraints(before=(other, first)), no_repeat_ngram=2).tokens[:1] == (first,)
+    assert best_of(Constraints(before=(other, first, other)), no_repeat_ngram_size=2).tokens[:1] != (first,)
+    assert best_of(Constraints(before=(other, first)), no_repeat_ngram_size=2).tokens[:1] == (first,)
     word = word_of(first, frozenset({other}))
     assert best_of(Constraints(exclude=(word,), before=(other,))).tokens[:1] != (first,)
     assert best_of(Constraints(exclude=(word,), before=(first,))).tokens[:1] == (first,)

@@ -44,7 +44,7 @@ def check(
 
 @pytest.mark.parametrize("least", [1, 3, LIMIT])
 def test_minimum_length(least: int) -> None:
-    check(DecodingConfig(beam=130, min_length=least), lambda tokens: len(tokens) >= least)
+    check(DecodingConfig(beam_size=130, min_length=least), lambda tokens: len(tokens) >= least)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -54,12 +54,12 @@ def test_no_ngram_twice(size: int) -> None:
         return len(set(grams)) == len(grams)
 
     limit = 3 if size == 1 else LIMIT  # with three words there is no longer output without a repetition
-    check(DecodingConfig(beam=130, no_repeat_ngram=size), is_allowed, limit=limit)
+    check(DecodingConfig(beam_size=130, no_repeat_ngram_size=size), is_allowed, limit=limit)
 
 
 @pytest.mark.parametrize("prefix", [(3,), (5, 4), (4, 4, 3)])
 def test_prefix(prefix: Tokens) -> None:
-    check(DecodingConfig(beam=130), lambda tokens: tokens[: len(prefix)] == prefix, Constraints(prefix))
+    check(DecodingConfig(beam_size=130), lambda tokens: tokens[: len(prefix)] == prefix, Constraints(prefix))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_wanted_phrases(wanted: tuple[Tokens, ...]) -> None:
         starts = [{tokens[place:][: len(phrase)] for place in range(len(tokens))} for phrase in wanted]
         return all(phrase in found for phrase, found in zip(wanted, starts, strict=True))
 
-    check(DecodingConfig(beam=130), has_all, Constraints(phrases=Phrases(wanted)))
+    check(DecodingConfig(beam_size=130), has_all, Constraints(phrases=Phrases(wanted)))
 
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
@@ -79,7 +79,7 @@ def test_wanted_phrases_are_written_by_narrow_beams_too(beam: int, limit: int) -
     """Up to the point where just they fit; also behind a prefix, and where something else would be likelier."""
     for wanted in (((3, 4), (5, 3)), ((5, 5, 5),), ((4,), (3, 3, 5))):
         asked = Constraints((4,) if limit > 4 else (), Phrases(wanted))
-        for found in found_by(DecodingConfig(beam=beam), asked, n_best=1, limit=limit):
+        for found in found_by(DecodingConfig(beam_size=beam), asked, n_best=1, limit=limit):
             text = " ".join(map(str, found[0].tokens))
             assert all(" ".join(map(str, phrase)) in text for phrase in wanted)
 
@@ -91,12 +91,12 @@ def test_a_phrase_is_not_made_another_word_by_what_follows() -> None:
     def has_word(tokens: Tokens) -> bool:
         return any(token == 3 and tokens[place : place + 1] != (5,) for place, token in enumerate(tokens, 1))
 
-    check(DecodingConfig(beam=130), has_word, asked)
+    check(DecodingConfig(beam_size=130), has_word, asked)
 
 
 def test_no_rule_is_dropped_when_nothing_is_left() -> None:
     """Three words, none twice, and no end before four: what was written until then is taken as it is."""
-    decoding = DecodingConfig(beam=2, no_repeat_ngram=1, min_length=4)
+    decoding = DecodingConfig(beam_size=2, no_repeat_ngram_size=1, min_length=4)
     for found in found_by(decoding, n_best=2):
         assert {each.finish_reason for each in found} == {"blocked"}
         assert all(sorted(each.tokens) == [3, 4, 5] for each in found)
@@ -156,7 +156,7 @@ def test_a_spelling_knows_every_token_that_completes_the_word(word: str, tokens:
 @pytest.mark.parametrize("word", ["a", "ab", "aa"])
 def test_excluded_words_are_written_in_no_way(word: str) -> None:
     """Of all outputs that never stand at the end of the word, search finds the best."""
-    table, decoding = TableGenerator(9), DecodingConfig(beam=260)
+    table, decoding = TableGenerator(9), DecodingConfig(beam_size=260)
     asked = [Constraints(exclude=(spell(word),))] * SENTENCES
     results = search(Job(table, torch.arange(SENTENCES)[:, None], decoding, [3] * SENTENCES, END, PAD, 4, None, asked))
     for key, found in enumerate(results):
@@ -172,7 +172,7 @@ def test_every_rule_at_once() -> None:
     """Each output keeps to all of them; with a beam that holds everything, the best that does is found."""
     asked = Constraints((4,), Phrases(((5, 3),)))
     check(
-        DecodingConfig(beam=130, min_length=4, no_repeat_ngram=2),
+        DecodingConfig(beam_size=130, min_length=4, no_repeat_ngram_size=2),
         lambda tokens: tokens[:1] == (4,) and len(tokens) >= 4 and (5, 3) in itertools.pairwise(tokens)
         and len({*itertools.pairwise(tokens)}) == len(tokens) - 1,
         asked,
@@ -210,5 +210,5 @@ def test_plain_search_does_no_new_work(monkeypatch: pytest.MonkeyPatch) -> None:
             asked.append(want_attention)
             return super().step(*arguments)  # type: ignore[arg-type]
 
-    search(Job(Watched(6), torch.arange(3)[:, None], DecodingConfig(beam=2), [4] * 3, END, PAD))  # type: ignore[arg-type]
+    search(Job(Watched(6), torch.arange(3)[:, None], DecodingConfig(beam_size=2), [4] * 3, END, PAD))  # type: ignore[arg-type]
     assert asked and not any(asked)

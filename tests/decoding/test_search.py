@@ -16,7 +16,7 @@ from clearhead.errors import DecodingError
 from tests.decoding.table import END, PAD, START, TableGenerator
 
 torch.set_num_threads(1)
-Norm = Literal["paper", "length", "none"]
+Norm = Literal["gnmt", "length", "none"]
 Stop = Literal["beam_finished", "cannot_improve"]
 
 
@@ -25,12 +25,12 @@ def run(table: TableGenerator, settings: DecodingConfig, limits: list[int], n_be
     return search(Job(table, src_NS, settings, limits, END, PAD, n_best))
 
 
-@pytest.mark.parametrize("norm", ["paper", "length", "none"])
+@pytest.mark.parametrize("norm", ["gnmt", "length", "none"])
 @pytest.mark.parametrize("stop", ["beam_finished", "cannot_improve"])
 @pytest.mark.parametrize("end_bonus", [-2.0, 0.0, 2.0])
 def test_wide_beam_finds_the_optimum(norm: Norm, stop: Stop, end_bonus: float) -> None:
     table = TableGenerator(vocab_size=6, end_bonus=end_bonus)
-    settings = DecodingConfig(beam=130, alpha=0.7, length_norm=norm, stop=stop)
+    settings = DecodingConfig(beam_size=130, length_penalty=0.7, length_penalty_form=norm, stopping_rule=stop)
     limits = [4, 1, 3, 4]  # 3 words: at most 3**4 + 3**3 + ... = 121 outputs
     for key, found in enumerate(run(table, settings, limits, n_best=5)):
         expected = table.all_outputs(key, limits[key], settings)[:5]
@@ -38,16 +38,18 @@ def test_wide_beam_finds_the_optimum(norm: Norm, stop: Stop, end_bonus: float) -
         assert [each.score for each in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
 
 
-@pytest.mark.parametrize("norm", ["paper", "length", "none"])
+@pytest.mark.parametrize("norm", ["gnmt", "length", "none"])
 def test_cannot_improve_loses_nothing_and_stops_early(norm: Norm) -> None:
     """With a beam that holds every prefix but not every output, stopping must not cost the best ones."""
     table = TableGenerator(vocab_size=6, scale=3.0, end_bonus=1.0)
-    settings = DecodingConfig(beam=81, alpha=0.7, length_norm=norm, stop="cannot_improve")
+    settings = DecodingConfig(
+        beam_size=81, length_penalty=0.7, length_penalty_form=norm, stopping_rule="cannot_improve"
+    )
     for key, found in enumerate(run(table, settings, [5] * 7, n_best=3)):
         expected = table.all_outputs(key, 5, settings)[:3]
         assert [each.tokens for each in found] == [tokens for _, tokens in expected]
     eager = TableGenerator(6, end_bonus=6.0)
-    run(eager, DecodingConfig(beam=2, alpha=0.0, stop="cannot_improve"), [1000] * 3)
+    run(eager, DecodingConfig(beam_size=2, length_penalty=0.0, stopping_rule="cannot_improve"), [1000] * 3)
     assert len(eager.rows_seen) < 20
 
 
@@ -56,7 +58,7 @@ def test_beam_finished_stops_at_that_many() -> None:
     table = TableGenerator(vocab_size=4, scale=0.0, end_bonus=1.0)
     for beam in (1, 2, 3):
         table.rows_seen.clear()
-        [found] = run(table, DecodingConfig(beam=beam, stop="beam_finished"), [50], n_best=beam)
+        [found] = run(table, DecodingConfig(beam_size=beam, stopping_rule="beam_finished"), [50], n_best=beam)
         assert len(table.rows_seen) == beam
         assert sorted(len(each.tokens) for each in found) == list(range(beam))
 
@@ -64,7 +66,7 @@ def test_beam_finished_stops_at_that_many() -> None:
 def test_beam_of_one_is_argmax() -> None:
     table = TableGenerator(vocab_size=13, end_bonus=0.5)
     limits = [11, 7, 5, 3, 2, 1] * 5
-    results = run(table, DecodingConfig(beam=1), limits)
+    results = run(table, DecodingConfig(beam_size=1), limits)
     for key, (limit, [found]) in enumerate(zip(limits, results, strict=True)):
         written: list[int] = []
         while len(written) < limit and END not in written:
@@ -77,10 +79,10 @@ def test_beam_of_one_is_argmax() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3, 5])
-@pytest.mark.parametrize("norm", ["paper", "length", "none"])
+@pytest.mark.parametrize("norm", ["gnmt", "length", "none"])
 def test_hypotheses_are_sorted_distinct_and_add_up(beam: int, norm: Norm) -> None:
     table = TableGenerator(vocab_size=11, end_bonus=1.0)
-    settings = DecodingConfig(beam=beam, alpha=0.9, length_norm=norm)
+    settings = DecodingConfig(beam_size=beam, length_penalty=0.9, length_penalty_form=norm)
     limits = [2, 3, 5, 7, 11] * 4
     results = run(table, settings, limits, n_best=beam)
     assert {each.finish_reason for found in results for each in found} == {"end", "length"}
@@ -96,14 +98,14 @@ def test_hypotheses_are_sorted_distinct_and_add_up(beam: int, norm: Norm) -> Non
             assert each.log_prob == pytest.approx(sum(each.token_log_probs))
             assert each.token_log_probs == pytest.approx(table.score(key, each.tokens, ends), abs=1e-5)
             n = len(each.token_log_probs)
-            by = {"paper": ((5 + n) / 6) ** 0.9, "length": n**0.9, "none": 1.0}[norm]
+            by = {"gnmt": ((5 + n) / 6) ** 0.9, "length": n**0.9, "none": 1.0}[norm]
             assert each.score == pytest.approx(each.log_prob / by)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_leaving_early_does_not_change_the_others(beam: int) -> None:
     table = TableGenerator(vocab_size=11, end_bonus=0.3)
-    settings = DecodingConfig(beam=beam)
+    settings = DecodingConfig(beam_size=beam)
     limits = [1, 2, 3, 5, 7, 11, 13, 17] * 4
     together = run(table, settings, limits)
     rows = list(table.rows_seen)
@@ -116,9 +118,9 @@ def test_leaving_early_does_not_change_the_others(beam: int) -> None:
 def test_ties_go_to_the_earlier_parent_and_the_lower_token(beam: int) -> None:
     """All words are alike and the end never comes: only the order of ties decides."""
     table = TableGenerator(vocab_size=301, scale=0.0, end_bonus=-9.0)
-    [found] = run(table, DecodingConfig(beam=beam), [3], n_best=beam)
+    [found] = run(table, DecodingConfig(beam_size=beam), [3], n_best=beam)
     assert [each.tokens for each in found] == [(3, 3, 3 + rank) for rank in range(beam)]
-    results = find(Job(table, torch.zeros(1, 1, dtype=torch.long), DecodingConfig(beam=beam), [3], END, PAD))
+    results = find(Job(table, torch.zeros(1, 1, dtype=torch.long), DecodingConfig(beam_size=beam), [3], END, PAD))
     assert results[0].margin == 0.0
 
 
@@ -138,7 +140,7 @@ def test_margin_is_the_distance_to_another_answer() -> None:
     for key in range(20):
         table = Nudged(vocab_size=7, scale=2.0)
         src_NS = torch.tensor([[key]])
-        settings = DecodingConfig(beam=1)
+        settings = DecodingConfig(beam_size=1)
         [plain] = find(Job(table, src_NS, settings, [1], END, PAD))
         for share, is_same in ((0.99, True), (1.01, False)):
             table.nudge = plain.margin * share
@@ -147,8 +149,8 @@ def test_margin_is_the_distance_to_another_answer() -> None:
 
 
 def test_more_hypotheses_than_the_beam_are_refused() -> None:
-    with pytest.raises(DecodingError, match=r"at most decoding\.beam=2, not 3"):
-        run(TableGenerator(7), DecodingConfig(beam=2), [5], n_best=3)
+    with pytest.raises(DecodingError, match=r"at most decoding\.beam_size=2, not 3"):
+        run(TableGenerator(7), DecodingConfig(beam_size=2), [5], n_best=3)
 
 
 class Notes:
@@ -165,7 +167,7 @@ class Notes:
 @pytest.mark.parametrize("stop", ["beam_finished", "cannot_improve"])
 def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) -> None:
     table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
-    settings = DecodingConfig(beam=beam, stop=stop)
+    settings = DecodingConfig(beam_size=beam, stopping_rule=stop)
     limits = [2, 3, 5, 7, 11, 13]
     results = search(Job(table, torch.arange(6)[:, None], settings, limits, END, PAD, beam, notes))
     assert results == run(table, settings, limits, n_best=beam), "watching changed the result"
@@ -191,7 +193,9 @@ def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) ->
 def test_an_observer_sees_prefixes_and_banks_too(phrases: tuple[tuple[int, ...], ...]) -> None:
     table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
     asked = [Constraints((7, 4), Phrases(phrases))] * 3
-    results = search(Job(table, torch.arange(3)[:, None], DecodingConfig(beam=3), [9] * 3, END, PAD, 3, notes, asked))
+    results = search(
+        Job(table, torch.arange(3)[:, None], DecodingConfig(beam_size=3), [9] * 3, END, PAD, 3, notes, asked)
+    )
     for sentence, found in enumerate(results):
         nodes = {each.node: each for each in notes.trees[sentence]}
         assert len(nodes) == len(notes.trees[sentence])

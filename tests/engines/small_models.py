@@ -23,7 +23,7 @@ def random_model(max_positions: int = 64, vocab_size: int = VOCAB) -> Transforme
         num_encoder_layers=2,
         num_decoder_layers=2,
         model_dim=24,
-        inner_dim=37,
+        feed_forward_dim=37,
         num_heads=3,
         dropout=0.1,
         max_positions=max_positions,

@@ -35,7 +35,7 @@ def fixed(model: Transformer, size: int) -> FixedBatches:
 
 def check(model: Transformer, count: int, sizes: Sequence[int], beam: int, stop: str = "beam_finished") -> float:
     """Everything equal to decoding alone; the share of sentences decoded again."""
-    settings = DecodingConfig.model_validate({"beam": beam, "max_length": "input+10", "stop": stop})
+    settings = DecodingConfig.model_validate({"beam_size": beam, "max_length": "input+10", "stopping_rule": stop})
     asked = requests(count, n_best=beam)
     alone = fixed(model, 1).run(asked, settings)
     again = 0
@@ -84,7 +84,7 @@ def test_any_batch_of_a_thousand(kind: Callable[[], Transformer], beam: int, sto
 
 def test_what_is_close_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every decision taken for close, each answer is bit for bit that of decoding alone."""
-    model, settings = random_model(), DecodingConfig(beam=3, max_length="input+5")
+    model, settings = random_model(), DecodingConfig(beam_size=3, max_length="input+5")
     asked = requests(20, n_best=3)
     monkeypatch.setattr(search_module, "CLOSE", float("inf"))
     alone = [engine(model).run([request], settings)[0] for request in asked]
@@ -96,7 +96,7 @@ def test_what_is_close_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_nudged_numbers_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Had batches moved logits by a thousand times what was measured, answers would stay; without the check not."""
-    model, settings = random_model(), DecodingConfig(beam=4, max_length="input+5")
+    model, settings = random_model(), DecodingConfig(beam_size=4, max_length="input+5")
     asked = requests(80, longest=5, n_best=4)
     nudge, longest = 2e-3, 10
     alone = fixed(model, 1).run(asked, settings)

@@ -49,7 +49,7 @@ def first_tokens(answers: list[list[Hypothesis]]) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_thousand_sentences_equal_the_torch_engine(beam: int, trained: Transformer, tmp_path: Path) -> None:
-    settings, asked = DecodingConfig(beam=beam, max_length="input+10"), requests(1000)
+    settings, asked = DecodingConfig(beam_size=beam, max_length="input+10"), requests(1000)
     ours = engine(trained).run(asked, settings)
     theirs = converted(tmp_path, trained).run(asked, settings)
     places = [place for place in range(1000) if ours[place][0].tokens != theirs[place][0].tokens]
@@ -66,9 +66,11 @@ def test_a_thousand_sentences_equal_the_torch_engine(beam: int, trained: Transfo
             assert (other.score, other.log_prob) == pytest.approx((mine.score, mine.log_prob), abs=1e-4)
 
 
-@pytest.mark.parametrize("norm", [{}, {"alpha": 1.3}, {"length_norm": "none"}, {"length_norm": "paper"}])
+@pytest.mark.parametrize(
+    "norm", [{}, {"length_penalty": 1.3}, {"length_penalty_form": "none"}, {"length_penalty_form": "gnmt"}]
+)
 def test_the_n_best_of_every_normalisation(norm: dict[str, object], trained: Transformer, tmp_path: Path) -> None:
-    settings = DecodingConfig.model_validate({"beam": 4, "max_length": "input+10", **norm})
+    settings = DecodingConfig.model_validate({"beam_size": 4, "max_length": "input+10", **norm})
     asked = requests(60, n_best=3)
     ours, theirs = engine(trained).run(asked, settings), converted(tmp_path, trained).run(asked, settings)
     same = 0
@@ -77,11 +79,11 @@ def test_the_n_best_of_every_normalisation(norm: dict[str, object], trained: Tra
         same += [each.tokens for each in mine] == [each.tokens for each in other]
         assert other[0].score <= mine[0].score + NEAR_TIE or mine[0].tokens != other[0].tokens
     print(f"{norm}: {60 - same} of 60 lists of three differ")
-    assert same >= (54 if settings.length_norm == "paper" else 58)
+    assert same >= (54 if settings.length_penalty_form == "gnmt" else 58)
 
 
 def test_int8_writes_nearly_the_same(trained: Transformer, tmp_path: Path) -> None:
-    settings, asked = DecodingConfig(beam=4, max_length="input+10"), requests(200)
+    settings, asked = DecodingConfig(beam_size=4, max_length="input+10"), requests(200)
     exact = converted(tmp_path, trained).run(asked, settings)
     rough = CTranslate2Engine(tmp_path, trained.config, Vocabulary(PIECES), "int8", 1).run(asked, settings)
     same = sum(mine == other for mine, other in zip(first_tokens(exact), first_tokens(rough), strict=True))
@@ -101,7 +103,7 @@ def test_limits_follow_the_settings_and_the_model(beam: int, tmp_path: Path) -> 
     built = converted(tmp_path, model)
     asked = [Request((*[9] * length, END)) for length in (1, 5, 29, 42)]
     for max_length, expected in (("input+3", [4, 8, 32, 43]), ("5", [5, 5, 5, 5]), ("99", [43, 43, 43, 43])):
-        settings = DecodingConfig(beam=beam, max_length=max_length)
+        settings = DecodingConfig(beam_size=beam, max_length=max_length)
         answers, ours = built.run(asked, settings), engine(model).run(asked, settings)
         assert [len(answer[0].tokens) for answer in answers] == expected
         assert {answer[0].finish_reason for answer in answers} == {"length"}
@@ -112,8 +114,8 @@ def test_limits_follow_the_settings_and_the_model(beam: int, tmp_path: Path) -> 
 
 def test_greedy_answers_that_only_some_limits_cut(trained: Transformer, tmp_path: Path) -> None:
     asked = requests(100)
-    free = engine(trained).run(asked, DecodingConfig(beam=1, max_length="input+10"))
-    settings = DecodingConfig(beam=1, max_length=str(sorted(map(len, first_tokens(free)))[50]))
+    free = engine(trained).run(asked, DecodingConfig(beam_size=1, max_length="input+10"))
+    settings = DecodingConfig(beam_size=1, max_length=str(sorted(map(len, first_tokens(free)))[50]))
     ours, theirs = engine(trained).run(asked, settings), converted(tmp_path, trained).run(asked, settings)
     assert first_tokens(theirs) == first_tokens(ours)
     reasons = [answer[0].finish_reason for answer in theirs]
@@ -127,7 +129,7 @@ def test_what_is_cut_is_worth_its_part(tmp_path: Path) -> None:
         model.output.weight[END] = 0.0
         model.output.weight[7] *= 20.0
         model.target_embedding.tokens.weight[7] *= 20.0
-    pieces, settings = Vocabulary(PIECES[: model.config.vocab_size]), DecodingConfig(beam=1, max_length="input+3")
+    pieces, settings = Vocabulary(PIECES[: model.config.vocab_size]), DecodingConfig(beam_size=1, max_length="input+3")
     convert(model, pieces, tmp_path)
     asked = [Request((*[9] * length, END)) for length in (1, 5, 29)]
     quick = CTranslate2Engine(tmp_path, model.config, pieces, token_log_probs=False).run(asked, settings)
@@ -139,7 +141,7 @@ def test_what_is_cut_is_worth_its_part(tmp_path: Path) -> None:
 
 def test_nothing_is_cut_off_a_long_input(tmp_path: Path) -> None:
     model = random_model(max_positions=1100)
-    built, settings = converted(tmp_path, model), DecodingConfig(beam=1, max_length="4")
+    built, settings = converted(tmp_path, model), DecodingConfig(beam_size=1, max_length="4")
     asked = [Request((*[9] * 1060, last, END)) for last in (9, 17, 23)]
     theirs, ours = built.run(asked, settings), engine(model).run(asked, settings)
     for [other], [mine] in zip(theirs, ours, strict=True):
@@ -155,14 +157,14 @@ def test_an_output_may_be_empty_and_holds_no_padding_or_start(tmp_path: Path) ->
         norm = model.decoder.norm
         assert isinstance(norm, torch.nn.LayerNorm)
         norm.bias.copy_(5.0 * model.output.weight[END])
-    [[found]] = converted(tmp_path, model).run([Request((9, END))], DecodingConfig(beam=1))
-    [[mine]] = engine(model).run([Request((9, END))], DecodingConfig(beam=1))
+    [[found]] = converted(tmp_path, model).run([Request((9, END))], DecodingConfig(beam_size=1))
+    [[mine]] = engine(model).run([Request((9, END))], DecodingConfig(beam_size=1))
     assert found.tokens == mine.tokens == () and found.finish_reason == "end"
     assert found.log_prob == pytest.approx(mine.log_prob, abs=1e-4)
 
 
 def test_without_log_probabilities_of_tokens(trained: Transformer, tmp_path: Path) -> None:
-    settings, asked = DecodingConfig(beam=2, max_length="input+10"), requests(20, n_best=2)
+    settings, asked = DecodingConfig(beam_size=2, max_length="input+10"), requests(20, n_best=2)
     whole = converted(tmp_path, trained).run(asked, settings)
     quick = CTranslate2Engine(tmp_path, trained.config, Vocabulary(PIECES), token_log_probs=False).run(asked, settings)
     assert first_tokens(quick) == first_tokens(whole)
@@ -173,9 +175,9 @@ def test_without_log_probabilities_of_tokens(trained: Transformer, tmp_path: Pat
 
 def test_what_it_cannot_honour_is_refused_by_name(trained: Transformer, tmp_path: Path) -> None:
     built = converted(tmp_path, trained)
-    assert built.unsupported(DecodingConfig(length_norm="paper")) == []
+    assert built.unsupported(DecodingConfig(length_penalty_form="gnmt")) == []
     for given, named in (
-        ({"stop": "cannot_improve"}, "decoding.stop=cannot_improve"),
+        ({"stopping_rule": "cannot_improve"}, "decoding.stopping_rule=cannot_improve"),
         ({"sampling": {"top_k": 3}}, "decoding.sampling"),
     ):
         settings = DecodingConfig.model_validate(given)
@@ -188,12 +190,12 @@ def test_what_it_cannot_honour_is_refused_by_name(trained: Transformer, tmp_path
         (Request((7, END), n_best=5), "sentence 2 asks for 5"),
     ):
         with pytest.raises(DecodingError, match=message):
-            built.run([Request((7, END)), request], DecodingConfig(beam=4))
+            built.run([Request((7, END)), request], DecodingConfig(beam_size=4))
 
 
 def test_it_says_that_it_ranks_again_where_it_does(trained: Transformer, tmp_path: Path) -> None:
     built = converted(tmp_path, trained)
     assert built.notes(DecodingConfig()) == []
-    assert built.notes(DecodingConfig(beam=1, length_norm="paper")) == []
-    [note] = built.notes(DecodingConfig(length_norm="paper"))
+    assert built.notes(DecodingConfig(beam_size=1, length_penalty_form="gnmt")) == []
+    [note] = built.notes(DecodingConfig(length_penalty_form="gnmt"))
     assert "paper" in note and "ranked" in note

@@ -29,7 +29,8 @@ NEAR_TIE = 5e-3  # in log-probability
 def trained(request: pytest.FixtureRequest) -> LanguageModel:
     """Taught to count upwards, in steps of 1 to 3 that stay in doubt, and to end sometimes."""
     torch.manual_seed(7)
-    config = ModelConfig(family="decoder", num_decoder_layers=2, model_dim=24, inner_dim=37, num_heads=3, dropout=0.0,
+    config = ModelConfig(family="decoder", num_decoder_layers=2, model_dim=24, feed_forward_dim=37, num_heads=3,
+    dropout=0.0,
                          vocab_size=VOCAB, max_positions=CONTEXT, positions=request.param)  # fmt: skip
     model = LanguageModel(config).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -71,7 +72,7 @@ def margin(model: LanguageModel, request: Request, settings: DecodingConfig) -> 
 def test_prompts_are_continued_as_by_the_torch_engine(
     beam: int, trained: LanguageModel, fast: CTranslate2Engine
 ) -> None:
-    settings, asked = DecodingConfig(beam=beam), prompts(300)
+    settings, asked = DecodingConfig(beam_size=beam), prompts(300)
     ours, theirs = exact(trained).run(asked, settings), fast.run(asked, settings)
     different = [place for place in range(300) if ours[place][0].tokens != theirs[place][0].tokens]
     print(f"beam {beam}: {len(different)} of 300 differ from the torch engine")
@@ -85,9 +86,9 @@ def test_prompts_are_continued_as_by_the_torch_engine(
     assert {mine.finish_reason for [mine] in ours} == {"end", "length"}
 
 
-@pytest.mark.parametrize("norm", [{"alpha": 1.3}, {"length_norm": "none"}])
+@pytest.mark.parametrize("norm", [{"length_penalty": 1.3}, {"length_penalty_form": "none"}])
 def test_the_n_best(norm: dict[str, Any], trained: LanguageModel, fast: CTranslate2Engine) -> None:
-    settings, asked = DecodingConfig.model_validate({"beam": 4, **norm}), prompts(60, 3)
+    settings, asked = DecodingConfig.model_validate({"beam_size": 4, **norm}), prompts(60, 3)
     ours, theirs = exact(trained).run(asked, settings), fast.run(asked, settings)
     different = [
         request
@@ -101,7 +102,7 @@ def test_the_n_best(norm: dict[str, Any], trained: LanguageModel, fast: CTransla
 
 def test_the_longest_that_fits(trained: LanguageModel, fast: CTranslate2Engine) -> None:
     """The last token is not read: behind 5 pieces there is room for 37 of 41."""
-    settings, source = DecodingConfig(beam=2), (7, 8, 9, 10, 11)
+    settings, source = DecodingConfig(beam_size=2), (7, 8, 9, 10, 11)
     [[mine]], [[other]] = (engine.run([Request(source, limit=37)], settings) for engine in (exact(trained), fast))
     assert mine.tokens == other.tokens
     assert other.token_log_probs == pytest.approx(mine.token_log_probs, abs=1e-4)
@@ -127,7 +128,7 @@ def test_what_it_cannot_honour_is_refused_by_name(
 
 
 def test_how_to_draw_does_not_matter_where_nothing_is_drawn(fast: CTranslate2Engine) -> None:
-    drawn = {"temperature": 0.5, "max_tokens": 9, "start": False}
+    drawn = {"temperature": 0.5, "max_tokens": 9, "add_start_token": False}
     assert fast.unsupported(DecodingConfig.model_validate({"sampling": drawn})) == []
     assert "decoding.sampling.temperature" in fast.unsupported(
         DecodingConfig.model_validate({"method": "sample", "sampling": drawn})

@@ -38,7 +38,7 @@ def alone(rows: list[list[int]]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("batch_tokens", [1, 12, 1000])
 def test_logits_are_those_of_each_row_alone(batch_tokens: int) -> None:
-    for head, shape in (("label", lambda row: (5,)), ("tags", lambda row: (len(row), 5))):
+    for head, shape in (("classification", lambda row: (5,)), ("token_classification", lambda row: (len(row), 5))):
         model = network(head)
         assert model.training
         found = TorchEncoderEngine(model, batch_tokens).logits(ROWS)
@@ -50,7 +50,7 @@ def test_logits_are_those_of_each_row_alone(batch_tokens: int) -> None:
 
 
 def test_vectors_are_pooled_and_mean_states_over_real_positions() -> None:
-    model = network("vector", pooling="first", pooler=True).eval()
+    model = network("embedding", pooling="first", pooler=True).eval()
     engine = TorchEncoderEngine(model, 12)
     for number, ids_1S in enumerate(alone(ROWS)):
         read = model.reader(ids_1S)
@@ -60,7 +60,7 @@ def test_vectors_are_pooled_and_mean_states_over_real_positions() -> None:
 
 
 def test_mean_states_of_a_translator_are_those_of_its_encoder() -> None:
-    model = network("text", family="transformer").eval()
+    model = network("generation", family="transformer").eval()
     vectors_ND = TorchEncoderEngine(model, 12).mean_states(ROWS)
     for vector_D, ids_1S in zip(vectors_ND, alone(ROWS), strict=True):
         states_1SD, _ = model.encoder(model.source_embedding(ids_1S), None)
@@ -68,7 +68,7 @@ def test_mean_states_of_a_translator_are_those_of_its_encoder() -> None:
 
 
 def test_masked_positions_keep_their_order() -> None:
-    model = network("masked").eval()
+    model = network("masked_lm").eval()
     positions = [[1, 3], [0], [], [5, 6], [2]]
     found = TorchEncoderEngine(model, 12).masked_lm(ROWS, positions)
     for log_probs_MV, asked, ids_1S in zip(found, positions, alone(ROWS), strict=True):
@@ -78,5 +78,5 @@ def test_masked_positions_keep_their_order() -> None:
 
 
 def test_no_rows_give_no_results() -> None:
-    engine = TorchEncoderEngine(network("label"))
+    engine = TorchEncoderEngine(network("classification"))
     assert engine.logits([]) == [] and engine.mean_states([]).shape == (0, 22)

@@ -18,7 +18,7 @@ from tests.engines.test_batch_independence import assert_same
 
 
 def test_greedy_equals_a_loop_without_a_cache() -> None:
-    model, settings = random_model(), DecodingConfig(beam=1, max_length="input+3")
+    model, settings = random_model(), DecodingConfig(beam_size=1, max_length="input+3")
     for request, [found] in zip(asked := requests(30), engine(model).run(asked, settings), strict=True):
         written = [START]
         while len(written) <= len(request.source) + 2 and written[-1] != END:
@@ -62,7 +62,7 @@ def test_selected_rows_go_on_as_if_they_had_been_alone() -> None:
 
 
 def test_answers_come_in_the_order_of_the_requests() -> None:
-    model, settings = random_model(), DecodingConfig(beam=2, max_length="input+5")
+    model, settings = random_model(), DecodingConfig(beam_size=2, max_length="input+5")
     asked = requests(40)
     answers = engine(model, batch_tokens=64, threads=2).run(asked, settings)
     for request, answer in zip(asked, answers, strict=True):
@@ -89,7 +89,7 @@ def test_sentences_of_like_length_go_together(monkeypatch: pytest.MonkeyPatch) -
     model = random_model()
     seen = sources_read(model, monkeypatch)
     asked = [Request((*[7] * length, END)) for length in (19, 27, 21) * 8]
-    engine(model, batch_tokens=224).run(asked, DecodingConfig(beam=1, max_length="2"))
+    engine(model, batch_tokens=224).run(asked, DecodingConfig(beam_size=1, max_length="2"))
     assert sum(len(src_NS) for src_NS in seen) == 24
     assert all(src_NS.numel() <= 224 for src_NS in seen)
     # of 24 sentences of 20, 28 and 22: at the seams only
@@ -104,7 +104,10 @@ def test_short_sources_fill_a_register(
     model = random_model(max_positions=places)
     seen = sources_read(model, monkeypatch)
     asked = [Request((*[7] * length, END)) for length in (3, 4, 5) * 4]
-    built, settings = engine(model, batch_tokens=96), DecodingConfig(beam=1, max_length="2", coverage=coverage)
+    built, settings = (
+        engine(model, batch_tokens=96),
+        DecodingConfig(beam_size=1, max_length="2", coverage_penalty=coverage),
+    )
     built.run(asked, settings)
     assert max(src_NS.shape[1] for src_NS in seen) == expected
     assert all(src_NS.numel() <= 96 for src_NS in seen)
@@ -115,7 +118,7 @@ def test_short_sources_fill_a_register(
 
 def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:
     source = (7, 11, END)
-    answers = engine(random_model()).run([Request(source, n) for n in (1, 3, 2)], DecodingConfig(beam=3))
+    answers = engine(random_model()).run([Request(source, n) for n in (1, 3, 2)], DecodingConfig(beam_size=3))
     assert [len(each) for each in answers] == [1, 3, 2]
     assert_same(answers[0], answers[1][:1])
     assert_same(answers[2], answers[1][:2])
@@ -128,7 +131,7 @@ def test_limits_follow_the_settings_and_the_model() -> None:
         model.output.weight[END] = 0.0
     asked = [Request((*[7] * length, END)) for length in (1, 5, 12)]
     for max_length, expected in (("input+3", [4, 8, 13]), ("5", [5, 5, 5]), ("99", [13, 13, 13])):
-        answers = engine(model).run(asked, DecodingConfig(beam=2, max_length=max_length))
+        answers = engine(model).run(asked, DecodingConfig(beam_size=2, max_length=max_length))
         assert [len(answer[0].tokens) for answer in answers] == expected
         assert {answer[0].finish_reason for answer in answers} == {"length"}
 
@@ -139,16 +142,16 @@ def test_limits_follow_the_settings_and_the_model() -> None:
         (Request((*[7] * 64, END)), r"sentence 2 has 65 pieces, .* 1 to 64"),
         (Request(()), r"sentence 2 has 0 pieces"),
         (Request((VOCAB, END)), rf"sentence 2 has pieces 3 to {VOCAB}; expected 0 to {VOCAB - 1}"),
-        (Request((7, END), n_best=4), r"sentence 2 asks for 4 hypotheses; expected 1 to decoding\.beam=3"),
+        (Request((7, END), n_best=4), r"sentence 2 asks for 4 hypotheses; expected 1 to decoding\.beam_size=3"),
     ],
 )
 def test_what_cannot_be_decoded_is_refused_by_number(request_: Request, message: str) -> None:
     with pytest.raises(DecodingError, match=message):
-        engine(random_model()).run([Request((7, END)), request_], DecodingConfig(beam=3))
+        engine(random_model()).run([Request((7, END)), request_], DecodingConfig(beam_size=3))
 
 
 def test_decoding_in_the_middle_of_a_training_is_without_dropout() -> None:
-    model, settings = random_model(), DecodingConfig(beam=1, max_length="input+5")
+    model, settings = random_model(), DecodingConfig(beam_size=1, max_length="input+5")
     asked = requests(10)
     expected = engine(model).run(asked, settings)
     assert engine(model.train()).run(asked, settings) == expected
@@ -161,7 +164,7 @@ def test_every_setting_is_honoured() -> None:
 
 @pytest.mark.parametrize(("count", "beam", "most"), [(1000, 1, 4096), (1000, 4, 2048), (333, 4, 4096), (30, 1, 4096)])
 def test_workers_finish_together(count: int, beam: int, most: int) -> None:
-    asked, settings = requests(count), DecodingConfig(beam=beam)
+    asked, settings = requests(count), DecodingConfig(beam_size=beam)
     alone, shared = ([*engine(random_model(), most, n)._batches(asked, settings)] for n in (1, 2))
     for batches in (alone, shared):
         assert sorted(index for batch in batches for index in batch) == [*range(count)]
@@ -177,7 +180,7 @@ def test_workers_finish_together(count: int, beam: int, most: int) -> None:
         assert max(free) < 1.1 * sum(free) / 2, "none waits long for the last one"
 
 
-@pytest.mark.parametrize("how", [{"beam": 1}, {"beam": 3}, {"method": "sample"}], ids=str)
+@pytest.mark.parametrize("how", [{"beam_size": 1}, {"beam_size": 3}, {"method": "sample"}], ids=str)
 def test_a_network_that_diverged_is_told(how: dict[str, Any]) -> None:
     model, settings = random_model(), DecodingConfig(max_length="7", **how)
     with torch.no_grad():

@@ -29,7 +29,7 @@ def test_scores_are_those_of_each_pair_alone(family: str, max_numbers: int, monk
     for source, target, (log_probs_T, weights_HTS), (again_T, none) in zip(
         SOURCES, TARGETS, found, without, strict=True
     ):
-        inputs_1T = torch.tensor([[network.config.start_id, *target[:-1]]])
+        inputs_1T = torch.tensor([[network.config.decoder_start_id, *target[:-1]]])
         _, state = network.start(network.encode(torch.tensor([source])), 1)
         step = network.step(inputs_1T, state, want_attention=True)
         expected_TV = step.logits_RTV[0].log_softmax(-1).detach().numpy()

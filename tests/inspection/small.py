@@ -16,16 +16,16 @@ from clearhead.tasks.purposes import purpose
 from tests.tasks.made_up import made_up_text
 
 TEXT = "The old dog eats the grass in the house."
-SHAPE: dict[str, Any] = {"model_dim": 22, "inner_dim": 29, "num_heads": 2, "num_encoder_layers": 3,
+SHAPE: dict[str, Any] = {"model_dim": 22, "feed_forward_dim": 29, "num_heads": 2, "num_encoder_layers": 3,
                          "num_decoder_layers": 2, "max_positions": 64, "dropout": 0.1}  # fmt: skip
 T5 = {"positions": "relative", "norm": "rms", "bias": False, "scale_attention": False, "scale_embeddings": False,
       "scale_output": True}  # fmt: skip
-PICTURE = {"image_size": 6, "patch_size": 2, "channels": 1}
+PICTURE = {"image_size": 6, "patch_size": 2, "image_channels": 1}
 # name -> task and model settings
 TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer": ("translate", {}),
     "post-norm, rotary": ("translate", {"norm_placement": "post", "positions": "rotary", "num_heads": 1}),
-    "d_k and d_v": ("translate", {"key_dim": 7, "value_dim": 5, "embeddings": "separate"}),
+    "d_k and d_v": ("translate", {"key_dim": 7, "value_dim": 5, "tied_embeddings": "none"}),
     "T5": ("denoise", T5),
     "decoder": ("lm", {"positions": "learned"}),
     "encoder for labels": ("classify", {}),
@@ -39,7 +39,7 @@ TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
 PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "patches": ("image", PICTURE),
     "captions": ("caption", PICTURE),
-    "convolutional": ("image", {"family": "convolutional", "pooling": "mean", "norm_groups": 11, **PICTURE}),
+    "convolutional": ("image", {"family": "cnn", "pooling": "mean", "norm_groups": 11, **PICTURE}),
 }
 WRITERS = [name for name, (task, _) in (TEXTS | PICTURES).items() if task in ("translate", "denoise", "lm", "caption")]
 WITHOUT = ("gru without attention", "recurrent reader", "convolutional")

@@ -35,7 +35,7 @@ def without(network: Any, part: Part, by: float = 0.0) -> Any:
 
 
 def logits(model: Any, folder: Path, name: str) -> Any:
-    if model.config.model.reads_pictures:
+    if model.config.model.reads_images:
         return model.trace_picture(picture(folder)).logits_TV
     return model.trace(text_for(name)).logits_TV
 

@@ -19,7 +19,7 @@ from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, WRITERS, pict
 
 def traced(name: str, folder: Path, **more: Any) -> Trace:
     model = small(name)
-    if model.config.model.reads_pictures:
+    if model.config.model.reads_images:
         return model.trace_picture(picture(folder), **more)
     return model.trace(text_for(name), **more)
 
@@ -41,10 +41,10 @@ def test_rows_are_probabilities_over_allowed_places(name: str, tmp_path: Path) -
 def test_every_hypothesis_is_what_the_fast_kernel_gave(name: str, tmp_path: Path) -> None:
     """Log-probabilities as search saw them step by step, through the cache, with all hypotheses in one batch."""
     model = small(name)
-    first = traced(name, tmp_path, beam=3)
+    first = traced(name, tmp_path, beam_size=3)
     assert len(first.hypotheses) >= 3 and first.chosen == 0
     for number, hypothesis in enumerate(first.hypotheses):
-        trace = traced(name, tmp_path, beam=3, hypothesis=number)
+        trace = traced(name, tmp_path, beam_size=3, hypothesis=number)
         assert trace.hypotheses == first.hypotheses and trace.chosen == number
         np.testing.assert_allclose(
             trace.token_log_probs[trace.num_given :], hypothesis.token_log_probs, atol=1e-5, rtol=0
@@ -56,7 +56,7 @@ def test_every_hypothesis_is_what_the_fast_kernel_gave(name: str, tmp_path: Path
 
 def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
     """One forced step by the fast kernel, and one that asks the family itself for its weights."""
-    is_picture = model.config.model.reads_pictures
+    is_picture = model.config.model.reads_images
     given = given_picture(model, picture(folder)) if is_picture else given_text(model, trace.source_text)
     network = model.network
     tokens_RT = torch.tensor([[place.token for place in trace.inputs]])
@@ -137,7 +137,7 @@ def test_tracing_leaves_no_hook_and_copies_no_weight() -> None:
 
 def test_the_tree_holds_every_hypothesis() -> None:
     model = small("transformer")
-    trace = model.trace(TEXT, beam=3)
+    trace = model.trace(TEXT, beam_size=3)
     fates = {node.candidate.fate for node in trace.tree}
     assert fates & {"finished", "length"} and "outside_beam" in fates and "kept" in fates
     paths = {trace.path(node.candidate.node): node for node in trace.tree

@@ -24,15 +24,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no places": {"positions": "none"},
     "rotary": {"positions": "rotary"},
     "relative": {"positions": "relative"},
-    "few distances": {"positions": "relative", "relative_buckets": 6, "relative_distance": 11},
-    "near distances": {"positions": "relative", "relative_buckets": 22, "relative_distance": 3},
+    "few distances": {"positions": "relative", "relative_buckets": 6, "relative_max_distance": 11},
+    "near distances": {"positions": "relative", "relative_buckets": 22, "relative_max_distance": 3},
     "t5": {"positions": "relative", "norm": "rms", "bias": False, "scale_attention": False, "gated": True},
     "gelu": {"activation": "gelu", "embedding_norm": True, "scale_embeddings": False},
-    "gelu of gpt-2": {"activation": "gelu_tanh", "embeddings": "separate"},
-    "no biases": {"bias": False, "norm_epsilon": 0.1, "embeddings": "output"},
+    "gelu of gpt-2": {"activation": "gelu_tanh", "tied_embeddings": "none"},
+    "no biases": {"bias": False, "norm_epsilon": 0.1, "tied_embeddings": "target"},
     "heads of their own width": {"key_dim": 6, "value_dim": 6},
-    "swish": {"activation": "silu", "sinusoids": "halves", "norm_placement": "post", "last_norm": True},
-    "no last norm": {"last_norm": False, "sinusoids": "fairseq"},
+    "swish": {"activation": "silu", "sinusoidal_layout": "concatenated", "norm_placement": "post", "final_norm": True},
+    "no last norm": {"final_norm": False, "sinusoidal_layout": "fairseq"},
     "rotary heads of their own width": {"key_dim": 6, "value_dim": 6, "positions": "rotary"},
 }
 
@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def network(family: str, **settings: Any) -> Any:
     """Random weights everywhere, also in what starts as ones and zeros."""
     torch.manual_seed(3)
-    fields = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 20, "inner_dim": 31, "num_heads": 5,
+    fields = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 20, "feed_forward_dim": 31, "num_heads": 5,
               "max_positions": LONGEST, "vocab_size": VOCAB, "family": family}  # fmt: skip
     model = build_model(ModelConfig.model_validate({**fields, **settings}))
     with torch.no_grad():
@@ -94,8 +94,8 @@ def test_a_language_model_gives_the_logits_of_the_network(name: str, tmp_path: P
     [
         ({"family": "gru"}, r"cannot express model\.family=gru \(expected transformer or decoder\); use --engine"),
         (
-            {"family": "encoder", "head": "masked"},
-            r"model\.family=encoder \(.*\), model\.head=masked \(expected text\)",
+            {"family": "encoder", "head": "masked_lm"},
+            r"model\.family=encoder \(.*\), model\.head=masked_lm \(expected generation\)",
         ),
         ({"input": "image", "image_size": 8}, r"model\.input=image"),
         ({"num_labels": 5}, r"model\.num_labels=5"),
@@ -112,7 +112,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(settings: dict[str, Any], n
 
 
 def test_int8_takes_a_quarter_of_the_space_and_leaves_the_network_alone(tmp_path: Path) -> None:
-    model = network("transformer", model_dim=80, inner_dim=160)
+    model = network("transformer", model_dim=80, feed_forward_dim=160)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     sizes = {}
     for kind in ("float32", "int8"):

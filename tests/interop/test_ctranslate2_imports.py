@@ -36,7 +36,7 @@ def imported(folder: Path, *more: str, path: str = "theirs") -> Model:
 def same_translations(model: Model, texts: Sequence[str], **settings: Any) -> None:
     """Greedy and with a beam, by both engines, with the log-probability of every piece."""
     for beam in (1, 4):
-        wanted = {"beam": beam, "stop": "beam_finished", "max_length": "11", **settings}
+        wanted = {"beam_size": beam, "stopping_rule": "beam_finished", "max_length": "11", **settings}
         ours = model.translate_many(texts, **wanted)
         fast = model.translate_many(texts, engine="ctranslate2", **wanted)
         assert [one.tokens for one in fast] == [one.tokens for one in ours]
@@ -51,12 +51,12 @@ def same_folder(model: Model, out: Path, texts: Sequence[str]) -> None:
     assert main(["export", str(model.folder), "--to", "ctranslate2", str(out)]) == 0
     translator = ctranslate2.Translator(str(out), intra_threads=1)
     config, written = model.config.model, model.tokenizer.target
-    end = model.tokenizer.piece(config.end_id)
+    end = model.tokenizer.piece(config.eos_id)
     sources = [[*model.tokenizer.encode(text).pieces, end] for text in texts]
-    never = [[written.piece(token)] for token in {config.pad_id, config.start_id} - {config.end_id}]
+    never = [[written.piece(token)] for token in {config.pad_id, config.decoder_start_id} - {config.eos_id}]
     lengths = {"min_decoding_length": 0, "max_decoding_length": 11}
     found = translator.translate_batch(sources, beam_size=1, suppress_sequences=never, **lengths)
-    expected = model.translate_many(texts, beam=1, stop="beam_finished", max_length="11")
+    expected = model.translate_many(texts, beam_size=1, stopping_rule="beam_finished", max_length="11")
     assert [tuple(one.hypotheses[0]) for one in found] == [one.tokens for one in expected]
 
 
@@ -71,7 +71,7 @@ def test_marian(tmp_path: Path, kind: str) -> None:
     model = imported(tmp_path)
     same_translations(model, TEXTS)
     same_folder(model, tmp_path / "out", TEXTS)
-    with pytest.raises(DecodingError, match=r"cannot honour decoding\.stop=seems_best"):
+    with pytest.raises(DecodingError, match=r"cannot honour decoding\.stopping_rule=no_better_now"):
         model.translate(TEXTS[0], engine="ctranslate2")
 
 
@@ -116,7 +116,7 @@ def test_layers_of_torch_with_a_norm_behind_post_norm(tmp_path: Path) -> None:
         theirs.generator.bias[1:3] = UNLIKELY
     torch.save(theirs.state_dict(), tmp_path / "model.pt")
     model = imported(tmp_path, *given(tmp_path), path="model.pt")
-    assert (model.config.model.norm_placement, model.config.model.has_last_norm) == ("post", True)
+    assert (model.config.model.norm_placement, model.config.model.has_final_norm) == ("post", True)
     same_translations(model, ["a b c", "g", "f a zz d d"])
 
 
@@ -138,7 +138,7 @@ def test_gpt2(tmp_path: Path, tied: bool) -> None:
     save(shaken(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, **ends))), tmp_path / "theirs")
     model = imported(tmp_path)
     prompts = ["the dog", " dog, the é", "日本 x"]
-    searched = model.writing(beam=3, max_tokens=9).model_copy(update={"stop": "beam_finished"})
+    searched = model.writing(beam_size=3, max_tokens=9).model_copy(update={"stopping_rule": "beam_finished"})
     for settings in (model.writing(max_tokens=9), searched):
         ours, fast = (model.generate_many(prompts, engine=engine, settings=settings)
                       for engine in ("torch", "ctranslate2"))  # fmt: skip
@@ -159,7 +159,7 @@ def test_gpt2(tmp_path: Path, tied: bool) -> None:
     [
         ("BertForMaskedLM", "encoder"),
         ("BertForTokenClassification", "encoder"),
-        ("ViTForImageClassification", "patches"),
+        ("ViTForImageClassification", "vit"),
     ],
 )
 def test_readers_are_refused_by_name(

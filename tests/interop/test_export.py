@@ -25,7 +25,7 @@ TEXTS = [
     for verb in ("runs", "sleeps")
     for count in "1234"
 ]
-SIZES = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "inner_dim": 17, "num_heads": 11}
+SIZES = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "feed_forward_dim": 17, "num_heads": 11}
 BERT: dict[str, Any] = {
     "family": "encoder", "norm_placement": "post", "norm_epsilon": 1e-12, "activation": "gelu", "positions": "learned",
     "max_positions": 64, "scale_embeddings": False, "embedding_norm": True, "num_segments": 2, "pooling": "first",
@@ -43,8 +43,8 @@ def make(
     """Save a model with random weights and a tokenizer of ours."""
     torch.manual_seed(5)
     specials = ("<mask>",) if task == "mlm" else ()
-    sizes: dict[str, Any] = {} if model.get("family") in ("patches", "convolutional", "mlp") else {"max_positions": 64}
-    tokenizer = Tokenizer.train(TEXTS * 3, TokenizerConfig(kind=kind, vocab_size=350, specials=specials))
+    sizes: dict[str, Any] = {} if model.get("family") in ("vit", "cnn", "mlp") else {"max_positions": 64}
+    tokenizer = Tokenizer.train(TEXTS * 3, TokenizerConfig(kind=kind, vocab_size=350, special_tokens=specials))
     if sizes:
         sizes |= {"vocab_size": tokenizer.vocab_size}
     settings = {**SIZES, **sizes, "num_labels": len(labels), **model}
@@ -82,7 +82,7 @@ def export(folder: Path, out: Path) -> int:
         ("PegasusForConditionalGeneration", {}),
         ("PegasusForConditionalGeneration", {"positions": "learned", "activation": "silu", "output_bias": True}),
         ("MarianMTModel", {"norm_placement": "post", "scale_embeddings": False}),
-        ("MarianMTModel", {"norm_placement": "post", "sinusoids": "fairseq", "embeddings": "output"}),
+        ("MarianMTModel", {"norm_placement": "post", "sinusoidal_layout": "fairseq", "tied_embeddings": "target"}),
         ("T5ForConditionalGeneration", {"norm": "rms", "bias": False, "positions": "relative", "scale_attention": False,
                                         "scale_embeddings": False, "scale_output": True}),
     ],
@@ -101,12 +101,15 @@ def test_translators(tmp_path: Path, name: str, settings: dict[str, Any]) -> Non
         assert pieces(text)["input_ids"] == [*tokenizer.encode(text).ids, tokenizer.eos_id]
         assert pieces.decode(tokenizer.encode(text).ids) == text
     settings_there = theirs.generation_config
-    assert (settings_there.num_beams, settings_there.length_penalty) == (config.decoding.beam, config.decoding.alpha)
+    assert (settings_there.num_beams, settings_there.length_penalty) == (
+        config.decoding.beam_size,
+        config.decoding.length_penalty,
+    )
     assert settings_there.early_stopping is True
 
 
 def test_an_encoder_for_masked_words_is_bert(tmp_path: Path) -> None:
-    _, tokenizer, network = make(tmp_path / "ours", "mlm", **BERT, head="masked")
+    _, tokenizer, network = make(tmp_path / "ours", "mlm", **BERT, head="masked_lm")
     assert export(tmp_path / "ours", tmp_path / "theirs") == 0
     theirs = hf.BertForMaskedLM.from_pretrained(tmp_path / "theirs").eval()
     pieces = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
@@ -136,7 +139,7 @@ def test_an_encoder_for_masked_words_is_bert(tmp_path: Path) -> None:
         (
             "translate",
             {"family": "lstm", "positions": "none"},
-            "Hugging Face cannot express model.family=lstm (expected encoder or decoder or patches or transformer); no "
+            "Hugging Face cannot express model.family=lstm (expected encoder or decoder or vit or transformer); no "
             "export format can express this model",
         ),
         (
@@ -147,7 +150,7 @@ def test_an_encoder_for_masked_words_is_bert(tmp_path: Path) -> None:
         ),
         (
             "mlm",
-            {**BERT, "head": "masked", "norm_placement": "pre"},
+            {**BERT, "head": "masked_lm", "norm_placement": "pre"},
             "BERT cannot express model.norm_placement=pre (expected post); export --to onnx works",
         ),
     ],
@@ -161,7 +164,7 @@ def test_what_they_lack_is_named(
     assert not (tmp_path / "theirs").exists()
 
 
-SMALL_BERT = ["num_encoder_layers=2", "model_dim=22", "inner_dim=17", "num_heads=11"]
+SMALL_BERT = ["num_encoder_layers=2", "model_dim=22", "feed_forward_dim=17", "num_heads=11"]
 
 
 def train_bert(folder: Path, preset: str) -> None:
@@ -184,7 +187,7 @@ def same_logits(folder: Path, name: str) -> None:
     rows = [framed(ours.tokenizer, ours.tokenizer.encode(text).ids) for text in texts]
     assert [row[: len(rows[n])] for n, row in enumerate(batch["input_ids"].tolist())] == rows
     found, expected = theirs(**batch).logits, ours.network.predict(ours.network.reader(batch["input_ids"]))
-    is_real = slice(None) if ours.config.model.head == "label" else batch["attention_mask"].bool()
+    is_real = slice(None) if ours.config.model.head == "classification" else batch["attention_mask"].bool()
     close(found[is_real], expected[is_real])
     if ours.config.labels:
         assert tuple(theirs.config.id2label.values()) == ours.config.labels

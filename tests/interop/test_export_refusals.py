@@ -12,22 +12,22 @@ from tests.interop.test_export import BERT, make
 
 LABELS = ("good", "bad", "mixed")
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "default classifier": ("classify", {"family": "encoder", "head": "label"}),
-    "default tagger": ("tag", {"family": "encoder", "head": "tags"}),
-    "default masked language model": ("mlm", {"family": "encoder", "head": "masked"}),
-    "BERT, pre-norm": ("classify", {**BERT, "head": "label", "norm_placement": "pre", "pooler": True}),
-    "BERT": ("mlm", {**BERT, "head": "masked"}),
-    "BERT with relu": ("mlm", {**BERT, "head": "masked", "activation": "relu"}),
-    "classifier with a recurrent encoder": ("classify", {"family": "lstm", "head": "label"}),
-    "image classifier": ("image", {"family": "convolutional", "head": "label", "image_size": 12, "norm_groups": 2}),
-    "patches": ("image", {"family": "patches", "head": "label", "image_size": 12, "patch_size": 4}),
+    "default classifier": ("classify", {"family": "encoder", "head": "classification"}),
+    "default tagger": ("tag", {"family": "encoder", "head": "token_classification"}),
+    "default masked language model": ("mlm", {"family": "encoder", "head": "masked_lm"}),
+    "BERT, pre-norm": ("classify", {**BERT, "head": "classification", "norm_placement": "pre", "pooler": True}),
+    "BERT": ("mlm", {**BERT, "head": "masked_lm"}),
+    "BERT with relu": ("mlm", {**BERT, "head": "masked_lm", "activation": "relu"}),
+    "classifier with a recurrent encoder": ("classify", {"family": "lstm", "head": "classification"}),
+    "image classifier": ("image", {"family": "cnn", "head": "classification", "image_size": 12, "norm_groups": 2}),
+    "patches": ("image", {"family": "vit", "head": "classification", "image_size": 12, "patch_size": 4}),
     "translator": ("translate", {}),
     "translator, group norm": ("translate", {"norm": "group", "norm_groups": 2, "gated": True}),
     "translator, wide keys": ("translate", {"key_dim": 4, "value_dim": 3, "positions": "relative"}),
     "translator, recurrent": ("translate", {"family": "gru"}),
-    "translator, no residual connection": ("translate", {"skip": False, "norm_epsilon": 1e-4}),
+    "translator, no residual connection": ("translate", {"residual": False, "norm_epsilon": 1e-4}),
     "language model": ("lm", {"family": "decoder"}),
-    "language model, untied, rotary": ("lm", {"family": "decoder", "positions": "rotary", "embeddings": "separate"}),
+    "language model, untied, rotary": ("lm", {"family": "decoder", "positions": "rotary", "tied_embeddings": "none"}),
 }
 
 
@@ -52,7 +52,7 @@ def test_default_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert export(tmp_path, "ctranslate2") == 2
     assert capsys.readouterr().err == (
         "clearhead: CTranslate2 cannot express model.family=encoder (expected transformer or decoder), "
-        "model.head=label (expected text); export --to onnx works for this model\n"
+        "model.head=classification (expected generation); export --to onnx works for this model\n"
     )
 
 
@@ -86,11 +86,11 @@ def test_advice_between_all_formats(tmp_path: Path, name: str, capsys: pytest.Ca
 
 
 def test_refusal_lists_every_setting_that_must_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make(tmp_path / "ours", "classify", labels=LABELS, family="encoder", head="label")
+    make(tmp_path / "ours", "classify", labels=LABELS, family="encoder", head="classification")
     assert export(tmp_path, "huggingface") == 2
     needed = dict(re.findall(r"model\.(\w+)=\S+ \(expected (\w+)\)", capsys.readouterr().err))
     settings: dict[str, Any] = {
         name: {"True": True, "False": False}.get(value, value) for name, value in needed.items()
     }
-    make(tmp_path / "changed", "classify", labels=LABELS, **{"family": "encoder", "head": "label", **settings})
+    make(tmp_path / "changed", "classify", labels=LABELS, **{"family": "encoder", "head": "classification", **settings})
     assert main(["export", str(tmp_path / "changed"), "--to", "huggingface", str(tmp_path / "out")]) == 0

@@ -92,8 +92,13 @@ def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
         expected = theirs(input_ids=src_NS, attention_mask=(src_NS != 1).long(), decoder_input_ids=tgt_NT).logits
     close(found, expected[:, :, :9])
     decoding = ours.config.decoding
-    assert (decoding.beam, decoding.alpha, decoding.length_norm, decoding.max_length) == (5, 1.0, "length", "201")
-    assert (ours.config.model.start_id, ours.config.model.end_id, ours.config.model.pad_id) == (2, 2, 1)
+    assert (decoding.beam_size, decoding.length_penalty, decoding.length_penalty_form, decoding.max_length) == (
+        5,
+        1.0,
+        "length",
+        "201",
+    )
+    assert (ours.config.model.decoder_start_id, ours.config.model.eos_id, ours.config.model.pad_id) == (2, 2, 1)
     encoding = ours.tokenizer.encode("the  dogs ab q the")
     assert encoding.pieces == ["the", "do@@", "g@@", "s", "<unk>", "b", "<unk>", "the"]
     assert encoding.offsets[1:4] == [(5, 7), (7, 8), (8, 9)]
@@ -133,7 +138,7 @@ def test_newer_checkpoints_keep_their_settings_in_sections(
     assert main(["import", str(path), "--out", str(tmp_path / "ours")]) == 0
     assert told in capsys.readouterr().err
     decoding = clearhead.load(tmp_path / "ours").config.decoding
-    assert (decoding.beam, decoding.alpha, decoding.length_norm, decoding.max_length) == expected
+    assert (decoding.beam_size, decoding.length_penalty, decoding.length_penalty_form, decoding.max_length) == expected
 
 
 @torch.no_grad()
@@ -141,7 +146,7 @@ def test_layers_that_norm_last(tmp_path: Path) -> None:
     theirs = write_checkpoint(tmp_path, shared=False, placement="post")
     assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "ours")]) == 0
     ours = clearhead.load(tmp_path / "ours")
-    assert (ours.config.model.norm_placement, ours.config.model.has_last_norm) == ("post", False)
+    assert (ours.config.model.norm_placement, ours.config.model.has_final_norm) == ("post", False)
     src_NS, tgt_NT = torch.randint(4, 13, (3, 7)), torch.randint(4, 9, (3, 5))
     src_NS[0, 4:] = 1
     expected = theirs(input_ids=src_NS, attention_mask=(src_NS != 1).long(), decoder_input_ids=tgt_NT).logits

@@ -64,7 +64,7 @@ def test_gpt2_goes_on_learning_although_it_has_no_padding(tmp_path: Path) -> Non
     sizes = {"vocab_size": size, "n_positions": 29, "n_embd": 22, "n_layer": 1, "n_head": 11, "n_inner": 17}
     theirs = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, tie_word_embeddings=False))
     ours = round_trip(shaken(theirs), folders.gpt2_tokenizer, tmp_path)
-    assert ours.config.model.embeddings == "separate"
+    assert ours.config.model.tied_embeddings == "none"
     (tmp_path / "text.txt").write_text("\n\n".join(f"the dog {'runs ' * (n % 5)}!" for n in range(30)))
     arguments = ["train", str(tmp_path / "text.txt"), "--task", "lm", "--from", str(tmp_path / "ours")]
     assert main([*arguments, "--out", str(tmp_path / "tuned"), "--steps", "2", "--threads", "1"]) == 0
@@ -88,20 +88,20 @@ def translated(theirs: Any, ours: Model, high: int, **settings: Any) -> None:
     """Their search and ours find the same, with the settings that came along."""
     model = ours.config.model
     for source_NS in (ids(N, S, high), ids(N, S + 4, high)):
-        ended = torch.cat((source_NS, torch.full((N, 1), model.end_id)), 1)
+        ended = torch.cat((source_NS, torch.full((N, 1), model.eos_id)), 1)
         expected = theirs.generate(
             ended, attention_mask=torch.ones_like(ended), bad_words_ids=[[model.pad_id]], **settings
         )
-        found = write(ours.network, source_NS.tolist(), model.end_id, ours.config.decoding)
+        found = write(ours.network, source_NS.tolist(), model.eos_id, ours.config.decoding)
         for one, other in zip(found, expected.tolist(), strict=True):
-            assert list(one) == [token for token in other[1:] if token not in (model.pad_id, model.end_id)]
+            assert list(one) == [token for token in other[1:] if token not in (model.pad_id, model.eos_id)]
 
 
 def same_logits(theirs: Any, ours: Model, high: int) -> None:
     """Teacher forcing, with padding in the source."""
     src_NS, tgt_NT = ids(N, S, high), ids(N, T, high)
     src_NS[0, 4:] = ours.config.model.pad_id
-    tgt_NT[:, 0] = ours.config.model.start_id
+    tgt_NT[:, 0] = ours.config.model.decoder_start_id
     mask_NS = (src_NS != ours.config.model.pad_id).long()
     with torch.inference_mode():
         expected = theirs(input_ids=src_NS, attention_mask=mask_NS, decoder_input_ids=tgt_NT).logits
@@ -123,9 +123,14 @@ def test_t5(tmp_path: Path, version: str) -> None:
     theirs.generation_config.update(num_beams=3, length_penalty=1.3, max_length=12)
     ours = round_trip(theirs, folders.t5_tokenizer, tmp_path)
     model = ours.config.model
-    assert (model.embeddings, model.scale_output) == ("input" if version == "untied" else "shared", version == "1")
+    assert (model.tied_embeddings, model.scale_output) == ("input" if version == "untied" else "all", version == "1")
     decoding = ours.config.decoding
-    assert (decoding.beam, decoding.alpha, decoding.max_length, decoding.stop) == (3, 1.3, "11", "seems_best")
+    assert (decoding.beam_size, decoding.length_penalty, decoding.max_length, decoding.stopping_rule) == (
+        3,
+        1.3,
+        "11",
+        "no_better_now",
+    )
     same_logits(theirs, ours, size)
     translated(theirs, ours, size, use_cache=False)  # their cache wants as many layers on both sides
     same_logits(hf.T5ForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), ours, size)
@@ -188,7 +193,7 @@ def test_marian_with_two_vocabularies(tmp_path: Path) -> None:
     settings = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": size}
     theirs = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **settings)))
     ours = round_trip(theirs, folders.marian_tokenizer, tmp_path, same=False)
-    assert ours.config.model.embeddings == "output"
+    assert ours.config.model.tied_embeddings == "target"
     same_logits(theirs, ours, size - 1)
     same_logits(hf.MarianMTModel.from_pretrained(tmp_path / "again").eval(), ours, size - 1)
 
@@ -221,7 +226,7 @@ def test_pegasus_is_the_pre_norm_counterpart(tmp_path: Path) -> None:
     settings = {**MARIAN, "eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
     theirs = shaken(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings)))
     ours = round_trip(theirs, folders.t5_tokenizer, tmp_path)
-    assert (ours.config.model.norm_placement, ours.config.model.sinusoids) == ("pre", "halves")
+    assert (ours.config.model.norm_placement, ours.config.model.sinusoidal_layout) == ("pre", "concatenated")
     same_logits(theirs, ours, size)
     same_logits(hf.PegasusForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), ours, size)
 

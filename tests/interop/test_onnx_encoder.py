@@ -23,40 +23,45 @@ from tests.training.runs import write_data
 
 VOCAB, LONGEST, PAD = 37, 61, 0
 SHAPES = ((1, 1), (1, 7), (5, 11), (2, LONGEST))
-HEADS = {"label": "classify", "tags": "tag", "masked": "mlm"}
+HEADS = {"classification": "classify", "token_classification": "tag", "masked_lm": "mlm"}
 TEXT: dict[str, dict[str, Any]] = {
-    "default classifier": {"head": "label"},
-    "default tagger": {"head": "tags"},
-    "default masked language model": {"head": "masked"},
-    "bert": {**BERT, "head": "label", "pooler": True},
-    "learned positions, last state": {"head": "label", "positions": "learned", "pooling": "last"},
+    "default classifier": {"head": "classification"},
+    "default tagger": {"head": "token_classification"},
+    "default masked language model": {"head": "masked_lm"},
+    "bert": {**BERT, "head": "classification", "pooler": True},
+    "learned positions, last state": {"head": "classification", "positions": "learned", "pooling": "last"},
     "rotary, wide keys": {
-        "head": "tags",
+        "head": "token_classification",
         "positions": "rotary",
         "key_dim": 4,
         "value_dim": 3,
         "norm_placement": "post",
     },
-    "relative, rms, gated": {"head": "masked", "positions": "relative", "norm": "rms", "bias": False, "gated": True},
-    "no positions, group norm": {"head": "label", "positions": "none", "norm": "group", "norm_groups": 2},
-    "sample norm": {"head": "label", "norm": "sample", "sinusoids": "halves", "scale_attention": False},
-    "batch norm": {"head": "tags", "norm": "batch", "activation": "silu", "scale_embeddings": False},
-    "no norm, no residual connection": {"head": "label", "norm": "none", "skip": False},
-    "rnn": {"family": "rnn", "head": "label"},
-    "gru in both directions": {"family": "gru", "head": "tags", "bidirectional": True},
+    "relative, rms, gated": {"head": "masked_lm", "positions": "relative", "norm": "rms", "bias": False, "gated": True},
+    "no positions, group norm": {"head": "classification", "positions": "none", "norm": "group", "norm_groups": 2},
+    "sample norm": {
+        "head": "classification",
+        "norm": "sample",
+        "sinusoidal_layout": "concatenated",
+        "scale_attention": False,
+    },
+    "batch norm": {"head": "token_classification", "norm": "batch", "activation": "silu", "scale_embeddings": False},
+    "no norm, no residual connection": {"head": "classification", "norm": "none", "residual": False},
+    "rnn": {"family": "rnn", "head": "classification"},
+    "gru in both directions": {"family": "gru", "head": "token_classification", "bidirectional": True},
     "lstm in both directions, last state": {
         "family": "lstm",
-        "head": "label",
+        "head": "classification",
         "bidirectional": True,
         "pooling": "last",
     },
-    "gru without biases": {"family": "gru", "head": "label", "bias": False, "pooling": "last"},
-    "lstm": {"family": "lstm", "head": "tags", "num_encoder_layers": 1},
+    "gru without biases": {"family": "gru", "head": "classification", "bias": False, "pooling": "last"},
+    "lstm": {"family": "lstm", "head": "token_classification", "num_encoder_layers": 1},
 }
 IMAGES: dict[str, dict[str, Any]] = {
-    "patches": {"family": "patches", "positions": "learned", "pooling": "first"},
-    "patches, relative": {"family": "patches", "positions": "relative"},
-    "convolutional": {"family": "convolutional", "norm_groups": 11},
+    "patches": {"family": "vit", "positions": "learned", "pooling": "first"},
+    "patches, relative": {"family": "vit", "positions": "relative"},
+    "convolutional": {"family": "cnn", "norm_groups": 11},
     "mlp": {"family": "mlp"},
 }
 QUICK = {"default classifier"}
@@ -69,7 +74,7 @@ def slow_unless(names: Any, quick: set[str]) -> list[Any]:
 def exported(folder: Path, task: str, **settings: Any) -> tuple[Any, Any]:
     """A network with random weights in every parameter and running statistic, and the session over its graph."""
     torch.manual_seed(3)
-    sizes = {"num_encoder_layers": 2, "model_dim": 22, "inner_dim": 31, "num_heads": 11}
+    sizes = {"num_encoder_layers": 2, "model_dim": 22, "feed_forward_dim": 31, "num_heads": 11}
     config = parse({"task": task, "labels": ["a", "b", "c"], "model": {**sizes, "num_labels": 3, **settings}})
     network = build_model(config.model).eval()
     with torch.no_grad():
@@ -101,7 +106,7 @@ def test_text_encoder(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", IMAGES)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_image_encoder(tmp_path: Path, name: str, channels: int) -> None:
-    settings = {"head": "label", "image_size": 12, "channels": channels, **IMAGES[name]}
+    settings = {"head": "classification", "image_size": 12, "image_channels": channels, **IMAGES[name]}
     network, session = exported(tmp_path, "image", **settings)
     for rows in (1, 5):
         pixels_BCYX = torch.randn(rows, channels, 12, 12)
@@ -177,7 +182,7 @@ def test_default_image_classifier(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sentence_embeddings(tmp_path: Path) -> None:
-    make(tmp_path / "ours", "embed", **BERT, head="vector")
+    make(tmp_path / "ours", "embed", **BERT, head="embedding")
     assert main(["export", str(tmp_path / "ours"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
     model = clearhead.load(tmp_path / "ours")
     texts = ["The dog runs.", "The cat sleeps 3 times, naïve."]
@@ -193,7 +198,7 @@ def test_sentence_embeddings(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_weights_of_a_large_model_are_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clearhead.interop.onnx._SINGLE_FILE", 0)
-    make(tmp_path / "ours", "classify", labels=("a", "b"), family="encoder", head="label")
+    make(tmp_path / "ours", "classify", labels=("a", "b"), family="encoder", head="classification")
     assert main(["export", str(tmp_path / "ours"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
     assert (tmp_path / "onnx" / "model.onnx.data").stat().st_size > (tmp_path / "onnx" / "model.onnx").stat().st_size
     (tmp_path / "onnx").rename(tmp_path / "moved")

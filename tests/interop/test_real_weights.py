@@ -105,7 +105,7 @@ def nko(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 def test_fairseq_gives_the_example_of_its_documentation(nko: tuple[Path, Any]) -> None:
     model = nko[1]
     assert sum(parameter.numel() for parameter in model.network.parameters()) == 2_520_576  # as its table says
-    assert model.config.decoding.beam == 5
+    assert model.config.decoding.beam_size == 5
     assert model.translate("musa dunbuya").text == "ߡߎߛߊ߫ ߘߎ߲ߓߎߦߊ"
 
 

@@ -33,27 +33,28 @@ GPT2: dict[str, Any] = {
     "scale_embeddings": False,
     "activation": "gelu_tanh",
 }
-VIT: dict[str, Any] = {"family": "patches", "head": "label", "positions": "learned", "pooling": "first",
-                       "image_size": 12, "patch_size": 4, "channels": 3}  # fmt: skip
+VIT: dict[str, Any] = {"family": "vit", "head": "classification", "positions": "learned", "pooling": "first",
+                       "image_size": 12, "patch_size": 4, "image_channels": 3}  # fmt: skip
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "BERT, masked words": ("mlm", "BertForMaskedLM", {**BERT, "head": "masked", "pooler": True}),
-    "BERT, labels": ("classify", "BertForSequenceClassification", {**BERT, "head": "label", "pooler": True}),
-    "BERT, tags": ("tag", "BertForTokenClassification", {**BERT, "head": "tags", "activation": "relu"}),
-    "BERT without segments": ("tag", "BertForTokenClassification", {**BERT, "head": "tags", "norm_epsilon": 1e-5,
-                                                                  "num_segments": 0}),
-    "BERT, vectors": ("embed", "BertModel", {**BERT, "head": "vector"}),
-    "DistilBERT, masked words": ("mlm", "DistilBertForMaskedLM", {**BERT, "head": "masked", "num_segments": 0}),
-    "DistilBERT, labels": ("classify", "DistilBertForSequenceClassification", {**BERT, "head": "label", "pooler": True,
+    "BERT, masked words": ("mlm", "BertForMaskedLM", {**BERT, "head": "masked_lm", "pooler": True}),
+    "BERT, labels": ("classify", "BertForSequenceClassification", {**BERT, "head": "classification", "pooler": True}),
+    "BERT, tags": ("tag", "BertForTokenClassification", {**BERT, "head": "token_classification", "activation": "relu"}),
+    "BERT without segments": ("tag", "BertForTokenClassification", {**BERT, "head": "token_classification",
+                                                                  "norm_epsilon": 1e-5, "num_segments": 0}),
+    "BERT, vectors": ("embed", "BertModel", {**BERT, "head": "embedding"}),
+    "DistilBERT, masked words": ("mlm", "DistilBertForMaskedLM", {**BERT, "head": "masked_lm", "num_segments": 0}),
+    "DistilBERT, labels": ("classify", "DistilBertForSequenceClassification", {**BERT, "head": "classification",
+                                                                               "pooler": True,
                                                                     "pooler_activation": "relu", "num_segments": 0}),
     "GPT-2": ("lm", "GPT2LMHeadModel", GPT2),
-    "GPT-2, untied": ("lm", "GPT2LMHeadModel", {**GPT2, "embeddings": "separate"}),
+    "GPT-2, untied": ("lm", "GPT2LMHeadModel", {**GPT2, "tied_embeddings": "none"}),
     "Pegasus": ("translate", "PegasusForConditionalGeneration", {}),
     "Marian": ("translate", "MarianMTModel", {"norm_placement": "post", "output_bias": True}),
     "Marian, learned positions": ("translate", "MarianMTModel", {"norm_placement": "post", "positions": "learned"}),
     "T5": ("translate", "T5ForConditionalGeneration", {**T5, "scale_output": True}),
     "T5, gated": ("translate", "T5ForConditionalGeneration", {**T5, "gated": True, "activation": "gelu_tanh"}),
-    "T5, own output": ("translate", "T5ForConditionalGeneration", {**T5, "embeddings": "input"}),
-    "T5, own output, scaled": ("translate", "T5ForConditionalGeneration", {**T5, "embeddings": "input",
+    "T5, own output": ("translate", "T5ForConditionalGeneration", {**T5, "tied_embeddings": "input"}),
+    "T5, own output, scaled": ("translate", "T5ForConditionalGeneration", {**T5, "tied_embeddings": "input",
                                                                            "scale_output": True}),
     "ViT": ("image", "ViTForImageClassification", VIT),
 }  # fmt: skip
@@ -72,7 +73,7 @@ def outputs(model: Model, vocabulary: int = 90) -> Tensor:
     torch.manual_seed(7)
     network, config = model.network, model.config.model
     if not config.has_text:
-        return network(torch.randn(3, config.channels, config.image_size, config.image_size))  # type: ignore[no-any-return]
+        return network(torch.randn(3, config.image_channels, config.image_size, config.image_size))  # type: ignore[no-any-return]
     ids_NS = torch.randint(5, vocabulary, (3, 11))
     if config.family == "decoder":
         return network.logits(network(ids_NS))  # type: ignore[no-any-return]
@@ -80,13 +81,13 @@ def outputs(model: Model, vocabulary: int = 90) -> Tensor:
     if config.family == "transformer":
         return network.logits(network(ids_NS, torch.randint(5, vocabulary, (3, 7))))  # type: ignore[no-any-return]
     read = network.reader(ids_NS)
-    return read.states_BSD if config.head == "vector" else network.predict(read)  # type: ignore[no-any-return]
+    return read.states_BSD if config.head == "embedding" else network.predict(read)  # type: ignore[no-any-return]
 
 
 def framed_as_read(model: Model, text: str) -> list[int]:
     """The ids of a text as the network gets them."""
     ids = model.tokenizer.encode(text).ids
-    if model.config.model.head != "text":
+    if model.config.model.head != "generation":
         return framed(model.tokenizer, ids)
     if model.config.model.family == "transformer":
         return [*ids, model.tokenizer.eos_id]
@@ -119,7 +120,7 @@ def same_as_transformers(theirs: Any, ours: Model) -> None:
     torch.manual_seed(7)
     config = ours.config.model
     if not config.has_text:
-        pixels = torch.randn(3, config.channels, config.image_size, config.image_size)
+        pixels = torch.randn(3, config.image_channels, config.image_size, config.image_size)
         return close(theirs(pixels).logits, outputs(ours))
     ids_NS = torch.randint(5, 90, (3, 11))
     if config.family == "decoder":
@@ -132,15 +133,15 @@ def same_as_transformers(theirs: Any, ours: Model) -> None:
         return close(found.logits, outputs(ours))
     found = theirs(ids_NS, attention_mask=real_NS.long())
     given, expected = found.logits if "logits" in found else found.last_hidden_state, outputs(ours)
-    if config.head == "label":
+    if config.head == "classification":
         return close(given, expected)
     return close(given[real_NS], expected[real_NS])
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char", "pretokenised"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char", "pretokenized"])
 @pytest.mark.parametrize("task", ["mlm", "translate"])
 def test_every_tokenizer(tmp_path: Path, task: str, kind: str) -> None:
-    settings: dict[str, Any] = {**BERT, "head": "masked"} if task == "mlm" else {}
+    settings: dict[str, Any] = {**BERT, "head": "masked_lm"} if task == "mlm" else {}
     make(tmp_path / "ours", task, kind=kind, **settings)
     before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
     assert after.config.tokenizer == before.config.tokenizer
@@ -157,7 +158,13 @@ def test_every_tokenizer(tmp_path: Path, task: str, kind: str) -> None:
 
 
 def test_decoding_settings(tmp_path: Path) -> None:
-    decoding = {"beam": 3, "length_norm": "paper", "alpha": 0.7, "max_length": "input+7", "no_repeat_ngram": 3}
+    decoding = {
+        "beam_size": 3,
+        "length_penalty_form": "gnmt",
+        "length_penalty": 0.7,
+        "max_length": "input+7",
+        "no_repeat_ngram_size": 3,
+    }
     make(tmp_path / "ours", "translate", decoding=decoding)
     before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
     assert after.config.decoding == before.config.decoding
@@ -166,7 +173,7 @@ def test_decoding_settings(tmp_path: Path) -> None:
 
 
 def test_edited_decoding_settings_are_read(tmp_path: Path) -> None:
-    drawn = {"temperature": 0.7, "top_k": 5, "min_p": 0.1, "start": True}
+    drawn = {"temperature": 0.7, "top_k": 5, "min_p": 0.1, "add_start_token": True}
     make(tmp_path / "ours", "lm", decoding={"method": "sample", "sampling": drawn}, **GPT2)
     before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
     assert after.config.decoding == before.config.decoding
@@ -179,7 +186,7 @@ def test_edited_decoding_settings_are_read(tmp_path: Path) -> None:
 
 
 def test_folder_that_transformers_saved_again(tmp_path: Path) -> None:
-    make(tmp_path / "ours", "mlm", **BERT, head="masked")
+    make(tmp_path / "ours", "mlm", **BERT, head="masked_lm")
     before = clearhead.load(tmp_path / "ours")
     there_and_back(tmp_path)
     hf.BertForMaskedLM.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "saved")

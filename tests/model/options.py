@@ -25,9 +25,9 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 SIZES = {
-    "num_encoder_layers": 2, "num_decoder_layers": 2, "model_dim": D, "inner_dim": F, "num_heads": H, "key_dim": K,
-    "value_dim": E, "norm_groups": 11, "vocab_size": V, "max_positions": 19, "relative_buckets": 6,
-    "relative_distance": 5,
+    "num_encoder_layers": 2, "num_decoder_layers": 2, "model_dim": D, "feed_forward_dim": F, "num_heads": H,
+    "key_dim": K, "value_dim": E, "norm_groups": 11, "vocab_size": V, "max_positions": 19, "relative_buckets": 6,
+    "relative_max_distance": 5,
 }  # fmt: skip
 
 
@@ -39,7 +39,7 @@ COMBINATIONS: list[dict[str, Any]] = [
     for positions, norm, placement in itertools.product(POSITIONS, ("layer", "rms", "batch", "group"), ("pre", "post"))
 ] + [
     {"activation": "gelu_tanh", "gated": True, "bias": False},
-    {"activation": "gelu", "scale_embeddings": False, "embedding_norm": True, "embeddings": "separate"},
+    {"activation": "gelu", "scale_embeddings": False, "embedding_norm": True, "tied_embeddings": "none"},
     {"positions": "relative", "scale_attention": False, "scale_embeddings": False},
     # With values as wide as keys torch takes another kernel.
     *({"positions": positions, "num_heads": 11, "key_dim": 0, "value_dim": 0} for positions in POSITIONS),
@@ -87,7 +87,7 @@ def language_model(options: dict[str, Any]) -> LanguageModel:
 
 
 def text_reader(options: dict[str, Any]) -> TextReader:
-    return shaken(TextReader(config(**options, family="encoder", head="label"))).double()
+    return shaken(TextReader(config(**options, family="encoder", head="classification"))).double()
 
 
 def sources() -> Tensor:

@@ -17,7 +17,7 @@ N, S, T, V = 3, 7, 5, 23
 def config(norm: str) -> ModelConfig:
     """Sizes in which no two axes are alike."""
     return ModelConfig.model_validate(
-        {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "inner_dim": 17, "num_heads": 11,
+        {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "feed_forward_dim": 17, "num_heads": 11,
          "dropout": 0.0, "norm_placement": norm, "vocab_size": V}
     )  # fmt: skip
 
@@ -48,7 +48,7 @@ def pair(norm: str) -> tuple[Transformer, nn.Transformer]:
     """Our network and torch's with the same random weights, biases and norms included."""
     sizes = config(norm)
     theirs = nn.Transformer(
-        sizes.model_dim, sizes.num_heads, sizes.num_encoder_layers, sizes.num_decoder_layers, sizes.inner_dim,
+        sizes.model_dim, sizes.num_heads, sizes.num_encoder_layers, sizes.num_decoder_layers, sizes.feed_forward_dim,
         dropout=0.0, batch_first=True, norm_first=norm == "pre",
     )  # fmt: skip
     if norm == "post":  # torch always has a last norm; the paper's post-norm stack has none

@@ -116,7 +116,8 @@ def ids(rows: int, length: int, padded: bool = False) -> Tensor:
 
 
 BERT = {
-    "family": "encoder", "head": "masked", "num_encoder_layers": 3, "model_dim": D, "inner_dim": F, "num_heads": H,
+    "family": "encoder", "head": "masked_lm", "num_encoder_layers": 3, "model_dim": D, "feed_forward_dim": F,
+    "num_heads": H,
     "norm_placement": "post", "norm_epsilon": 1e-12, "activation": "gelu", "positions": "learned", "max_positions": 19,
     "scale_embeddings": False, "embedding_norm": True, "num_segments": 2, "pooling": "first", "vocab_size": V,
 }  # fmt: skip
@@ -150,7 +151,7 @@ def test_bert_guesses_masked_words_as_theirs_does() -> None:
 
 
 def test_bert_pools_as_theirs_does() -> None:
-    settings = {**BERT, "pooler": True, "head": "vector"}
+    settings = {**BERT, "pooler": True, "head": "embedding"}
     config = whole("embed", settings)
     network, theirs = VectorNetwork(config.model, TextReader(config.model)), hf.BertModel(their_bert())
     copy(network, theirs, pairs(network, theirs, bert.table(config).links))
@@ -163,7 +164,8 @@ def test_bert_pools_as_theirs_does() -> None:
 
 def test_gpt2_equals_theirs() -> None:
     settings = {
-        "family": "decoder", "num_decoder_layers": 3, "model_dim": D, "inner_dim": F, "num_heads": H, "vocab_size": V,
+        "family": "decoder", "num_decoder_layers": 3, "model_dim": D, "feed_forward_dim": F, "num_heads": H,
+        "vocab_size": V,
         "activation": "gelu_tanh", "positions": "learned", "max_positions": 19, "scale_embeddings": False,
     }  # fmt: skip
     ours = LanguageModel(ModelConfig.model_validate(settings))
@@ -187,8 +189,9 @@ def test_gpt2_equals_theirs() -> None:
 
 def test_gpt_neox_turns_as_theirs_does() -> None:
     settings = {
-        "family": "decoder", "num_decoder_layers": 2, "model_dim": 24, "inner_dim": F, "num_heads": 3, "vocab_size": V,
-        "activation": "gelu", "positions": "rotary", "scale_embeddings": False, "embeddings": "separate",
+        "family": "decoder", "num_decoder_layers": 2, "model_dim": 24, "feed_forward_dim": F, "num_heads": 3,
+        "vocab_size": V,
+        "activation": "gelu", "positions": "rotary", "scale_embeddings": False, "tied_embeddings": "none",
     }  # fmt: skip
     ours = LanguageModel(ModelConfig.model_validate(settings))
     theirs = hf.GPTNeoXForCausalLM(
@@ -209,11 +212,11 @@ def t5_pair(version: str) -> tuple[Transformer, Any]:
     """Ours and theirs of version 1 or 1.1, with heads that do not divide the width."""
     is_first = version == "1"
     settings = {
-        "num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": D, "inner_dim": F, "num_heads": 3, "key_dim": 5,
-        "value_dim": 5, "norm": "rms", "norm_epsilon": 1e-6, "bias": False, "positions": "relative",
-        "relative_buckets": 8, "relative_distance": 11, "scale_attention": False, "scale_embeddings": False,
+        "num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": D, "feed_forward_dim": F, "num_heads": 3,
+        "key_dim": 5, "value_dim": 5, "norm": "rms", "norm_epsilon": 1e-6, "bias": False, "positions": "relative",
+        "relative_buckets": 8, "relative_max_distance": 11, "scale_attention": False, "scale_embeddings": False,
         "vocab_size": V, "gated": not is_first, "activation": "relu" if is_first else "gelu_tanh",
-        "scale_output": is_first, "embeddings": "shared" if is_first else "input",
+        "scale_output": is_first, "tied_embeddings": "all" if is_first else "input",
     }  # fmt: skip
     theirs = hf.T5ForConditionalGeneration(
         hf.T5Config(

@@ -16,7 +16,7 @@ from tests.model.options import close, each_combination, ids, sources, transform
 MORE: list[dict[str, Any]] = [
     {"norm": "sample"},
     {"norm": "none"},
-    {"skip": False, "norm_placement": "post"},
+    {"residual": False, "norm_placement": "post"},
     {"activation": "silu", "gated": True},
     {"scale_attention": False},
     {"value_dim": 5},

@@ -20,7 +20,14 @@ def deviation(weights: Tensor) -> float:
 
 
 def test_initial_weights_have_the_spread_of_their_scheme() -> None:
-    sizes = {"model_dim": 128, "inner_dim": 256, "num_heads": 4, "key_dim": 32, "value_dim": 64, "vocab_size": 401}
+    sizes = {
+        "model_dim": 128,
+        "feed_forward_dim": 256,
+        "num_heads": 4,
+        "key_dim": 32,
+        "value_dim": 64,
+        "vocab_size": 401,
+    }
     narrow = LanguageModel(config(**sizes, family="decoder", positions="learned", scale_embeddings=False))
     layer: Any = narrow.decoder.layers[0]
     assert narrow.embedding.positions is not None
@@ -48,8 +55,10 @@ def test_initial_weights_have_the_spread_of_their_scheme() -> None:
 @pytest.mark.parametrize("scaled", [True, False], ids=["tied and scaled", "separate"])
 def test_t5_starts_with_logits_of_variance_one(scaled: bool) -> None:
     options = {"positions": "relative", "scale_attention": False, "scale_embeddings": False, "norm": "rms"}
-    embeddings = "shared" if scaled else "separate"
-    model = Transformer(config(**options, scale_output=scaled, embeddings=embeddings, model_dim=128, vocab_size=401))
+    embeddings = "all" if scaled else "none"
+    model = Transformer(
+        config(**options, scale_output=scaled, tied_embeddings=embeddings, model_dim=128, vocab_size=401)
+    )
     logits = model.eval().logits(model(ids(N, S), ids(N, T)))
     assert 0.5 < deviation(logits) < 2
 

@@ -123,7 +123,7 @@ def test_fused_kernel_equals_explicit_weights_in_single_precision(positions: str
 
 
 def test_pooler_is_a_layer_on_the_pooled_state() -> None:
-    reader = shaken(TextReader(config(family="encoder", head="label", pooling="first", pooler=True)))
+    reader = shaken(TextReader(config(family="encoder", head="classification", pooling="first", pooler=True)))
     read = reader(sources())
     assert reader.width == D and reader.pooler is not None
     first_ND = read.states_BSD[:, 0]
@@ -133,7 +133,9 @@ def test_pooler_is_a_layer_on_the_pooled_state() -> None:
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
 def test_a_transformer_writes_about_pictures(positions: str) -> None:
-    model = shaken(Transformer(config(input="image", image_size=6, patch_size=2, channels=3, positions=positions)))
+    model = shaken(
+        Transformer(config(input="image", image_size=6, patch_size=2, image_channels=3, positions=positions))
+    )
     pictures_NCYX, tgt_NT = torch.randn(N, 3, 6, 6), ids(N, T)
     pictures_NCYX[1] = 0  # black is no padding
     memory = model.encode(pictures_NCYX)

@@ -20,7 +20,7 @@ from clearhead.model.weights import restore, snapshot
 
 V, PAD, START, END = 23, 0, 2, 3
 SMALL: dict[str, Any] = {
-    "vocab_size": V, "model_dim": 22, "inner_dim": 29, "num_heads": 2, "num_encoder_layers": 2,
+    "vocab_size": V, "model_dim": 22, "feed_forward_dim": 29, "num_heads": 2, "num_encoder_layers": 2,
     "num_decoder_layers": 2, "dropout": 0.1, "max_positions": 64,
 }  # fmt: skip
 T5 = {"positions": "relative", "norm": "rms", "bias": False, "scale_attention": False, "scale_embeddings": False,
@@ -34,7 +34,7 @@ WRITERS: dict[str, dict[str, Any]] = {
     "transformer, group norm": {"norm": "group", "norm_groups": 2},
     "transformer, d_v": {"key_dim": 7, "value_dim": 5},
     "T5": {**T5},
-    "T5, gated": {**T5, "gated": True, "activation": "gelu_tanh", "embeddings": "separate", "scale_output": False},
+    "T5, gated": {**T5, "gated": True, "activation": "gelu_tanh", "tied_embeddings": "none", "scale_output": False},
     "decoder": {"family": "decoder", "positions": "learned"},
     **{family: {"family": family, "attention": "none"} for family in ("rnn", "gru", "lstm")},
     **{
@@ -174,16 +174,16 @@ def test_one_row_a_sentence_can_become_several(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "head"),
-    [(settings, head) for settings in READERS.values() for head in ("label", "tags")]
-    + [(READERS["BERT"], "masked"), (READERS["encoder"], "masked")],
+    [(settings, head) for settings in READERS.values() for head in ("classification", "token_classification")]
+    + [(READERS["BERT"], "masked_lm"), (READERS["encoder"], "masked_lm")],
 )
 def test_readers_ignore_padding_and_company(settings: dict[str, Any], head: str) -> None:
     model, ids_BS = build(settings, head=head, num_labels=7), source()
     padded_BS = torch.nn.functional.pad(ids_BS, (0, 3), value=PAD)
 
     def run(ids: Tensor) -> Tensor:
-        result: Tensor = model(ids, ids == END) if head == "masked" else model(ids)
-        return result[:, :4] if head == "tags" else result
+        result: Tensor = model(ids, ids == END) if head == "masked_lm" else model(ids)
+        return result[:, :4] if head == "token_classification" else result
 
     with torch.inference_mode():
         whole = run(ids_BS)
@@ -196,15 +196,15 @@ def test_readers_ignore_padding_and_company(settings: dict[str, Any], head: str)
 
 
 PICTURES: dict[str, dict[str, Any]] = {
-    "patches": {"family": "patches", "positions": "learned", "pooling": "first", "image_size": 6, "patch_size": 2},
-    "convolutional": {"family": "convolutional", "image_size": 6, "norm_groups": 2},
+    "patches": {"family": "vit", "positions": "learned", "pooling": "first", "image_size": 6, "patch_size": 2},
+    "convolutional": {"family": "cnn", "image_size": 6, "norm_groups": 2},
     "mlp": {"family": "mlp", "image_size": 6},
 }
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_bodies_that_see_keep_the_contract(name: str) -> None:
-    model = build(PICTURES[name], head="label", num_labels=7)
+    model = build(PICTURES[name], head="classification", num_labels=7)
     pictures_BCYX = torch.randn(5, 1, 6, 6)
     with torch.inference_mode():
         logits_BL = model(pictures_BCYX)
@@ -228,7 +228,7 @@ def test_a_transformer_that_sees_keeps_the_contract() -> None:
 def check_probabilities(recorder: Recorder, settings: dict[str, Any]) -> None:
     """Rows sum to 1 over the places that are allowed, and nothing lies elsewhere."""
     assert bool(recorder.looked) is bool(heads(recorder.network))
-    has_none = settings.get("attention") == "none" or settings.get("family") in ("convolutional", "mlp")
+    has_none = settings.get("attention") == "none" or settings.get("family") in ("cnn", "mlp")
     is_reader = "head" in settings and settings["family"] in ("rnn", "gru", "lstm")
     assert bool(recorder.looked) is not (has_none or is_reader)
     for one in recorder.looked:
@@ -273,7 +273,7 @@ def test_a_transformer_that_sees_can_be_traced() -> None:
 
 @pytest.mark.parametrize("name", READERS | PICTURES)
 def test_every_reader_can_be_traced(name: str) -> None:
-    settings = {**(READERS | PICTURES)[name], "head": "label", "num_labels": 7}
+    settings = {**(READERS | PICTURES)[name], "head": "classification", "num_labels": 7}
     model, inputs = build(settings), torch.randn(3, 1, 6, 6) if name in PICTURES else source()
     recorder = Recorder(model)
     with torch.inference_mode():
@@ -288,7 +288,7 @@ def test_every_reader_can_be_traced(name: str) -> None:
 EMPTY: dict[str, Any] = {"config": {}, "tokenizer": "null", "weights_kind": "last", "data": {}, "training": {}}
 ALL = [
     *WRITERS.values(),
-    *({**settings, "head": "label", "num_labels": 7} for settings in (READERS | PICTURES).values()),
+    *({**settings, "head": "classification", "num_labels": 7} for settings in (READERS | PICTURES).values()),
 ]
 
 
@@ -311,7 +311,7 @@ def test_the_loss_falls_on_a_toy(settings: dict[str, Any]) -> None:
     pictures_BCYX = torch.nn.functional.one_hot(ids_BS[:, :1] - 4, 36).float().view(32, 1, 6, 6)
     losses = []
     for _ in range(60):
-        if settings.get("head") == "label":
+        if settings.get("head") == "classification":
             logits = model(pictures_BCYX if "image_size" in settings else ids_BS)
             truth = ids_BS[:, 0] - 4
         elif settings.get("family") == "decoder":

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from clearhead.config import Config, ModelConfig
-from clearhead.config.model import PICTURES, RECURRENT
+from clearhead.config.model import IMAGE_FAMILIES, RECURRENT
 from clearhead.errors import ConfigError
 from clearhead.model.dropout import dropout_seed
 from clearhead.model.families import build_model
@@ -20,24 +20,24 @@ from clearhead.training.checks import FROM_THE_DATA
 
 # One that differs from all of these networks' own, for every field that a user can set.
 OTHERS: dict[str, Any] = {
-    "num_encoder_layers": 3, "num_decoder_layers": 3, "model_dim": 24, "inner_dim": 19, "num_heads": 2, "key_dim": 6,
-    "value_dim": 5, "scale_attention": False, "attention_dropout": 0.5, "dropout": 0.5, "norm": "rms",
+    "num_encoder_layers": 3, "num_decoder_layers": 3, "model_dim": 24, "feed_forward_dim": 19, "num_heads": 2,
+    "key_dim": 6, "value_dim": 5, "scale_attention": False, "attention_dropout": 0.5, "dropout": 0.5, "norm": "rms",
     "norm_groups": 4, "norm_epsilon": 0.1,
     "norm_placement": "post", "activation": "gelu", "gated": True, "bias": False, "positions": "none",
-    "max_positions": 11, "relative_buckets": 8, "relative_distance": 3, "embeddings": "separate",
+    "max_positions": 11, "relative_buckets": 8, "relative_max_distance": 3, "tied_embeddings": "none",
     "scale_embeddings": False, "embedding_norm": True, "scale_output": True, "num_segments": 2, "pooling": "first",
-    "pooler": True, "attention": "dot", "bidirectional": True, "input": "image", "patch_size": 4, "start_id": 5,
-    "skip": False,
+    "pooler": True, "attention": "dot", "bidirectional": True, "input": "image", "patch_size": 4, "decoder_start_id": 5,
+    "residual": False,
 }  # fmt: skip
 NAMES = {"family", "head"}  # of the network itself
 IMPORTED = {  # what foreign checkpoints bring: tests/model/test_foreign_options.py
-    "output_bias", "source_vocab_size", "pooler_activation", "last_norm", "sinusoids",
+    "output_bias", "source_vocab_size", "pooler_activation", "final_norm", "sinusoidal_layout",
 }  # fmt: skip
-TOKENIZERS = {"pad_id", "end_id"}  # a run refuses all but the tokenizer's
+TOKENIZERS = {"pad_id", "eos_id"}  # a run refuses all but the tokenizer's
 SIZES: dict[str, Any] = {
-    "num_encoder_layers": 2, "num_decoder_layers": 2, "model_dim": 12, "inner_dim": 17, "num_heads": 3,
-    "vocab_size": 23, "num_labels": 5, "image_size": 8, "patch_size": 2, "channels": 1, "max_positions": 19,
-    "norm_groups": 3, "relative_buckets": 6, "relative_distance": 5, "dropout": 0.1, "pooling": "mean",
+    "num_encoder_layers": 2, "num_decoder_layers": 2, "model_dim": 12, "feed_forward_dim": 17, "num_heads": 3,
+    "vocab_size": 23, "num_labels": 5, "image_size": 8, "patch_size": 2, "image_channels": 1, "max_positions": 19,
+    "norm_groups": 3, "relative_buckets": 6, "relative_max_distance": 5, "dropout": 0.1, "pooling": "mean",
 }  # fmt: skip
 NETWORKS: dict[str, dict[str, Any]] = {
     "transformer": {},
@@ -46,11 +46,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "transformer, pictures": {"input": "image"},
     "decoder": {"family": "decoder"},
     "decoder, relative": {"family": "decoder", "positions": "relative"},
-    **{f"encoder, {head}": {"family": "encoder", "head": head} for head in ("label", "tags", "masked")},
+    **{f"encoder, {head}": {"family": "encoder", "head": head}
+       for head in ("classification", "token_classification", "masked_lm")},
     **{f"{family}, {head}": {"family": family, "head": head} for family in RECURRENT
-       for head in ("text", "label", "tags")},
-    **{family: {"family": family, "head": "label"} for family in PICTURES},
-    "patches, rotary": {"family": "patches", "head": "label", "positions": "rotary"},
+       for head in ("generation", "classification", "token_classification")},
+    **{family: {"family": family, "head": "classification"} for family in IMAGE_FAMILIES},
+    "patches, rotary": {"family": "vit", "head": "classification", "positions": "rotary"},
 }  # fmt: skip
 
 
@@ -69,10 +70,10 @@ def fill(model: torch.nn.Module) -> None:
 def inputs(config: ModelConfig) -> tuple[Tensor, ...]:
     """What the network is called with."""
     ids_NT = torch.tensor([[4, 9, 7, 22, 6, 11, 3], [8, 5, 13, 3, 0, 0, 0]])
-    source = torch.linspace(-1, 1, 128).view(2, 1, 8, 8) if config.reads_pictures else ids_NT
-    if config.head == "masked":
+    source = torch.linspace(-1, 1, 128).view(2, 1, 8, 8) if config.reads_images else ids_NT
+    if config.head == "masked_lm":
         return source, ids_NT == 7
-    return (source, ids_NT) if config.head == "text" and config.family != "decoder" else (source,)
+    return (source, ids_NT) if config.head == "generation" and config.family != "decoder" else (source,)
 
 
 def behaviour(config: ModelConfig) -> list[Any]:
@@ -88,11 +89,11 @@ def behaviour(config: ModelConfig) -> list[Any]:
             result = model.train(is_training)(*inputs(config))
             seen += (model.logits(result) if hasattr(model, "logits") else result).flatten().tolist()
     if hasattr(model, "start"):
-        prompt = torch.tensor([[4, 9, 7]]) if not config.reads_pictures else inputs(config)[0]
+        prompt = torch.tensor([[4, 9, 7]]) if not config.reads_images else inputs(config)[0]
         with torch.no_grad():
             seen += model.start(model.encode(prompt), 1)[0].flatten().tolist()
     seen.append(most_pieces(Config(model=config)) if config.has_text else None)
-    seen.append(num_patches(config) if config.reads_pictures else None)
+    seen.append(num_patches(config) if config.reads_images else None)
     return seen
 
 
@@ -107,11 +108,11 @@ def test_every_field_changes_something_or_is_refused(network: str) -> None:
         try:
             changed = config_of(network, **{field: value})
         except ValidationError as error:
-            assert f"model.{field} " in str(error) and before.why_idle(field), f"{field}: {error}"
+            assert f"model.{field} " in str(error) and before.why_unused(field), f"{field}: {error}"
             continue
         found = behaviour(changed)
         is_used = found != usual and f"model.{field}={value} has no meaning" not in str(found[0])
-        assert is_used == (not changed.why_idle(field)), f"{field}: {'used' if is_used else 'of no effect'}"
+        assert is_used == (not changed.why_unused(field)), f"{field}: {'used' if is_used else 'of no effect'}"
 
 
 def test_no_field_is_left_out() -> None:

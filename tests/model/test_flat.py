@@ -35,10 +35,10 @@ from tests.model.options import (
 MORE: list[dict[str, Any]] = [
     {"norm": "sample"},
     {"norm": "none"},
-    {"skip": False},
-    {"skip": False, "norm_placement": "post"},
-    {"scale_output": True, "output_bias": True, "embeddings": "separate"},
-    {"sinusoids": "fairseq", "last_norm": True, "norm_placement": "post"},
+    {"residual": False},
+    {"residual": False, "norm_placement": "post"},
+    {"scale_output": True, "output_bias": True, "tied_embeddings": "none"},
+    {"sinusoidal_layout": "fairseq", "final_norm": True, "norm_placement": "post"},
     {"activation": "silu", "gated": True},
     {"value_dim": 0, "key_dim": 0, "num_heads": 11},
 ]

@@ -14,14 +14,14 @@ from clearhead.model.positions import sinusoids
 from clearhead.model.transformer import Transformer
 from tests.interop.annotated import LayerNorm
 
-SIZES = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "inner_dim": 17, "num_heads": 11}
+SIZES = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "feed_forward_dim": 17, "num_heads": 11}
 
 
 @pytest.mark.parametrize("width", [22, 6, 2])
 def test_halves_are_marians(width: int) -> None:
     theirs = marian.MarianSinusoidalPositionalEmbedding(29, width)
     expected = theirs.create_weight()  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(sinusoids(29, width, "halves"), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(sinusoids(29, width, "concatenated"), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("width", [22, 7, 4])
@@ -54,14 +54,20 @@ def test_the_bias_on_logits_counts_in_the_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("embeddings", "rows"), [("shared", {23}), ("input", {23}), ("output", {19, 23}), ("separate", {19, 23})]
+    ("tied_embeddings", "rows"), [("all", {23}), ("input", {23}), ("target", {19, 23}), ("none", {19, 23})]
 )
-def test_tables(embeddings: str, rows: set[int]) -> None:
+def test_tables(tied_embeddings: str, rows: set[int]) -> None:
     source = 19 if 19 in rows else 0
-    settings = {**SIZES, "embeddings": embeddings, "vocab_size": 23, "source_vocab_size": source, "output_bias": True}
+    settings = {
+        **SIZES,
+        "tied_embeddings": tied_embeddings,
+        "vocab_size": 23,
+        "source_vocab_size": source,
+        "output_bias": True,
+    }
     network = Transformer(ModelConfig.model_validate(settings)).eval()
     tables = {network.source_embedding.tokens, network.target_embedding.tokens, network.output}
-    assert len(tables) == {"shared": 1, "input": 2, "output": 2, "separate": 3}[embeddings]
+    assert len(tables) == {"all": 1, "input": 2, "target": 2, "none": 3}[tied_embeddings]
     assert {len(table.weight) for table in tables} == rows
     src_NS, tgt_NT = torch.randint(4, source or 23, (3, 5)), torch.randint(4, 23, (3, 7))
     before = network.logits(network(src_NS, tgt_NT))
@@ -71,12 +77,12 @@ def test_tables(embeddings: str, rows: set[int]) -> None:
 
 
 def test_two_vocabularies_need_two_tables() -> None:
-    with pytest.raises(ConfigError, match="means two tables"):
-        parse({"model": {**SIZES, "source_vocab_size": 19, "embeddings": "shared"}})
+    with pytest.raises(ConfigError, match="needs separate source embeddings"):
+        parse({"model": {**SIZES, "source_vocab_size": 19, "tied_embeddings": "all"}})
 
 
 @pytest.mark.parametrize(("placement", "last"), [("pre", None), ("pre", False), ("post", None), ("post", True)])
 def test_the_last_norm_can_be_set(placement: str, last: bool | None) -> None:
-    config = ModelConfig.model_validate({**SIZES, "norm_placement": placement, "last_norm": last, "vocab_size": 23})
+    config = ModelConfig.model_validate({**SIZES, "norm_placement": placement, "final_norm": last, "vocab_size": 23})
     has_norm = isinstance(Transformer(config).encoder.norm, torch.nn.LayerNorm)
     assert has_norm == (placement == "pre" if last is None else last)

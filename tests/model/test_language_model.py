@@ -43,7 +43,7 @@ def test_rows_of_the_language_model_move_with_select(positions: str) -> None:
 @torch.inference_mode()
 def test_search_writes_on_from_a_prompt() -> None:
     model, prompts_N3 = language_model({"positions": "rotary"}), ids(N, 3)
-    found = search(Job(model, prompts_N3, DecodingConfig(beam=1), [6] * N, end_id=3, pad_id=0))
+    found = search(Job(model, prompts_N3, DecodingConfig(beam_size=1), [6] * N, end_id=3, pad_id=0))
     for prompt, [hypothesis] in zip(prompts_N3.tolist(), found, strict=True):
         written = list(prompt)
         while len(written) < 3 + 6 and written[-1] != 3:
@@ -58,7 +58,7 @@ def test_prompts_of_several_lengths_are_refused() -> None:
         language_model({}).encode(sources())
 
 
-@pytest.mark.parametrize(("embeddings", "tables"), [("shared", 1), ("output", 1), ("separate", 2)])
-def test_output_of_the_language_model_is_tied_unless_separate(embeddings: str, tables: int) -> None:
-    model = LanguageModel(config(family="decoder", embeddings=embeddings))
+@pytest.mark.parametrize(("tied_embeddings", "tables"), [("all", 1), ("target", 1), ("none", 2)])
+def test_output_of_the_language_model_is_tied_unless_separate(tied_embeddings: str, tables: int) -> None:
+    model = LanguageModel(config(family="decoder", tied_embeddings=tied_embeddings))
     assert len({model.embedding.tokens.weight, model.output.weight}) == tables

@@ -206,7 +206,7 @@ def test_relative_bias_is_looked_up_by_difference(bidirectional: bool) -> None:
 
 
 def test_embedding_sums_tokens_positions_and_segments_under_a_norm() -> None:
-    options = {"family": "encoder", "head": "masked", "positions": "learned", "num_segments": 3}
+    options = {"family": "encoder", "head": "masked_lm", "positions": "learned", "num_segments": 3}
     settings = config(**options, embedding_norm=True, scale_embeddings=False)
     embedding: Any = shaken(PositionedEmbedding(TokenEmbedding(V, D), settings))
     tokens_NT, segments_NT = ids(N, T), torch.randint(3, (N, T))

@@ -81,7 +81,14 @@ def test_gradients_in_single_precision(length: int, monkeypatch: pytest.MonkeyPa
 def test_gradients_of_a_wide_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """By oneDNN's products."""
     torch.manual_seed(1)
-    wide = {"model_dim": WIDE, "inner_dim": 2 * WIDE, "num_heads": 4, "key_dim": 0, "value_dim": 0, "dropout": 0.0}
+    wide = {
+        "model_dim": WIDE,
+        "feed_forward_dim": 2 * WIDE,
+        "num_heads": 4,
+        "key_dim": 0,
+        "value_dim": 0,
+        "dropout": 0.0,
+    }
     model = Transformer(config(**wide))
     compare(model, padded([3, 17, 1, 5]), padded([5, 18, 4, 1]), monkeypatch)
 
@@ -190,7 +197,7 @@ def test_a_sentence_beyond_the_last_place_is_refused() -> None:
 def test_a_part_that_does_not_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frozen encoder goes through the fused kernel, with and without padding."""
     torch.manual_seed(1)
-    model = Transformer(config(**LIKE_HEADS, dropout=0.0, embeddings="separate"))
+    model = Transformer(config(**LIKE_HEADS, dropout=0.0, tied_embeddings="none"))
     model.encoder.requires_grad_(False)
     model.source_embedding.requires_grad_(False)
     tgt = padded([4, 2])

@@ -22,14 +22,15 @@ from clearhead.model.weights import count_parameters
 # B batch, C colours, P patch size, G patches a side, D model width, H heads, L labels: distinct primes where possible
 B, C, P, G, D, H, F_INNER, L = 2, 3, 5, 7, 22, 11, 17, 13
 SIZE = P * G
-READERS: dict[str, Any] = {"patches": PatchReader, "convolutional": ConvolutionalReader, "mlp": PerceptronReader}
+READERS: dict[str, Any] = {"vit": PatchReader, "cnn": ConvolutionalReader, "mlp": PerceptronReader}
 
 
-def config(family: str = "patches", **settings: Any) -> ModelConfig:
+def config(family: str = "vit", **settings: Any) -> ModelConfig:
     """Sizes in which no two axes are alike."""
     sizes = {
-        "family": family, "head": "label", "num_encoder_layers": 2, "model_dim": D, "inner_dim": F_INNER,
-        "num_heads": H, "dropout": 0.0, "image_size": SIZE, "patch_size": P, "channels": C, "num_labels": L,
+        "family": family, "head": "classification", "num_encoder_layers": 2, "model_dim": D,
+        "feed_forward_dim": F_INNER,
+        "num_heads": H, "dropout": 0.0, "image_size": SIZE, "patch_size": P, "image_channels": C, "num_labels": L,
         "norm_groups": H, "positions": "learned",
     }  # fmt: skip
     return ModelConfig.model_validate(sizes | settings)
@@ -166,7 +167,7 @@ def test_perceptron_follows_the_formula(activation: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize(("size", "places"), [(35, 8 * 8), (11, 2 * 2), (2, 1), (1, 1)])
 def test_convolutions_follow_the_formula(size: int, places: int) -> None:
-    reader = ConvolutionalReader(config("convolutional", image_size=size)).eval()
+    reader = ConvolutionalReader(config("cnn", image_size=size)).eval()
     x = pictures_BCYX = torch.randn(B, C, size, size)
     layers: list[Any] = [*reader.layers]
     for number, layer in enumerate(layers):
@@ -180,7 +181,7 @@ def test_convolutions_follow_the_formula(size: int, places: int) -> None:
 
 
 def test_vit_tiny_has_the_published_size() -> None:
-    settings = {"model": {"image_size": 224, "channels": 3, "num_labels": 1000}}
+    settings = {"model": {"image_size": 224, "image_channels": 3, "num_labels": 1000}}
     with torch.device("meta"):
         model = build_model(build(settings, preset="vit-tiny").model)
     assert 5.7e6 < count_parameters(model) < 5.75e6
@@ -189,13 +190,13 @@ def test_vit_tiny_has_the_published_size() -> None:
 @pytest.mark.parametrize(
     ("family", "settings", "message"),
     [
-        ("patches", {"patch_size": 4}, "model.patch_size=4 does not divide model.image_size=35; try 1 or 5 or 7 or 35"),
-        ("patches", {"image_size": 0}, "model.family=patches needs model.image_size"),
-        ("convolutional", {"image_size": 0}, "model.family=convolutional needs model.image_size"),
+        ("vit", {"patch_size": 4}, "model.patch_size=4 does not divide model.image_size=35; try 1 or 5 or 7 or 35"),
+        ("vit", {"image_size": 0}, "model.family=vit needs model.image_size"),
+        ("cnn", {"image_size": 0}, "model.family=cnn needs model.image_size"),
         ("mlp", {"image_size": 0}, "model.family=mlp needs model.image_size"),
-        ("patches", {"positions": "rotary", "max_positions": 49}, "model.max_positions=49 is less than .* 50 places"),
-        ("convolutional", {"norm_groups": 3}, "model.norm_groups=3 does not divide model.model_dim=22"),
-        ("convolutional", {"pooling": "first"}, "model.pooling=first has no meaning for a convolutional network"),
+        ("vit", {"positions": "rotary", "max_positions": 49}, "model.max_positions=49 is less than .* 50 places"),
+        ("cnn", {"norm_groups": 3}, "model.norm_groups=3 does not divide model.model_dim=22"),
+        ("cnn", {"pooling": "first"}, "model.pooling=first has no meaning for a convolutional network"),
     ],
 )
 def test_impossible_settings_are_refused(family: str, settings: dict[str, Any], message: str) -> None:
@@ -224,7 +225,8 @@ def test_dropout_is_for_training_only(family: str) -> None:
 @pytest.mark.parametrize("family", READERS)
 def test_each_body_learns_digits(family: str) -> None:
     settings = config(
-        family, image_size=8, patch_size=2, channels=1, num_labels=10, model_dim=32, num_heads=4, inner_dim=64,
+        family, image_size=8, patch_size=2, image_channels=1, num_labels=10, model_dim=32, num_heads=4,
+        feed_forward_dim=64,
         norm_groups=4,
     )  # fmt: skip
     digits = load_digits()

@@ -142,7 +142,7 @@ def test_attention_rows_are_probabilities_and_change_nothing(model: RecurrentTra
 
 def test_beam_of_one_is_the_argmax_loop(model: RecurrentTranslator) -> None:
     src, limit = padded(), 9
-    found = search(Job(model, src, DecodingConfig(beam=1), [limit] * N, END, PAD))
+    found = search(Job(model, src, DecodingConfig(beam_size=1), [limit] * N, END, PAD))
     for row, length in enumerate(LENGTHS):
         tokens: list[int] = []
         while len(tokens) < limit and (not tokens or tokens[-1] != END):
@@ -154,7 +154,9 @@ def test_beam_of_one_is_the_argmax_loop(model: RecurrentTranslator) -> None:
 
 def test_beam_search_gives_the_models_own_probabilities(model: RecurrentTranslator) -> None:
     src, limit = padded(), 9
-    for row, hypotheses in enumerate(search(Job(model, src, DecodingConfig(beam=3), [limit] * N, END, PAD, n_best=3))):
+    for row, hypotheses in enumerate(
+        search(Job(model, src, DecodingConfig(beam_size=3), [limit] * N, END, PAD, n_best=3))
+    ):
         assert len({each.tokens for each in hypotheses}) == 3
         for each in hypotheses:
             written = [*each.tokens, *([END] if each.finish_reason == "end" else [])]

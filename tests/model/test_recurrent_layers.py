@@ -113,11 +113,11 @@ def test_each_decoder_layer_starts_from_an_encoder_layer(encoder: int, decoder: 
             torch.testing.assert_close(start[kind], lasts[layer][kind])
 
 
-@pytest.mark.parametrize("embeddings", ["shared", "output", "separate"])
-def test_tied_tables_are_one_tensor(embeddings: str) -> None:
-    model = RecurrentTranslator(config("gru", embeddings=embeddings))
+@pytest.mark.parametrize("tied_embeddings", ["all", "target", "none"])
+def test_tied_tables_are_one_tensor(tied_embeddings: str) -> None:
+    model = RecurrentTranslator(config("gru", tied_embeddings=tied_embeddings))
     tables = [model.encoder.tokens.weight, model.target_tokens.weight, model.output.weight]
-    assert len({table.data_ptr() for table in tables}) == {"shared": 1, "output": 2, "separate": 3}[embeddings]
+    assert len({table.data_ptr() for table in tables}) == {"all": 1, "target": 2, "none": 3}[tied_embeddings]
     assert model.logits(model(ids(N, S), ids(N, T))).shape == (N, T, V)
 
 
@@ -155,7 +155,7 @@ def test_dropout_follows_its_seed() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pooling", ["first", "mean", "last"])
 def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> None:
-    reader = RecurrentReader(config(family, "additive", bidirectional, head="label", pooling=pooling)).eval()
+    reader = RecurrentReader(config(family, "additive", bidirectional, head="classification", pooling=pooling)).eval()
     theirs = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional))
     copy_stack(reader.encoder.stack, theirs)
     src = padded()
@@ -171,11 +171,11 @@ def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> 
         torch.testing.assert_close(read.pooled_BD[row], expected, atol=2e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("head", "network"), [("label", LabelNetwork), ("tags", TagNetwork)])
+@pytest.mark.parametrize(("head", "network"), [("classification", LabelNetwork), ("token_classification", TagNetwork)])
 def test_heads_stand_on_the_reader(head: str, network: type[LabelNetwork | TagNetwork]) -> None:
     sizes = config("gru", "additive", True, head=head, num_labels=13)
     model = network(sizes, RecurrentReader(sizes))
-    assert model(padded()).shape == ((N, 13) if head == "label" else (N, S, 13))
+    assert model(padded()).shape == ((N, 13) if head == "classification" else (N, S, 13))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -18,8 +18,8 @@ from tests.model.options import V, close, config, each_combination, ids, shaken,
 EVEN = {"num_heads": 2, "key_dim": 0, "value_dim": 0, "model_dim": 24, "norm_groups": 4}  # heads of one width, even
 MORE: list[dict[str, Any]] = [
     {"norm": "none"},
-    {"skip": False, "norm_placement": "post"},
-    {"scale_output": True, "output_bias": True, "embeddings": "separate"},
+    {"residual": False, "norm_placement": "post"},
+    {"scale_output": True, "output_bias": True, "tied_embeddings": "none"},
     {"scale_attention": False, "activation": "silu", "gated": True},
     {"key_dim": 5, "value_dim": 5},
 ]
@@ -119,7 +119,7 @@ def test_a_stream_without_mean() -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize(
-    "options", [{"norm_placement": "post"}, {"norm": "none"}, {"norm": "rms"}, {"skip": False}], ids=str
+    "options", [{"norm_placement": "post"}, {"norm": "none"}, {"norm": "rms"}, {"residual": False}], ids=str
 )
 def test_streams_that_somebody_else_reads_keep_their_mean(options: dict[str, Any]) -> None:
     model = shaken(Transformer(config(**EVEN | options))).double()

@@ -14,7 +14,7 @@ N, S, T, V = 3, 7, 5, 23
 @pytest.fixture(params=["pre", "post"])
 def model(request: pytest.FixtureRequest) -> Transformer:
     """A small network with random weights."""
-    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "inner_dim": 17, "num_heads": 11}
+    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "feed_forward_dim": 17, "num_heads": 11}
     return Transformer(ModelConfig.model_validate({**sizes, "norm_placement": request.param, "vocab_size": V})).eval()
 
 
@@ -102,11 +102,11 @@ def test_parameter_counts_of_the_paper(preset: str, low: float, high: float) -> 
     assert low <= count_parameters(model) <= high
 
 
-@pytest.mark.parametrize("embeddings", ["shared", "output", "separate"])
-def test_tied_tables_are_one_tensor(embeddings: str) -> None:
-    model = build_model(build({"model": {"vocab_size": 31, "embeddings": embeddings}}, preset="tiny").model)
+@pytest.mark.parametrize("tied_embeddings", ["all", "target", "none"])
+def test_tied_tables_are_one_tensor(tied_embeddings: str) -> None:
+    model = build_model(build({"model": {"vocab_size": 31, "tied_embeddings": tied_embeddings}}, preset="tiny").model)
     tables = [model.source_embedding.tokens.weight, model.target_embedding.tokens.weight, model.output.weight]
-    assert len({table.data_ptr() for table in tables}) == {"shared": 1, "output": 2, "separate": 3}[embeddings]
+    assert len({table.data_ptr() for table in tables}) == {"all": 1, "target": 2, "none": 3}[tied_embeddings]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -126,7 +126,7 @@ def test_presets_are_as_documented(preset: str) -> None:
     assert (
         model.num_encoder_layers,
         model.model_dim,
-        model.inner_dim,
+        model.feed_forward_dim,
         model.num_heads,
         model.norm_placement,
     ) == expected

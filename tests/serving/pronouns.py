@@ -10,7 +10,7 @@ from pathlib import Path
 from clearhead.api import Model, load, train
 
 SETTINGS = {
-    "model": {"num_encoder_layers": 1, "num_decoder_layers": 1, "model_dim": 32, "inner_dim": 48, "num_heads": 2,
+    "model": {"num_encoder_layers": 1, "num_decoder_layers": 1, "model_dim": 32, "feed_forward_dim": 48, "num_heads": 2,
               "dropout": 0.0},
     "tokenizer": {"kind": "word", "vocab_size": 200},
     "training": {"batch_tokens": 900, "learning_rate": 0.012, "warmup": 30, "label_smoothing": 0.0,

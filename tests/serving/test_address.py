@@ -33,9 +33,9 @@ def same_after_reload(browser: Browser) -> None:
 
 def test_every_choice_is_in_the_address(stage: Stage) -> None:
     browser = stage.open()
-    browser.type("#beam", "3")
+    browser.type("#beam_size", "3")
     browser.click("#run")
-    browser.until("window.clearhead.trace.settings.beam === 3")
+    browser.until("window.clearhead.trace.settings.beam_size === 3")
     browser.until(DONE)
     browser.click("#theme")
     browser.click(".thumb[data-part='decoder.0.1']")
@@ -133,8 +133,8 @@ def test_what_the_address_asks_for_in_vain_is_said(stage: Stage, name: str) -> N
 
 REFUSED = {
     "a part to switch off": ({"off": "cross.9.0"}, "there is no layer 9"),
-    "a beam": ({"beam": "many"}, "beam"),
-    "a hypothesis": ({"hypothesis": "9"}, "hypothesis 9"),
+    "a beam": ({"beam_size": "many"}, "beam_size"),
+    "a hypothesis": ({"hypothesis": "9"}, "hypothesis: expected 0 to 3, got 9"),
     "a target": ({"target": "Weil 🙂 ."}, "the tokenizer does not know"),
     "tokens": ({"tokens": "999999"}, "999999"),
 }

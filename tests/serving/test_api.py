@@ -56,16 +56,16 @@ def test_health_models_and_schema(client: TestClient) -> None:
 
 def test_translate_is_the_librarys(client: TestClient) -> None:
     texts = [text_for(NAME), "The grass is old."]
-    found = client.post("/v1/translate", json={"text": texts, "beam": 3, "n_best": 2}).json()["translations"]
+    found = client.post("/v1/translate", json={"text": texts, "beam_size": 3, "n_best": 2}).json()["translations"]
     model = small(NAME)
-    expected = model.translate_n_best(texts, 2, model.decoding(beam=3))
+    expected = model.translate_n_best(texts, 2, model.decoding(beam_size=3))
     for one, best in zip(found, expected, strict=True):
         assert one["text"] == best[0].text and one["score"] == pytest.approx(best[0].score)
         assert [each["text"] for each in one["n_best"]] == [each.text for each in best]
 
 
 def test_summary_and_tensors_are_the_traces(client: TestClient) -> None:
-    found, seen = ask(client, beam=3), small(NAME).trace(text_for(NAME), beam=3)
+    found, seen = ask(client, beam_size=3), small(NAME).trace(text_for(NAME), beam_size=3)
     assert found["target_text"] == seen.target_text and found["attention"] == []
     assert found["log_prob"] == pytest.approx(seen.log_prob)
     assert [node["token"] for node in found["tree"]] == [node.candidate.token for node in seen.tree]
@@ -135,32 +135,32 @@ def test_shrinking_keeps_the_largest() -> None:
 
 
 def test_a_forced_candidate_changes_what_follows(client: TestClient) -> None:
-    best = ask(client, beam=2)
+    best = ask(client, beam_size=2)
     other = next(one["token"] for one in best["candidates"][1] if one["token"] not in (best["output_ids"][1], 0, 2, 3))
-    forced = ask(client, beam=2, prefix=[best["output_ids"][0], other])
+    forced = ask(client, beam_size=2, prefix=[best["output_ids"][0], other])
     assert forced["output_ids"][:2] == [best["output_ids"][0], other]
     assert len(forced["output_ids"]) > 2 and 2 not in forced["output_ids"]
-    again = ask(client, beam=2, prefix=best["output_ids"][:1])
+    again = ask(client, beam_size=2, prefix=best["output_ids"][:1])
     assert again["output_ids"][:1] == best["output_ids"][:1]
 
 
 def test_greedy_goes_on_as_if_nothing_had_been_forced(client: TestClient) -> None:
-    best = ask(client, beam=1)
+    best = ask(client, beam_size=1)
     for length in (1, 2, len(best["output_ids"])):
-        assert ask(client, beam=1, prefix=best["output_ids"][:length])["output_ids"] == best["output_ids"]
+        assert ask(client, beam_size=1, prefix=best["output_ids"][:length])["output_ids"] == best["output_ids"]
 
 
 def test_ablation_is_the_librarys(client: TestClient) -> None:
-    found, model = ask(client, beam=2), small(NAME)
-    seen = model.trace(text_for(NAME), beam=2)
+    found, model = ask(client, beam_size=2), small(NAME)
+    seen = model.trace(text_for(NAME), beam_size=2)
     for part in ("cross.1.0", "encoder.0", "decoder_feed_forward.1"):
         answer = client.post("/v1/ablation", json={"trace": found["id"], "off": [part]}).json()
-        truth = effect(model, model.with_heads_off([part]), seen, model.decoding(beam=2))
+        truth = effect(model, model.with_heads_off([part]), seen, model.decoding(beam_size=2))
         assert answer["after"] == truth.after.target_text
         assert answer["change"] == pytest.approx(truth.change, abs=1e-5)
     every = client.get(f"/v1/trace/{found['id']}/effects").json()["effects"]
     one = next(each for each in every if each["part"] == "cross.1.0")
-    truth = effect(model, model.with_heads_off(["cross.1.0"]), seen, model.decoding(beam=2))
+    truth = effect(model, model.with_heads_off(["cross.1.0"]), seen, model.decoding(beam_size=2))
     assert one["change"] == pytest.approx(truth.change, abs=1e-5)
     assert len(every) == len(found["heads"])
 
@@ -197,8 +197,8 @@ BAD: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"text": "  \n"}, 400, "empty_text", "text"),
     ({"text": "word " * 10_000}, 413, "too_long", "text"),
     ({"text": "word " * 100}, 400, "bad_text", None),
-    ({"text": "dog", "beam": 99}, 400, "bad_setting", "beam"),
-    ({"text": "dog", "beam": "many"}, 422, "invalid_request", "beam"),
+    ({"text": "dog", "beam_size": 99}, 400, "bad_setting", "beam_size"),
+    ({"text": "dog", "beam_size": "many"}, 422, "invalid_request", "beam_size"),
     ({"text": "dog", "colour": 1}, 422, "invalid_request", "colour"),
     ({"text": "dog", "model": "nobody"}, 404, "no_such_model", "model"),
     ({"text": "dog", "off": ["cross.9.0"]}, 400, "no_such_part", None),

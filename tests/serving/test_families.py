@@ -44,7 +44,7 @@ def browser(stage: Stage) -> Iterator[Browser]:
 def test_panels_of_a_family(name: str, browser: Browser) -> None:
     model = small(name)
     with serving_here(make_app({"one": model})) as url:
-        browser.open(url if model.config.model.reads_pictures else f"{url}/?text={text_for(name).replace('<', '%3C')}")
+        browser.open(url if model.config.model.reads_images else f"{url}/?text={text_for(name).replace('<', '%3C')}")
         browser.until(DONE)
         assert browser.texts("#tabs button") == PANELS[name]
         for title, panel in zip(browser.texts("#tabs button"), browser.data("#tabs button", "panel"), strict=True):

@@ -205,7 +205,7 @@ def is_refused(port: int) -> bool:
 def test_second_signal_stops_at_once(trained: Trained, tmp_path: Path, sent: signal.Signals, code: int) -> None:
     """Also in the middle of a computation of half a minute."""
     text = "the old dog eats the small cat " * 20
-    body = json.dumps({"text": [text] * 64, "beam": 16}).encode()
+    body = json.dumps({"text": [text] * 64, "beam_size": 16}).encode()
     options = ("--shutdown-seconds", LONG)
     with start(trained.folder, tmp_path / "stderr", *options) as running, running.connect() as connection:
         send_header(connection, len(body))

@@ -55,7 +55,7 @@ ACTIONS: dict[str, tuple[str, str, list[str | int]]] = {
 
 def large() -> Model:
     words = tokenizer("translate")
-    shape = {"model_dim": 64, "inner_dim": 64, "num_heads": 8, "num_encoder_layers": 6, "num_decoder_layers": 6}
+    shape = {"model_dim": 64, "feed_forward_dim": 64, "num_heads": 8, "num_encoder_layers": 6, "num_decoder_layers": 6}
     settings = {"model": {**shape, "vocab_size": words.vocab_size}, "decoding": {"max_length": "200"}}
     config = build(settings, base=purpose("translate").base)
     torch.manual_seed(3)
@@ -72,7 +72,7 @@ def page(theatre: Stage) -> Iterator[tuple[Browser, str]]:
     ticks = {"timeDomain": "threadTicks"}
     theatre.browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.enable", "params": ticks})
     with serving_here(make_app({"large": model})) as url:
-        yield theatre.browser, f"{url}/?text={text}&beam=2"
+        yield theatre.browser, f"{url}/?text={text}&beam_size=2"
         theatre.browser.open("about:blank")
         theatre.browser.hosts()
 

@@ -19,11 +19,11 @@ from tests.tasks.made_up import made_up_text, sets, write_lines
 TRAINED = [name for name in PURPOSES if name != "embed"]  # models that embed are imported
 
 COUNT = 47
-_READER = {"num_encoder_layers": 1, "model_dim": 12, "inner_dim": 17, "num_heads": 3, "dropout": 0.0}
-_WRITER = {"num_decoder_layers": 1, "model_dim": 12, "inner_dim": 17, "num_heads": 3, "dropout": 0.0}
+_READER = {"num_encoder_layers": 1, "model_dim": 12, "feed_forward_dim": 17, "num_heads": 3, "dropout": 0.0}
+_WRITER = {"num_decoder_layers": 1, "model_dim": 12, "feed_forward_dim": 17, "num_heads": 3, "dropout": 0.0}
 _SHARED: dict[str, Any] = {
     "training": {"batch_tokens": 90, "learning_rate": 0.001, "warmup": 2},
-    "data": {"valid_share": 0.1},
+    "data": {"validation_share": 0.1},
 }
 _WORDS = {"tokenizer": {"kind": "word", "vocab_size": 90}}
 _BYTES = {"tokenizer": {"vocab_size": 400}}
@@ -32,7 +32,7 @@ EVERY: dict[str, dict[str, Any]] = {
     "classify": {"model": _READER, **_WORDS},
     "tag": {"model": _READER, **_WORDS},
     "mlm": {"model": _READER, **_WORDS},
-    "lm": {"model": _WRITER, **_BYTES, "data": {"max_pieces": 16}},
+    "lm": {"model": _WRITER, **_BYTES, "data": {"max_tokens": 16}},
     "denoise": {"model": {**_READER, **_WRITER}, **_WORDS, "training": {"validate_lines": 3}},
     "image": {"model": {**_READER, "patch_size": 2}},
     "caption": {"model": {**_READER, **_WRITER, "patch_size": 2}, **_WORDS, "training": {"validate_lines": 3}},

@@ -9,7 +9,7 @@ BEINGS = {"eats": (["dog", "cat", "horse", "cow", "bird", "mouse"], "grass"),
           "cuts": (["knife", "saw", "axe", "blade", "razor", "plough"], "wood")}  # fmt: skip
 ADJECTIVES = ["old", "new", "big", "red"]
 SMALL: dict[str, dict[str, Any]] = {
-    "model": {"num_encoder_layers": 2, "model_dim": 32, "inner_dim": 48, "num_heads": 2, "dropout": 0.1},
+    "model": {"num_encoder_layers": 2, "model_dim": 32, "feed_forward_dim": 48, "num_heads": 2, "dropout": 0.1},
     "tokenizer": {"kind": "word", "vocab_size": 60},
     "training": {"batch_tokens": 700, "learning_rate": 0.01, "warmup": 20, "cooldown": 0.5},
 }

@@ -16,9 +16,9 @@ from clearhead.tasks.image import scaled
 from tests.whole import Trained
 
 SETTINGS = [
-    "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.model_dim=32", "model.inner_dim=64",
+    "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=64",
     "model.num_heads=2", "model.dropout=0.0", "tokenizer.kind=word", "training.batch_tokens=128",
-    "training.learning_rate=0.005", "training.warmup=40", "training.validate_every=75", "data.valid_share=0.05",
+    "training.learning_rate=0.005", "training.warmup=40", "training.validate_every=75", "data.validation_share=0.05",
 ]  # fmt: skip
 TEST = 60
 
@@ -106,7 +106,7 @@ def test_the_score_is_that_of_the_network_itself(teller: Path, tables: tuple[Pat
     model = clearhead.load(teller)
     corpus = load_captions([tables[1]], 100)
     pixels_NCYX = np.stack([record.pixels_CYX for record in corpus.records[:7]])
-    found = write_captions(model.network, pixels_NCYX, model.decoding(beam=1))
+    found = write_captions(model.network, pixels_NCYX, model.decoding(beam_size=1))
     for picture_CYX, (best,) in zip(pixels_NCYX, found, strict=True):
         tgt = torch.tensor([[model.tokenizer.bos_id, *best.tokens]])
         with torch.inference_mode():

@@ -28,12 +28,13 @@ WORDS = {
 }
 FILLERS = ["the", "film", "was", "a", "bit", "long", "and", "we", "saw", "it", "on", "friday", "with", "friends"]
 SETTINGS = [
-    "model.num_encoder_layers=1", "model.model_dim=32", "model.inner_dim=48", "model.num_heads=2", "model.dropout=0.0",
+    "model.num_encoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=48", "model.num_heads=2",
+    "model.dropout=0.0",
     "tokenizer.vocab_size=400", "training.batch_tokens=700", "training.learning_rate=0.01", "training.warmup=10",
     "training.validate_every=60", "model.max_positions=61",
 ]  # fmt: skip
 SETS = [word for setting in SETTINGS for word in ("--set", setting)]
-HELD_OUT = ["--set", "data.valid_share=0.1"]
+HELD_OUT = ["--set", "data.validation_share=0.1"]
 TEXTS = ["the film was lovely", "we saw it and it was dull", "a bit half-baked"]
 
 

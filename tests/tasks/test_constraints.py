@@ -147,7 +147,7 @@ def test_words_of_letters_are_written_by_narrow_beams(limit: int) -> None:
     table, asked = TableGenerator(CHAR.vocab_size), constraints_of(DecodingConfig(include=("er", "sie")), CHAR)
     assert asked is not None
     found = search(Job(
-        table, torch.arange(5)[:, None], DecodingConfig(beam=2), [limit] * 5, CHAR.eos_id, CHAR.pad_id, 1, None,
+        table, torch.arange(5)[:, None], DecodingConfig(beam_size=2), [limit] * 5, CHAR.eos_id, CHAR.pad_id, 1, None,
         [asked] * 5,
     ))  # fmt: skip
     for [best] in found:
@@ -163,14 +163,14 @@ def test_words_of_letters_are_written_by_narrow_beams(limit: int) -> None:
         (BPE, {"include": "der Hund", "exclude": "Hund"}, "decoding.exclude='Hund' contradicts decoding.include"),
         (CHAR, {"include": "Hunde", "exclude": "Hund"}, "contradicts decoding.include='Hunde', which begins a word"),
         (BPE, {"prefix": "Der Hund sieht", "exclude": "Hund"}, "contradicts decoding.prefix='Der Hund sieht'"),
-        (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram": 1}, "has the same 1 pieces in a row twice"),
+        (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram_size": 1}, "has the same 1 pieces in a row twice"),
         (BPE, {"include": " "}, "expected words, got an empty one"),
-        (BPE, {"groups": 3}, "groups=3 does not divide beam=4; try 2 or 4"),
-        (BPE, {"beam": 0}, "decoding.beam=0"),
-        (BPE, {"groups": 2, "include": "Hund"}, "include needs one beam"),
+        (BPE, {"beam_groups": 3}, "beam_groups=3 does not divide beam_size=4; try 2 or 4"),
+        (BPE, {"beam_size": 0}, "decoding.beam_size=0"),
+        (BPE, {"beam_groups": 2, "include": "Hund"}, "include works with neither beam_groups nor sampling"),
         (BPE, {"method": "sample", "include": "Hund"}, "unset method=sample"),
         (BPE, {"min_length": 9, "max_length": "8"}, "min_length=9 is more than max_length=8"),
-        (BPE, {"method": "sample", "groups": 2}, "groups are for search"),
+        (BPE, {"method": "sample", "beam_groups": 2}, "beam_groups has no meaning with method=sample"),
     ],
 )
 def test_what_cannot_be_met_is_refused(tokenizer: Tokenizer, change: dict[str, Any], message: str) -> None:

@@ -25,7 +25,7 @@ from clearhead.tasks.holes import Corrupted, Corruption, decode_marked, encode_m
 from tests.whole import Trained
 
 SETTINGS = [
-    "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.model_dim=32", "model.inner_dim=64",
+    "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=64",
     "model.num_heads=2", "model.dropout=0.0", "training.batch_tokens=1024", "training.learning_rate=0.01",
     "training.warmup=50", "training.label_smoothing=0", "training.validate_every=70",
 ]  # fmt: skip
@@ -79,7 +79,7 @@ def test_spans_have_mean_length_three_and_any_piece_may_be_hidden() -> None:
 
 def test_the_paper_s_example_is_read_as_it_is_printed() -> None:
     text = "Thank you for inviting me to your party last week."
-    config = TokenizerConfig(kind="word", min_frequency=1, specials=("<x0>", "<x1>", "<x2>"))
+    config = TokenizerConfig(kind="word", min_frequency=1, special_tokens=("<x0>", "<x1>", "<x2>"))
     tokenizer = Tokenizer.train([text], config)
     whole = tokenizer.encode(text).ids
     source = encode_marked(tokenizer, "Thank you <x0> me to your party <x1> week.")
@@ -99,7 +99,7 @@ def test_marks_leave_the_pieces_around_them_alone(kind: Any, normalisation: Any,
     text = "Two cats see 12 dogs."
     texts = [text, "A dog and 3 cats see it.", "Dogs see 21 cats."] * 3
     config = TokenizerConfig(
-        kind=kind, vocab_size=400, min_frequency=1, normalisation=normalisation, specials=("<x0>", "<x1>")
+        kind=kind, vocab_size=400, min_frequency=1, normalization=normalisation, special_tokens=("<x0>", "<x1>")
     )
     tokenizer = Tokenizer.train(texts, config)
     encoding = tokenizer.encode(text)
@@ -202,7 +202,7 @@ def test_a_trained_filler_becomes_a_translator(
     assert "fresh: none" in capsys.readouterr().err
     model = clearhead.load(tmp_path / "m")
     assert model.config.task == "translate" and model.config.model.positions == "relative"
-    assert "<x31>" in model.tokenizer.config.specials
+    assert "<x31>" in model.tokenizer.config.special_tokens
     assert model.tokenizer.to_json() == clearhead.load(filler).tokenizer.to_json()
     assert isinstance(model.translate("a b c").text, str)
 
@@ -220,7 +220,7 @@ def test_one_model_does_what_the_prefix_says(tmp_path: Path) -> None:
     assert main([*command, "--set", "tokenizer.kind=char"]) == 0
     model = clearhead.load(tmp_path / "m")
     for name, act in tasks.items():
-        found = model.translate_many([f"{name}: {word}" for word in held_out], beam=1)
+        found = model.translate_many([f"{name}: {word}" for word in held_out], beam_size=1)
         right = sum(one.text == act(word) for one, word in zip(found, held_out, strict=True))
         assert right / len(held_out) > 0.5, (name, right)  # chance is 1 in 216
 

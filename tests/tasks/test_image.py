@@ -18,7 +18,8 @@ from clearhead.tasks.image import Image, ImageTask, load_labelled_pictures, pict
 from tests.whole import Trained, fitting
 
 SETTINGS = [
-    "model.num_encoder_layers=1", "model.model_dim=32", "model.inner_dim=64", "model.num_heads=2", "model.dropout=0.1",
+    "model.num_encoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=64", "model.num_heads=2",
+    "model.dropout=0.1",
     "model.patch_size=2", "training.batch_tokens=1024", "training.learning_rate=0.005", "training.warmup=100",
     "training.validate_every=100",
 ]  # fmt: skip
@@ -26,7 +27,7 @@ SETTINGS = [
 KNOWN = {"model": {"image_size": 8, "patch_size": 2, "num_labels": 10}, "labels": [*"0123456789"]}
 
 
-def train(folder: Path, out: Path, *more: str, family: str = "patches", steps: int = 120) -> int:
+def train(folder: Path, out: Path, *more: str, family: str = "vit", steps: int = 120) -> int:
     """By the command line, as a user would."""
     settings = [*fitting("image", SETTINGS, family), f"model.family={family}"]
     sets = [word for setting in settings for word in ("--set", setting)]
@@ -95,7 +96,7 @@ def test_batches_are_all_pictures_once_and_as_large_as_the_budget_allows(digits:
 def test_only_training_pictures_are_moved(digits: tuple[Path, Path]) -> None:
     records = load_labelled_pictures([digits[1]]).records
     still, moving = (
-        ImageTask(build(KNOWN, {"data": {"shift_pixels": most}}, base=Image.base), records, records) for most in (0, 1)
+        ImageTask(build(KNOWN, {"data": {"random_shift": most}}, base=Image.base), records, records) for most in (0, 1)
     )
     assert torch.equal(still.batch(np.arange(80), 0).labels_N, moving.batch(np.arange(80), 0).labels_N)
     assert not torch.equal(still.batch(np.arange(80), 0).pictures_NCYX, moving.batch(np.arange(80), 0).pictures_NCYX)
@@ -110,10 +111,14 @@ def test_digits_are_told_apart(reader: Path, digits: tuple[Path, Path], capsys: 
     assert (reader / "tokenizer.json").read_text().strip() == NO_TOKENIZER
     config = json.loads((reader / "config.json").read_text())
     assert config["labels"] == [*"0123456789"]
-    assert (config["model"]["image_size"], config["model"]["channels"], config["model"]["num_labels"]) == (8, 1, 10)
+    assert (config["model"]["image_size"], config["model"]["image_channels"], config["model"]["num_labels"]) == (
+        8,
+        1,
+        10,
+    )
 
 
-@pytest.mark.parametrize("family", ["convolutional", "mlp"])
+@pytest.mark.parametrize("family", ["cnn", "mlp"])
 def test_other_bodies_learn_too(family: str, digits: tuple[Path, Path], tmp_path: Path) -> None:
     assert train(digits[0], tmp_path / "m", "--valid", str(digits[1]), family=family) == 0
     model = clearhead.load(tmp_path / "m")

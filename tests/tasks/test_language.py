@@ -29,7 +29,7 @@ START, END, PAD = Tokenizer.bos_id, Tokenizer.eos_id, Tokenizer.pad_id
 SIZES = (5, 1, 17, 7, 30, 2)
 DOCUMENTS = [[100 * number + place for place in range(1, size + 1)] for number, size in enumerate(SIZES, 1)]
 LOOP = "one two three,\nfour five six.\n"
-SHAPE = ["model.num_decoder_layers=2", "model.model_dim=32", "model.inner_dim=64", "model.num_heads=2",
+SHAPE = ["model.num_decoder_layers=2", "model.model_dim=32", "model.feed_forward_dim=64", "model.num_heads=2",
          "model.dropout=0", "training.learning_rate=0.01", "training.warmup=10",
          "training.cooldown=0.3", "training.validate_every=50", "model.positions=rotary"]  # fmt: skip
 
@@ -49,7 +49,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def looped(text: Path) -> Path:
     """A model of characters, trained on one endless text in seconds."""
     torch.set_num_threads(1)
-    chosen = ["tokenizer.kind=char", "data.documents=file", "data.max_pieces=32", "data.valid_share=0.1",
+    chosen = ["tokenizer.kind=char", "data.document_unit=file", "data.max_tokens=32", "data.validation_share=0.1",
               "training.batch_tokens=512"]  # fmt: skip
     out = text.parent / "model"
     done = main(["train", "--task", "lm", str(text), "--out", str(out), "--steps", "250", "--threads", "1",
@@ -128,7 +128,7 @@ def small(*assignments: str, tokenizer: Tokenizer | None = None) -> tuple[Config
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "relative"])
 def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
-    config, network = small(f"model.positions={positions}", "data.max_pieces=200", "training.batch_tokens=200")
+    config, network = small(f"model.positions={positions}", "data.max_tokens=200", "training.batch_tokens=200")
     tokenizer = Tokenizer.train(["abc"], TokenizerConfig(kind="char"))
     stream = Packed.build(DOCUMENTS, range(6), 200, START, END)
     task = LanguageTask(config, tokenizer, stream, [], [])
@@ -139,7 +139,9 @@ def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
         alone += float(torch.nn.functional.cross_entropy(logits, torch.tensor([*ids, END]), reduction="sum").detach())
     assert together.tokens == sum(SIZES) + len(SIZES)
     assert float(together.nll) == pytest.approx(alone, rel=1e-5)
-    open_task = LanguageTask(configs.override(config, {"data": {"cross_documents": True}}), tokenizer, stream, [], [])
+    open_task = LanguageTask(
+        configs.override(config, {"data": {"attend_across_documents": True}}), tokenizer, stream, [], []
+    )
     assert float(open_task.loss(network, open_task.batch(task.plan(0)[0], 0)).nll) != pytest.approx(alone, rel=1e-3)
 
 
@@ -150,9 +152,11 @@ def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
 @pytest.mark.parametrize("together", [False, True])
 def test_sliding_perplexity_is_what_a_slow_loop_gives(stride: int, together: bool) -> None:
     texts = ["the cat sat on the mat and", "a", "on the sand, thé end €"]
-    tokenizer = Tokenizer.train(texts[:2], TokenizerConfig(kind="char", normalisation="none"))
+    tokenizer = Tokenizer.train(texts[:2], TokenizerConfig(kind="char", normalization="none"))
     window = 7
-    config, network = small(f"data.max_pieces={window}", f"data.cross_documents={together}", tokenizer=tokenizer)
+    config, network = small(
+        f"data.max_tokens={window}", f"data.attend_across_documents={together}", tokenizer=tokenizer
+    )
     ids = tokenizer.encode_batch(texts)
     stretches = [([START, *each], [*each, END]) for each in ids]
     if together:
@@ -202,7 +206,7 @@ def shown(tokenizer: Tokenizer, prompt: str, text: str, *stops: str) -> list[str
 
 
 def test_only_whole_characters_are_streamed() -> None:
-    tokenizer = Tokenizer.train(["a b c"] * 3, TokenizerConfig(vocab_size=300, normalisation="none"))
+    tokenizer = Tokenizer.train(["a b c"] * 3, TokenizerConfig(vocab_size=300, normalization="none"))
     parts = shown(tokenizer, "a", " b€😀c 字")
     assert "".join(parts) == " b€😀c 字"
     assert parts.count("€") == 1 and parts.count("😀") == 1
@@ -280,7 +284,7 @@ def test_many_documents_are_learned_to_their_end(tmp_path: Path, capsys: pytest.
     path = tmp_path / "lines.txt"
     path.write_text("".join(f"The {animal} sat\non the {animal}.\n\n" for animal in animals * 3), encoding="utf-8")
     out = tmp_path / "model"
-    chosen = ["tokenizer.vocab_size=360", "data.max_pieces=40", "training.batch_tokens=400"]
+    chosen = ["tokenizer.vocab_size=360", "data.max_tokens=40", "training.batch_tokens=400"]
     done = main(["train", "--task", "lm", str(path), "--valid", str(path), "--out", str(out), "--steps", "200",
                  "--threads", "1", *sets(*SHAPE, *chosen)])  # fmt: skip
     captured = capsys.readouterr()
@@ -312,7 +316,8 @@ def places(looped: Path, text: Path, tmp_path: Path) -> Iterator[dict[str, Path]
         (["train", "--task", "lm", "{in}/blank.txt", "--out", "{out}"], "found only blank lines"),
         (["train", "--task", "lm", "{in}/none.txt", "--out", "{out}"], "no such file"),
         (["train", "--task", "lm", "{text}", "--out", "{out}", "--set", "model.family=lstm"], "needs model.family=dec"),
-        (["train", "--task", "lm", "{text}", "--out", "{out}", "--set", "data.documents=page"], "data.documents=page"),
+        (["train", "--task", "lm", "{text}", "--out", "{out}", "--set", "data.document_unit=page"],
+         "data.document_unit=page"),
         (["translate", "{model}"], "cannot translate. Use clearhead generate"),
         (["evaluate", "{model}", "{in}/empty.txt"], "the file is empty"),
         (["generate", "{in}", "one"], "in"),
@@ -334,7 +339,7 @@ def test_mistakes_are_one_line_and_exit_2(
 
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "word.txt").write_bytes(b"w")
-    config = configs.build({"data": {"documents": "file"}}, base=LanguageModelling.base)
+    config = configs.build({"data": {"document_unit": "file"}}, base=LanguageModelling.base)
     with pytest.raises(clearhead.ClearheadError, match="at least 100 characters of text are needed"):
         LanguageModelling().read(Files([tmp_path / "word.txt"]), config, lambda _: None)
 

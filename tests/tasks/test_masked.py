@@ -131,10 +131,12 @@ BAD = [
     (["classify", "{model}"], "Use clearhead fill"),
     (["train", "--task", "mlm", "{empty}", "--out", "{out}"], "the file is empty"),
     (["train", "--task", "mlm", "{blank}", "--out", "{out}"], "found only blank lines"),
-    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.mask_share=1.5"], "data.mask_share=1.5"),
-    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.documents=page"], "data.documents=page"),
-    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.max_pieces=2"], "leaves no room"),
-    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "model.family=lstm"], "does not give masked"),
+    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.mask_probability=1.5"],
+     "data.mask_probability=1.5"),
+    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.document_unit=page"],
+     "data.document_unit=page"),
+    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "data.max_tokens=2"], "leaves no room"),
+    (["train", "--task", "mlm", "{text}", "--out", "{out}", "--set", "model.family=lstm"], "has no head masked_lm"),
     (["train", "{pairs}", "--out", "{out}", "--from", "{model}"], "cannot start --task translate"),
     (["train", "--task", "classify", "{pairs}", "--out", "{out}", "--from", "{model}", "--set", "model.model_dim=64"],
      "the shape does not fit"),
@@ -158,9 +160,9 @@ def test_mistakes_are_one_line_and_exit_2(
 
 
 def test_a_vocabulary_without_a_mask_is_refused(masked: Masked, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"needs <mask> among tokenizer\.specials, found <sep>"):
+    with pytest.raises(ConfigError, match=r"needs <mask> among tokenizer\.special_tokens, found <sep>"):
         clearhead.train(masked.text, tmp_path / "m", task="mlm", steps=1,
-                        settings={"tokenizer": {"specials": ["<sep>"]}})  # fmt: skip
+                        settings={"tokenizer": {"special_tokens": ["<sep>"]}})  # fmt: skip
 
 
 @pytest.mark.parametrize(("documents", "count"), [("paragraph", 4), ("file", 2)])
@@ -169,7 +171,7 @@ def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.txt", "b.txt")]
     for number, path in enumerate(paths):
         path.write_text(text.replace("Look", f"Look{number}"), encoding="utf-8")
-    settings = configs.merge(SMALL, {"data": {"documents": documents, "max_pieces": PIECES}})
+    settings = configs.merge(SMALL, {"data": {"document_unit": documents, "max_tokens": PIECES}})
     prepared = prepare(Request(paths, tmp_path / "m", settings=settings, task="mlm"), Silent())
     assert prepared.data["records"] == count
     assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedTask)
@@ -211,7 +213,7 @@ def test_fine_tuning_starts_with_the_readers_weights(task: str, masked: Masked, 
         assert torch.equal(now[name], before[name]), name
     if task != "mlm":
         assert set(now) - readers == {"output.weight", "output.bias"} and not {*now} & {*before} - readers
-        assert prepared.config.model.head == {"classify": "label", "tag": "tags"}[task]
+        assert prepared.config.model.head == {"classify": "classification", "tag": "token_classification"}[task]
     assert prepared.tokenizer and prepared.tokenizer.to_json() == load_bundle(masked.folder).tokenizer
 
 
@@ -219,4 +221,4 @@ def test_fine_tuning_knows_words_that_were_never_labelled(masked: Masked, tmp_pa
     assert fine_tune(tmp_path, masked.folder) < math.log(2) <= fine_tune(tmp_path, None)
     model = clearhead.load(tmp_path / "from_True")
     assert model.classify("Look at the old dog there!").label == "eats"
-    assert model.tokenizer.config.specials == (MASK,)
+    assert model.tokenizer.config.special_tokens == (MASK,)

@@ -25,11 +25,11 @@ from tests.tasks.made_up import SMALL, made_up_text
 PIECES = 29
 
 
-def small_task(whole_words: bool = False, share: float = 0.15) -> MaskedTask:
+def small_task(whole_word_masking: bool = False, share: float = 0.15) -> MaskedTask:
     """The task over a few lines in small pieces."""
     lines = made_up_text(40)
     settings = {"tokenizer": {"vocab_size": 300}, "model": SMALL["model"],
-                "data": {"whole_words": whole_words, "mask_share": share}}  # fmt: skip
+                "data": {"whole_word_masking": whole_word_masking, "mask_probability": share}}  # fmt: skip
     config = configs.build(settings, base=MaskedLanguage.base)
     tokenizer = Tokenizer.train(lines, config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
@@ -80,9 +80,9 @@ def test_eighty_ten_ten() -> None:
     assert abs(fates["mask"] / total - 0.8) < 0.02 and abs(fates["same"] / total - 0.1) < 0.02
 
 
-@pytest.mark.parametrize("whole_words", [False, True])
-def test_masks_follow_from_seed_epoch_and_example(whole_words: bool) -> None:
-    task = small_task(whole_words=whole_words)
+@pytest.mark.parametrize("whole_word_masking", [False, True])
+def test_masks_follow_from_seed_epoch_and_example(whole_word_masking: bool) -> None:
+    task = small_task(whole_word_masking=whole_word_masking)
     together = task.batch(np.arange(11), 3)
     for row in range(11):
         alone = task.batch(np.array([row]), 3)
@@ -93,7 +93,7 @@ def test_masks_follow_from_seed_epoch_and_example(whole_words: bool) -> None:
         assert int(alone.places_NS.sum()) == task.tokens(np.array([row])) >= 1
         originals_S = torch.tensor(task.train.ids[row].tolist())
         assert torch.equal(alone.targets_M, originals_S[alone.places_NS[0]])
-        if not whole_words:
+        if not whole_word_masking:
             kept_S = ~alone.places_NS[0]
             assert torch.equal(alone.ids_NS[0][kept_S], originals_S[kept_S])
     assert not torch.equal(together.places_NS, task.batch(np.arange(11), 4).places_NS)
@@ -101,7 +101,7 @@ def test_masks_follow_from_seed_epoch_and_example(whole_words: bool) -> None:
 
 
 def test_whole_words_are_hidden_whole() -> None:
-    task = small_task(whole_words=True)
+    task = small_task(whole_word_masking=True)
     long_words = 0
     for row in range(40):
         ids = task.train.ids[row].tolist()
@@ -130,7 +130,7 @@ def test_the_loss_is_cross_entropy_at_the_hidden_places() -> None:
 
 
 def test_long_documents_are_cut_and_nothing_is_lost() -> None:
-    tokenizer = Tokenizer.train(made_up_text(40), TokenizerConfig(vocab_size=330, specials=(MASK,)))
+    tokenizer = Tokenizer.train(made_up_text(40), TokenizerConfig(vocab_size=330, special_tokens=(MASK,)))
     text = " ".join(made_up_text(9))
     ids = tokenizer.encode(text).ids
     cut = cut_documents([Document(text, 5), Document("The dog.", 6)], tokenizer, PIECES, Skips(), Path("t"))
@@ -140,7 +140,7 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
 
 
 def test_text_that_the_tokenizer_does_not_know_is_told() -> None:
-    tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, specials=(MASK,)))
+    tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, special_tokens=(MASK,)))
     skips = Skips()
     assert len(cut_documents([Document("zz", 1), Document("ab", 2)], tokenizer, 9, skips, Path("t")).rows) == 1
     assert skips.counts == {"no known piece": 1}
@@ -148,7 +148,7 @@ def test_text_that_the_tokenizer_does_not_know_is_told() -> None:
         cut_documents([Document("zz", 1)], tokenizer, 9, skips, Path("t"))
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char", "pretokenised"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char", "pretokenized"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -161,9 +161,9 @@ def test_text_that_the_tokenizer_does_not_know_is_told() -> None:
     ],
 )
 def test_pieces_around_gaps_are_those_of_the_whole_text(kind: str, text: str) -> None:
-    if kind == "pretokenised":
+    if kind == "pretokenized":
         text = text.replace("{!}", " {!}")
-    tokenizer = Tokenizer.train(made_up_text(60), TokenizerConfig(kind=kind, vocab_size=330, specials=(MASK,)))
+    tokenizer = Tokenizer.train(made_up_text(60), TokenizerConfig(kind=kind, vocab_size=330, special_tokens=(MASK,)))
     parts = re.split(r"[{}]", text)  # the odd ones stand in the gaps
     whole, starts = "".join(parts), np.cumsum([0, *map(len, parts)])
     gaps = [range(starts[i], starts[i + 1]) for i in range(1, len(parts), 2)]

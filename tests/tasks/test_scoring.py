@@ -56,8 +56,11 @@ def test_the_verb_prints_a_line_a_pair(trained: Trained, capsys: pytest.CaptureF
     ("options", "message"),
     [
         (["--per-token", "--json"], "--per-token changes the plain lines, and --json has every token"),
-        (["--set", "decoding.alpha=1"], "which only --json prints; add --json"),
-        (["--json", "--set", "decoding.beam=2"], "decoding.beam has no meaning for clearhead score, which uses alpha"),
+        (["--set", "decoding.length_penalty=1"], "which only --json prints; add --json"),
+        (
+            ["--json", "--set", "decoding.beam_size=2"],
+            "decoding.beam_size has no meaning for clearhead score, which uses length_penalty",
+        ),
     ],
 )
 def test_options_without_effect_are_refused(

@@ -31,9 +31,10 @@ PLACES = ["Oslo", "Nairobi", "New York", "Lima", "Rio Grande"]
 FRAMES = ["{p} lives in {l} .", "In {l} , {p} met {q} .", "The train to {l} was late .", "{p} , who saw {l} , sleeps .",
           "Why did {p} leave {l} ?"]  # fmt: skip
 SETTINGS = [
-    "model.num_encoder_layers=1", "model.model_dim=32", "model.inner_dim=48", "model.num_heads=2", "model.dropout=0.0",
+    "model.num_encoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=48", "model.num_heads=2",
+    "model.dropout=0.0",
     "tokenizer.vocab_size=400", "training.batch_tokens=700", "training.learning_rate=0.01", "training.warmup=10",
-    "training.validate_every=60", "data.max_pieces=43",
+    "training.validate_every=60", "data.max_tokens=43",
 ]  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def train_tagger(folder: Path, *more: str, family: str = "encoder", steps: int =
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Tagger:
     torch.set_num_threads(1)
-    return train_tagger(tmp_path_factory.mktemp("tagger"), "--set", "data.valid_share=0.1")
+    return train_tagger(tmp_path_factory.mktemp("tagger"), "--set", "data.validation_share=0.1")
 
 
 def tag_lines(folder: Path, text: str, *more: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -134,7 +135,7 @@ def test_a_line_longer_than_the_model_is_tagged_whole_in_windows(tagger: Tagger)
     rng, model = random.Random(3), clearhead.load(tagger.folder)
     rows = [row for _ in range(23) for row in sentence(rng)]
     found = model.tag(" ".join(word for word, _ in rows))
-    assert len(model.tokenizer.encode(found.text).ids) > 5 * model.config.data.max_pieces
+    assert len(model.tokenizer.encode(found.text).ids) > 5 * model.config.data.max_tokens
     assert [word.word for word in found.words] == [word for word, _ in rows]
     right = np.mean([word.tag == tag for word, (_, tag) in zip(found.words, rows, strict=True)])
     assert right > 0.9

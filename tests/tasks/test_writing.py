@@ -41,9 +41,10 @@ def generate(capsys: pytest.CaptureFixture[str], folder: Path, *options: str) ->
 
 
 NAMED: list[dict[str, Any]] = [
-    {"beam": 3}, {"beam": 1, "min_length": 4}, {"seed": 5}, {"top_k": 5, "temperature": 0.7}, {"beam": 4, "groups": 2},
-    {"beam": 2, "stop": ["e", "a"]}, {"seed": 2, "stop": "t"}, {"beam": 2, "include": ["house"]},
-    {"beam": 2, "exclude": ["the"], "no_repeat_ngram": 2},
+    {"beam_size": 3}, {"beam_size": 1, "min_length": 4}, {"seed": 5}, {"top_k": 5, "temperature": 0.7},
+    {"beam_size": 4, "beam_groups": 2},
+    {"beam_size": 2, "stop": ["e", "a"]}, {"seed": 2, "stop": "t"}, {"beam_size": 2, "include": ["house"]},
+    {"beam_size": 2, "exclude": ["the"], "no_repeat_ngram_size": 2},
 ]  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def test_alone_in_any_batch_and_streamed_it_is_the_same(model: clearhead.Model, 
 
 
 def test_n_best_of_a_beam_are_ranked_and_samples_are_numbered(model: clearhead.Model) -> None:
-    [ranked] = model.generate_n_best(["the"], 3, model.writing(beam=3, max_tokens=6))
+    [ranked] = model.generate_n_best(["the"], 3, model.writing(beam_size=3, max_tokens=6))
     assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
     assert len({one.tokens for one in ranked}) == 3
     drawn = model.writing(seed=4, max_tokens=6)
@@ -90,7 +91,7 @@ def test_n_best_of_a_beam_are_ranked_and_samples_are_numbered(model: clearhead.M
 
 def test_words_are_there_or_not_also_across_the_prompt(model: clearhead.Model) -> None:
     for prompt in PROMPTS[1:]:
-        found = model.generate(prompt, beam=2, include=["house", "field"], exclude=["the"], max_tokens=25)
+        found = model.generate(prompt, beam_size=2, include=["house", "field"], exclude=["the"], max_tokens=25)
         assert found.unmet == ()
         whole = f"{prompt}{found.text}"
         assert all(contains(whole, word, len(prompt)) for word in ("house", "field"))
@@ -99,7 +100,7 @@ def test_words_are_there_or_not_also_across_the_prompt(model: clearhead.Model) -
 
 def test_what_counts_as_a_word_behind_a_prompt(model: clearhead.Model) -> None:
     """`before` is the prompt: a word that goes on from its last letter is another one, or is finished there."""
-    include, exclude = model.writing(beam=1, include=["wall"]), model.writing(beam=1, exclude=["wall"])
+    include, exclude = model.writing(beam_size=1, include=["wall"]), model.writing(beam_size=1, exclude=["wall"])
     for text, before, has_word in (
         ("wall", "", True),
         ("wall", "a ", True),
@@ -114,7 +115,7 @@ def test_what_counts_as_a_word_behind_a_prompt(model: clearhead.Model) -> None:
 def test_alternatives_differ_at_the_position_only(model: clearhead.Model) -> None:
     """Also far behind the context."""
     for position in (0, 2, 24):
-        asked: dict[str, Any] = {"beam": 2, "max_tokens": 26, "min_length": 26}
+        asked: dict[str, Any] = {"beam_size": 2, "max_tokens": 26, "min_length": 26}
         best = model.generate("the", **asked)
         found = model.generate_alternatives("the", position, 4, **asked)
         assert {one.tokens[:position] for one in found} == {best.tokens[:position]}
@@ -153,13 +154,13 @@ def test_a_stop_string_may_begin_with_the_space_behind_the_prompt(model: clearhe
 @pytest.mark.parametrize(
     ("given_", "expected"),
     [
-        ({"beam": 3}, {"beam": 3, "method": "search"}),
+        ({"beam_size": 3}, {"beam_size": 3, "method": "search"}),
         (
             {"temperature": 0.5, "max_tokens": 3},
             {"sampling": {"temperature": 0.5, "max_tokens": 3}, "method": "sample"},
         ),
         ({"max_tokens": 3, "stop": "x"}, {"sampling": {"max_tokens": 3, "stop": "x"}}),
-        ({"beam": 3, "method": "sample"}, {"beam": 3, "method": "sample"}),
+        ({"beam_size": 3, "method": "sample"}, {"beam_size": 3, "method": "sample"}),
         ({"sampling": {"seed": 3}, "stop": "x"}, {"sampling": {"seed": 3, "stop": "x"}, "method": "sample"}),
     ],
 )
@@ -171,21 +172,23 @@ def test_the_verb_prints_what_python_gives(
     model: clearhead.Model, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = generate(capsys, folder, "the", "--beam", "3", "--n-best", "2", "--max-tokens", "5")
-    [ranked] = model.generate_n_best(["the"], 2, model.writing(beam=3, max_tokens=5))
+    [ranked] = model.generate_n_best(["the"], 2, model.writing(beam_size=3, max_tokens=5))
     assert two == "".join(f"--- {number}\nthe{one.text}\n" for number, one in enumerate(ranked, 1))
     words = ["--include", "house", "--exclude", "the", "--beam", "2", "--max-tokens", "20"]
     assert generate(capsys, folder, "a", *words) == (
-        "a" + model.generate("a", beam=2, include=["house"], exclude=["the"], max_tokens=20).text + "\n"
+        "a" + model.generate("a", beam_size=2, include=["house"], exclude=["the"], max_tokens=20).text + "\n"
     )
     more = ["--alternatives-at", "1", "--n-best", "3", "--beam", "2", "--max-tokens", "5", "--json"]
     records = [json.loads(line) for line in generate(capsys, folder, "a", *more).splitlines()]
     assert [record["text"] for record in records] == [
-        one.text for one in model.generate_alternatives("a", 1, 3, beam=2, max_tokens=5)
+        one.text for one in model.generate_alternatives("a", 1, 3, beam_size=2, max_tokens=5)
     ]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("".join(f"{one}\n" for one in PROMPTS).encode())))
-    rule = ["--set", "decoding.stop=cannot_improve", "--beam", "2"]
+    rule = ["--set", "decoding.stopping_rule=cannot_improve", "--beam", "2"]
     lines = generate(capsys, folder, "--lines", "--json", "--max-tokens", "4", *rule).splitlines()
-    settings_ = model.decoding("generate", beam=2, method="search", stop="cannot_improve", sampling={"max_tokens": 4})
+    settings_ = model.decoding(
+        "generate", beam_size=2, method="search", stopping_rule="cannot_improve", sampling={"max_tokens": 4}
+    )
     assert [json.loads(line)["text"] for line in lines] == [
         one.text for one in model.generate_many(PROMPTS, settings=settings_)
     ]
@@ -195,15 +198,15 @@ def test_the_verb_prints_what_python_gives(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--beam", "0"], "decoding.beam=0"),
+        (["--beam", "0"], "decoding.beam_size=0"),
         (["--beam", "2", "--n-best", "3"], "needs a beam of at least 3"),
         (["--beam", "2", "--temperature", "2"], "sampling.temperature has no meaning for clearhead generate without"),
         (["--set", "decoding.prefix=x"], "decoding.prefix has no meaning for clearhead generate"),
         (["--set", "decoding.max_length=5"], "decoding.max_length has no meaning for clearhead generate"),
-        (["--set", "decoding.coverage=1"], "decoding.coverage has no meaning for clearhead generate"),
+        (["--set", "decoding.coverage_penalty=1"], "decoding.coverage_penalty has no meaning for clearhead generate"),
         (["--beam", "2", "--set", "decoding.min_length=201"], "decoding.min_length=201 cannot be met"),
         (["--beam", "2", "--include", "house", "--exclude", "house"], "contradicts decoding.include"),
-        (["--include", "house", "--set", "decoding.method=sample"], "goes with neither groups nor sampling"),
+        (["--include", "house", "--set", "decoding.method=sample"], "works with neither beam_groups nor sampling"),
         (["--beam", "2", "--include", "house field", "--max-tokens", "1"], "Raise max_tokens, or ask for less"),
         (["--lines"], "--lines reads prompts from standard input: add --json"),
         (["--lines", "--json", "--alternatives-at", "1"], "--lines reads prompts from standard input"),
@@ -219,7 +222,7 @@ def test_mistakes_are_one_line(
 
 
 def test_settings_by_name_and_whole_are_not_mixed(model: clearhead.Model) -> None:
-    with pytest.raises(ConfigError, match=r"expected settings, or beam by name, got both"):
-        model.generate("the", settings=model.writing(beam=2), beam=3)
+    with pytest.raises(ConfigError, match=r"expected settings, or beam_size by name, got both"):
+        model.generate("the", settings=model.writing(beam_size=2), beam_size=3)
     with pytest.raises(ClearheadError, match="was trained for the task lm: it cannot translate"):
         model.translate("the")

@@ -23,12 +23,12 @@ Settings = dict[str, dict[str, Any]]
 
 # Updates of two batches, several a pass over the data; validations and checkpoints at different steps.
 SMALL: Settings = {
-    "model": {"num_encoder_layers": 1, "model_dim": 16, "inner_dim": 24, "num_heads": 2, "dropout": 0.2},
+    "model": {"num_encoder_layers": 1, "model_dim": 16, "feed_forward_dim": 24, "num_heads": 2, "dropout": 0.2},
     "tokenizer": {"kind": "word", "vocab_size": 60},
-    "data": {"valid_share": 0.2},
+    "data": {"validation_share": 0.2},
     "training": {
-        "batch_tokens": 120, "accumulate": 2, "learning_rate": 0.01, "warmup": 3, "validate_lines": 5,
-        "validate_every": 4, "save_every": 3, "average": 4, "cooldown": 0.5,
+        "batch_tokens": 120, "gradient_accumulation": 2, "learning_rate": 0.01, "warmup": 3, "validate_lines": 5,
+        "validate_every": 4, "save_every": 3, "average_checkpoints": 4, "cooldown": 0.5,
     },
 }  # fmt: skip
 WRITES: Settings = {"model": {"num_decoder_layers": 1}}
@@ -36,11 +36,11 @@ MORE: dict[str, Settings] = {
     "translate": WRITES,
     "classify": {},
     "tag": {},
-    "mlm": {"data": {"mask_share": 0.3}},
-    "lm": {"model": {"num_decoder_layers": 1}, "data": {"max_pieces": 16, "documents": "line"}},
-    "denoise": {"model": {"num_decoder_layers": 1, "num_encoder_layers": 1}, "data": {"mask_share": 0.3}},
-    "image": {"model": {"norm": "batch"}, "data": {"shift_pixels": 1}, "training": {"batch_tokens": 40}},
-    "caption": {**WRITES, "data": {"shift_pixels": 1}},
+    "mlm": {"data": {"mask_probability": 0.3}},
+    "lm": {"model": {"num_decoder_layers": 1}, "data": {"max_tokens": 16, "document_unit": "line"}},
+    "denoise": {"model": {"num_decoder_layers": 1, "num_encoder_layers": 1}, "data": {"mask_probability": 0.3}},
+    "image": {"model": {"norm": "batch"}, "data": {"random_shift": 1}, "training": {"batch_tokens": 40}},
+    "caption": {**WRITES, "data": {"random_shift": 1}},
 }
 
 

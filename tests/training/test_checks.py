@@ -27,43 +27,63 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"model": {"vocab_size": 7}}, "model.vocab_size is taken from the data"),
     ("image", {"model": {"image_size": 7}}, "model.image_size is taken from the data"),
     ("image", {"tokenizer": {"kind": "char"}}, "the task image has no tokenizer"),
-    ("translate", {"data": {"whole_words": True}}, "data.whole_words has no meaning for the task translate"),
+    (
+        "translate",
+        {"data": {"whole_word_masking": True}},
+        "data.whole_word_masking has no meaning for the task translate",
+    ),
     ("classify", {"data": {"deduplicate": True}}, "data.deduplicate has no meaning for the task classify"),
     ("lm", {"data": {"max_chars": 7}}, "data.max_chars has no meaning for the task lm"),
     ("tag", {"training": {"steps": 3, "epochs": 2}}, "given twice, by steps and epochs"),
     ("classify", {"labels": ["a", "b"]}, "labels are taken from the data; leave them out"),
-    ("classify", {"model": {"family": "patches"}}, "model.family=patches reads pictures, the task classify text"),
+    ("classify", {"model": {"family": "vit"}}, "model.family=vit reads pictures, the task classify text"),
     (
         "translate",
         {"model": {"family": "lstm", "num_heads": 4}},
         "model.num_heads has no meaning for model.family=lstm",
     ),
     ("classify", {"model": {"num_decoder_layers": 4}}, "model.num_decoder_layers has no meaning for model.family=enc"),
-    ("classify", {"model": {"family": "gru", "attention": "dot"}}, "gives label, only for one that gives text; leave"),
-    ("mlm", {"model": {"pooling": "first"}}, "model.pooling has no meaning for a network that gives masked, only for"),
+    (
+        "classify",
+        {"model": {"family": "gru", "attention": "dot"}},
+        "with model.head=classification, only with model.head=generation; leave",
+    ),
+    ("mlm", {"model": {"pooling": "first"}}, "model.pooling has no meaning with model.head=masked_lm, only with"),
     ("translate", {"model": {"norm_groups": 8}}, "with model.norm=layer, only with model.norm=group; leave it out"),
-    ("image", {"model": {"family": "convolutional", "pooling": "mean"}}, "model.pooling has no meaning"),
-    ("image", {"model": {"pad_id": 3}}, "model.pad_id has no meaning for model.family=patches"),
-    ("lm", {"data": {"max_pieces": 2000}}, "data.max_pieces=2000 is more than the network has places for"),
+    ("image", {"model": {"family": "cnn", "pooling": "mean"}}, "model.pooling has no meaning"),
+    ("image", {"model": {"pad_id": 3}}, "model.pad_id has no meaning for model.family=vit"),
+    ("lm", {"data": {"max_tokens": 2000}}, "data.max_tokens=2000 is more than the network has places for"),
     ("tag", {"training": {"validate_lines": 7}}, "training.validate_lines has no meaning for the task tag"),
     (
         "classify",
-        {"decoding": {"beam": 4}},
-        "decoding.beam has no meaning for the task classify, which does not search",
+        {"decoding": {"beam_size": 4}},
+        "decoding.beam_size has no meaning for the task classify, which does not search",
     ),
-    ("lm", {"decoding": {"beam": 4}}, "decoding.beam has no meaning with decoding.method=sample"),
+    ("lm", {"decoding": {"beam_size": 4}}, "decoding.beam_size has no meaning with decoding.method=sample"),
     ("lm", {"decoding": {"max_length": "9"}}, "decoding.max_length has no meaning for the task lm, which uses beam"),
     ("lm", {"decoding": {"method": "search", "sampling": {"seed": 1}}}, "decoding.sampling.seed has no meaning for"),
     ("translate", {"decoding": {"sampling": {"seed": 1}}}, "decoding.sampling has no meaning for the task translate"),
-    ("translate", {"decoding": {"groups": "1", "diversity": "2"}}, "decoding.diversity has no meaning without"),
-    ("translate", {"decoding": {"method": "sample", "beam": 4}}, "decoding.beam has no meaning with decoding.method"),
+    (
+        "translate",
+        {"decoding": {"beam_groups": "1", "diversity_penalty": "2"}},
+        "decoding.diversity_penalty has no meaning without",
+    ),
+    (
+        "translate",
+        {"decoding": {"method": "sample", "beam_size": 4}},
+        "decoding.beam_size has no meaning with decoding.method",
+    ),
     ("translate", {"decoding": {"method": "sample", "sampling": {"stop": "x"}}}, "decoding.sampling.stop is for"),
     (
         "lm",
         {"decoding": {"sampling": {"temperature": 0, "seed": 1}}},
         "decoding.sampling.seed has no meaning with temp",
     ),
-    ("translate", {"decoding": {"length_norm": "none", "alpha": 1}}, "decoding.alpha has no meaning with decoding.len"),
+    (
+        "translate",
+        {"decoding": {"length_penalty_form": "none", "length_penalty": 1}},
+        "decoding.length_penalty has no meaning with decoding.len",
+    ),
 ]
 
 
@@ -80,10 +100,14 @@ def test_what_would_be_ignored_is_refused(task: str, given: dict[str, Any], mess
         ("translate", {"family": "lstm", "norm": "rms"}, "model.norm has no meaning for model.family=lstm"),
         ("translate", {"family": "lstm", "gated": True}, "model.gated has no meaning for model.family=lstm"),
         ("translate", {"attention": "dot"}, "model.attention has no meaning for model.family=transformer"),
-        ("translate", {"family": "encoder"}, "model.family=encoder does not give text"),
-        ("classify", {"family": "decoder"}, "model.family=decoder does not give label"),
-        ("classify", {"head": "tags"}, "model.head=tags does not fit the task, whose head is label"),
-        ("image", {"family": "convolutional", "norm": "rms"}, "model.norm has no meaning"),
+        ("translate", {"family": "encoder"}, "model.family=encoder has no head generation"),
+        ("classify", {"family": "decoder"}, "model.family=decoder has no head classification"),
+        (
+            "classify",
+            {"head": "token_classification"},
+            "model.head=token_classification does not fit the task, whose head is classification",
+        ),
+        ("image", {"family": "cnn", "norm": "rms"}, "model.norm has no meaning"),
     ],
 )
 def test_families_refuse_what_they_do_not_use(task: str, model: dict[str, Any], message: str) -> None:
@@ -114,19 +138,22 @@ IDLE: dict[str, dict[str, set[str]]] = {
     "tokenizer": {"image": set(TokenizerConfig.model_fields)},
     "training": {task: {"validate_lines"} for task in ("classify", "tag", "mlm", "lm", "image")},
     "decoding": {
-        **{task: {"sampling", "diversity"} for task in ("translate", "denoise", "caption")},
+        **{task: {"sampling", "diversity_penalty"} for task in ("translate", "denoise", "caption")},
         **{task: set(DecodingConfig.model_fields) for task in ("classify", "tag", "mlm", "image")},
-        "lm": {"max_length", "coverage", "prefix", "diversity", "beam", "stop"},
+        "lm": {"max_length", "coverage_penalty", "prefix", "diversity_penalty", "beam_size", "stopping_rule"},
     },
     "data": {
-        task: set(DataConfig.model_fields) - {"valid_share", "valid_max", "replay_share", *used}
+        task: set(DataConfig.model_fields) - {"validation_share", "validation_max", "replay_share", *used}
         for task, used in {
-            "translate": {*TABLE_FIELDS, "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "tags",
-                          "temperature", "valid_tags", "bpe_dropout", "languages", "split"},
-            "classify": {*TABLE_FIELDS, "max_chars", "max_pieces"},
-            "tag": {"max_chars", "max_pieces"}, "mlm": {"documents", "max_pieces", "mask_share", "whole_words"},
-            "lm": {"documents", "max_pieces", "cross_documents"}, "denoise": {"documents", "max_pieces", "mask_share"},
-            "image": {"shift_pixels"}, "caption": {*TABLE_FIELDS, "max_chars", "max_pieces", "shift_pixels"},
+            "translate": {*TABLE_FIELDS, "max_chars", "max_tokens", "max_length_ratio", "deduplicate", "file_weights",
+                          "source_tags", "sampling_temperature", "validation_tags", "bpe_dropout", "languages",
+                          "split"},
+            "classify": {*TABLE_FIELDS, "max_chars", "max_tokens"},
+            "tag": {"max_chars", "max_tokens"},
+            "mlm": {"document_unit", "max_tokens", "mask_probability", "whole_word_masking"},
+            "lm": {"document_unit", "max_tokens", "attend_across_documents"},
+            "denoise": {"document_unit", "max_tokens", "mask_probability"},
+            "image": {"random_shift"}, "caption": {*TABLE_FIELDS, "max_chars", "max_tokens", "random_shift"},
         }.items()
     },
 }  # fmt: skip
@@ -144,15 +171,15 @@ def test_each_field_of_each_section_is_taken_or_refused(task: str, section: str)
 def test_a_task_refuses_the_fields_that_its_network_does_not_use(task: str) -> None:
     model = build(base=purpose(task).base).model
     for field in ModelConfig.model_fields:
-        is_idle = bool(model.why_idle(field)) or field in FROM_THE_DATA
+        is_idle = bool(model.why_unused(field)) or field in FROM_THE_DATA
         assert takes(task, "model", field) != is_idle, field
 
 
 def test_a_part_is_not_held_out_beside_a_validation_file() -> None:
-    given = {"data": {"valid_share": 0.1}}
+    given = {"data": {"validation_share": 0.1}}
     check_held_out(given, [])
     check_held_out({}, [Path("valid.tsv")])
-    with pytest.raises(ConfigError, match=r"data\.valid_share has no meaning with --valid"):
+    with pytest.raises(ConfigError, match=r"data\.validation_share has no meaning with --valid"):
         check_held_out(given, [Path("valid.tsv")])
 
 
@@ -171,8 +198,8 @@ def test_every_task_has_a_sound_base(task: str) -> None:
 
 @pytest.mark.parametrize("preset", ["bert-base", "bert-large"])
 def test_a_presets_head_gives_way_to_the_task(preset: str) -> None:
-    assert build(preset=preset, base=purpose("tag").base).model.head == "tags"
-    assert build(preset=preset, base=purpose("mlm").base).model.head == "masked"
+    assert build(preset=preset, base=purpose("tag").base).model.head == "token_classification"
+    assert build(preset=preset, base=purpose("mlm").base).model.head == "masked_lm"
 
 
 def test_two_tasks_are_one_too_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +218,9 @@ def test_two_tasks_are_one_too_many(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--task tag contradicts the recipe, which is for the task classify" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["training.clip_norm", "training.minutes", "data.max_ratio", "data.temperature"])
+@pytest.mark.parametrize(
+    "name", ["training.clip_norm", "training.minutes", "data.max_length_ratio", "data.sampling_temperature"]
+)
 @pytest.mark.parametrize("value", ["inf", "nan", "-inf"])
 def test_numbers_are_finite(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name.replace(".", r"\.")):

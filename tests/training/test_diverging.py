@@ -19,7 +19,7 @@ from tests.training.runs import Settings, run, write_data
 @pytest.mark.parametrize("task", ["translate", "denoise", "caption"])
 def test_a_run_that_diverges_ends_with_a_sentence(task: str, tmp_path: Path) -> None:
     """Also where it is validated on the way: a network without probabilities writes nothing."""
-    more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "validate_every": 2, "max_bad_steps": 4}}
+    more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "validate_every": 2, "max_nonfinite_steps": 4}}
     with pytest.raises(TrainingError, match="4 updates in a row had an infinite loss or gradient"):
         run(task, write_data(task, tmp_path), tmp_path / "out", more=more)
     with pytest.raises(TrainingError, match="4 updates in a row"):
@@ -28,7 +28,7 @@ def test_a_run_that_diverges_ends_with_a_sentence(task: str, tmp_path: Path) -> 
 
 def test_a_bad_batch_is_named_by_file_and_line(tmp_path: Path) -> None:
     files = [write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)]
-    more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "max_bad_steps": 3}}
+    more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "max_nonfinite_steps": 3}}
     with pytest.raises(TrainingError):
         run("translate", files, tmp_path / "out", more=more)
     entries = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]

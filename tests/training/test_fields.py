@@ -19,15 +19,15 @@ from tests.training.test_trainer import Regression, trainer
 
 # With settings under which it matters.
 OF_THE_LOOP: dict[str, tuple[Any, dict[str, Any]]] = {
-    "accumulate": (2, {}), "learning_rate": (0.05, {}), "warmup": (3, {}), "cooldown": (0.5, {}),
-    "decay": ("cosine", {}), "beta1": (0.5, {}), "beta2": (0.5, {}), "epsilon": (0.1, {}),
+    "gradient_accumulation": (2, {}), "learning_rate": (0.05, {}), "warmup": (3, {}), "cooldown": (0.5, {}),
+    "schedule": ("cosine", {}), "adam_beta1": (0.5, {}), "adam_beta2": (0.5, {}), "adam_epsilon": (0.1, {}),
     "weight_decay": (0.5, {}), "clip_norm": (0.01, {}),
-    "validate_every": (7, {}), "save_every": (7, {}), "patience": (2, {}), "max_bad_steps": (2, {"poison": True}),
+    "validate_every": (7, {}), "save_every": (7, {}), "patience": (2, {}), "max_nonfinite_steps": (2, {"poison": True}),
     "precision": ("bfloat16", {}),
 }  # fmt: skip
 BY_TASK = {"seed": 9, "batch_tokens": 30, "label_smoothing": 0.3, "validate_lines": 2}
 # The length of a run has tests of its own, and so have ways to train that are not to change its losses.
-ELSEWHERE = {"steps", "epochs", "minutes", "average", "ema", "recompute", "sharding"}
+ELSEWHERE = {"steps", "epochs", "minutes", "average_checkpoints", "ema_decay", "activation_checkpointing", "sharding"}
 
 
 def outcome(settings: dict[str, Any]) -> list[Any]:
@@ -87,7 +87,7 @@ def test_so_many_checkpoints_are_kept_to_be_averaged(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / TRAINING)
     state.begin("null")
     origin = Origin(config={}, data={}, start="", threads=1, torch="", began="")
-    folder = RunFolder(tmp_path, Config(training=TrainingConfig(average=3)), "null", {}, {}, origin, state)
+    folder = RunFolder(tmp_path, Config(training=TrainingConfig(average_checkpoints=3)), "null", {}, {}, origin, state)
     for step in range(1, 6):
         folder.save(Counts(step=step), {"x": torch.full((2,), float(step))}, {}, is_checkpoint=True)
     assert folder.state.checkpoints == tuple(f"weights-{step:08d}.safetensors" for step in (3, 4, 5))

@@ -138,7 +138,7 @@ def test_scores_before_and_after_are_those_of_the_runs_themselves(tmp_path: Path
     )
     settings: dict[str, Any] = settings_of("translate", ALL_LINES)
     settings["training"] |= {"steps": 13}
-    del settings["data"]["valid_share"], settings["tokenizer"]
+    del settings["data"]["validation_share"], settings["tokenizer"]
     watcher, valid = Watching(), kept(tmp_path / "old")
     request = Request([copied], tmp_path / "new", valid, settings=settings, threads=1, start=tmp_path / "old")
     train(request, watcher)

@@ -209,7 +209,7 @@ def little_memory(room: int) -> None:
 def test_a_batch_that_memory_does_not_suffice_for_gives_the_same_gradient_in_pieces(tmp_path: Path) -> None:
     """Without dropout, for each piece draws masks of its own."""
     data = write_data("classify", tmp_path, count=500)
-    settings = merge(settings_of("classify"), {"model": {"dropout": 0.0, "inner_dim": 8192}})
+    settings = merge(settings_of("classify"), {"model": {"dropout": 0.0, "feed_forward_dim": 8192}})
     prepared = prepare(Request([data], tmp_path / "none", settings=settings, task="classify", threads=1), Silent())
     expected, expected_gradients = gradients(prepared, print)
 

@@ -43,7 +43,7 @@ def prepared(data: list[Path], out: Path, more: Settings | None = None) -> Prepa
 
 def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
-    weighted, more = [Path(f"{first}:0.5"), Path(f"{second}:2")], {"data": {"max_pieces": 11, "deduplicate": True}}
+    weighted, more = [Path(f"{first}:0.5"), Path(f"{second}:2")], {"data": {"max_tokens": 11, "deduplicate": True}}
     run("translate", weighted, tmp_path / "memory", more=more)
     assert not cache.exists()
     monkeypatch.setattr(stored, "LARGE_BYTES", 0)
@@ -73,7 +73,7 @@ def test_it_goes_on_exactly_and_reads_nothing_again(tmp_path: Path, monkeypatch:
 def test_text_on_disk_trains_the_same_model_and_goes_on_exactly(
     task: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, more = write_data(task, tmp_path), {"data": {"documents": "line"}}
+    data, more = write_data(task, tmp_path), {"data": {"document_unit": "line"}}
     run(task, data, tmp_path / "memory", more=more)
     request.getfixturevalue("on_disk")
     run(task, data, tmp_path / "disk", more=more)
@@ -102,9 +102,9 @@ def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
 @pytest.mark.usefixtures("on_disk")
 def test_few_documents_of_much_text_are_held_out_from_their_end(tmp_path: Path) -> None:
     data, watcher = write_data("lm", tmp_path), Watching()
-    settings = settings_of("lm", {"data": {"documents": "file"}})
+    settings = settings_of("lm", {"data": {"document_unit": "file"}})
     prepare(Request([data], tmp_path / "out", settings=settings, task="lm", threads=1), watcher)
-    assert "to validate, the last 20 % of the text (data.valid_share)" in watcher.messages
+    assert "to validate, the last 20 % of the text (data.validation_share)" in watcher.messages
 
 
 def test_a_vocabulary_is_learned_from_a_part_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,10 +190,10 @@ def tagged(tmp_path: Path) -> Path:
 
 def test_tags_are_pieces_before_the_sources_of_their_file(tmp_path: Path) -> None:
     turned, loud = write_tagged(tmp_path)
-    made = prepared([turned, loud], tmp_path / "x", {"data": {"tags": ["turned", "loud"]}})
+    made = prepared([turned, loud], tmp_path / "x", {"data": {"source_tags": ["turned", "loud"]}})
     task, tokenizer = made.task, made.tokenizer
     assert isinstance(task, translate.TranslationTask) and tokenizer
-    assert tokenizer.config.specials == ("<turned>", "<loud>")
+    assert tokenizer.config.special_tokens == ("<turned>", "<loud>")
     assert task.train.corpus_N is not None
     first_N = [task.train.source[index][0] for index in range(len(task.train))]
     assert first_N == [tokenizer.tag_id(("turned", "loud")[number]) for number in task.train.corpus_N]
@@ -259,13 +259,13 @@ def test_a_tag_changes_what_the_network_reads(tagged: Path) -> None:
 
 def test_a_model_with_tags_is_trained_further_with_them(tagged: Path, tmp_path: Path) -> None:
     turned, _ = write_tagged(tmp_path / "more")
-    settings = {"training": settings_of("translate")["training"], "data": {"valid_share": 0.2}}
+    settings = {"training": settings_of("translate")["training"], "data": {"validation_share": 0.2}}
 
     def go_on(name: str, out: str) -> Path:
         clearhead.train(f"{turned}@{name}", tmp_path / out, steps=1, start=tagged, settings=settings, threads=1)
         return tmp_path / out
 
-    assert clearhead.load(go_on("loud", "known")).config.data.tags == ("loud",)
+    assert clearhead.load(go_on("loud", "known")).config.data.source_tags == ("loud",)
     with pytest.raises(TokenizerError, match="has no tag soft; it has turned, loud"):
         go_on("soft", "unknown")
 
@@ -275,11 +275,11 @@ def test_a_model_with_tags_is_trained_further_with_them(tagged: Path, tmp_path: 
     [
         (["turned.tsv@a", "loud.tsv"], [], {}, "loud.tsv has no tag and others have"),
         (["turned.tsv@pad"], [], {}, "a tag is letters, digits"),
-        (["turned.tsv"], [], {"tags": "a,b"}, "data.tags has 2 tags for 1 files of pairs"),
+        (["turned.tsv"], [], {"source_tags": "a,b"}, "data.source_tags has 2 tags for 1 files of pairs"),
         (["turned.tsv@a"], ["loud.tsv"], {}, "name one for each validation file too"),
         (["turned.tsv@a"], ["loud.tsv@b"], {}, "expected tags of the training files: a; got b"),
         (["turned.tsv"], ["loud.tsv@b"], {}, "the training files have none; got b"),
-        (["turned.tsv@a"], [], {"valid_tags": "a"}, "data.valid_tags has no meaning without --valid"),
+        (["turned.tsv@a"], [], {"validation_tags": "a"}, "data.validation_tags has no meaning without --valid"),
         (["turned.tsv@a"], ["loud.tsv@a:2"], {}, "a weight says how often a file is trained on"),
     ],
 )
@@ -297,7 +297,7 @@ def test_what_is_unclear_about_tags_is_refused(
 def test_validation_files_have_their_tags(tmp_path: Path) -> None:
     turned, loud = write_tagged(tmp_path)
     settings = settings_of("translate")
-    del settings["data"]["valid_share"]
+    del settings["data"]["validation_share"]
     request = Request([Path(f"{turned}@a"), Path(f"{loud}@b")], tmp_path / "out", valid=[Path(f"{loud}@b")],
                       settings=settings, threads=1)  # fmt: skip
     made = prepare(_spread_names(request), Watching())

@@ -74,7 +74,7 @@ def test_two_epochs_see_every_example_twice(task: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", TRAINED)
 def test_a_part_of_an_epoch_is_rounded_up_to_whole_updates(task: str, tmp_path: Path) -> None:
-    watched, batches, steps = run(tmp_path, task, epochs=1.5, accumulate=2)
+    watched, batches, steps = run(tmp_path, task, epochs=1.5, gradient_accumulation=2)
     assert watched.updates == steps == math.ceil(1.5 * batches / 2)
     tiny, _, one = run(tmp_path, task, epochs=0.01)
     assert tiny.updates == one == 1
@@ -94,7 +94,7 @@ def test_an_update_is_measured_without_touching_the_weights() -> None:
     once = seconds_per_update(made.task, made.model, made.config, 1, budget=0.1)
     assert 0.03 <= once < 1.0  # the machine may be busy
     assert all((before[name] == tensor).all() for name, tensor in snapshot(made.model).items())
-    twice, _ = trainer(Slow(), accumulate=7)
+    twice, _ = trainer(Slow(), gradient_accumulation=7)
     assert 0.21 <= seconds_per_update(twice.task, twice.model, twice.config, 1, budget=0.1) < 7.0
 
 
@@ -138,7 +138,7 @@ def test_a_dry_run_tells_updates_epochs_and_time(
 
 
 def test_the_estimate_is_the_product_of_its_parts(tmp_path: Path) -> None:
-    estimate = estimated(prepare_task(tmp_path, "classify", steps=1234, accumulate=3))
+    estimate = estimated(prepare_task(tmp_path, "classify", steps=1234, gradient_accumulation=3))
     assert estimate.steps == 1234
     assert estimate.minutes == pytest.approx(1234 * estimate.seconds_per_update / 0.9 / 60)
     assert describe(estimate).startswith("1,234 updates (")

@@ -55,7 +55,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients(task: str, tmp_p
     stacks = [module for module in prepared.model.modules() if isinstance(module, Stack)]
     for stack in stacks:
         stack.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
-    loss, found = gradients(prepared, recompute=True)
+    loss, found = gradients(prepared, activation_checkpointing=True)
     assert len(calls) == 2 * 2 * len(stacks) > 0  # two batches, forward and back
     assert loss == expected
     for gradient, right in zip(found, expected_gradients, strict=True):
@@ -67,7 +67,12 @@ def test_computing_again_keeps_less(tmp_path: Path) -> None:
     prepared = prepare_task(tmp_path, "classify")
     held = []
     for recompute in (False, True):
-        place(prepared.model, prepared.config.training.model_copy(update={"recompute": recompute}), ALONE, Silent())
+        place(
+            prepared.model,
+            prepared.config.training.model_copy(update={"activation_checkpointing": recompute}),
+            ALONE,
+            Silent(),
+        )
         kept: list[int] = []
         prepared.model.train()
         with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x.numel()) or x, lambda x: x):  # type: ignore[misc]
@@ -79,8 +84,14 @@ def test_computing_again_keeps_less(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": {"family": "lstm"}, "training": {"recompute": True}}, r"training\.recompute has no meaning for"),
-        ({"model": {"norm": "batch"}, "training": {"recompute": True}}, r"does not go with model\.norm=batch"),
+        (
+            {"model": {"family": "lstm"}, "training": {"activation_checkpointing": True}},
+            r"training\.activation_checkpointing has no meaning for",
+        ),
+        (
+            {"model": {"norm": "batch"}, "training": {"activation_checkpointing": True}},
+            r"does not go with model\.norm=batch",
+        ),
         ({"model": {"family": "gru"}, "training": {"precision": "bfloat16"}}, r"is not for model\.family=gru"),
     ],
 )
@@ -173,7 +184,7 @@ def test_masks_that_torch_draws_are_a_function_of_the_seed(monkeypatch: pytest.M
 
 def test_the_average_follows_the_weights() -> None:
     """Against the recurrence, computed beside it."""
-    made, _ = trainer(Regression(), steps=30, ema=0.8)
+    made, _ = trainer(Regression(), steps=30, ema_decay=0.8)
     weight, step = made.model.get_parameter("weight"), made._step
     mean: float | None = None
 
@@ -191,7 +202,7 @@ def test_the_average_follows_the_weights() -> None:
 
 
 def test_a_run_with_an_average_goes_on_exactly_and_says_what_it_kept(tmp_path: Path) -> None:
-    data, more = write_data("classify", tmp_path), {"training": {"ema": 0.9}}
+    data, more = write_data("classify", tmp_path), {"training": {"ema_decay": 0.9}}
     watcher = Watching()
     run("classify", data, tmp_path / "whole", watcher, more=more)
     (line,) = [text for text in watcher.messages if "of the weights" in text]
@@ -208,7 +219,8 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
     """The last updates are much too large: only their average is any good."""
     data = write_data("classify", tmp_path)
     wild = merge(
-        {"training": {"ema": 0.99, "average": 1}}, {"training": {"learning_rate": 0.3, "warmup": 0, "cooldown": 0}}
+        {"training": {"ema_decay": 0.99, "average_checkpoints": 1}},
+        {"training": {"learning_rate": 0.3, "warmup": 0, "cooldown": 0}},
     )
     from clearhead.tasks.classify import ClassificationTask
 

@@ -29,9 +29,9 @@ STILL: Settings = {"model": {"dropout": 0.0}, "training": {"validate_every": 10,
 # Batches of one sentence are among them: there the second process has nothing to do.
 NARROW = merge(STILL, {"training": {"batch_tokens": 20}})
 # As many parts in two processes of one thread as in one of two: the same sums.
-WIDE: Settings = {"training": {"batch_tokens": 1100, "accumulate": 1}}
+WIDE: Settings = {"training": {"batch_tokens": 1100, "gradient_accumulation": 1}}
 SHARDED: Settings = {"training": {"sharding": "full"}}
-AGAIN: Settings = {"training": {"recompute": True}}
+AGAIN: Settings = {"training": {"activation_checkpointing": True}}
 TWENTY: dict[str, Any] = {"steps": 20}
 
 

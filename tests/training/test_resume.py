@@ -39,7 +39,9 @@ def test_every_task_goes_on_as_if_it_had_not_stopped(task: str, tmp_path: Path) 
 
 def test_replicas_on_two_cores_go_on_exactly(tmp_path: Path) -> None:
     data = write_data("translate", tmp_path, count=120)
-    more: Settings = {"training": {"batch_tokens": 1024, "accumulate": 1, "average": 3, "validate_every": 2}}
+    more: Settings = {
+        "training": {"batch_tokens": 1024, "gradient_accumulation": 1, "average_checkpoints": 3, "validate_every": 2}
+    }
     run("translate", data, tmp_path / "whole", more=more, threads=2, steps=4)
     run("translate", data, tmp_path / "parts", Watching(3), more=more, threads=2, steps=4)
     run("translate", data, tmp_path / "parts", more=more, threads=2, steps=4, resume=True)
@@ -53,14 +55,14 @@ def test_weighted_files_go_on_exactly(tmp_path: Path) -> None:
     run("translate", weighted, tmp_path / "whole", watcher)
     assert [text for text in watcher.messages if "each seen 2.00 times an epoch" in text]
     run("translate", weighted, tmp_path / "parts", Watching(7))
-    with pytest.raises(ConfigError, match=r"data\.weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
+    with pytest.raises(ConfigError, match=r"data\.file_weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
         run("translate", [Path(f"{first}:3"), second], tmp_path / "parts", resume=True)
     run("translate", weighted, tmp_path / "parts", resume=True)
     assert (model_of(tmp_path / "parts"), traces(tmp_path / "parts")) == (
         model_of(tmp_path / "whole"), traces(tmp_path / "whole"),
     )  # fmt: skip
     with pytest.raises(ConfigError, match="has 1 numbers for 2 files of pairs"):
-        run("translate", [first, second], tmp_path / "none", more={"data": {"weights": [2.0]}})
+        run("translate", [first, second], tmp_path / "none", more={"data": {"file_weights": [2.0]}})
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ def test_cooldown_falls_to_almost_nothing_at_the_end() -> None:
 
 def test_the_peak_is_held_or_left_along_a_cosine() -> None:
     """torch's own schedulers give the same."""
-    held = Schedule.fit(TrainingConfig(warmup=10, learning_rate=0.1, decay="none", cooldown=0.5), 128, 100)
+    held = Schedule.fit(TrainingConfig(warmup=10, learning_rate=0.1, schedule="none", cooldown=0.5), 128, 100)
     assert [held.rate(step) for step in (5, 10, 30, 50)] == pytest.approx([0.05, 0.1, 0.1, 0.1])
     assert held.rate(76) == pytest.approx(0.05)
-    falling = Schedule.fit(TrainingConfig(warmup=10, learning_rate=0.1, decay="cosine"), 128, 100)
+    falling = Schedule.fit(TrainingConfig(warmup=10, learning_rate=0.1, schedule="cosine"), 128, 100)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=90)
     for step in range(10, 101):

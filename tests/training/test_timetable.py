@@ -76,7 +76,13 @@ def timed(steps: int = 1080, length: dict[str, Any] | None = None, **task: Any) 
     torch.manual_seed(3)
     clock = Clock()
     made, memory, watcher = Timed(clock, **task), Memory(), Shown()
-    settings = {"learning_rate": 0.1, "warmup": 50, "cooldown": 0.4, "average": 5, **(length or {"minutes": MINUTES})}
+    settings = {
+        "learning_rate": 0.1,
+        "warmup": 50,
+        "cooldown": 0.4,
+        "average_checkpoints": 5,
+        **(length or {"minutes": MINUTES}),
+    }
     config = TrainingConfig(**settings)
     trainer = Trainer(made, nn.Linear(1, 1), config, Schedule.fit(config, 1, steps), watcher, memory, 1, clock=clock)
     return Made(trainer, made, memory, watcher)
@@ -213,8 +219,8 @@ def test_a_validation_that_has_not_decoded_yet_is_expected_to_take_longer_later(
     times = {"seconds": 100.0, "seconds_per_update": 0.5, "seconds_per_validation": 4.0, "validations": 1}
     known = Counts(step=100, validated=100, last=scored(3.0), **times)
     unknown = Counts(step=100, validated=100, last=scored(None), **times)
-    assert timetable(known, average=1).seconds_left() == pytest.approx(450 + 18 * 4)
-    assert timetable(unknown, average=1).seconds_left() == pytest.approx(450 + 18 * 8)
+    assert timetable(known, average_checkpoints=1).seconds_left() == pytest.approx(450 + 18 * 4)
+    assert timetable(unknown, average_checkpoints=1).seconds_left() == pytest.approx(450 + 18 * 8)
 
 
 def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
@@ -223,7 +229,7 @@ def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
             step=step, seconds=10.0, last=scored(1.0), seconds_per_update=0.6, seconds_per_validation=3.0,
             seconds_validating=validating, validations=1,
         )  # fmt: skip
-        return timetable(counts, 200, minutes=minutes, average=1).fit()[1]
+        return timetable(counts, 200, minutes=minutes, average_checkpoints=1).fit()[1]
 
     assert (
         next_validation(1, 3.0, 2.0) == 1 + 56

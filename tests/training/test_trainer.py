@@ -129,7 +129,7 @@ def test_accumulated_batches_equal_one_large_batch() -> None:
         def plan(self, epoch: int) -> list[Indices]:
             return [np.concatenate(super().plan(epoch))]
 
-    several, _ = trainer(Regression(), steps=20, accumulate=3)
+    several, _ = trainer(Regression(), steps=20, gradient_accumulation=3)
     whole, _ = trainer(Whole(), steps=20)
     several.run()
     whole.run()
@@ -151,7 +151,7 @@ def test_too_many_bad_updates_end_the_run() -> None:
         def plan(self, epoch: int) -> list[Indices]:
             return [np.array([5])]
 
-    made, _ = trainer(Hopeless(float("nan")), max_bad_steps=4)
+    made, _ = trainer(Hopeless(float("nan")), max_nonfinite_steps=4)
     before = snapshot(made.model)
     with pytest.raises(TrainingError, match="4 updates in a row"):
         made.run()

@@ -15,7 +15,7 @@ from clearhead.tasks.baseline import Baseline, count_targets, frequency_loss
 from clearhead.training.finish import TrainingResult
 from tests.training.runs import MORE, Settings, Watching, run, settings_of, write_data
 
-LONGER: Settings = {"training": {"batch_tokens": 400, "accumulate": 1, "cooldown": 0, "validate_every": 50}}
+LONGER: Settings = {"training": {"batch_tokens": 400, "gradient_accumulation": 1, "cooldown": 0, "validate_every": 50}}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_a_task_that_is_learned_has_no_warning(task: str, tmp_path: Path) -> Non
 
 def test_nothing_is_decoded_until_the_loss_is_low_enough(tmp_path: Path) -> None:
     data, watcher = write_data("translate", tmp_path, 200), Watching()
-    more: Settings = {**LONGER, "training": {**LONGER["training"], "validate_every": 20, "decay": "none"}}
+    more: Settings = {**LONGER, "training": {**LONGER["training"], "validate_every": 20, "schedule": "none"}}
     result = run("translate", data, tmp_path / "out", watcher, more=more, steps=150)
     assert not result.validation.warning
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
@@ -138,7 +138,7 @@ def test_a_dry_run_tells_how_long_a_training_should_be(tmp_path: Path, capsys: p
         "1",
         "--dry-run",
     ]
-    sets = ["--set", "training.batch_tokens=60", "--set", "model.model_dim=16", "--set", "model.inner_dim=16"]
+    sets = ["--set", "training.batch_tokens=60", "--set", "model.model_dim=16", "--set", "model.feed_forward_dim=16"]
     assert main([*arguments, *sets, "--steps", "2"]) == 0
     err = capsys.readouterr().err
     found = re.search(r"one epoch is (\d+) updates, about [\d.]+ minutes; useful duration: up to 60 epochs", err)

@@ -47,12 +47,12 @@ class Loaded:
     def _need_input(self, *, pictures: bool) -> None:
         """Refuses text where pictures are read, and the other way round."""
         verb = purpose(self.config.task).verb
-        if pictures and not self.config.model.reads_pictures:
+        if pictures and not self.config.model.reads_images:
             raise TaskError(
                 f"{self.folder} reads text, not files: give it lines on standard input, as in "
                 f"clearhead {verb} {self.folder} < input.txt"
             )
-        if not pictures and self.config.model.reads_pictures:
+        if not pictures and self.config.model.reads_images:
             raise TaskError(
                 f"{self.folder} reads pictures, not text: name them, as in clearhead {verb} {self.folder} picture.png"
             )
@@ -60,7 +60,7 @@ class Loaded:
 
     def need_tag(self) -> None:
         """Refuses sources without a tag where the model was trained with one before each."""
-        tags = self.config.data.tags
+        tags = self.config.data.source_tags
         if tags and not self.tokenizer.tag:
             raise TaskError(
                 f"{self.folder} was trained with a tag before every source: say which of "
@@ -69,7 +69,7 @@ class Loaded:
 
     def with_tag(self, tag: str) -> Self:
         """This model with a tag, such as a language or a domain, before every source; all its verbs work."""
-        tags = sorted(set(self.config.data.tags))
+        tags = sorted(set(self.config.data.source_tags))
         if tag not in tags:
             known = f"knows the tags {', '.join(tags)}" if tags else "was trained without tags"
             raise TaskError(f"{self.folder} {known}, not {tag!r}; name one that it knows, or leave it out")
@@ -126,9 +126,9 @@ class Loaded:
 
     def check_n_best(self, n_best: int, settings: DecodingConfig) -> None:
         """Refuses more translations than search keeps, and constraints that cannot be met."""
-        if n_best > settings.beam and settings.method == "search":
+        if n_best > settings.beam_size and settings.method == "search":
             raise DecodingError(
-                f"n_best={n_best} needs a beam of at least {n_best}, not {settings.beam}; raise the beam"
+                f"n_best={n_best} needs a beam of at least {n_best}, not {settings.beam_size}; raise the beam"
             )
         constraints_of(settings, self.tokenizer.target)
 

@@ -37,7 +37,7 @@ class Looking(Loaded):
         self,
         text: str,
         target: str | None = None,
-        beam: int | None = None,
+        beam_size: int | None = None,
         *,
         tokens: Sequence[int] | None = None,
         hypothesis: int = 0,
@@ -51,14 +51,14 @@ class Looking(Loaded):
         """
         check_text(text)
         self._need_input(pictures=False)
-        given, settings = tracing.given_text(self, text), self._chosen(settings, self.looking, beam=beam)
+        given, settings = tracing.given_text(self, text), self._chosen(settings, self.looking, beam_size=beam_size)
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
 
     def trace_picture(
         self,
         path: StrPath,
         target: str | None = None,
-        beam: int | None = None,
+        beam_size: int | None = None,
         *,
         tokens: Sequence[int] | None = None,
         hypothesis: int = 0,
@@ -67,7 +67,10 @@ class Looking(Loaded):
     ) -> Trace:
         """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
         self._need_input(pictures=True)
-        given, settings = tracing.given_picture(self, Path(path)), self._chosen(settings, self.looking, beam=beam)
+        given, settings = (
+            tracing.given_picture(self, Path(path)),
+            self._chosen(settings, self.looking, beam_size=beam_size),
+        )
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
 
     def with_heads_off(self, parts: Iterable[Part | str], by: By = "zero", over: Sequence[str] = ()) -> Self:

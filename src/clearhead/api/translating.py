@@ -32,7 +32,7 @@ class Translating(Loaded):
         self,
         text: str,
         *,
-        beam: int | None = None,
+        beam_size: int | None = None,
         settings: DecodingConfig | None = None,
         engine: Engine | str = "torch",
         split: bool = True,
@@ -44,7 +44,7 @@ class Translating(Loaded):
         self,
         text: list[str] | tuple[str, ...],
         *,
-        beam: int | None = None,
+        beam_size: int | None = None,
         settings: DecodingConfig | None = None,
         engine: Engine | str = "torch",
         split: bool = True,
@@ -61,7 +61,7 @@ class Translating(Loaded):
         self,
         texts: Sequence[str],
         *,
-        beam: int | None = None,
+        beam_size: int | None = None,
         settings: DecodingConfig | None = None,
         engine: Engine | str = "torch",
         shortlist: Shortlist | None = None,
@@ -74,7 +74,7 @@ class Translating(Loaded):
         Decoding settings are given as a whole or by name, such as include=["Hund"] or prefix="Der". `split` and
         `long_texts` are those of `translate_n_best`.
         """
-        chosen = self._chosen(settings, self.decoding, beam=beam, **decoding)
+        chosen = self._chosen(settings, self.decoding, beam_size=beam_size, **decoding)
         found = self.translate_n_best(
             texts, 1, chosen, engine=engine, shortlist=shortlist, split=split, long_texts=long_texts
         )
@@ -136,7 +136,7 @@ class Translating(Loaded):
         long_texts: LongTextPolicy | LongTexts = "stop",
         **decoding: Any,
     ) -> Generator[str, None, Translation]:
-        """Yield the best translation in parts as soon as each is certain (token by token with beam=1 and in sampling).
+        """Yield the best translation in parts once each is certain (token by token with beam_size=1 and in sampling).
 
         Return the whole translation. A text that is too long is refused, or skipped with long_texts="skip".
         """

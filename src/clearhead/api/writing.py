@@ -54,8 +54,8 @@ class Writing(Loaded):
     ) -> Generated | list[Generated]:
         """Return the continuation of a prompt, or of each prompt of a list.
 
-        Settings by name are such as max_tokens, stop, temperature, seed or beam. The same settings give the same text;
-        `sample` numbers the samples of one seed.
+        Settings are given by name, such as max_tokens, stop, temperature, seed or beam_size. The same settings give the
+        same text; `sample` numbers the samples of one seed.
         """
         chosen = self._chosen(settings, self.writing, **named)
         if isinstance(prompt, str):

@@ -62,7 +62,7 @@ def evaluate(
         print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
         return
     other = load(against)
-    if tag and other.config.data.tags:
+    if tag and other.config.data.source_tags:
         other = other.with_tag(tag)
     for each in (model, other):
         if each.config.task != "translate":

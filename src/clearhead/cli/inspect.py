@@ -79,13 +79,13 @@ def inspect(
 
 
 def _trace(model: "Model", text: str, target: str | None, beam: int | None) -> "Trace":
-    return (model.trace_picture if model.config.model.reads_pictures else model.trace)(text, target, beam)
+    return (model.trace_picture if model.config.model.reads_images else model.trace)(text, target, beam)
 
 
 def _effect(model: "Model", off: "Model", text: str, target: str | None, beam: int | None) -> "Effect":
     from clearhead.inspection.ablation import effect
 
-    return effect(model, off, _trace(model, text, target, beam), model.looking(beam=beam))
+    return effect(model, off, _trace(model, text, target, beam), model.looking(beam_size=beam))
 
 
 def _maps(trace: "Trace", kind: str | None, layer: int | None, head: int | None) -> "list[HeatMap]":

@@ -121,5 +121,5 @@ def decoding_settings(
     for section in settings:
         if section != "decoding":
             raise ConfigError(f"--set {section}.… cannot change a trained model; here only decoding.… can be set")
-    given = {name: value for name, value in {"beam": beam, **(options or {})}.items() if value is not None}
+    given = {name: value for name, value in {"beam_size": beam, **(options or {})}.items() if value is not None}
     return merge(settings.get("decoding", {}), given)

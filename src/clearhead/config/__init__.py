@@ -1,23 +1,24 @@
-"""Every setting of a run: typed, frozen, checked when built, and unknown keys are errors.
+"""Settings of a run: one frozen, validated class per stage; unknown keys are errors.
 
-One class a stage. A new knob is a field with a one-line description, which is also its help text; the CLI sets any
-of them with `--set model.dropout=0.3`. Presets are plain dictionaries laid under what the user gives.
+A new setting is a field with a one-line description, which is also its help text; the command line sets any field with
+`--set model.dropout=0.3`. Presets are dictionaries that the user's settings override.
 """
 
-from clearhead.config.building import Config, build, merge, override, override_decoding, parse, parse_assignments
+from clearhead.config.base import Section
+from clearhead.config.build import Config, build, merge, override, override_decoding, parse, parse_assignments
+from clearhead.config.data import TAG_FORM, DataConfig
 from clearhead.config.decoding import DecodingConfig
 from clearhead.config.model import RECURRENT, ModelConfig
 from clearhead.config.presets import PRESETS
-from clearhead.config.section import Section
-from clearhead.config.tokenizer import BYTE_FORM, SPECIAL_FORM, SPECIALS, TokenizerConfig
-from clearhead.config.training import TAG_FORM, DataConfig, TrainingConfig
+from clearhead.config.tokenizer import BYTE_FORM, SPECIAL_FORM, SPECIAL_TOKENS, TokenizerConfig
+from clearhead.config.training import TrainingConfig
 
 __all__ = [
     "BYTE_FORM",
     "PRESETS",
     "RECURRENT",
-    "SPECIALS",
     "SPECIAL_FORM",
+    "SPECIAL_TOKENS",
     "TAG_FORM",
     "Config",
     "DataConfig",

@@ -1,82 +1,91 @@
-"""Settings of search."""
+"""Settings of search and sampling."""
 
 import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from clearhead.config.section import Section
+from clearhead.config.base import Section
 
 MAX_LENGTH = re.compile(r"(?P<input>(?:(?P<factor>[0-9]+(?:\.[0-9]+)?)\*)?input\+)?(?P<constant>[0-9]+)", re.ASCII)
 
 
-def _one_or_more(given: object) -> object:
-    """One string stands for a list of one."""
+def _as_tuple(given: object) -> object:
+    """Return a single string as a tuple of one."""
     return (given,) if isinstance(given, str) else given
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_one_or_more)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
 
 class SamplingConfig(Section):
-    """How text is drawn. `max_tokens` and `stop` are for models that write on from a prompt."""
+    """Settings of sampling. `max_tokens`, `stop` and `add_start_token` apply to language models."""
 
-    max_tokens: int = Field(200, ge=1, description="most pieces to write")
-    temperature: float = Field(1.0, ge=0, le=100, description="logits are divided by it; 0 takes the likeliest piece")
-    top_k: int = Field(0, ge=0, description="only the so many likeliest pieces are drawn; 0: all")
-    top_p: float = Field(1.0, gt=0, le=1, description="only the likeliest pieces up to this sum are drawn; 1: all")
-    min_p: float = Field(
-        0.0, ge=0, le=1, description="only pieces with at least this share of the likeliest one's probability; 0: all"
+    max_tokens: int = Field(200, ge=1, description="maximum number of new tokens")
+    temperature: float = Field(
+        1.0, ge=0, le=100, description="divisor of the logits; 0 selects the most probable token"
     )
-    seed: int = Field(0, ge=0, description="the same seed gives the same text")
-    stop: Texts = Field((), description="strings before which the text ends")
-    start: bool = Field(True, description="put the start piece before a prompt; GPT-2 was trained without")
+    top_k: int = Field(0, ge=0, description="sample from the k most probable tokens; 0: from all")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="sample from the most probable tokens whose probabilities sum to p; 1: from all"
+    )
+    min_p: float = Field(
+        0.0, ge=0, le=1, description="minimum probability, relative to the most probable token; 0: sample from all"
+    )
+    seed: int = Field(0, ge=0, description="random seed; the same seed gives the same text")
+    stop: Texts = Field((), description="strings that end the text; not part of it")
+    add_start_token: bool = Field(True, description="insert <s> before the prompt; GPT-2 was trained without it")
 
     @field_validator("temperature")
     @classmethod
     def _check_temperature(cls, temperature: float) -> float:
         if 0 < temperature < 0.01:
-            raise ValueError(f"expected 0, or 0.01 to 100, got {temperature:g}; 0 takes the likeliest piece")
+            raise ValueError(f"expected 0, or 0.01 to 100, got {temperature:g}; 0 selects the most probable token")
         return temperature
 
     @field_validator("stop")
     @classmethod
     def _check_stop(cls, stop: tuple[str, ...]) -> tuple[str, ...]:
         if "" in stop:
-            raise ValueError("expected strings to stop before, got an empty one; leave it out")
+            raise ValueError("expected strings that end the text, got an empty one; leave it out")
         return stop
 
 
 class DecodingConfig(Section):
-    """How text is searched for, or drawn."""
+    """Settings of text generation."""
 
-    beam: int = Field(4, ge=1, description="hypotheses kept; 1 is greedy")
-    alpha: float = Field(0.6, ge=0, le=10, description="exponent of the length normalisation")
-    length_norm: Literal["paper", "length", "none"] = Field(
-        "length", description="divisor of a score: paper ((5+n)/6)^alpha, length n^alpha, or none"
+    beam_size: int = Field(4, ge=1, description="beam size; 1 is greedy search")
+    length_penalty: float = Field(0.6, ge=0, le=10, description="exponent alpha of the length penalty")
+    length_penalty_form: Literal["gnmt", "length", "none"] = Field(
+        "length", description="divisor of a score: gnmt ((5+n)/6)^alpha as in the paper, length n^alpha, or none"
     )
-    stop: Literal["beam_finished", "cannot_improve", "seems_best"] = Field(
+    stopping_rule: Literal["beam_finished", "cannot_improve", "no_better_now"] = Field(
         "beam_finished",
-        description="stop when `beam` hypotheses are finished; or when, moreover, none can get better; or (as Hugging "
-        "Face does) none is better at its present length",
+        description="stop when beam_size hypotheses are finished; cannot_improve: and no other can still overtake; "
+        "no_better_now: and no other is better at its current length (Hugging Face)",
     )
     max_length: str = Field(
-        "input+50", description="longest output in tokens: a number, input+N, or F*input+N such as 1.5*input+10"
+        "input+50", description="maximum output length in tokens: a number, input+N, or F*input+N such as 1.5*input+10"
     )
-    min_length: int = Field(0, ge=0, description="shortest output in pieces")
-    coverage: float = Field(
-        0.0, ge=0, allow_inf_nan=False, description="weight of the penalty for source pieces that got little attention"
+    min_length: int = Field(0, ge=0, description="minimum output length in tokens")
+    coverage_penalty: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="weight of the penalty for source tokens with little attention"
     )
-    groups: int = Field(1, ge=1, description="parts of the beam that keep away from each other's words")
-    diversity: float = Field(
-        0.5, ge=0, allow_inf_nan=False, description="what a piece costs that an earlier group writes at the same place"
+    beam_groups: int = Field(
+        1, ge=1, description="diverse beam search: number of groups that beam_size is divided into"
     )
-    no_repeat_ngram: int = Field(0, ge=0, description="no so many pieces in a row are written twice; 0: no such rule")
-    prefix: str = Field("", description="what every output begins with")
+    diversity_penalty: float = Field(
+        0.5,
+        ge=0,
+        allow_inf_nan=False,
+        description="diverse beam search: penalty of a token that an earlier group chose at the same position",
+    )
+    no_repeat_ngram_size: int = Field(0, ge=0, description="no n-gram of this length occurs twice; 0: no limit")
+    prefix: str = Field("", description="text that every output begins with")
     include: Texts = Field((), description="words that every output must contain")
     exclude: Texts = Field((), description="words that no output may contain")
-    method: Literal["search", "sample"] = Field("search", description="search for the best output, or draw outputs")
-    sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="how the next piece is drawn")
+    method: Literal["search", "sample"] = Field("search", description="beam search or sampling")
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="settings of sampling")
 
     @field_validator("max_length", mode="before")
     @classmethod
@@ -97,22 +106,23 @@ class DecodingConfig(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if self.beam % self.groups:
-            fitting = [str(number) for number in range(2, self.beam + 1) if self.beam % number == 0]
+        if self.beam_size % self.beam_groups:
+            divisors = [str(number) for number in range(2, self.beam_size + 1) if self.beam_size % number == 0]
             raise ValueError(
-                f"groups={self.groups} does not divide beam={self.beam}; try {' or '.join(fitting) or 'a wider beam'}"
+                f"beam_groups={self.beam_groups} does not divide beam_size={self.beam_size}; "
+                f"try {' or '.join(divisors) or 'a larger beam_size'}"
             )
         if self.max_length.isdecimal() and self.min_length > int(self.max_length):
             raise ValueError(f"min_length={self.min_length} is more than max_length={self.max_length}; lower one")
-        for name, is_on in (("groups", self.groups > 1), ("method=sample", self.method == "sample")):
+        for name, is_on in (("beam_groups", self.beam_groups > 1), ("method=sample", self.method == "sample")):
             if is_on and self.include:
-                raise ValueError(f"include needs one beam: it goes with neither groups nor sampling; unset {name}")
-        if self.method == "sample" and self.groups > 1:
-            raise ValueError("groups are for search, and method=sample draws; unset one of them")
+                raise ValueError(f"include works with neither beam_groups nor sampling; unset {name}")
+        if self.method == "sample" and self.beam_groups > 1:
+            raise ValueError("beam_groups has no meaning with method=sample; unset one of them")
         return self
 
     def longest(self, input_length: int) -> int:
-        """Return the output limit, in tokens, for an input of that many tokens."""
+        """Return the maximum output length, in tokens, for an input of `input_length` tokens."""
         match = MAX_LENGTH.fullmatch(self.max_length)
         assert match is not None, "checked when it was set"
         factor = float(match["factor"] or 1) if match["input"] else 0.0

@@ -34,7 +34,7 @@ TOKENIZER, WANTED = "tokenizer.json", "wanted"
 class Encoding:
     """How pairs become ids."""
 
-    max_pieces: int
+    max_tokens: int
     """A pair with a side of so many pieces or more is left out, for the end takes a place too."""
     prefixes: tuple[int, ...] = ()
     """The piece before the sources of each file; none: no such piece."""
@@ -56,7 +56,7 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: Encoding) -> 
     targets: list[list[int]] = [[]] * len(pairs)
     if any(pair.target for pair in pairs):  # documents have none
         targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
-    is_short = [max(len(source), len(target)) < how.max_pieces for source, target in zip(sources, targets, strict=True)]
+    is_short = [max(len(source), len(target)) < how.max_tokens for source, target in zip(sources, targets, strict=True)]
     kept = [index for index, fits in enumerate(is_short) if fits]
     store = PairStore(
         IdStore.build(sources[index] for index in kept),
@@ -117,7 +117,7 @@ def _account(columns: Columns, how: Encoding, skips: Skips) -> None:
 
 def too_long(how: Encoding) -> str:
     """Why a pair is left out."""
-    return f"longer than {how.max_pieces} pieces"
+    return f"longer than {how.max_tokens} pieces"
 
 
 def core_count() -> int:
@@ -145,7 +145,7 @@ class _Job:
         folder, columns = Path(told["folder"]), Columns.open(Path(told["pairs"]))
         assert columns is not None
         pairs = StoredPairs(columns, np.fromfile(folder / WANTED, dtype=np.bool_))
-        return cls(pairs, folder, Encoding(told["how"]["max_pieces"], tuple(told["how"]["prefixes"])), told["block"])
+        return cls(pairs, folder, Encoding(told["how"]["max_tokens"], tuple(told["how"]["prefixes"])), told["block"])
 
     def blocks(self, tokenizer: Tokenizer, first: int = 0, step: int = 1) -> Iterator[Block]:
         """Every `step`th block from the first on."""

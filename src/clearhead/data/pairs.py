@@ -44,13 +44,13 @@ def load_pairs(
     max_chars: int = MAX_CHARS,
     min_pairs: int = 1,
     *,
-    max_ratio: float = 0.0,
+    max_length_ratio: float = 0.0,
     deduplicate: bool = False,
     table: TableOptions | None = None,
 ) -> Corpus[Pair]:
     """Read a whole corpus; too few usable pairs are an error."""
     skips = Skips()
-    pairs = read_pairs(paths, skips, max_chars, max_ratio, deduplicate, table)
+    pairs = read_pairs(paths, skips, max_chars, max_length_ratio, deduplicate, table)
     return gather(pairs, skips, paths, min_pairs, "pairs")
 
 
@@ -58,21 +58,21 @@ def read_pairs(
     paths: Sequence[Path | str],
     skips: Skips | None = None,
     max_chars: int = MAX_CHARS,
-    max_ratio: float = 0.0,
+    max_length_ratio: float = 0.0,
     deduplicate: bool = False,
     table: TableOptions | None = None,
 ) -> Iterator[Pair]:
     """Stream the usable pairs of a corpus; `skips` receives every line that is left out.
 
-    One path or several tables are read one after the other; two other files are read side by side. `max_ratio` drops
-    pairs of which one side is that many times as long as the other, and `deduplicate` drops repeated pairs.
+    One path or several tables are read one after the other; two other files are read side by side. `max_length_ratio`
+    drops pairs of which one side is that many times as long as the other, and `deduplicate` drops repeated pairs.
     """
     seen = Seen() if deduplicate else None
     skips = Skips() if skips is None else skips
     for pair, fault, path in read_every_pair(paths, max_chars, table, skips.note):
         if fault:
             skips.add(fault, path, pair.line)
-        elif unwanted := _unwanted(pair, max_ratio, seen):
+        elif unwanted := _unwanted(pair, max_length_ratio, seen):
             skips.leave_out(unwanted, path, pair.line)
         else:
             yield pair
@@ -124,11 +124,11 @@ def _fault(pair: Pair, max_chars: int) -> str:
     return ""
 
 
-def _unwanted(pair: Pair, max_ratio: float, seen: Seen | None) -> str:
+def _unwanted(pair: Pair, max_length_ratio: float, seen: Seen | None) -> str:
     """Why a sound pair is left out, or nothing; then it is among those seen from now on."""
     short, long = sorted((len(pair.source), len(pair.target)))
-    if 0 < max_ratio <= long / short:
-        return f"one side {max_ratio:g} times as long as the other or longer"
+    if 0 < max_length_ratio <= long / short:
+        return f"one side {max_length_ratio:g} times as long as the other or longer"
     if seen is None:
         return ""
     mark = Fingerprint(8)

@@ -37,7 +37,7 @@ class Filters:
     """Which pairs of the files are taken, and how the files are read."""
 
     max_chars: int
-    max_ratio: float = 0.0
+    max_length_ratio: float = 0.0
     deduplicate: bool = False
     table: TableOptions = field(default_factory=TableOptions)
 
@@ -124,11 +124,11 @@ def load_corpus(
 ) -> Corpus[Pair]:
     """The pairs of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
     if not are_large(paths):
-        return load_pairs(paths, filters.max_chars, minimum, max_ratio=filters.max_ratio,
+        return load_pairs(paths, filters.max_chars, minimum, max_length_ratio=filters.max_length_ratio,
                           deduplicate=filters.deduplicate, table=filters.table)  # fmt: skip
 
     def read(skips: Skips) -> Iterator[Pair]:
-        return read_pairs(paths, skips, filters.max_chars, filters.max_ratio, filters.deduplicate, filters.table)
+        return read_pairs(paths, skips, filters.max_chars, filters.max_length_ratio, filters.deduplicate, filters.table)
 
     corpus = keep_pairs(paths, asdict(filters), read, folder, partial(work, "reading pairs"))
     check_amount(corpus, paths, minimum, "pairs")

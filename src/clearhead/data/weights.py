@@ -76,7 +76,7 @@ def repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> 
     With a temperature T, files are seen as if each had its size to the power of 1/T, the largest file once.
     """
     if weights and temperature != 1:
-        raise ConfigError("data.weights and data.temperature both say how often a file is seen; keep one")
+        raise ConfigError("data.file_weights and data.sampling_temperature both set how often a file is seen; keep one")
     if weights:
         _check_amount(np.bincount(corpus_N, minlength=len(weights)) @ np.asarray(weights), len(corpus_N))
         return np.asarray(weights)[corpus_N]

@@ -32,7 +32,7 @@ class Coverage:
         """Takes up what one step attended to; penalty_R: what a row's score loses if it ends with the next token."""
         if not attention or not hasattr(attention[-1], "cross_RHTS"):
             raise DecodingError(
-                "decoding.coverage needs a model that attends to its source, and this one does not; set it to 0"
+                "decoding.coverage_penalty needs a model that attends to its source, and this one does not; set it to 0"
             )
         now_RS = attention[-1].cross_RHTS.double().mean(1).sum(1)
         self.seen_RS = now_RS if self.seen_RS is None else self.seen_RS + now_RS

@@ -35,9 +35,10 @@ class Job:
     """Tokens that are not written, besides padding; None: the start token, where rows start from it alone."""
 
     def __post_init__(self) -> None:
-        if self.n_best > self.settings.beam and self.settings.method == "search":
+        if self.n_best > self.settings.beam_size and self.settings.method == "search":
             raise DecodingError(
-                f"expected n_best of at most decoding.beam={self.settings.beam}, not {self.n_best}; raise the beam."
+                f"expected n_best of at most decoding.beam_size={self.settings.beam_size}, not {self.n_best}; "
+                "raise the beam size."
             )
 
     @cached_property

@@ -47,8 +47,12 @@ class Layout:
         if settings.method == "sample":
             return cls(n_best, 1, "apart")
         if wanted:
-            return cls(wanted + 1, settings.beam, "banks")
-        return cls(settings.groups, settings.beam // settings.groups, "one" if settings.groups == 1 else "ranked")
+            return cls(wanted + 1, settings.beam_size, "banks")
+        return cls(
+            settings.beam_groups,
+            settings.beam_size // settings.beam_groups,
+            "one" if settings.beam_groups == 1 else "ranked",
+        )
 
     @property
     def rows(self) -> int:

@@ -31,7 +31,7 @@ def is_lone(job: Job) -> bool:
         len(job.limits) == 1
         and job.layout.together == "one"
         and job.observer is None
-        and not (settings.coverage or settings.min_length or settings.no_repeat_ngram)
+        and not (settings.coverage_penalty or settings.min_length or settings.no_repeat_ngram_size)
         and not (asked.prefix or asked.exclude or asked.is_stopped or asked.shortlist)
     )
 
@@ -114,7 +114,7 @@ class Lone:
 
     def _is_settled(self, best_total: float, length: int) -> tuple[bool, float]:
         """As `Progress` has it."""
-        if self.job.settings.stop == "beam_finished":
+        if self.job.settings.stopping_rule == "beam_finished":
             return bool(self.progress.worst_score_N[0] > _NONE), _FAR
         is_settled_N, margin_N = self.progress.is_settled(np.zeros(1, np.int64), np.array([best_total]), length)
         return bool(is_settled_N[0]), float(margin_N[0])

@@ -103,18 +103,18 @@ class Progress:
         """Whether the stop rule holds, and by how much.
 
         Every further token adds a log-probability of at most 0, a bonus is at most 0, and the divisor grows with the
-        length: so no continuation scores better than one that reached the limit for free. `seems_best` asks only
+        length: so no continuation scores better than one that reached the limit for free. `no_better_now` asks only
         whether one is better at its present length; of banks that is asked in any case, for their last one is soon full
         of outputs that say what they must before its time.
         """
         worst_N = self.worst_score_N[here]
         has_enough_N = worst_N > -np.inf
-        stop = self.settings.stop
+        stop = self.settings.stopping_rule
         if stop == "beam_finished" and self.together == "banks":
-            stop = "seems_best"
+            stop = "no_better_now"
         if stop == "beam_finished" or self.together == "apart":
             return np.asarray(has_enough_N), np.full(len(here), np.inf)
-        present = stop == "seems_best"
+        present = stop == "no_better_now"
         attainable_N = best_total_N / (divisor(length, self.settings) if present else self.limit_divisor_N[here])
         with np.errstate(invalid="ignore"):  # infinities where nothing goes on or not enough is finished
             distance_N = np.abs(attainable_N - worst_N) * self._firmness(self.worst_divisor_N[here])

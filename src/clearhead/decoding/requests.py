@@ -70,10 +70,11 @@ def check_request(number: int, request: Request, settings: DecodingConfig, max_p
             f"{name} has pieces {min(request.source)} to {max(request.source)}; expected 0 to "
             f"{vocab_size - 1}. It was not made by the tokenizer of this model."
         )
-    most = settings.beam if settings.method == "search" else request.n_best
+    most = settings.beam_size if settings.method == "search" else request.n_best
     if not 1 <= request.n_best <= most:
         raise DecodingError(
-            f"{name} asks for {request.n_best} hypotheses; expected 1 to decoding.beam={settings.beam}. Raise the beam."
+            f"{name} asks for {request.n_best} hypotheses; expected 1 to decoding.beam_size="
+            f"{settings.beam_size}. Raise the beam size."
         )
     _check_room(name, request, settings, max_positions)
 

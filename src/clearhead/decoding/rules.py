@@ -171,8 +171,8 @@ def rules_of(settings: DecodingConfig, end_id: int, asked_N: "Sequence[Constrain
     words_N, before_N = [each.exclude for each in asked_N], [each.before for each in asked_N]
     if settings.min_length:
         rules.append(MinLength(settings.min_length, end_id))
-    if settings.no_repeat_ngram:
-        rules.append(NoRepeat(settings.no_repeat_ngram, before_N))
+    if settings.no_repeat_ngram_size:
+        rules.append(NoRepeat(settings.no_repeat_ngram_size, before_N))
     if any(words_N):
         rules.append(Exclude(words_N, before_N))
     return rules

@@ -27,8 +27,8 @@ class Hypothesis:
 
 def divisor(length: int, settings: DecodingConfig) -> float:
     """What the log-probability of `length` generated tokens, the end token included, is divided by."""
-    if settings.length_norm == "paper":
-        return float(((5 + length) / 6) ** settings.alpha)
-    if settings.length_norm == "length":
-        return float(length**settings.alpha)
+    if settings.length_penalty_form == "gnmt":
+        return float(((5 + length) / 6) ** settings.length_penalty)
+    if settings.length_penalty_form == "length":
+        return float(length**settings.length_penalty)
     return 1.0

@@ -76,10 +76,12 @@ class Walk:
         self.rules = rules_of(settings, job.end_id, asked_N)
         self.chooser = self._chooser()
         self.coverage = None
-        if settings.coverage:
+        if settings.coverage_penalty:
             counts = places_that_count(job.src, job.pad_id, job.end_id)
-            self.coverage = Coverage(settings.coverage, counts, layout.rows)
-        looseness = settings.coverage * max(each.numel() for each in job.src) if settings.coverage else 0.0
+            self.coverage = Coverage(settings.coverage_penalty, counts, layout.rows)
+        looseness = (
+            settings.coverage_penalty * max(each.numel() for each in job.src) if settings.coverage_penalty else 0.0
+        )
         self.progress = Progress(
             settings, list(job.limits), job.end_id, layout.width, layout.groups, layout.together, looseness
         )
@@ -91,7 +93,7 @@ class Walk:
         if self.layout.together == "one":
             return Best()
         if self.layout.together == "ranked":
-            return Diverse(groups, job.settings.diversity, job.end_id)
+            return Diverse(groups, job.settings.diversity_penalty, job.end_id)
         if self.layout.together == "banks":
             return Banks([each.phrases for each in self.asked], job.limits, job.end_id)
         sampling, chances = job.settings.sampling, []

@@ -48,7 +48,7 @@ def _likeliest(settings: DecodingConfig, count: int, limit: int) -> DecodingConf
     """Settings that find the next token alone, under the same rules."""
     return settings.model_copy(
         update={
-            "beam": count, "groups": 1, "method": "search", "include": (), "coverage": 0.0,
+            "beam_size": count, "beam_groups": 1, "method": "search", "include": (), "coverage_penalty": 0.0,
             "min_length": min(settings.min_length, limit),
         }
     )  # fmt: skip

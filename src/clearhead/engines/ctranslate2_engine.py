@@ -32,9 +32,9 @@ from clearhead.decoding.scoring import Hypothesis, divisor
 from clearhead.engines.ctranslate2_models import ComputeType, Loaded, Pieces, PromptModel, SourceModel, Vocabulary
 from clearhead.errors import DecodingError
 
-_HONOURED = {"beam", "alpha", "length_norm", "stop", "max_length"}
+_HONOURED = {"beam_size", "length_penalty", "length_penalty_form", "stopping_rule", "max_length"}
 # Of prompts: how much is written, and what is put before them, which requests have done already.
-_HONOURED_SAMPLING = {"max_tokens", "start"}
+_HONOURED_SAMPLING = {"max_tokens", "add_start_token"}
 _IDLE_CONSTRAINTS = {"before", "first_sample"}  # what only rules and draws look at
 _PLAIN = DecodingConfig()
 _NO_EXPONENT = 1e-30  # length ** this is 1 in any precision, but it is not 0
@@ -88,12 +88,12 @@ class CTranslate2Engine:
         self.is_prompted = config.family == "decoder"
         self.has_shortlist = has_shortlist
         self.context = context or config.max_positions
-        never = [config.start_id] if never is None else never
+        never = [config.decoder_start_id] if never is None else never
         self._never = sorted(
-            token for token in {*never, config.pad_id} - {config.end_id} if token < len(self.vocabulary)
+            token for token in {*never, config.pad_id} - {config.eos_id} if token < len(self.vocabulary)
         )
         self._ids = {piece: index for index, piece in enumerate(self.vocabulary)}
-        self._end = self.vocabulary[config.end_id]
+        self._end = self.vocabulary[config.eos_id]
         kind = PromptModel if self.is_prompted else SourceModel
         self._model: Loaded = kind(
             folder, compute_type=compute_type, inter_threads=threads or len(os.sched_getaffinity(0)), intra_threads=1
@@ -101,8 +101,14 @@ class CTranslate2Engine:
 
     def unsupported(self, settings: DecodingConfig) -> list[str]:
         """Settings that this search does not have: any that is not named above and is not left as it is."""
-        is_greedy = settings.beam == 1 and settings.stop == "seems_best"  # what ends is better than what goes on
-        names = [f"decoding.stop={settings.stop}"] if settings.stop != "beam_finished" and not is_greedy else []
+        is_greedy = (
+            settings.beam_size == 1 and settings.stopping_rule == "no_better_now"
+        )  # what ends is better than what goes on
+        names = (
+            [f"decoding.stopping_rule={settings.stopping_rule}"]
+            if settings.stopping_rule != "beam_finished" and not is_greedy
+            else []
+        )
         for name in DecodingConfig.model_fields:
             if self.is_prompted and name == "sampling":
                 names += _unsupported_sampling(settings)
@@ -118,10 +124,10 @@ class CTranslate2Engine:
                 "ctranslate2 gives all sentences of a batch the lists of all of them: what is written may depend on "
                 "the batch; scores are shares of the whole vocabulary"
             )
-        if settings.length_norm == "paper" and settings.beam > 1:
+        if settings.length_penalty_form == "gnmt" and settings.beam_size > 1:
             notes.append(
-                "ctranslate2 has no decoding.length_norm=paper: it searches by a power of the length, and the "
-                f"{settings.beam} hypotheses that it finds are ranked by the paper's formula"
+                "ctranslate2 has no decoding.length_penalty_form=gnmt: it searches by a power of the length, and the "
+                f"{settings.beam_size} hypotheses that it finds are ranked by the paper's formula"
             )
         return notes
 
@@ -173,7 +179,7 @@ class CTranslate2Engine:
         everyone, lengths = range(len(requests)), [0] * len(requests)
         if self.is_prompted:
             lengths = [len(request.source) for request in requests]
-        if settings.beam > 1 or self.is_prompted:
+        if settings.beam_size > 1 or self.is_prompted:
             self._search_groups(requests, _by_limit(everyone, limits, lengths), settings, written)
             return written
         self._search_groups(requests, _by_limit(everyone, _shared(limits), lengths), settings, written)
@@ -211,13 +217,13 @@ class CTranslate2Engine:
 
     def _call(self, asked: list[Request], limit: int, exponent: float, settings: DecodingConfig) -> list[Any]:
         """One call of CTranslate2, under way: a future for each request."""
-        is_ranked_again = settings.length_norm == "paper"
+        is_ranked_again = settings.length_penalty_form == "gnmt"
         return self._model.search(
             [self._source(request.source) for request in asked],
             limit,
             self.batch_tokens,
-            settings.beam,
-            num_hypotheses=settings.beam if is_ranked_again else max(request.n_best for request in asked),
+            settings.beam_size,
+            num_hypotheses=settings.beam_size if is_ranked_again else max(request.n_best for request in asked),
             length_penalty=exponent,
             suppress_sequences=[[self.vocabulary[token]] for token in self._never],
             return_end_token=True,
@@ -255,8 +261,8 @@ def _exponent(settings: DecodingConfig, asked: Sequence[Request]) -> float:
     limit), on a logarithmic scale: where more hypotheses finish than the beam is wide, those that would rank last are
     left out.
     """
-    alpha = 0.0 if settings.length_norm == "none" else settings.alpha
-    if settings.length_norm == "paper":
+    alpha = 0.0 if settings.length_penalty_form == "none" else settings.length_penalty
+    if settings.length_penalty_form == "gnmt":
         length = sum(request.limit or len(request.source) for request in asked) / len(asked)
         return alpha * length / (5 + length) or _NO_EXPONENT
     return alpha or (0.0 if all(request.n_best == 1 for request in asked) else _NO_EXPONENT)

@@ -216,7 +216,7 @@ class TorchEngine:
 
         Coverage counts them, and prompts cannot be padded.
         """
-        is_free = self.device.type == "cpu" and not self.is_prompted and not settings.coverage
+        is_free = self.device.type == "cpu" and not self.is_prompted and not settings.coverage_penalty
         return min(REGISTER, self.max_positions) if is_free else 0
 
     def _sources(self, requests: Sequence[Request], fewest: int) -> Tensor:

@@ -53,7 +53,7 @@ class TorchScoringEngine:
     ) -> list[tuple[Floats, Floats | None]]:
         """Return the results of one batch."""
         config, device = self.network.config, device_of(self.network)
-        inputs = [[config.start_id, *target[:-1]] for target in targets]
+        inputs = [[config.decoder_start_id, *target[:-1]] for target in targets]
         src_NS, tgt_in_NT, tgt_out_NT = (
             torch.from_numpy(pad(rows, config.pad_id)).to(device) for rows in (sources, inputs, targets)
         )

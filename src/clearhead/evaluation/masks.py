@@ -16,7 +16,7 @@ class MaskedReport:
     pieces: int
     examples: int
     share: float
-    whole_words: bool
+    whole_word_masking: bool
     skipped: int = 0  # parts of which no piece is known, so that nothing could be hidden
 
     @property
@@ -32,7 +32,7 @@ class MaskedReport:
     @property
     def signature(self) -> str:
         """What the figures were counted over."""
-        unit = "words" if self.whole_words else "pieces"
+        unit = "words" if self.whole_word_masking else "pieces"
         return f"hidden:{self.pieces}|share:{self.share:g}|unit:{unit}|shown:mask|seed:{FIXED_SEED}"
 
     def to_json(self) -> dict[str, Any]:

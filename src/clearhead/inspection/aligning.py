@@ -126,7 +126,7 @@ def _by_words(model: Ready, pair: Forced, weights_1HTS: NDArray[np.float32]) -> 
     """Return the attention between words from that between tokens."""
     tokenizer, spell = model.tokenizer, purpose(model.config.task).spell
     read = [*pair.source, tokenizer.eos_id]
-    written = [model.config.model.start_id, *pair.target, tokenizer.eos_id]
+    written = [model.config.model.decoder_start_id, *pair.target, tokenizer.eos_id]
     source = Spoken(text_places(tokenizer, pair.pair.source, read), pair.pair.source)
     target = Spoken(written_places(tokenizer.target, spell, written)[1:], spell(tokenizer.target, written))
     return by_words(weights_1HTS, target, source)

@@ -73,11 +73,13 @@ def go_on_from(model: Ready, given: Given, prefix: Sequence[int], settings: Deco
         first_RT, _ = model.network.start(model.network.encode(given.src), 1)
     room = config.max_positions - first_RT.shape[1] + 1
     limit = min(settings.longest(given.length), room) - len(prefix)
-    if prefix[-1] == config.end_id or limit < 1:
+    if prefix[-1] == config.eos_id or limit < 1:
         return list(prefix)
-    generator = Prefixed(model.network, prefix, config.start_id if config.start_id != config.end_id else config.pad_id)
-    [found] = find(Job(generator, given.src, settings, [limit], config.end_id, config.pad_id))
+    generator = Prefixed(
+        model.network, prefix, config.decoder_start_id if config.decoder_start_id != config.eos_id else config.pad_id
+    )
+    [found] = find(Job(generator, given.src, settings, [limit], config.eos_id, config.pad_id))
     if not found.hypotheses:
         raise InspectionError("the model gives no finite probabilities, as one does whose training diverged")
     best = found.hypotheses[0]
-    return [*prefix, *best.tokens, *[config.end_id] * (best.finish_reason == "end")]
+    return [*prefix, *best.tokens, *[config.eos_id] * (best.finish_reason == "end")]

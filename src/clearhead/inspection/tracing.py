@@ -89,7 +89,7 @@ def patch_places(network: nn.Module) -> tuple[tuple[Place, ...], Grid | None]:
 
 def given_input(model: Ready, text: str) -> Given:
     """A text, or the picture of that path, whatever the model reads."""
-    return given_picture(model, Path(text)) if model.config.model.reads_pictures else given_text(model, text)
+    return given_picture(model, Path(text)) if model.config.model.reads_images else given_text(model, text)
 
 
 def trace(
@@ -121,7 +121,7 @@ def trace(
     else:
         searched = search(model, given, settings, hypothesis)
         found = searched.hypotheses[hypothesis]
-        outputs = [*found.tokens, *[model.config.model.end_id] * (found.finish_reason == "end")]
+        outputs = [*found.tokens, *[model.config.model.eos_id] * (found.finish_reason == "end")]
     return _trace_writer(model, given, outputs, searched, arithmetic)
 
 
@@ -133,7 +133,7 @@ def target_ids(model: Ready, target: str) -> list[int]:
         raise DataError(
             f"the target {target!r} has characters or words that the tokenizer does not know; leave them out"
         )
-    return [*ids, model.config.model.end_id]
+    return [*ids, model.config.model.eos_id]
 
 
 def _check_known(model: Ready, tokens: Sequence[int]) -> None:
@@ -147,7 +147,7 @@ def _answers(model: Ready, target: str | None, tokens: Sequence[int] | None) -> 
     if target is None:
         return tokens
     labels = list(model.config.labels)
-    if model.config.model.head != "label":
+    if model.config.model.head != "classification":
         raise InspectionError(f"a model for the task {model.config.task} writes no target; leave it out")
     if target not in labels:
         raise InspectionError(f"expected one of the labels {', '.join(labels)} as target, got {target!r}")
@@ -175,8 +175,8 @@ def search(model: Ready, given: Given, settings: DecodingConfig, hypothesis: int
     if settings.min_length > limit:
         raise InspectionError(f"decoding.min_length={settings.min_length} is more than the limit of {limit}; lower it")
     asked = constraints_of(settings, model.tokenizer.target)
-    n_best = settings.beam if settings.method == "search" else max(1, hypothesis + 1)
-    ids, constraints = (config.end_id, config.pad_id), [asked] if asked else ()
+    n_best = settings.beam_size if settings.method == "search" else max(1, hypothesis + 1)
+    ids, constraints = (config.eos_id, config.pad_id), [asked] if asked else ()
     [found] = find(Job(network, given.src, settings, [limit], *ids, n_best, tree, constraints))
     if not 0 <= hypothesis < len(found.hypotheses):
         raise InspectionError(

@@ -27,7 +27,7 @@ TASKS = {
     "BertForTokenClassification": "tag",
 }
 ARCHITECTURES = {task: name for name, task in TASKS.items() if name != "BertForPreTraining"}
-HEADS = {"embed": "vector", "mlm": "masked", "classify": "label", "tag": "tags"}
+HEADS = {"embed": "embedding", "mlm": "masked_lm", "classify": "classification", "tag": "token_classification"}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
 PREFIX = "bert."
 
@@ -44,13 +44,13 @@ def read(options: Options, tensors: Tensors) -> Settings:
     return {
         "task": task,
         "labels": labels,
-        "data": {"max_pieces": limit},
+        "data": {"max_tokens": limit},
         "model": {
             "family": "encoder",
             "head": HEADS[task],
             "num_encoder_layers": options.number("num_hidden_layers"),
             "model_dim": options.number("hidden_size"),
-            "inner_dim": options.number("intermediate_size"),
+            "feed_forward_dim": options.number("intermediate_size"),
             "num_heads": options.number("num_attention_heads"),
             "dropout": options.small("hidden_dropout_prob", 0.1),
             "norm_placement": "post",
@@ -117,7 +117,7 @@ def required(config: Config) -> Settings:
         "head": tuple(HEADS.values()),
         "norm": "layer",
         "norm_placement": "post",
-        "last_norm": (None, False),
+        "final_norm": (None, False),
         "embedding_norm": True,
         "positions": "learned",
         "scale_embeddings": False,
@@ -156,7 +156,7 @@ def write(config: Config) -> Settings:
         "hidden_size": model.model_dim,
         "num_hidden_layers": model.num_encoder_layers,
         "num_attention_heads": model.num_heads,
-        "intermediate_size": model.inner_dim,
+        "intermediate_size": model.feed_forward_dim,
         "hidden_act": ACTIVATIONS[model.activation],
         "hidden_dropout_prob": model.dropout,
         **attention_dropout(model, "attention_probs_dropout_prob"),

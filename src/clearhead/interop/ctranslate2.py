@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
-from clearhead.config.model import default_of
+from clearhead.config.model import field_default
 from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.ctranslate2_models import ComputeType, Vocabulary, library
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 # What a spec says, and what has no meaning outside of training.
 _EXPRESSED = {
-    "num_encoder_layers", "num_decoder_layers", "model_dim", "inner_dim", "num_heads", "scale_attention", "dropout",
-    "norm_epsilon", "norm_placement", "gated", "bias", "positions", "max_positions", "relative_distance", "embeddings",
-    "scale_embeddings", "embedding_norm", "scale_output", "vocab_size", "pad_id", "start_id", "end_id", "pooling",
+    "num_encoder_layers", "num_decoder_layers", "model_dim", "feed_forward_dim", "num_heads", "scale_attention",
+    "dropout", "norm_epsilon", "norm_placement", "gated", "bias", "positions", "max_positions", "relative_max_distance",
+    "tied_embeddings",
+    "scale_embeddings", "embedding_norm", "scale_output", "vocab_size", "pad_id", "decoder_start_id", "eos_id",
+    "pooling",
     "family", "head", "input", "norm", "activation", "key_dim", "value_dim", "relative_buckets", "source_vocab_size",
-    "output_bias", "sinusoids", "last_norm", "attention_dropout",
+    "output_bias", "sinusoidal_layout", "final_norm", "attention_dropout",
 }  # fmt: skip
 _FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
 _WAY = 2  # to be raised whenever the same network is converted differently
@@ -49,7 +51,7 @@ def refusals(config: ModelConfig) -> list[str]:
     """Return the settings that CTranslate2 cannot express, each with its value and what is expected."""
     required: dict[str, Any] = {
         "family": ("transformer", "decoder"),
-        "head": "text",
+        "head": "generation",
         "input": "tokens",
         "norm": ("layer", "rms"),
         "activation": tuple(_ACTIVATIONS),
@@ -61,7 +63,7 @@ def refusals(config: ModelConfig) -> list[str]:
     has_use = config.family in required["family"]  # of another family, the rest says nothing
     for name in ModelConfig.model_fields if has_use else ():  # settings that this module does not handle
         if name not in _EXPRESSED:
-            required.setdefault(name, default_of(name))
+            required.setdefault(name, field_default(name))
     return blocking_settings(config, required)
 
 
@@ -122,8 +124,8 @@ def build_spec(network: Any, vocabulary: Vocabulary) -> Any:
         spec = _translator(network, vocabulary) if config.family == "transformer" else _writer(network, vocabulary)
     pieces = vocabulary.pieces
     spec.config.unk_token = pieces[vocabulary.unknown]
-    spec.config.bos_token = pieces[config.start_id]
-    spec.config.eos_token = pieces[config.end_id]
+    spec.config.bos_token = pieces[config.decoder_start_id]
+    spec.config.eos_token = pieces[config.eos_id]
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
 
@@ -144,7 +146,7 @@ def _translator(network: "Transformer", vocabulary: Vocabulary) -> Any:
     spec = specs.TransformerSpec(encoder, decoder)
     spec.register_source_vocabulary(list(vocabulary.read))
     spec.register_target_vocabulary(list(vocabulary.pieces))
-    spec.config.decoder_start_token = vocabulary.pieces[config.start_id]
+    spec.config.decoder_start_token = vocabulary.pieces[config.decoder_start_id]
     return spec
 
 
@@ -165,7 +167,7 @@ def _shape(config: ModelConfig) -> dict[str, Any]:
     activations = library().specs.Activation
     shape: dict[str, Any] = {
         "num_heads": config.num_heads,
-        "pre_norm": config.has_last_norm,  # which makes room for one; where norms stand is said to the stack itself
+        "pre_norm": config.has_final_norm,  # which makes room for one; where norms stand is said to the stack itself
         "activation": activations[_ACTIVATIONS[config.activation]],
         "layernorm_embedding": config.embedding_norm,
         "ffn_glu": config.gated,

@@ -71,7 +71,7 @@ def _to_ctranslate2(model: Source, folder: Path, compute_type: str) -> list[str]
 
 def _to_onnx(model: Source, folder: Path, compute_type: str) -> list[str]:
     _need_float32("onnx", compute_type)
-    if model.config.model.head == "text":
+    if model.config.model.head == "generation":
         onnx.write(model.network, folder)
         return _add_tokenizer(model, folder)
     tokenizer = model.tokenizer if model.config.model.has_text else None

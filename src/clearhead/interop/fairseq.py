@@ -85,27 +85,27 @@ def _model_settings(options: Options, tensors: Tensors) -> Settings:
     languages = language_pair(options.get("source_lang", ""), options.get("target_lang", ""))
     return {
         "task": "translate",
-        "data": {"max_pieces": places, "split": "sentences", "languages": languages},
+        "data": {"max_tokens": places, "split": "sentences", "languages": languages},
         "model": {
             "num_encoder_layers": options.number("encoder_layers", 6),
             "num_decoder_layers": options.number("decoder_layers", 6),
             "model_dim": width,
-            "inner_dim": options.number("encoder_ffn_embed_dim", 2048),
+            "feed_forward_dim": options.number("encoder_ffn_embed_dim", 2048),
             "num_heads": options.number("encoder_attention_heads", 8),
             "dropout": options.small("dropout", 0.1),
             "norm_placement": "pre" if options.get("encoder_normalize_before", False) else "post",
             "activation": options.choice("activation_fn", "relu", ACTIVATIONS, "activation"),
             "positions": "none" if options.get("no_token_positional_embeddings", False) else "sinusoidal",
-            "sinusoids": "fairseq",
+            "sinusoidal_layout": "fairseq",
             "max_positions": places,
-            "embeddings": "shared" if is_shared else "output" if is_tied else "separate",
+            "tied_embeddings": "all" if is_shared else "target" if is_tied else "none",
             "scale_embeddings": not options.get("no_scale_embedding", False),
             "embedding_norm": bool(options.get("layernorm_embedding", False)),
             "vocab_size": sizes[1],
             "source_vocab_size": 0 if is_shared else sizes[0],
             "pad_id": ROLES["pad"],
-            "start_id": ROLES["eos"],
-            "end_id": ROLES["eos"],
+            "decoder_start_id": ROLES["eos"],
+            "eos_id": ROLES["eos"],
         },
     }
 
@@ -124,10 +124,10 @@ def _decoding(options: Options, notes: list[str]) -> Settings:
     if options.small("unkpen", 0.0):
         notes.append(f"not carried over: unkpen={options.get('unkpen')}")
     return {
-        "beam": options.number("beam", 5),
-        "alpha": options.small("lenpen", 1.0),
-        "length_norm": "none" if options.get("unnormalized", False) else "length",
-        "stop": "beam_finished",
+        "beam_size": options.number("beam", 5),
+        "length_penalty": options.small("lenpen", 1.0),
+        "length_penalty_form": "none" if options.get("unnormalized", False) else "length",
+        "stopping_rule": "beam_finished",
         "max_length": f"input+{longest}" if growth else str(longest),
     }
 
@@ -139,19 +139,19 @@ def table(config: Config, tensors: Tensors) -> Table:
     for stack, count in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         for number in range(count):
             links += layer_links(f"{stack}.layers.{number}", f"{stack}.layers.{number}", stack)
-        if model.has_last_norm:
+        if model.has_final_norm:
             links += linear(f"{stack}.norm", f"{stack}.layer_norm")
-    copies = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"} if model.embeddings == "shared" else {}
-    if model.embeddings != "separate":
+    copies = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"} if model.tied_embeddings == "all" else {}
+    if model.tied_embeddings != "none":
         copies |= dict.fromkeys(OUTPUTS, "decoder.embed_tokens.weight")
     return Table(links, copies, r"(en|de)coder\.(version|embed_positions\._float_tensor)")
 
 
 def _embedding_links(model: ModelConfig, tensors: Tensors) -> list[Link]:
     links = [Link("source_embedding.tokens.weight", ("encoder.embed_tokens.weight",))]
-    if model.embeddings != "shared":
+    if model.tied_embeddings != "all":
         links.append(Link("target_embedding.tokens.weight", ("decoder.embed_tokens.weight",)))
-    if model.embeddings == "separate":
+    if model.tied_embeddings == "none":
         links.append(Link("output.weight", (next((name for name in OUTPUTS if name in tensors.shapes), OUTPUTS[0]),)))
     if model.embedding_norm:
         for stack, ours in (("encoder", "source_embedding"), ("decoder", "target_embedding")):

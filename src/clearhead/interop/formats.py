@@ -51,7 +51,7 @@ class Format:
 
     def blocking(self, config: Config) -> list[str]:
         """Return the settings that the architecture cannot express; every architecture has residual connections."""
-        return blocking_settings(config.model, {"skip": True, **self.required(config)})
+        return blocking_settings(config.model, {"residual": True, **self.required(config)})
 
 
 def architecture(options: Options, known: Mapping[str, str]) -> str:

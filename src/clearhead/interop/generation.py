@@ -14,7 +14,7 @@ from clearhead.errors import InteropError
 from clearhead.interop.options import Options
 from clearhead.interop.vocabularies import read_json
 
-STOPS = {"False": "seems_best", "True": "beam_finished", "never": "cannot_improve"}
+STOPS = {"False": "no_better_now", "True": "beam_finished", "never": "cannot_improve"}
 SECTION = "clearhead"
 # What `generate` knows and search here does not, each with the value at which it does nothing.
 IDLE: dict[str, Any] = {
@@ -33,7 +33,7 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     own = _own_section(options.settings)
     if own is not None and _is_unchanged(options.settings, own, task):
         return own.model_dump(mode="json")
-    start = {} if own is None else {"start": own.sampling.start}
+    start = {} if own is None else {"add_start_token": own.sampling.add_start_token}
     for name, idle in IDLE.items():
         if options.get(name, idle) not in (idle, None):
             notes.append(f"not carried over: {name}={options.get(name)}")
@@ -45,13 +45,15 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     if stop not in STOPS:
         raise InteropError(f"early_stopping {stop} is not supported; {path} asks for it")
     settings: dict[str, Any] = {
-        "beam": options.number("num_beams", 1),
-        "length_norm": "length",
-        "alpha": options.small("length_penalty", 1.0),
-        "stop": STOPS[stop],
+        "beam_size": options.number("num_beams", 1),
+        "length_penalty_form": "length",
+        "length_penalty": options.small("length_penalty", 1.0),
+        "stopping_rule": STOPS[stop],
     }
-    if settings["alpha"] < 0:
-        raise InteropError(f"length_penalty {settings['alpha']} is not supported, only 0 and more; {path} asks for it")
+    if settings["length_penalty"] < 0:
+        raise InteropError(
+            f"length_penalty {settings['length_penalty']} is not supported, only 0 and more; {path} asks for it"
+        )
     if task == "lm":  # the likeliest text, or piece by piece where the beam is 1
         return {**settings, "method": "search", "sampling": _limit(options) | start}
     is_new = options.get("max_new_tokens") is not None
@@ -78,10 +80,10 @@ def _limit(options: Options) -> dict[str, Any]:
 def write_generation(config: Config, notes: list[str]) -> dict[str, Any]:
     """Return generation_config.json; append a note for a setting that `generate` lacks."""
     decoding = config.decoding
-    if decoding.method == "search" and decoding.length_norm == "paper":
-        notes.append("decoding.length_norm=paper has no counterpart in transformers; length_penalty is left out")
+    if decoding.method == "search" and decoding.length_penalty_form == "gnmt":
+        notes.append("decoding.length_penalty_form=gnmt has no counterpart in transformers; length_penalty is left out")
     return {
-        "eos_token_id": config.model.end_id,
+        "eos_token_id": config.model.eos_id,
         **_generation(decoding, config.task),
         SECTION: decoding.model_dump(mode="json"),
     }
@@ -96,10 +98,10 @@ def _generation(decoding: DecodingConfig, task: str) -> dict[str, Any]:
         drawn = decoding.sampling
         how = {"temperature": drawn.temperature, "top_k": drawn.top_k, "top_p": drawn.top_p, "min_p": drawn.min_p}
         return settings | {"num_beams": 1, "do_sample": drawn.temperature > 0} | (how if drawn.temperature else {})
-    settings["num_beams"] = decoding.beam
-    if decoding.length_norm != "paper":
-        settings["length_penalty"] = decoding.alpha if decoding.length_norm == "length" else 0.0
-    settings["early_stopping"] = {"beam_finished": True, "cannot_improve": "never"}.get(decoding.stop, False)
+    settings["num_beams"] = decoding.beam_size
+    if decoding.length_penalty_form != "gnmt":
+        settings["length_penalty"] = decoding.length_penalty if decoding.length_penalty_form == "length" else 0.0
+    settings["early_stopping"] = {"beam_finished": True, "cannot_improve": "never"}.get(decoding.stopping_rule, False)
     return settings
 
 

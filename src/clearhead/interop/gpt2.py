@@ -21,12 +21,12 @@ def read(options: Options, tensors: Tensors) -> Settings:
     tied = bool(options.get("tie_word_embeddings", True))
     return {
         "task": "lm",
-        "data": {"max_pieces": context, "documents": "paragraph"},
+        "data": {"max_tokens": context, "document_unit": "paragraph"},
         "model": {
             "family": "decoder",
             "num_decoder_layers": options.number("n_layer", 12),
             "model_dim": width,
-            "inner_dim": options.number("n_inner", 4 * width),
+            "feed_forward_dim": options.number("n_inner", 4 * width),
             "num_heads": options.number("n_head", 12),
             "dropout": options.small("resid_pdrop", 0.1),
             "norm_placement": "pre",
@@ -35,11 +35,11 @@ def read(options: Options, tensors: Tensors) -> Settings:
             "positions": "learned",
             "max_positions": context,
             "scale_embeddings": False,
-            "embeddings": "shared" if tied else "separate",
+            "tied_embeddings": "all" if tied else "none",
             "vocab_size": vocab_size,
             "pad_id": vocab_size,
         },
-        "decoding": {"sampling": {"start": False}},
+        "decoding": {"sampling": {"add_start_token": False}},
     }
 
 
@@ -49,7 +49,7 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     prefix = "" if bare else PREFIX
     links = [*_body(prefix, config.model.num_decoder_layers)]
     copies = {"lm_head.weight": f"{prefix}wte.weight"}
-    if config.model.embeddings == "separate":
+    if config.model.tied_embeddings == "none":
         links.append(Link("output.weight", ("lm_head.weight",)))
         copies = {}
     return Table(links, copies, r".*\.attn\.(bias|masked_bias)")
@@ -76,12 +76,12 @@ def required(config: Config) -> Settings:
         "family": "decoder",
         "norm": "layer",
         "norm_placement": "pre",
-        "last_norm": (None, True),
+        "final_norm": (None, True),
         "embedding_norm": False,
         "positions": "learned",
         "scale_embeddings": False,
         "scale_attention": True,
-        "embeddings": ("shared", "output", "separate"),
+        "tied_embeddings": ("all", "target", "none"),
         "gated": False,
         "bias": True,
         **plain_heads(config.model),
@@ -97,7 +97,7 @@ def write(config: Config) -> Settings:
         "n_embd": model.model_dim,
         "n_layer": model.num_decoder_layers,
         "n_head": model.num_heads,
-        "n_inner": model.inner_dim,
+        "n_inner": model.feed_forward_dim,
         "n_positions": model.max_positions,
         "activation_function": ACTIVATIONS[model.activation],
         "resid_pdrop": model.dropout,
@@ -105,9 +105,9 @@ def write(config: Config) -> Settings:
         **attention_dropout(model, "attn_pdrop"),
         "layer_norm_epsilon": model.norm_epsilon,
         "vocab_size": model.vocab_size,
-        "bos_token_id": model.start_id,
-        "eos_token_id": model.end_id,
-        "tie_word_embeddings": model.embeddings != "separate",
+        "bos_token_id": model.decoder_start_id,
+        "eos_token_id": model.eos_id,
+        "tie_word_embeddings": model.tied_embeddings != "none",
     }
 
 

@@ -76,13 +76,13 @@ def _parse(settings: Mapping[str, Any], name: str) -> Config:
 
 def _with_ids(config: Config, tokenizer: Tokenizer) -> Config:
     """The ids that the tokenizer knows, where the network follows it."""
-    model, ids = config.model, {"pad_id": tokenizer.pad_id, "end_id": tokenizer.eos_id}
+    model, ids = config.model, {"pad_id": tokenizer.pad_id, "eos_id": tokenizer.eos_id}
     if model.family != "transformer":
-        ids["start_id"] = tokenizer.bos_id
-    elif (model.pad_id, model.end_id) != (tokenizer.pad_id, tokenizer.eos_id):
+        ids["decoder_start_id"] = tokenizer.bos_id
+    elif (model.pad_id, model.eos_id) != (tokenizer.pad_id, tokenizer.eos_id):
         raise InteropError(
             f"the tokenizer pads with {tokenizer.pad_id} and ends with {tokenizer.eos_id}, the config says "
-            f"{model.pad_id} and {model.end_id}; they do not belong together"
+            f"{model.pad_id} and {model.eos_id}; they do not belong together"
         )
     return configs.override(config, {"model": ids, "tokenizer": tokenizer.config.model_dump()})
 

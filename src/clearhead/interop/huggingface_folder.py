@@ -20,7 +20,7 @@ from clearhead.model.weights import Weights
 _CANDIDATES = {
     "encoder": ("distilbert", "bert"),
     "decoder": ("gpt2",),
-    "patches": ("vit",),
+    "vit": ("vit",),
     "transformer": ("t5", "marian", "pegasus"),
 }
 
@@ -52,7 +52,7 @@ def write(config: Config, weights: Weights, tokenizer: Tokenizer | None, folder:
         files, more = tokenizer_files(tokenizer, config)
         texts |= files
         notes += more
-    if config.model.head == "text":
+    if config.model.head == "generation":
         texts["generation_config.json"] = write_generation(config, notes)
     own = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     save_file(own, folder / WEIGHTS, {"format": "pt"})

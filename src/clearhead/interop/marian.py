@@ -32,26 +32,26 @@ def _read(options: Options, tensors: Tensors, placement: str) -> Settings:
     return {
         "task": "translate",
         # Marian models are trained on single sentences, Pegasus on documents.
-        "data": {"max_pieces": places, "split": "sentences" if placement == "post" else "none"},
+        "data": {"max_tokens": places, "split": "sentences" if placement == "post" else "none"},
         "model": {
             "num_encoder_layers": options.number("encoder_layers", 12),
             "num_decoder_layers": options.number("decoder_layers", 12),
             "model_dim": options.number("d_model", 1024),
-            "inner_dim": options.number("encoder_ffn_dim", 4096),
+            "feed_forward_dim": options.number("encoder_ffn_dim", 4096),
             "num_heads": options.number("encoder_attention_heads", 16),
             "dropout": options.small("dropout", 0.1),
             "norm_placement": placement,
             "activation": options.activation("activation_function", "gelu"),
             "max_positions": places,
             **_positions(tensors, places, options),
-            "embeddings": "shared" if is_shared else "output",
+            "tied_embeddings": "all" if is_shared else "target",
             "scale_embeddings": bool(options.get("scale_embedding", False)),
             "output_bias": "final_logits_bias" in tensors.shapes,
             "vocab_size": target_size,
             "source_vocab_size": 0 if is_shared else vocab_size,
             "pad_id": options.identifier("pad_token_id", 0),
-            "start_id": options.identifier("decoder_start_token_id", options.identifier("pad_token_id", 0)),
-            "end_id": options.identifier("eos_token_id", 0),
+            "decoder_start_id": options.identifier("decoder_start_token_id", options.identifier("pad_token_id", 0)),
+            "eos_id": options.identifier("eos_token_id", 0),
         },
     }
 
@@ -61,14 +61,14 @@ def _positions(tensors: Tensors, places: int, options: Options) -> Settings:
     names = [f"model.{stack}.embed_positions.weight" for stack, _ in STACKS]
     there = [name for name in names if name in tensors.shapes]
     if not there:
-        return {"positions": "sinusoidal", "sinusoids": "halves"}
+        return {"positions": "sinusoidal", "sinusoidal_layout": "concatenated"}
     shape = places, options.number("d_model", 1024)
     if len(there) != 2 or any(tensors.shapes[name] != shape for name in there):
         raise InteropError(f"{', '.join(there)}: expected two tables of shape {shape}, as {options.name} asks for")
     tables = [tensors.get(name).float() for name in there]
-    for layout in ("halves", "paper", "fairseq"):
+    for layout in ("concatenated", "interleaved", "fairseq"):
         if all(torch.allclose(table, sinusoids(*shape, layout), atol=1e-6) for table in tables):
-            return {"positions": "sinusoidal", "sinusoids": layout}
+            return {"positions": "sinusoidal", "sinusoidal_layout": layout}
     return {"positions": "learned"}
 
 
@@ -79,23 +79,23 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     for stack, number_of_layers in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         for number in range(number_of_layers):
             links += layer_links(f"{stack}.layers.{number}", f"model.{stack}.layers.{number}", stack)
-        if model.has_last_norm:
+        if model.has_final_norm:
             links += linear(f"{stack}.norm", f"model.{stack}.layer_norm")
     if model.output_bias:
         links.append(Link("output_bias_V", ("final_logits_bias",), "reshaped", (1, model.vocab_size)))
     shared = "model.shared.weight"
     copies = {f"model.{stack}.embed_tokens.weight": shared for stack, _ in STACKS} | {"lm_head.weight": shared}
-    if model.embeddings == "output":
+    if model.tied_embeddings == "target":
         copies = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
     ignored = r"(?!)" if model.positions == "learned" else r"model\.(en|de)coder\.embed_positions\.weight"
     return Table(links, copies, ignored)
 
 
 def _embeddings(model: ModelConfig) -> Iterator[Link]:
-    if model.embeddings == "shared":
+    if model.tied_embeddings == "all":
         yield Link("source_embedding.tokens.weight", ("model.shared.weight",))
     for stack, ours in STACKS:
-        if model.embeddings == "output":
+        if model.tied_embeddings == "target":
             yield Link(f"{ours}.tokens.weight", (f"model.{stack}.embed_tokens.weight",))
         if model.positions == "learned":
             yield Link(f"{ours}.positions.table_LD", (f"model.{stack}.embed_positions.weight",))
@@ -120,12 +120,12 @@ def _required(config: Config, placement: str, embeddings: tuple[str, ...]) -> Se
         "norm": "layer",
         "norm_placement": placement,
         "norm_epsilon": EPSILON,
-        "last_norm": (None, placement == "pre"),
+        "final_norm": (None, placement == "pre"),
         "embedding_norm": False,
         "positions": ("sinusoidal", "learned"),
         "scale_attention": True,
         "scale_output": False,
-        "embeddings": embeddings,
+        "tied_embeddings": embeddings,
         "gated": False,
         "bias": True,
         **plain_heads(config.model),
@@ -134,12 +134,12 @@ def _required(config: Config, placement: str, embeddings: tuple[str, ...]) -> Se
 
 def required_marian(config: Config) -> Settings:
     """Return what Marian requires of the model section."""
-    return _required(config, "post", ("shared", "output"))
+    return _required(config, "post", ("all", "target"))
 
 
 def required_pegasus(config: Config) -> Settings:
     """Return what Pegasus requires of the model section."""
-    return _required(config, "pre", ("shared",))
+    return _required(config, "pre", ("all",))
 
 
 def _write(config: Config) -> Settings:
@@ -149,7 +149,7 @@ def _write(config: Config) -> Settings:
         "encoder_layers": model.num_encoder_layers,
         "decoder_layers": model.num_decoder_layers,
         **{f"{stack}_attention_heads": model.num_heads for stack, _ in STACKS},
-        **{f"{stack}_ffn_dim": model.inner_dim for stack, _ in STACKS},
+        **{f"{stack}_ffn_dim": model.feed_forward_dim for stack, _ in STACKS},
         "activation_function": ACTIVATIONS[model.activation],
         "dropout": model.dropout,
         **attention_dropout(model, "attention_dropout"),
@@ -157,9 +157,9 @@ def _write(config: Config) -> Settings:
         "scale_embedding": model.scale_embeddings,
         "vocab_size": model.read_vocab_size,
         "pad_token_id": model.pad_id,
-        "eos_token_id": model.end_id,
-        "forced_eos_token_id": model.end_id,
-        "decoder_start_token_id": model.start_id,
+        "eos_token_id": model.eos_id,
+        "forced_eos_token_id": model.eos_id,
+        "decoder_start_token_id": model.decoder_start_id,
         "is_encoder_decoder": True,
         "tie_word_embeddings": True,
     }
@@ -170,7 +170,7 @@ def extra(config: Config) -> dict[str, Tensor]:
     model = config.model
     found: dict[str, Tensor] = {}
     if model.positions == "sinusoidal":
-        places = sinusoids(model.max_positions, model.model_dim, model.sinusoids)
+        places = sinusoids(model.max_positions, model.model_dim, model.sinusoidal_layout)
         found = {f"model.{stack}.embed_positions.weight": places.clone() for stack, _ in STACKS}
     if not model.output_bias:
         found["final_logits_bias"] = torch.zeros(1, model.vocab_size)
@@ -186,7 +186,7 @@ def read_marian(options: Options, tensors: Tensors) -> Settings:
 def write_marian(config: Config) -> Settings:
     """Their settings."""
     own = {
-        "share_encoder_decoder_embeddings": config.model.embeddings == "shared",
+        "share_encoder_decoder_embeddings": config.model.tied_embeddings == "all",
         "decoder_vocab_size": config.model.vocab_size,
     }
     return {"architectures": ["MarianMTModel"], "model_type": "marian", **_write(config), **own}

@@ -84,7 +84,7 @@ class LanguageGraph(nn.Module):
 
 def blocking(config: ModelConfig) -> list[str]:
     """Return the settings that cannot be exported; every encoder can, and every Transformer that reads text."""
-    if config.head != "text":
+    if config.head != "generation":
         return []
     return blocking_settings(config, {"family": ("transformer", "decoder"), "input": "tokens"})
 
@@ -103,7 +103,7 @@ def _write_encoder(network: "Transformer", path: Path) -> None:
     config = network.config
     axes = {0: torch.export.Dim("N"), 1: torch.export.Dim("S", max=config.max_positions)}
     outputs = ["allowed", *_names("source", config.num_decoder_layers)]
-    src_NS = torch.full((3, min(5, config.max_positions)), config.end_id)
+    src_NS = torch.full((3, min(5, config.max_positions)), config.eos_id)
     export_graph(EncoderGraph(network), (src_NS,), ({**axes},), ["src"], outputs, path)
 
 
@@ -115,7 +115,7 @@ def _write_decoder(network: Any, path: Path) -> None:
     by_row = {0: torch.export.Dim("N")}
     by_source = {**by_row, 2: torch.export.Dim("S", max=config.max_positions)}
     by_past = {**by_row, 2: torch.export.Dim("P", max=config.max_positions - 1)}
-    inputs, arguments, axes = ["token"], [torch.full((rows, 1), config.start_id)], [by_row]
+    inputs, arguments, axes = ["token"], [torch.full((rows, 1), config.decoder_start_id)], [by_row]
     cache: list[Tensor] = []
     cache_axes: list[dict[int, Any]] = []
     if has_source:

@@ -65,14 +65,14 @@ def write(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Pat
     """Write the graph, its settings and an example into an empty folder."""
     require_onnx(network)
     model = config.model
-    is_embedding = model.head == "vector"
+    is_embedding = model.head == "embedding"
     batch = torch.export.Dim("B")
     if model.has_text:
         axes = {0: batch, 1: torch.export.Dim("S", max=model.max_positions)}
-        example = torch.full((3, min(5, model.max_positions)), model.end_id)
+        example = torch.full((3, min(5, model.max_positions)), model.eos_id)
     else:
         axes = {0: batch}
-        example = torch.zeros(3, model.channels, model.image_size, model.image_size)
+        example = torch.zeros(3, model.image_channels, model.image_size, model.image_size)
     graph = EmbeddingGraph(network) if is_embedding else HeadGraph(network)
     names = [input_name(config)], ["sentence_embedding" if is_embedding else "logits"]
     with _onnx_recurrence(network):

@@ -39,25 +39,25 @@ pixels = np.asarray(image, dtype=np.float32).reshape(config["image_size"], confi
 print(config["labels"][outputs[0].argmax()])
 """
 _OUTPUTS = {
-    "label": """for text, logits in zip(texts, outputs):
+    "classification": """for text, logits in zip(texts, outputs):
     print(config["labels"][logits.argmax()], text, sep="\\t")
 """,
-    "tags": """for encoding, logits in zip(encodings, outputs):  # a word has the tag of its first token
+    "token_classification": """for encoding, logits in zip(encodings, outputs):  # a word has the tag of its first token
     for token, tag in zip(encoding.tokens, logits.argmax(-1)):
         print(token, config["labels"][tag], sep="\\t")
 """,
-    "masked": """for row, logits in zip(ids, outputs):
+    "masked_lm": """for row, logits in zip(ids, outputs):
     for position in np.flatnonzero(row == tokenizer.token_to_id("{mask}")):
         print(tokenizer.id_to_token(logits[position].argmax()))
 """,
-    "vector": """print(outputs / np.linalg.norm(outputs, axis=1, keepdims=True))
+    "embedding": """print(outputs / np.linalg.norm(outputs, axis=1, keepdims=True))
 """,
 }
 _TITLES = {
-    "label": "Classifier",
-    "tags": "Tagger: one label per token",
-    "masked": "Masked language model",
-    "vector": "Sentence embeddings",
+    "classification": "Classifier",
+    "token_classification": "Tagger: one label per token",
+    "masked_lm": "Masked language model",
+    "embedding": "Sentence embeddings",
 }
 
 
@@ -67,15 +67,15 @@ def readme(config: Config, mask_token: str) -> str:
     head = _HEAD.format(
         title=_TITLES[model.head],
         input="ids" if model.has_text else "pixels",
-        output="sentence_embedding" if model.head == "vector" else "logits",
+        output="sentence_embedding" if model.head == "embedding" else "logits",
         dynamic=" and length are" if model.has_text else " is",
         limits=f"A text has at most {_max_tokens(config):,} tokens. " if model.has_text else "",
         tokenizer=", `tokenizer.json` its tokenizer" if model.has_text else "",
     )
     if not model.has_text:
-        return head + _IMAGE.format(mode="L" if model.channels == 1 else "RGB") + "```\n"
+        return head + _IMAGE.format(mode="L" if model.image_channels == 1 else "RGB") + "```\n"
     texts = ["The first text.", "A second text, which is longer."]
-    if model.head == "masked":
+    if model.head == "masked_lm":
         texts = [f"The {mask_token} text.", f"A second text {mask_token} is longer."]
     return head + _TEXT.format(texts=texts) + _OUTPUTS[model.head].replace("{mask}", mask_token) + "```\n"
 
@@ -83,4 +83,4 @@ def readme(config: Config, mask_token: str) -> str:
 def _max_tokens(config: Config) -> int:
     """Return the length limit; learned positions beyond the longest training text are untrained."""
     limit = config.model.max_positions
-    return min(limit, config.data.max_pieces) if config.model.positions == "learned" else limit
+    return min(limit, config.data.max_tokens) if config.model.positions == "learned" else limit

@@ -26,12 +26,12 @@ def read(options: Options, tensors: Tensors) -> Settings:
     tied = bool(options.get("tie_word_embeddings", True))
     return {
         "task": "translate",
-        "data": {"max_pieces": options.number("n_positions", 512), "split": "none"},
+        "data": {"max_tokens": options.number("n_positions", 512), "split": "none"},
         "model": {
             "num_encoder_layers": layers,
             "num_decoder_layers": options.number("num_decoder_layers", layers),
             "model_dim": options.number("d_model", 512),
-            "inner_dim": options.number("d_ff", 2048),
+            "feed_forward_dim": options.number("d_ff", 2048),
             "num_heads": options.number("num_heads", 8),
             "key_dim": key_dim,
             "value_dim": key_dim,
@@ -46,14 +46,14 @@ def read(options: Options, tensors: Tensors) -> Settings:
             "positions": "relative",
             "max_positions": LONGEST,
             "relative_buckets": options.number("relative_attention_num_buckets", 32),
-            "relative_distance": options.number("relative_attention_max_distance", 128),
-            "embeddings": "input" if _has_own_output(tensors) else "shared",
+            "relative_max_distance": options.number("relative_attention_max_distance", 128),
+            "tied_embeddings": "input" if _has_own_output(tensors) else "all",
             "scale_embeddings": False,
             "scale_output": bool(options.get("scale_decoder_outputs", tied)),
             "vocab_size": options.number("vocab_size", 32128),
             "pad_id": options.identifier("pad_token_id", 0),
-            "start_id": options.identifier("decoder_start_token_id", options.identifier("pad_token_id", 0)),
-            "end_id": options.identifier("eos_token_id", 1),
+            "decoder_start_id": options.identifier("decoder_start_token_id", options.identifier("pad_token_id", 0)),
+            "eos_id": options.identifier("eos_token_id", 1),
         },
     }
 
@@ -71,7 +71,7 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     model = config.model
     links = [Link("source_embedding.tokens.weight", ("shared.weight",))]
     copies = {f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")}
-    if model.embeddings == "input":
+    if model.tied_embeddings == "input":
         links.append(Link("output.weight", ("lm_head.weight",)))
     else:
         copies["lm_head.weight"] = "shared.weight"
@@ -110,12 +110,12 @@ def required(config: Config) -> Settings:
         "input": "tokens",
         "norm": "rms",
         "norm_placement": "pre",
-        "last_norm": (None, True),
+        "final_norm": (None, True),
         "embedding_norm": False,
         "positions": "relative",
         "scale_embeddings": False,
         "scale_attention": False,
-        "embeddings": ("shared", "input"),
+        "tied_embeddings": ("all", "input"),
         "output_bias": False,
         "bias": False,
         "activation": ("relu", "gelu_tanh") if model.gated else ("relu", "gelu", "silu"),
@@ -132,20 +132,20 @@ def write(config: Config) -> Settings:
         "model_type": "t5",
         "d_model": model.model_dim,
         "d_kv": model.head_key_dim,
-        "d_ff": model.inner_dim,
+        "d_ff": model.feed_forward_dim,
         "num_layers": model.num_encoder_layers,
         "num_decoder_layers": model.num_decoder_layers,
         "num_heads": model.num_heads,
         "relative_attention_num_buckets": model.relative_buckets,
-        "relative_attention_max_distance": model.relative_distance,
+        "relative_attention_max_distance": model.relative_max_distance,
         "feed_forward_proj": gated[model.activation] if model.gated else ACTIVATIONS[model.activation],
         "dropout_rate": model.dropout,
         "layer_norm_epsilon": model.norm_epsilon,
         "tie_word_embeddings": model.scale_output,  # which is how they tell whether the output is scaled
         "vocab_size": model.vocab_size,
         "pad_token_id": model.pad_id,
-        "eos_token_id": model.end_id,
-        "decoder_start_token_id": model.start_id,
+        "eos_token_id": model.eos_id,
+        "decoder_start_token_id": model.decoder_start_id,
         "is_encoder_decoder": True,
     }
 

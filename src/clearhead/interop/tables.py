@@ -138,7 +138,7 @@ def check_size(config: ModelConfig, tensors: Tensors) -> None:
             f"the settings ask for {config.max_positions:,} places, expected at most {_PLACES:,}; correct the settings"
         )
     width, keys = config.model_dim, config.num_heads * (config.head_key_dim + config.head_value_dim)
-    layer = 2 * width * (keys + config.inner_dim)
+    layer = 2 * width * (keys + config.feed_forward_dim)
     layers = {
         "decoder": config.num_decoder_layers,
         "transformer": config.num_encoder_layers + config.num_decoder_layers,

@@ -72,10 +72,10 @@ def _roles(tokenizer: Tokenizer, config: Config) -> dict[str, str]:
 def _frame(tokenizer: Tokenizer, config: Config) -> Any:
     """Return the post-processor that adds the special tokens around a text, or None if there are none."""
     begin, end = ((tokenizer.piece(index), index) for index in (tokenizer.bos_id, tokenizer.eos_id))
-    if config.model.head != "text":
+    if config.model.head != "generation":
         return processors.TemplateProcessing(single=f"{begin[0]} $A {end[0]}", special_tokens=[begin, end])
     if config.model.family == "transformer":
         return processors.TemplateProcessing(single=f"$A {end[0]}", special_tokens=[end])
-    if config.decoding.sampling.start and not isinstance(tokenizer, ImportedTokenizer):
+    if config.decoding.sampling.add_start_token and not isinstance(tokenizer, ImportedTokenizer):
         return processors.TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
     return None

@@ -53,7 +53,7 @@ def read(tensors: Tensors, path: Path, dictionaries: Sequence[Path], settings: S
     check_size(config.model, tensors)
     _check_places(tensors, config.model)
     tokenizer = _tokenizer(path, dictionaries, config.model)
-    ids = {"pad_id": tokenizer.pad_id, "start_id": tokenizer.bos_id, "end_id": tokenizer.eos_id}
+    ids = {"pad_id": tokenizer.pad_id, "decoder_start_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
     sizes = {"kind": "imported", "vocab_size": tokenizer.vocab_size}
     config = configs.override(config, {"model": ids, "tokenizer": sizes})
     layer = _annotated_layer if annotated else _torch_layer
@@ -90,7 +90,7 @@ def _settings(tensors: Tensors, prefix: str, around: Mapping[str, str], annotate
         raise InteropError(f"the state dict must have the matrices {', '.join(needed)}")
     sizes = [shapes[around[role]][0] for role in ("source", "target")]
     bias = around["output"].replace(".weight", ".bias")
-    last_norm = f"{prefix}encoder.norm.{'a_2' if annotated else 'weight'}" in shapes
+    final_norm = f"{prefix}encoder.norm.{'a_2' if annotated else 'weight'}" in shapes
     kind: Settings = {"norm_placement": "post", "norm": "layer", "norm_epsilon": 1e-5}
     if annotated:
         kind = {"norm_placement": "pre", "norm": "sample", "norm_epsilon": 1e-6}
@@ -101,9 +101,9 @@ def _settings(tensors: Tensors, prefix: str, around: Mapping[str, str], annotate
             "num_encoder_layers": layers[0],
             "num_decoder_layers": layers[1],
             "model_dim": shapes[around["source"]][1],
-            "inner_dim": shapes[inner][0],
-            "last_norm": last_norm,
-            "embeddings": "separate",
+            "feed_forward_dim": shapes[inner][0],
+            "final_norm": final_norm,
+            "tied_embeddings": "none",
             "output_bias": bias in shapes,
             "vocab_size": sizes[1],
             "source_vocab_size": sizes[0],
@@ -150,7 +150,7 @@ def table(config: Config, prefix: str, around: Mapping[str, str], layer: LayerLi
     for stack, count in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         for number in range(count):
             links += layer(f"{stack}.layers.{number}", f"{prefix}{stack}.layers.{number}", stack)
-        if model.has_last_norm:
+        if model.has_final_norm:
             links += _norm(f"{stack}.norm", f"{prefix}{stack}.norm", layer is _annotated_layer)
     return Table(links, ignored=PLACES)
 

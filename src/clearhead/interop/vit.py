@@ -31,11 +31,11 @@ def read(options: Options, tensors: Tensors) -> Settings:
         "task": "image",
         "labels": labels,
         "model": {
-            "family": "patches",
-            "head": "label",
+            "family": "vit",
+            "head": "classification",
             "num_encoder_layers": options.number("num_hidden_layers", 12),
             "model_dim": options.number("hidden_size", 768),
-            "inner_dim": options.number("intermediate_size", 3072),
+            "feed_forward_dim": options.number("intermediate_size", 3072),
             "num_heads": options.number("num_attention_heads", 12),
             "dropout": options.small("hidden_dropout_prob", 0.0),
             "norm_placement": "pre",
@@ -46,7 +46,7 @@ def read(options: Options, tensors: Tensors) -> Settings:
             "pooling": "first",
             "image_size": options.number("image_size", 224),
             "patch_size": options.number("patch_size", 16),
-            "channels": channels,
+            "image_channels": channels,
             "num_labels": len(labels),
         },
     }
@@ -66,7 +66,7 @@ def _links(model: ModelConfig) -> Iterator[Link]:
         "reader.embedding.positions.table_LD", (f"{embedding}.position_embeddings",), "reshaped", (1, places, width)
     )
     project = f"{embedding}.patch_embeddings.projection"
-    shape = width, model.channels, size, size
+    shape = width, model.image_channels, size, size
     yield Link("reader.embedding.project.weight", (f"{project}.weight",), "reshaped", shape)
     yield Link("reader.embedding.project.bias", (f"{project}.bias",))
     for number in range(model.num_encoder_layers):
@@ -84,11 +84,11 @@ def _links(model: ModelConfig) -> Iterator[Link]:
 def required(config: Config) -> Settings:
     """Return what ViT requires of the model section."""
     return {
-        "family": "patches",
-        "head": "label",
+        "family": "vit",
+        "head": "classification",
         "norm": "layer",
         "norm_placement": "pre",
-        "last_norm": (None, True),
+        "final_norm": (None, True),
         "embedding_norm": False,
         "positions": "learned",
         "scale_attention": True,
@@ -108,14 +108,14 @@ def write(config: Config) -> Settings:
         "hidden_size": model.model_dim,
         "num_hidden_layers": model.num_encoder_layers,
         "num_attention_heads": model.num_heads,
-        "intermediate_size": model.inner_dim,
+        "intermediate_size": model.feed_forward_dim,
         "hidden_act": ACTIVATIONS[model.activation],
         "hidden_dropout_prob": model.dropout,
         **attention_dropout(model, "attention_probs_dropout_prob"),
         "layer_norm_eps": model.norm_epsilon,
         "image_size": model.image_size,
         "patch_size": model.patch_size,
-        "num_channels": model.channels,
+        "num_channels": model.image_channels,
         **label_settings(config),
     }
 

@@ -54,7 +54,7 @@ class ConvolutionalReader(nn.Module):
         self.config = config
         self.width = config.model_dim
         layers = []
-        side, channels = require_image_size(config), config.channels
+        side, channels = require_image_size(config), config.image_channels
         for number in range(NUM_LAYERS):
             halves = number < NUM_LAYERS - 1 and side > 1
             layers.append(ConvolutionalLayer(config, channels, halves))

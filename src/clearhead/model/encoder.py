@@ -81,7 +81,7 @@ class Stack(nn.Module):
     def __init__(self, config: ModelConfig, layers: Iterable[SelfLayer], is_causal: bool) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = build_norm(config) if config.has_last_norm else nn.Identity()
+        self.norm = build_norm(config) if config.has_final_norm else nn.Identity()
         self.is_causal = is_causal
         kind = config.positions
         self.relative = RelativeBias(config, is_bidirectional=not is_causal) if kind == "relative" else None

@@ -26,20 +26,20 @@ READERS: dict[str, type[nn.Module]] = {
     "rnn": RecurrentReader,
     "gru": RecurrentReader,
     "lstm": RecurrentReader,
-    "patches": PatchReader,
-    "convolutional": ConvolutionalReader,
+    "vit": PatchReader,
+    "cnn": ConvolutionalReader,
     "mlp": PerceptronReader,
 }
 HEADS: dict[str, type[nn.Module]] = {
-    "label": LabelNetwork,
-    "tags": TagNetwork,
-    "masked": MaskedNetwork,
-    "vector": VectorNetwork,
+    "classification": LabelNetwork,
+    "token_classification": TagNetwork,
+    "masked_lm": MaskedNetwork,
+    "embedding": VectorNetwork,
 }
 
 
 def build_model(config: ModelConfig) -> Any:
     """The network with fresh weights, drawn from torch's generator: a writer, or a reader with a head on it."""
-    if config.head == "text":
+    if config.head == "generation":
         return WRITERS[config.family](config)
     return HEADS[config.head](config, READERS[config.family](config))

@@ -24,9 +24,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = Linear(config.model_dim, config.inner_dim, bias=config.bias)
-        self.outer = Linear(config.inner_dim, config.model_dim, bias=config.bias)
-        self.gate = Linear(config.model_dim, config.inner_dim, bias=config.bias) if config.gated else None
+        self.inner = Linear(config.model_dim, config.feed_forward_dim, bias=config.bias)
+        self.outer = Linear(config.feed_forward_dim, config.model_dim, bias=config.bias)
+        self.gate = Linear(config.model_dim, config.feed_forward_dim, bias=config.bias) if config.gated else None
         self.activation = config.activation
 
     def forward(self, x_BTD: Tensor) -> Tensor:

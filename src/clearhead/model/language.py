@@ -83,7 +83,7 @@ class LanguageModel(nn.Module):
         tokens = TokenEmbedding(config.vocab_size, config.model_dim)
         self.embedding = PositionedEmbedding(tokens, config)
         self.decoder = CausalStack(config)
-        separate = config.embeddings in ("input", "separate")
+        separate = config.tied_embeddings in ("input", "none")
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else tokens
         self._flat = Kept[Flat]()
         initialise(self, config)

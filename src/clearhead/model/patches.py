@@ -20,7 +20,7 @@ from clearhead.model.reading import Read, pool
 
 def check_pictures(pictures_BCYX: Tensor, config: ModelConfig) -> None:
     """Refuses pictures of another size or kind than the network was built for."""
-    expected = (config.channels, config.image_size, config.image_size)
+    expected = (config.image_channels, config.image_size, config.image_size)
     if pictures_BCYX.shape[1:] != expected:
         sizes = ["x".join(map(str, shape)) for shape in (expected, pictures_BCYX.shape[1:])]
         raise DataError(f"expected pictures of {sizes[0]} (colours, height, width), got {sizes[1]}; convert them first")
@@ -61,7 +61,7 @@ class PatchEmbedding(nn.Module):
                 f"model.max_positions={config.max_positions} is less than a picture's {self.num_places} places; "
                 "raise it or take larger patches."
             )
-        self.project = nn.Linear(config.channels * config.patch_size**2, config.model_dim)
+        self.project = nn.Linear(config.image_channels * config.patch_size**2, config.model_dim)
         nn.init.xavier_uniform_(self.project.weight)
         nn.init.zeros_(self.project.bias)
         self.class_D: nn.Parameter | None = None

@@ -15,14 +15,14 @@ from clearhead.model.reading import Read
 
 
 class PerceptronReader(nn.Module):
-    """`num_encoder_layers` hidden layers of `inner_dim`; the picture is one place, so any pooling gives the same."""
+    """`num_encoder_layers` hidden layers of `feed_forward_dim`; an image is one position, so pooling has no effect."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.width = config.inner_dim
-        pixels = config.channels * require_image_size(config) ** 2
-        widths = [pixels] + [config.inner_dim] * config.num_encoder_layers
+        self.width = config.feed_forward_dim
+        pixels = config.image_channels * require_image_size(config) ** 2
+        widths = [pixels] + [config.feed_forward_dim] * config.num_encoder_layers
         self.layers = nn.ModuleList(_layer(*pair, bias=config.bias) for pair in pairwise(widths))
         self.dropout = Dropout(config.dropout)
 

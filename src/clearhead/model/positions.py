@@ -17,7 +17,7 @@ from clearhead.errors import DataError
 FAIRSEQ_START = 2  # its first place: 0 and 1 were left to padding
 
 
-def sinusoids(num_positions: int, model_dim: int, layout: str = "paper") -> Tensor:
+def sinusoids(num_positions: int, model_dim: int, layout: str = "interleaved") -> Tensor:
     """table_LD of the paper: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same angle.
 
     The first dimensions turn fastest (one turn in 2 pi positions), the last slowest (one in 10000 * 2 pi). Layout
@@ -30,7 +30,7 @@ def sinusoids(num_positions: int, model_dim: int, layout: str = "paper") -> Tens
         even = torch.arange(half, dtype=torch.float64) * (model_dim / max(1, half - 1))
     angle = position_L1 / 10000.0 ** (even / model_dim)
     table_LD = torch.zeros(num_positions, model_dim, dtype=torch.float64)
-    if layout != "paper":
+    if layout != "interleaved":
         num_sines = angle.shape[1]
         table_LD[:, :num_sines] = angle.sin()
         num_cosines = min(num_sines, model_dim - num_sines)
@@ -73,7 +73,7 @@ class AddedPositions(nn.Module):
 class SinusoidalPositions(AddedPositions):
     """Fixed sines and cosines: nothing to learn, nothing to save."""
 
-    def __init__(self, max_positions: int, model_dim: int, layout: str = "paper") -> None:
+    def __init__(self, max_positions: int, model_dim: int, layout: str = "interleaved") -> None:
         super().__init__()
         self.register_buffer("table_LD", sinusoids(max_positions, model_dim, layout), persistent=False)
 
@@ -91,12 +91,12 @@ class LearnedPositions(AddedPositions):
 def added_positions(config: ModelConfig) -> AddedPositions | None:
     """What is added to embeddings; None where places are marked inside attention, or not at all."""
     if config.positions == "sinusoidal":
-        return SinusoidalPositions(config.max_positions, config.model_dim, config.sinusoids)
+        return SinusoidalPositions(config.max_positions, config.model_dim, config.sinusoidal_layout)
     if config.positions == "learned":
         # As sinusoids are, beside embeddings that were scaled, where text is written: a small language model came to
         # 2.07 nats instead of 2.17. Readers want words above places: masked models so made taught a classifier nothing
         # in 4 of 5 seeds, and something in all 5 without.
-        loud = 0.5**0.5 if config.scale_embeddings and config.head == "text" else 0.0
+        loud = 0.5**0.5 if config.scale_embeddings and config.head == "generation" else 0.0
         return LearnedPositions(config.max_positions, config.model_dim, loud)
     return None
 
@@ -171,7 +171,7 @@ class RelativeBias(nn.Module):
 
     def __init__(self, config: ModelConfig, is_bidirectional: bool) -> None:
         super().__init__()
-        self.max_distance = config.relative_distance
+        self.max_distance = config.relative_max_distance
         self.is_bidirectional = is_bidirectional
         self.table_UH = nn.Parameter(torch.empty(config.relative_buckets, config.num_heads))
         nn.init.normal_(self.table_UH, std=config.model_dim**-0.5)

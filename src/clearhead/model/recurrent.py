@@ -121,7 +121,7 @@ class RecurrentTranslator(nn.Module):
         self.config = config
         width, has_attention = config.model_dim, config.attention != "none"
         source_tokens = TokenEmbedding(config.vocab_size, width)
-        shared = config.embeddings in ("shared", "input")
+        shared = config.tied_embeddings in ("all", "input")
         self.target_tokens = source_tokens if shared else TokenEmbedding(config.vocab_size, width)
         self.encoder = RecurrentEncoder(config, source_tokens)
         kinds = 2 if config.family == "lstm" else 1
@@ -133,7 +133,7 @@ class RecurrentTranslator(nn.Module):
         self.attention = SourceAttention(config) if has_attention else None
         self.feed_forward = nn.Linear(2 * width if has_attention else width, width, bias=config.bias)
         self.dropout = Dropout(config.dropout)
-        separate = config.embeddings in ("input", "separate")
+        separate = config.tied_embeddings in ("input", "none")
         self.output = TokenEmbedding(config.vocab_size, width) if separate else self.target_tokens
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class RecurrentTranslator(nn.Module):
         """first_R1, the start token in each of `width` rows a sentence, and the state before it."""
         layers = _widened(memory.starts, width)
         h_RD = layers[0][0]
-        first_R1 = torch.full((len(h_RD), 1), self.config.start_id, device=h_RD.device)
+        first_R1 = torch.full((len(h_RD), 1), self.config.decoder_start_id, device=h_RD.device)
         return first_R1, State(memory.source, width, layers)
 
     def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:

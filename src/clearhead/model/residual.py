@@ -19,7 +19,7 @@ class Residual(nn.Module):
         self.norm = build_norm(config)
         self.dropout = Dropout(config.dropout)
         self.is_pre_norm = config.norm_placement == "pre"
-        self.has_skip = config.skip  # without it, to see what it is for, x is forgotten
+        self.has_skip = config.residual  # without it, to see what it is for, x is forgotten
 
     def enter(self, x_BTD: Tensor) -> Tensor:
         """What the sub-layer sees."""

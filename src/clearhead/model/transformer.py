@@ -88,13 +88,13 @@ class Transformer(nn.Module):
             self.source_embedding: PositionedEmbedding = PatchEmbedding(config)  # type: ignore[assignment]
         else:
             source_tokens = TokenEmbedding(config.read_vocab_size, config.model_dim)
-            shared = config.embeddings in ("shared", "input")
+            shared = config.tied_embeddings in ("all", "input")
             target_tokens = source_tokens if shared else TokenEmbedding(config.vocab_size, config.model_dim)
             self.source_embedding = PositionedEmbedding(source_tokens, config)
         self.target_embedding = PositionedEmbedding(target_tokens, config)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        separate = config.embeddings in ("input", "separate")
+        separate = config.tied_embeddings in ("input", "none")
         self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else target_tokens
         bias_V = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
         self.register_parameter("output_bias_V", bias_V)
@@ -167,7 +167,7 @@ class Transformer(nn.Module):
         """first_R1, the start token in each of `width` rows a sentence, and the state before it."""
         num_sentences = memory.source[0].k_BHSK.shape[0]
         device = memory.source[0].k_BHSK.device
-        first_R1 = torch.full((num_sentences * width, 1), self.config.start_id, device=device)
+        first_R1 = torch.full((num_sentences * width, 1), self.config.decoder_start_id, device=device)
         alone = solo(memory.flat, memory.source, memory.allowed_N11S, width)
         return first_R1, State(memory, width, (), 0, alone=alone)
 

@@ -72,8 +72,8 @@ def _add_models(app: FastAPI, traces: Traces) -> None:
             raise RequestError(400, "bad_setting", expected, "text")
         for text in texts:
             traces.limits.check_text(text, "text")
-        traces.limits.check_beam(request.beam)
-        settings = model.decoding(beam=request.beam, alpha=request.alpha)
+        traces.limits.check_beam(request.beam_size)
+        settings = model.decoding(beam_size=request.beam_size, length_penalty=request.length_penalty)
         found = model.translate_n_best(texts, request.n_best, settings)
         translations = [
             {"source": text, **best[0].to_json(), "n_best": [one.to_json() for one in best]}
@@ -163,7 +163,7 @@ def _positions(model: Model, text: str, length: int) -> dict[str, Any]:
         "bias": None if found.bias_HO is None else found.bias_HO.astype(float).tolist(),
         "order": None,
     }
-    if found.kind == "none" or model.config.model.reads_pictures:
+    if found.kind == "none" or model.config.model.reads_images:
         return record
     words = text.split()
     given, swapped = (tracing.given_text(model, each) for each in (text, " ".join(reversed(words))))

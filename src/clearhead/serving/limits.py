@@ -36,7 +36,7 @@ class Limits:
     """Of the source of a trace."""
     texts: int = 64
     """Of one request to translate."""
-    beam: int = 16
+    beam_size: int = 16
     kept_traces: int = 8
     wait_seconds: float = 60.0
     """How long a trace waits for the one before it."""
@@ -58,10 +58,12 @@ class Limits:
                 413, "too_long", f"{param}: expected at most {self.characters:,} characters, got {len(text):,}", param
             )
 
-    def check_beam(self, beam: int | None) -> None:
-        """Refuses a beam that would take too long."""
-        if beam is not None and not 1 <= beam <= self.beam:
-            raise RequestError(400, "bad_setting", f"beam: expected 1 to {self.beam}, got {beam}", "beam")
+    def check_beam(self, beam_size: int | None) -> None:
+        """Raise RequestError for a beam size above the limit."""
+        if beam_size is not None and not 1 <= beam_size <= self.beam_size:
+            raise RequestError(
+                400, "bad_setting", f"beam_size: expected 1 to {self.beam_size}, got {beam_size}", "beam_size"
+            )
 
 
 class OneAtATime:

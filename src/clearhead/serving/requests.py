@@ -13,8 +13,8 @@ class TranslateRequest(_Body):
     """Texts to translate."""
 
     text: str | list[str] = Field(description="one text, or several")
-    beam: int | None = Field(None, description="hypotheses kept; the model's own if left out")
-    alpha: float | None = Field(None, ge=0, le=10, description="exponent of the length normalisation")
+    beam_size: int | None = Field(None, description="beam size; default: the model's")
+    length_penalty: float | None = Field(None, ge=0, le=10, description="exponent of the length penalty")
     n_best: int = Field(1, ge=1, description="translations of each text")
 
 
@@ -29,8 +29,8 @@ class TraceRequest(_Body):
     )
     prefix: list[int] | None = Field(None, description="ids to be written first; search goes on behind them")
     hypothesis: int = Field(0, ge=0, description="which of the found ones is looked at, best first")
-    beam: int | None = Field(None, description="hypotheses kept; the model's own if left out")
-    alpha: float | None = Field(None, ge=0, le=10, description="exponent of the length normalisation")
+    beam_size: int | None = Field(None, description="beam size; default: the model's")
+    length_penalty: float | None = Field(None, ge=0, le=10, description="exponent of the length penalty")
     off: list[str] = Field([], max_length=256, description="heads and sub-layers switched off: cross.1.0, encoder.0")
     positions: bool = Field(True, description="false: all places look alike to the model")
 

@@ -112,17 +112,17 @@ class Traces:
         return held
 
     def _trace(self, number: str, request: TraceRequest, name: str, model: Model) -> Held:
-        self.limits.check_beam(request.beam)
+        self.limits.check_beam(request.beam_size)
         if sum(each is not None for each in (request.target, request.tokens, request.prefix)) > 1:
             raise RequestError(400, "bad_setting", "expected one of target, tokens and prefix, got several", "target")
         given = self._given(request, model)
         placed = model.with_heads_off(request.off) if request.off else model
         changed = placed if request.positions else replace(placed, network=without_positions(placed.network))
-        settings = model.looking(beam=request.beam, alpha=request.alpha)
-        if request.hypothesis >= settings.beam:
+        settings = model.looking(beam_size=request.beam_size, length_penalty=request.length_penalty)
+        if request.hypothesis >= settings.beam_size:
             raise RequestError(
-                400, "bad_setting", f"hypothesis: a beam of {settings.beam} finds no hypothesis {request.hypothesis}, "
-                "counted from 0", "hypothesis"
+                400, "bad_setting", f"hypothesis: expected 0 to {settings.beam_size - 1}, got {request.hypothesis}",
+                "hypothesis"
             )  # fmt: skip
         tokens = request.tokens
         if request.prefix is not None:
@@ -133,10 +133,10 @@ class Traces:
         return Held(number, request, name, changed, placed, settings, seen)
 
     def _given(self, request: TraceRequest, model: Model) -> tracing.Given:
-        if model.config.model.reads_pictures:
+        if model.config.model.reads_images:
             if request.picture is None:
                 raise RequestError(400, "wrong_input", "this model reads pictures: expected a PNG in base64", "picture")
-            path = self._keep_picture(request.picture, model.config.model.channels)
+            path = self._keep_picture(request.picture, model.config.model.image_channels)
             try:
                 return tracing.given_picture(model, path)
             except DataError as error:  # where it is kept is nobody's business

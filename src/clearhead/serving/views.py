@@ -40,9 +40,9 @@ def model_card(name: str, model: Model) -> dict[str, Any]:
         "verb": purpose(config.task).verb,
         "description": config.model.describe(),
         "writes": not hasattr(model.network, "reader"),
-        "reads_pictures": config.model.reads_pictures,
+        "reads_images": config.model.reads_images,
         "parameters": sum(tensor.numel() for tensor in model.network.parameters()),
-        "example": "" if config.model.reads_pictures else EXAMPLES.get(config.task, EXAMPLE),
+        "example": "" if config.model.reads_images else EXAMPLES.get(config.task, EXAMPLE),
         "labels": list(config.labels),
         "config": {**config.model.model_dump(mode="json"), "d_k": config.model.head_key_dim,
                    "d_v": config.model.head_value_dim},
@@ -56,12 +56,12 @@ def summary(held: Held) -> dict[str, Any]:
     seen = held.trace
     record = seen.to_json(layers=[])
     record["hypotheses"] = [{**asdict(one), "text": _text(held.model, one.tokens)} for one in seen.hypotheses]
-    if held.model.config.model.reads_pictures:
+    if held.model.config.model.reads_images:
         record["source_text"] = ""  # a path of this machine is nobody's business
     return {
         "id": held.id,
         "model": held.name,
-        "settings": {"beam": held.settings.beam, "alpha": held.settings.alpha},
+        "settings": {"beam_size": held.settings.beam_size, "length_penalty": held.settings.length_penalty},
         "off": held.request.off,
         "positions": held.request.positions,
         **record,

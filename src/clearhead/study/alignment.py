@@ -86,7 +86,7 @@ class AlignmentStudy:
     def _shape(self, condition: str) -> dict[str, Any]:
         if condition == "transformer":
             depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}
-            return {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, **depth}
+            return {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, **depth}
         return {"family": "lstm", "model_dim": self.width, "attention": "additive", "bidirectional": True,
                 "num_encoder_layers": 1, "num_decoder_layers": 1}  # fmt: skip
 

@@ -74,7 +74,7 @@ class Bottleneck:
         file = write_examples(bench.folder / "train.tsv", sentences(self.pairs, seed))
         shape = {"family": "lstm", "attention": "none" if condition == WITHOUT else "additive",
                  "model_dim": self.width, "num_encoder_layers": 1, "num_decoder_layers": 1}  # fmt: skip
-        model = train(bench, file, seed, shape, tokenizer=TOKENIZER, decoding={"beam": 1})
+        model = train(bench, file, seed, shape, tokenizer=TOKENIZER, decoding={"beam_size": 1})
         found = {}
         for low, high in self.bins:
             examples = of_length(self.tested, seed, "test", low, high)

@@ -165,7 +165,7 @@ class Data:
             file = write_examples(bench.folder / f"train-{size}.tsv", everything[:size])
             model = train(
                 bench, file, seed, self._shape(condition), share=1 / len(self.text_sizes),
-                tokenizer=TOKENIZER, decoding={"beam": 1},
+                tokenizer=TOKENIZER, decoding={"beam_size": 1},
             )  # fmt: skip
             written = [one.text for one in model.translate_pairs(pairs(tested))]
             found[f"chrf@{size}"] = chrf(written, [one.target for one in tested]).value
@@ -173,19 +173,19 @@ class Data:
 
     def _shape(self, condition: str) -> dict[str, Any]:
         if condition == CONVOLUTION:
-            return {"family": "convolutional", "model_dim": self.width, "dropout": FEW_DROPOUT}
+            return {"family": "cnn", "model_dim": self.width, "dropout": FEW_DROPOUT}
         if condition == PERCEPTRON:
-            return {"family": "mlp", "inner_dim": 2 * self.width, "num_encoder_layers": self.layers,
+            return {"family": "mlp", "feed_forward_dim": 2 * self.width, "num_encoder_layers": self.layers,
                     "dropout": FEW_DROPOUT}  # fmt: skip
         if condition == PATCHES:
-            return {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "patch_size": 2,
+            return {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, "patch_size": 2,
                     "num_encoder_layers": self.layers, "dropout": FEW_DROPOUT}  # fmt: skip
         shape = {"model_dim": self.text_width, "dropout": 0.3}
         if condition == LSTM:
             return {**shape, "family": "lstm", "attention": "additive", "num_encoder_layers": 1,
                     "num_decoder_layers": 1}  # fmt: skip
-        return {**shape, "inner_dim": 2 * self.text_width, "num_heads": 4, "num_encoder_layers": self.text_layers,
-                "num_decoder_layers": self.text_layers}  # fmt: skip
+        return {**shape, "feed_forward_dim": 2 * self.text_width, "num_heads": 4,
+                "num_encoder_layers": self.text_layers, "num_decoder_layers": self.text_layers}  # fmt: skip
 
     def charts(self, found: Findings) -> list[Chart]:
         """Quality by size."""

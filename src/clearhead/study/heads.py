@@ -86,7 +86,7 @@ class Heads:
     def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
         """One training; then the least important heads are cut, more and more of them."""
         file = write_examples(bench.folder / "train.tsv", sentences(self.pairs, seed))
-        shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": int(condition),
+        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": int(condition),
                  "num_encoder_layers": self.layers, "num_decoder_layers": self.layers}  # fmt: skip
         model = train(bench, file, seed, shape, tokenizer=TOKENIZER)
         tested = sentences(self.tested, seed, "test")

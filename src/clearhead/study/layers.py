@@ -102,7 +102,13 @@ class Layers:
         known = [*sentences(self.pairs // 2, seed), *sentences(self.pairs // 2, seed, "train", self.distance)]
         random.Random(seed).shuffle(known)
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.decoder_layers}
-        shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "positions": "rotary", **depth}
+        shape = {
+            "model_dim": self.width,
+            "feed_forward_dim": 2 * self.width,
+            "num_heads": 4,
+            "positions": "rotary",
+            **depth,
+        }
         model = train(
             bench, write_examples(bench.folder / "train.tsv", known), seed, shape,
             tokenizer=TOKENIZER, steps=None if condition == TRAINED else 1,

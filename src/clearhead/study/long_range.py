@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearhead.api import Model
-from clearhead.config.tokenizer import SPECIALS
+from clearhead.config.tokenizer import SPECIAL_TOKENS
 from clearhead.data.grammar import split_words
 from clearhead.model.weights import count_parameters
 from clearhead.study.charts import Chart, Series
@@ -128,17 +128,17 @@ class LongRange:
         self, condition: str, lines: Sequence[Line], seed: int, bench: Bench, share: float, longest: int
     ) -> Model:
         """On whole words, one of which is the target."""
-        vocabulary = len({word for line in lines for text in line for word in text.split()}) + len(SPECIALS)
+        vocabulary = len({word for line in lines for text in line for word in text.split()}) + len(SPECIAL_TOKENS)
         return train(
             bench,
             write_pairs(bench.folder / f"up-to-{longest}.tsv", lines),
             seed,
             _shape(condition, like_width(condition, self.width, vocabulary)) | {"max_positions": longest},
             share=share,
-            tokenizer={"kind": "pretokenised", "vocab_size": vocabulary, "min_frequency": 1},
-            data={"max_pieces": longest, "max_chars": 100_000, "valid_max": 100},
+            tokenizer={"kind": "pretokenized", "vocab_size": vocabulary, "min_frequency": 1},
+            data={"max_tokens": longest, "max_chars": 100_000, "validation_max": 100},
             training={"batch_tokens": max(1024, ROWS * longest), "label_smoothing": 0.0},
-            decoding={"beam": 1, "max_length": "2"},
+            decoding={"beam_size": 1, "max_length": "2"},
         )
 
     def _count(self, distance: int) -> int:
@@ -191,4 +191,4 @@ def like_width(condition: str, width: int, vocabulary: int) -> int:
 
 def _shape(condition: str, width: int) -> dict[str, Any]:
     shape = {"model_dim": width, "num_encoder_layers": 1, "num_decoder_layers": 1, "dropout": 0.0}
-    return FAMILIES[condition] | shape | ({"inner_dim": 2 * width} if condition == TRANSFORMER else {})
+    return FAMILIES[condition] | shape | ({"feed_forward_dim": 2 * width} if condition == TRANSFORMER else {})

@@ -84,7 +84,7 @@ class Mask:
 
     def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
         """All lengths."""
-        shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4}
+        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4}
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}
         found: dict[str, float] = {}
         for length in self.lengths:
@@ -93,7 +93,7 @@ class Mask:
                 network = fresh("lm", seed, {**shape, "num_decoder_layers": self.layers}).double()
                 run, embedding = network, network.embedding
             elif condition == "encoder-decoder":
-                network = fresh("translate", seed, {**shape, **depth, "embeddings": "separate"}).double()
+                network = fresh("translate", seed, {**shape, **depth, "tied_embeddings": "none"}).double()
                 run, embedding = _with_source(network, src_BS), network.target_embedding
             else:
                 network = fresh("classify", seed, {**shape, "num_encoder_layers": self.layers, "num_labels": 3})

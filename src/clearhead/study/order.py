@@ -67,7 +67,7 @@ class Order:
         ids_BS = random_ids(3, self.length, seed)
         generator = torch.Generator().manual_seed(seed)
         orders = [torch.randperm(self.length, generator=generator) for _ in range(self.permutations)]
-        shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4}
+        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4}
         with torch.no_grad():
             if condition in CAUSAL:
                 layers = {"num_decoder_layers": CAUSAL[condition], "positions": "none"}

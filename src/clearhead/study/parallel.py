@@ -127,7 +127,7 @@ class Parallel:
         model: dict[str, Any] = {"model_dim": self.width, "num_encoder_layers": self.layers, "num_labels": 3}
         model["max_positions"] = max(*self.lengths, self.distances[-1] + 1)
         if condition == ATTENTION:
-            model |= {"inner_dim": 2 * self.width, "num_heads": 4}
+            model |= {"feed_forward_dim": 2 * self.width, "num_heads": 4}
         else:
             model |= {"family": condition, "pooling": "last"}
         return fresh("classify", seed, model).reader

@@ -74,7 +74,7 @@ class Positions:
         """One training on short sentences."""
         short = of_length(self.pairs, seed, "train", 2, self.longest)
         file = write_examples(bench.folder / "train.tsv", short)
-        shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "positions": condition,
+        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, "positions": condition,
                  "num_encoder_layers": self.layers, "num_decoder_layers": self.layers}  # fmt: skip
         model = train(bench, file, seed, shape, share=QUICK, tokenizer=TOKENIZER)
         found = {

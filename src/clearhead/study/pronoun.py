@@ -76,7 +76,13 @@ class PronounStudy:
         random.Random(seed).shuffle(known)
         file = write_examples(bench.folder / "train.tsv", known)
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.decoder_layers}
-        shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "positions": "rotary", **depth}
+        shape = {
+            "model_dim": self.width,
+            "feed_forward_dim": 2 * self.width,
+            "num_heads": 4,
+            "positions": "rotary",
+            **depth,
+        }
         model = train(bench, file, seed, shape, tokenizer=TOKENIZER)
         by_bin = {low: with_forms(sentences(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins}
         chosen_on = [one for examples in by_bin.values() for one in examples[::2]]

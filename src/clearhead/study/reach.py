@@ -84,7 +84,7 @@ class Reach:
         pictures = all_digits(bench.folder / "digits")
         order = np.random.default_rng(seed).permutation(len(pictures))
         known, tested = ([pictures[number] for number in some] for some in np.split(order, [self.trained]))
-        shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "patch_size": self.patch,
+        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, "patch_size": self.patch,
                  "num_encoder_layers": self.layers}  # fmt: skip
         still = {"share": 1e-6, "training": {"learning_rate": 1e-12}}  # a training in which nothing moves
         how: dict[str, Any] = {"share": QUICK} if condition == TRAINED else still
@@ -126,8 +126,8 @@ class Reach:
 
 def receptive_fields(seed: int) -> list[float]:
     """How far from a place the farthest pixel lies that touches it, after each convolution: measured by gradient."""
-    network = fresh("image", seed, {"family": "convolutional", "pooling": "mean", "model_dim": 16, "image_size": SIDE,
-                                    "channels": 1, "num_labels": 10, "vocab_size": 0})  # fmt: skip
+    network = fresh("image", seed, {"family": "cnn", "pooling": "mean", "model_dim": 16, "image_size": SIDE,
+                                    "image_channels": 1, "num_labels": 10, "vocab_size": 0})  # fmt: skip
     pictures_BCYX = torch.rand(1, 1, SIDE, SIDE, requires_grad=True)
     x_BCYX, reaches = pictures_BCYX, []
     for layer in network.reader.layers:

@@ -23,8 +23,8 @@ STACKS: dict[str, dict[str, Any]] = {
     USUAL: {},
     "post-norm": {"norm_placement": "post"},
     "no norm": {"norm": "none"},
-    "no skip": {"skip": False},
-    "neither": {"skip": False, "norm": "none"},
+    "no skip": {"residual": False},
+    "neither": {"residual": False, "norm": "none"},
     "rms norm": {"norm": "rms"},
     "group norm": {"norm": "group"},
     "batch norm": {"norm": "batch"},
@@ -99,7 +99,7 @@ class ResidualStudy:
             file.write_text("".join(f"{one.source}\n" for one in sentences(count, seed, split)), encoding="utf-8")
         found: dict[str, float] = {}
         for depth in self.depths:
-            shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, **STACKS[condition],
+            shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, **STACKS[condition],
                      "num_decoder_layers": depth}  # fmt: skip
             found[f"nats@{depth}"] = self._trained(bench, files, seed, shape, steps)
             found[f"gradient@{depth}"] = first_to_last({**shape, "dropout": 0.0}, seed)
@@ -107,7 +107,7 @@ class ResidualStudy:
 
     def _trained(self, bench: Bench, files: list[Path], seed: int, shape: Mapping[str, Any], steps: int) -> float:
         """Loss on other text; where training breaks down, that of a model that knows nothing."""
-        data = {"documents": "line", "max_pieces": 64, "valid_max": 50}
+        data = {"document_unit": "line", "max_tokens": 64, "validation_max": 50}
         tokenizer = {"vocab_size": VOCABULARY_SIZE}
         try:
             model = train(

@@ -136,7 +136,7 @@ class Scale:
 
 
 def _shape(layers: int, width: int, heads: int, vocabulary: int, tokens: int) -> dict[str, Any]:
-    return {"num_decoder_layers": layers, "model_dim": width, "inner_dim": 4 * width, "num_heads": heads,
+    return {"num_decoder_layers": layers, "model_dim": width, "feed_forward_dim": 4 * width, "num_heads": heads,
             "vocab_size": vocabulary, "max_positions": tokens, "positions": "learned"}  # fmt: skip
 
 

@@ -96,7 +96,12 @@ class Scaling:
         return found | {"nats": nats(model, sentences(max(20, self.pairs // 20), seed, "test"))}
 
     def _shape(self, key_dim: int, is_divided: bool) -> dict[str, Any]:
-        shape = {"model_dim": self.width, "inner_dim": 2 * self.width, "num_heads": 4, "value_dim": self.width // 4}
+        shape = {
+            "model_dim": self.width,
+            "feed_forward_dim": 2 * self.width,
+            "num_heads": 4,
+            "value_dim": self.width // 4,
+        }
         return {**shape, "key_dim": key_dim, "scale_attention": is_divided, "num_encoder_layers": self.layers}
 
     def _softmax(self, key_dim: int, is_divided: bool, seed: int) -> dict[str, float]:

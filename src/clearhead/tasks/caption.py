@@ -107,7 +107,7 @@ class CaptionTask:
 
     def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
         """The tensors of these pictures and their texts."""
-        shift, seed = self.config.data.shift_pixels, self.config.training.seed
+        shift, seed = self.config.data.random_shift, self.config.training.seed
         pixels_NCYX = shifted(self.pixels_NCYX[indices], shift, seed, epoch, indices)
         return with_targets(
             torch.from_numpy(scaled(pixels_NCYX)), [self.texts[index].tolist() for index in indices], self.config.model
@@ -149,7 +149,7 @@ class CaptionTask:
             return Validation(loss, perplexity, None, "exact_match", "", ("", "", ""), self.baseline)
         shown = self.valid[:count]
         longest = int(self.texts.lengths.max()) + SPARE  # of the training captions: an image has no source length
-        decoding = DecodingConfig(beam=1, max_length=str(longest))
+        decoding = DecodingConfig(beam_size=1, max_length=str(longest))
         texts = self.tokenizer.decode_batch(best_of(caption_requests(model, self.valid_NCYX[:count]), model, decoding))
         references = [reference_text(self.tokenizer, record.text) for record in shown]
         score, outputs = 100 * exact_match(texts, references), count_outputs(texts, references)
@@ -192,11 +192,11 @@ class Caption(EndedText):
     name = "caption"
     verb = "translate"
     noun = "captions"
-    data_fields: tuple[str, ...] = (*TABLE_FIELDS, "max_chars", "max_pieces", "shift_pixels")
+    data_fields: tuple[str, ...] = (*TABLE_FIELDS, "max_chars", "max_tokens", "random_shift")
     base: Mapping[str, Any] = {
         "task": "caption",
         "model": {"family": "transformer", "input": "image"},
-        "data": {"valid_share": 0.1},
+        "data": {"validation_share": 0.1},
     }
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Described]:
@@ -216,9 +216,9 @@ class Caption(EndedText):
         if tokenizer is None:
             tokenizer = Tokenizer.train((record.text for record in records.train), config.tokenizer)
         channels, size, _ = records.train[0].pixels_CYX.shape
-        known = {"vocab_size": tokenizer.vocab_size, "image_size": size, "channels": channels}
+        known = {"vocab_size": tokenizer.vocab_size, "image_size": size, "image_channels": channels}
         config = configs.override(config, {"model": known})
-        limit = min(config.data.max_pieces, config.model.max_positions) - 1  # the end of a text takes a place too
+        limit = min(config.data.max_tokens, config.model.max_positions) - 1  # the end of a text takes a place too
         rows = tokenizer.encode_batch([record.text for record in records.train])
         skips = Skips()
         train, rows = drop_long(records.train, rows, limit, skips, Path("captions"))

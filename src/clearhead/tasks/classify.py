@@ -155,10 +155,10 @@ class Classification(FramedText):
     name = "classify"
     verb = "classify"
     noun = "labelled texts"
-    data_fields: tuple[str, ...] = (*TABLE_FIELDS, "max_chars", "max_pieces")
+    data_fields: tuple[str, ...] = (*TABLE_FIELDS, "max_chars", "max_tokens")
     base: Mapping[str, Any] = {
         "task": "classify",
-        "model": {"family": "encoder", "head": "label"},
+        "model": {"family": "encoder", "head": "classification"},
         "training": {"label_smoothing": 0.0},
     }
 
@@ -182,7 +182,7 @@ class Classification(FramedText):
         known = {"vocab_size": tokenizer.vocab_size, "num_labels": len(labels)}
         config = configs.override(config, {"model": known, "labels": labels})
         rows = [framed(tokenizer, ids) for ids in tokenizer.encode_batch([one.text for one in records.train])]
-        limit = min(config.data.max_pieces, config.model.max_positions)
+        limit = min(config.data.max_tokens, config.model.max_positions)
         skips = Skips()
         train, rows = drop_long(records.train, rows, limit, skips, Path("training data"))
         valid_rows = [framed(tokenizer, ids) for ids in tokenizer.encode_batch([one.text for one in records.valid])]

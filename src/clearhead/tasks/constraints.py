@@ -28,11 +28,11 @@ def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraint
     assert all(unwanted), "an excluded word has pieces"
     _check(settings, tokenizer)
     for word, ids in zip(settings.include, wanted, strict=True):
-        size = settings.no_repeat_ngram
+        size = settings.no_repeat_ngram_size
         if size and any(ids[end] in repeating(ids[:end], size) for end in range(len(ids))):
             raise DecodingError(
                 f"decoding.include={excerpt(word)} has the same {size} pieces in a row twice, which "
-                f"decoding.no_repeat_ngram={size} forbids; unset one of them."
+                f"decoding.no_repeat_ngram_size={size} forbids; unset one of them."
             )
     words = tuple(spelling(tokenizer, tokenizer.normalise(word).strip()) for word in settings.exclude)
     return Constraints(prefix, _phrases(settings, tokenizer), words)

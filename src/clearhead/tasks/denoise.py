@@ -45,7 +45,7 @@ class DenoisingTask:
 
     def __init__(self, config: Config, tokenizer: Tokenizer, train: Examples, valid: Examples) -> None:
         self.config, self.tokenizer, self.train = config, tokenizer, train
-        self.corruption = Corruption(sentinels_of(tokenizer), config.data.mask_share)
+        self.corruption = Corruption(sentinels_of(tokenizer), config.data.mask_probability)
         texts = [valid.ids[index].tolist() for index in range(len(valid))]
         self.valid = self.corruption.fixed(texts, [int(line) for line in valid.lines])
         counts_N2 = np.array([self.corruption.counts(int(length)) for length in train.ids.lengths], dtype=np.int64)
@@ -107,7 +107,7 @@ class DenoisingTask:
         perplexity = math.exp(min(loss, 50.0))
         if not count:
             return Validation(loss, perplexity, None, "span_match", "", ("", "", ""), self.baseline)
-        hidden = self.config.data.mask_share
+        hidden = self.config.data.mask_probability
         decoding = validation_decoding(max(LENGTH_FACTOR, hidden / (1 - hidden)))
         report = score_holes(model, self.valid, count, self.tokenizer, decoding)
         shown_as = (decode_marked(self.tokenizer, ids) for ids in report.example)
@@ -186,13 +186,13 @@ def tokenise(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, sk
             parts.append(part.tolist())
             lines.append(document.line)
     if not parts:
-        raise DataError(f"{path}: expected texts of at least 2 pieces, found none; set data.documents or add text")
+        raise DataError(f"{path}: expected texts of at least 2 pieces, found none; set data.document_unit or add text")
     return Examples.build(parts, lines)
 
 
 def longest_text(config: Config) -> int:
     """So many pieces a text may have: one place is the end's, and there may be a sentinel more than what it hides."""
-    return max(2, min(config.data.max_pieces, config.model.max_positions) - 2)
+    return max(2, min(config.data.max_tokens, config.model.max_positions) - 2)
 
 
 class Denoising(EndedText):
@@ -201,11 +201,11 @@ class Denoising(EndedText):
     name = "denoise"
     verb = "translate"
     noun = NOUN
-    data_fields: tuple[str, ...] = ("documents", "max_pieces", "mask_share")
+    data_fields: tuple[str, ...] = ("document_unit", "max_tokens", "mask_probability")
     base: Mapping[str, Any] = {
         "task": "denoise",
-        "model": {"family": "transformer", "head": "text", "norm": "rms", "bias": False, "positions": "relative"},
-        "tokenizer": {"specials": tuple(f"<x{number}>" for number in range(NUM_SENTINELS))},
+        "model": {"family": "transformer", "head": "generation", "norm": "rms", "bias": False, "positions": "relative"},
+        "tokenizer": {"special_tokens": tuple(f"<x{number}>" for number in range(NUM_SENTINELS))},
     }
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
@@ -235,13 +235,13 @@ class Denoising(EndedText):
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> DenoisingReport:
         """How many holes of fixed places are filled right, and the perplexity of what was in them."""
         tokenizer, config = model.tokenizer, model.config
-        documents = load_documents(paths, config.data.documents).records
+        documents = load_documents(paths, config.data.document_unit).records
         skips = Skips()
         examples = tokenise(documents, tokenizer, longest_text(config), skips, paths[0])
         for line in skips.lines():
             tell(f"skipped {line}")
         texts = [examples.ids[index].tolist() for index in range(len(examples))]
-        corruption = Corruption(sentinels_of(tokenizer), config.data.mask_share)
+        corruption = Corruption(sentinels_of(tokenizer), config.data.mask_probability)
         store = corruption.fixed(texts, [int(line) for line in examples.lines])
         nll = mean_nll(model.network, pair_batches(store, config.model, 4096), tokenizer.pad_id)
         return DenoisingReport(score_holes(model.network, store, len(store), tokenizer, decoding), math.exp(nll))

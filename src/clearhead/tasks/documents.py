@@ -23,7 +23,7 @@ SENTENCE = 60  # characters, about: sizes are chosen by the number of sentences,
 def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]:
     """The documents of the files; where there are few of them, the end of the text is held out."""
     data = config.data
-    corpus = load_text(files.train, data.documents, work=files.work)
+    corpus = load_text(files.train, data.document_unit, work=files.work)
     characters = sum(len(document.text) for document in corpus.records)
     if characters < MIN_CHARACTERS and files.minimum > 1:
         names = " and ".join(map(str, files.train))
@@ -31,12 +31,12 @@ def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]
             f"{names}: at least {MIN_CHARACTERS} characters of text are needed, found {characters}; add text"
         )
     if files.valid:
-        train, valid = corpus.records, load_documents(files.valid, data.documents).records
+        train, valid = corpus.records, load_documents(files.valid, data.document_unit).records
     elif len(corpus.records) >= MIN_RECORDS:
-        train, valid = split_valid(corpus.records, data.valid_share, data.valid_max)
+        train, valid = split_valid(corpus.records, data.validation_share, data.validation_max)
     else:
-        train, valid = split_end(corpus.records, data.valid_share)
-        tell(f"to validate, the last {100 * data.valid_share:g} % of the text (data.valid_share)")
+        train, valid = split_end(corpus.records, data.validation_share)
+        tell(f"to validate, the last {100 * data.validation_share:g} % of the text (data.validation_share)")
     tell(f"{len(train):,} {NOUN} to train on, {len(valid):,} to validate")
     return Records(train, valid, corpus, sentences=max(1, characters // SENTENCE), work=files.work)
 

@@ -71,7 +71,7 @@ class Embedding(FramedText):
     verb = "embed"
     noun = "texts"
     data_fields: tuple[str, ...] = ()
-    base: Mapping[str, Any] = {"task": "embed", "model": {"family": "encoder", "head": "vector"}}
+    base: Mapping[str, Any] = {"task": "embed", "model": {"family": "encoder", "head": "embedding"}}
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Any]:
         """Refused: nothing is learned from texts alone here."""

@@ -70,7 +70,7 @@ def drop_long(
 def most_pieces(config: Config) -> int:
     """How many pieces a trained model reads: where places are learned, none that training never reached."""
     limit = config.model.max_positions
-    return min(limit, config.data.max_pieces) if config.model.positions == "learned" else limit
+    return min(limit, config.data.max_tokens) if config.model.positions == "learned" else limit
 
 
 def check_length(number: int, length: int, limit: int, what: str = "line") -> None:

@@ -105,7 +105,7 @@ def encode_gaps(tokenizer: Tokenizer, text: str) -> list[int]:
     behind = 0
     for number, gap in enumerate(GAP.finditer(text)):
         encoded += text[behind : gap.start()]
-        is_split = tokenizer.config.kind == "pretokenised"
+        is_split = tokenizer.config.kind == "pretokenized"
         if is_split and encoded and not encoded[-1].isspace():
             encoded += " "
         starts.append(len(encoded))
@@ -145,7 +145,7 @@ def _filling(
     if "\ufffd" in spelled:  # a byte that is no character alone
         spelled = piece
     before, after = text[: gaps[number].start()], text[gaps[number].end() :]
-    if kind != "char" and not (kind == "pretokenised" or piece.startswith(SPACE_SHOWN)):
+    if kind != "char" and not (kind == "pretokenized" or piece.startswith(SPACE_SHOWN)):
         before = before.rstrip()  # what goes on with the word before has no space
     elif kind != "char" and before and not before[-1].isspace():
         before += " "

@@ -70,13 +70,13 @@ def _compose(total: int, count: int, rng: np.random.Generator) -> list[int]:
 
 def sentinels_of(tokenizer: Tokenizer) -> tuple[int, ...]:
     """The ids of <x0>, <x1>, ... in a tokenizer."""
-    found = [name for name in tokenizer.config.specials if SENTINEL_FORM.fullmatch(name)]
+    found = [name for name in tokenizer.config.special_tokens if SENTINEL_FORM.fullmatch(name)]
     if len(found) < 2:
         raise ConfigError(
             f"denoising needs a tokenizer with two or more sentinels such as <x0>, this one has {len(found)}; "
-            "name them in tokenizer.specials, or do not start from this model."
+            "name them in tokenizer.special_tokens, or do not start from this model."
         )
-    return tuple(tokenizer.config.all_specials.index(name) for name in found)
+    return tuple(tokenizer.config.all_special_tokens.index(name) for name in found)
 
 
 def spans_of(ids: Sequence[int], sentinels: Sequence[int]) -> dict[int, tuple[int, ...]]:
@@ -90,7 +90,7 @@ def spans_of(ids: Sequence[int], sentinels: Sequence[int]) -> dict[int, tuple[in
 
 def encode_marked(tokenizer: Tokenizer, text: str) -> list[int]:
     """The ids of a text in which the tokenizer's sentinels are marks and not text."""
-    names = {tokenizer.config.all_specials[index]: index for index in sentinels_of(tokenizer)}
+    names = {tokenizer.config.all_special_tokens[index]: index for index in sentinels_of(tokenizer)}
     parts = re.split(f"({'|'.join(map(re.escape, names))})", text)
     ids: list[int] = []
     for number, part in enumerate(parts):

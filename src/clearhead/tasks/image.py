@@ -20,7 +20,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig, ModelConfig
-from clearhead.config.model import PICTURES
+from clearhead.config.model import IMAGE_FAMILIES
 from clearhead.data.batching import Indices, divide, plan_batches
 from clearhead.data.corpus import Corpus, Skips, gather
 from clearhead.data.pictures import Pixels, load_pictures, read_picture
@@ -101,7 +101,7 @@ def stack(records: Sequence[Described], shape: tuple[int, ...]) -> Pixels:
 
 def shape_of(model: ModelConfig) -> tuple[int, int, int]:
     """shape_CYX of the pictures that a network takes."""
-    return model.channels, model.image_size, model.image_size
+    return model.image_channels, model.image_size, model.image_size
 
 
 def read_pictures(model: ModelConfig, paths: Sequence[Path]) -> Pixels:
@@ -152,7 +152,7 @@ class ImageTask:
 
     def batch(self, indices: Indices, epoch: int) -> PictureBatch:
         """The tensors of these pictures."""
-        shift, seed = self.config.data.shift_pixels, self.config.training.seed
+        shift, seed = self.config.data.random_shift, self.config.training.seed
         pixels_NCYX = shifted(self.pixels_NCYX[indices], shift, seed, epoch, indices)
         return PictureBatch(torch.from_numpy(scaled(pixels_NCYX)), torch.from_numpy(self.labels_N[indices]))
 
@@ -218,11 +218,11 @@ class Image(FramedText):
     name = "image"
     verb = "classify"
     noun = "pictures"
-    data_fields: tuple[str, ...] = ("shift_pixels",)
+    data_fields: tuple[str, ...] = ("random_shift",)
     base: Mapping[str, Any] = {
         "task": "image",
-        "model": {"family": "patches", "head": "label", "positions": "learned", "pooling": "first"},
-        "data": {"valid_share": 0.1},
+        "model": {"family": "vit", "head": "classification", "positions": "learned", "pooling": "first"},
+        "data": {"validation_share": 0.1},
         "training": {"label_smoothing": 0.0},
     }
 
@@ -232,15 +232,15 @@ class Image(FramedText):
 
     def make(self, config: Config, records: Records[Described], tokenizer: Tokenizer | None, tell: Tell) -> Made:
         """Takes the labels and the size of the pictures from the data; there is no tokenizer."""
-        if config.model.family not in PICTURES:
-            raise ConfigError(f"model.family={config.model.family} reads no pictures; use {', '.join(PICTURES)}.")
+        if config.model.family not in IMAGE_FAMILIES:
+            raise ConfigError(f"model.family={config.model.family} reads no pictures; use {', '.join(IMAGE_FAMILIES)}.")
         counts = report_labels([record.text for record in records.corpus.records], "images", tell)
         labels = list(config.labels) or sorted(counts)
         if len(labels) < 2:
             raise DataError(f"expected pictures of at least two labels, found {labels}; make one folder a label")
         channels, size, _ = records.train[0].pixels_CYX.shape
-        known: dict[str, Any] = {"image_size": size, "channels": channels, "num_labels": len(labels)}
-        if config.model.family == "convolutional" and config.model.pooling != "mean":
+        known: dict[str, Any] = {"image_size": size, "image_channels": channels, "num_labels": len(labels)}
+        if config.model.family == "cnn" and config.model.pooling != "mean":
             tell("model.pooling=mean: a convolutional network knows no other")
             known["pooling"] = "mean"
         config = configs.override(config, {"model": known, "labels": labels})

@@ -99,7 +99,7 @@ class LanguageTask:
             self._read = 0
         found = self.train.windows(indices, self.tokenizer.pad_id)
         # Without a mask of their own, windows of one document each give the same, and go through the faster kernel.
-        is_open = self.config.data.cross_documents or found.is_one_each
+        is_open = self.config.data.attend_across_documents or found.is_one_each
         documents_NT = None if is_open else torch.from_numpy(found.documents_NT)
         return LanguageBatch(torch.from_numpy(found.inputs_NT), torch.from_numpy(found.targets_NT), documents_NT)
 
@@ -145,7 +145,7 @@ class LanguageTask:
         tokenizer, ids = self.tokenizer, self.valid_ids[len(self.valid_ids) // 2]
         cut = min(SHOWN_PROMPT, len(ids) // 2, context_of(self.config) - 1)
         request = Request((tokenizer.bos_id, *ids[:cut]), limit=SHOWN_TOKENS)
-        [[found]] = writing_engine(model, self.config, tokenizer).run([request], DecodingConfig(beam=1))
+        [[found]] = writing_engine(model, self.config, tokenizer).run([request], DecodingConfig(beam_size=1))
         written = tokenizer.decode(found.tokens)
         return tokenizer.decode(ids[:cut]), written, tokenizer.decode(ids[cut : cut + SHOWN_TOKENS])
 
@@ -169,7 +169,7 @@ def score_documents(
     stride: int,
 ) -> PerplexityReport:
     """How well the network foresees documents, in windows of its context that begin every `stride` tokens."""
-    window, together = context_of(config), config.data.cross_documents
+    window, together = context_of(config), config.data.attend_across_documents
     stretches = predictions(ids, tokenizer, together)
     rows = [row for each in stretches for row in each.windows(window, stride, tokenizer.pad_id)]
     return PerplexityReport(
@@ -204,7 +204,7 @@ def pack(records: Records[Document], tokenizer: Tokenizer, window: int, tell: Te
     if not isinstance(records.train, StoredDocuments):
         ids = tokenizer.encode_batch([document.text for document in records.train])
         return Packed.build(ids, [document.line for document in records.train], window, start, end)
-    whole = Encoding(max_pieces=sys.maxsize, prefixes=(start,))  # no document is too long
+    whole = Encoding(max_tokens=sys.maxsize, prefixes=(start,))  # no document is too long
     store = encode_stored(records.train.pairs, tokenizer, whole, Skips(), records.work, noun=NOUN)
     tell(f"their ids are kept in {records.train.columns.folder.parent}")
     return Packed(store.source, store.lines, window, start, end)
@@ -216,12 +216,12 @@ class LanguageModelling(EndedText):
     name = "lm"
     verb = "generate"
     noun = NOUN
-    data_fields: tuple[str, ...] = ("documents", "max_pieces", "cross_documents")
+    data_fields: tuple[str, ...] = ("document_unit", "max_tokens", "attend_across_documents")
     base: Mapping[str, Any] = {
         "task": "lm",
         "model": {"family": "decoder"},
-        "tokenizer": {"normalisation": "none"},  # line breaks are text that is to be written
-        "data": {"documents": "paragraph"},
+        "tokenizer": {"normalization": "none"},  # line breaks are text that is to be written
+        "data": {"document_unit": "paragraph"},
         "training": {"label_smoothing": 0.0},
         "decoding": {"method": "sample"},
     }
@@ -248,7 +248,7 @@ class LanguageModelling(EndedText):
 
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> PerplexityReport:
         """Perplexity by a sliding window: behind the first window, half a window of context or more."""
-        documents = load_documents(paths, model.config.data.documents).records
+        documents = load_documents(paths, model.config.data.document_unit).records
         ids = model.tokenizer.encode_batch([document.text for document in documents])
         stride = max(1, context_of(model.config) // 2)
         return score_documents(model.network, model.config, model.tokenizer, documents, ids, stride)

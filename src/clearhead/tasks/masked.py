@@ -137,7 +137,7 @@ class MaskedTask:
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     """What hiding needs to know of this tokenizer."""
-    require_mask(tokenizer.config.specials)
+    require_mask(tokenizer.config.special_tokens)
     assert tokenizer.mask_id is not None
     text_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
     return Vocabulary(tokenizer.mask_id, text_ids)
@@ -148,15 +148,16 @@ def require_mask(specials: Sequence[str]) -> None:
     if MASK not in specials:
         found = ", ".join(specials) or "none"
         raise ConfigError(
-            f"the task mlm needs {MASK} among tokenizer.specials, found {found}; add it, or start from a model with it"
+            f"the task mlm needs {MASK} among tokenizer.special_tokens, found {found}; add it, or start from a "
+            "model with it"
         )
 
 
 def maskable(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> Maskable:
     """The rows with what may be hidden in them."""
     specials = tokenizer.special_ids
-    units = [units_of(row, tokenizer.words(row) if config.data.whole_words else None, specials) for row in rows]
-    return Maskable.build(rows, units, config.data.mask_share)
+    units = [units_of(row, tokenizer.words(row) if config.data.whole_word_masking else None, specials) for row in rows]
+    return Maskable.build(rows, units, config.data.mask_probability)
 
 
 def collate(texts: Maskable, indices: Sequence[int], hidden: Sequence[Hidden], pad_id: int) -> MaskedBatch:
@@ -205,7 +206,7 @@ def score_masks(engine: EncoderEngine, texts: Maskable, tokenizer: Tokenizer, co
             right += int((log_probs_MV.argmax(-1) == targets_M).sum())
     pieces = int(texts.counts_N.sum())
     data = config.data
-    return MaskedReport(total / pieces, right, pieces, len(texts.ids), data.mask_share, data.whole_words)
+    return MaskedReport(total / pieces, right, pieces, len(texts.ids), data.mask_probability, data.whole_word_masking)
 
 
 class MaskedLanguage(FramedText):
@@ -214,21 +215,22 @@ class MaskedLanguage(FramedText):
     name = "mlm"
     verb = "fill"
     noun = NOUN
-    data_fields: tuple[str, ...] = ("documents", "max_pieces", "mask_share", "whole_words")
+    data_fields: tuple[str, ...] = ("document_unit", "max_tokens", "mask_probability", "whole_word_masking")
     # Positions are learned only as far as rows reach: a longer text would stand on places never trained.
     base: Mapping[str, Any] = {
         "task": "mlm",
         "model": {
-            "family": "encoder", "head": "masked", "positions": "learned", "max_positions": 256, "activation": "gelu",
+            "family": "encoder", "head": "masked_lm", "positions": "learned", "max_positions": 256,
+            "activation": "gelu",
         },
-        "tokenizer": {"specials": [MASK]},
-        "data": {"documents": "line", "max_pieces": 256},
+        "tokenizer": {"special_tokens": [MASK]},
+        "data": {"document_unit": "line", "max_tokens": 256},
         "training": {"label_smoothing": 0.0},
     }  # fmt: skip
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
         """Plain text, or JSONL with "text"."""
-        require_mask(config.tokenizer.specials)
+        require_mask(config.tokenizer.special_tokens)
         return hold_out_text(files, config, tell)
 
     def pieces(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -258,7 +260,7 @@ class MaskedLanguage(FramedText):
     def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> MaskedReport:
         """Accuracy and pseudo-perplexity at the fixed masks."""
         config = model.config
-        documents = load_documents(paths, config.data.documents).records
+        documents = load_documents(paths, config.data.document_unit).records
         skips = Skips()
         cut = cut_documents(documents, model.tokenizer, row_limit(config), skips, paths[0])
         report = score_masks(
@@ -269,7 +271,7 @@ class MaskedLanguage(FramedText):
 
 def row_limit(config: Config) -> int:
     """The most pieces of a row, with its frame."""
-    limit = min(config.data.max_pieces, config.model.max_positions)
+    limit = min(config.data.max_tokens, config.model.max_positions)
     if limit < 3:
-        raise ConfigError(f"data.max_pieces={limit} leaves no room between <s> and </s>; try 256")
+        raise ConfigError(f"data.max_tokens={limit} leaves no room between <s> and </s>; try 256")
     return limit

@@ -23,14 +23,14 @@ LEARNED_PAIRS = 500_000  # so many, from all over a larger corpus, are enough to
 
 def check_files(files: Files, data: DataConfig) -> None:
     """What is said of each file is said as often as there are files."""
-    _check_count("weights", data.weights, "numbers", files.train)
-    _check_count("tags", data.tags, "tags", files.train)
-    _check_count("valid_tags", data.valid_tags, "tags", files.valid)
+    _check_count("file_weights", data.file_weights, "numbers", files.train)
+    _check_count("source_tags", data.source_tags, "tags", files.train)
+    _check_count("validation_tags", data.validation_tags, "tags", files.valid)
     for paths in (files.train, files.valid):
         if paths and not are_tables(paths) and TableOptions.of(data) != TableOptions():
             names = " and ".join(map(str, paths))
             raise ConfigError(f"{names} are two line files, which have no columns; leave out --columns and data.header")
-    if files.valid and data.tags and not data.valid_tags:
+    if files.valid and data.source_tags and not data.validation_tags:
         raise ConfigError("the training files have tags; name one for each validation file too, as in v.tsv@de")
 
 
@@ -42,14 +42,14 @@ def _check_count(name: str, given: Sequence[object], what: str, paths: Sequence[
 
 def load(files: Files, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
     """Load the pairs of some of the files."""
-    filters = Filters(data.max_chars, data.max_ratio, data.deduplicate, TableOptions.of(data))
+    filters = Filters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.of(data))
     return load_corpus(paths, filters, minimum, work=files.work)
 
 
 def with_tags(config: Config) -> Config:
     """The config whose tokenizer has a piece for each tag."""
-    pieces = dict.fromkeys((*config.tokenizer.specials, *map(tag_piece, config.data.tags)))
-    return configs.override(config, {"tokenizer": {"specials": tuple(pieces)}})
+    pieces = dict.fromkeys((*config.tokenizer.special_tokens, *map(tag_piece, config.data.source_tags)))
+    return configs.override(config, {"tokenizer": {"special_tokens": tuple(pieces)}})
 
 
 def with_languages(config: Config, records: Records[Pair], tell: Tell) -> Config:
@@ -88,17 +88,17 @@ def encode_records(
     records: Records[Pair], tokenizer: Tokenizer, config: Config, tell: Tell
 ) -> tuple[PairStore, PairStore, list[Pair]]:
     """The ids to train on, and those to validate on with their pairs; says what was too long."""
-    limit, skips, data = min(config.data.max_pieces, config.model.max_positions), Skips(), config.data
+    limit, skips, data = min(config.data.max_tokens, config.model.max_positions), Skips(), config.data
 
     def how(tags: Sequence[str]) -> Encoding:
         return Encoding(limit, tuple(tokenizer.tag_id(tag) for tag in tags))
 
     if isinstance(records.train, StoredPairs):
-        train = encode_stored(records.train, tokenizer, how(data.tags), skips, records.work)
+        train = encode_stored(records.train, tokenizer, how(data.source_tags), skips, records.work)
         tell(f"their ids are kept in {records.train.columns.folder.parent}")
     else:
-        train, _ = _encode(records.train, tokenizer, how(data.tags), skips)
-    valid, valid_pairs = _encode(records.valid, tokenizer, how(data.valid_tags or data.tags), skips)
+        train, _ = _encode(records.train, tokenizer, how(data.source_tags), skips)
+    valid, valid_pairs = _encode(records.valid, tokenizer, how(data.validation_tags or data.source_tags), skips)
     records.account(skips, tell)
     return train, valid, valid_pairs
 

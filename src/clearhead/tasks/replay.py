@@ -149,8 +149,8 @@ def read_replay(
     chosen: Purpose, files: Files, tags: Sequence[str], config: Config, validation: Set[float], tell: Tell
 ) -> Replay:
     """Read replay files whole, without the records whose input hashes to one of `validation`."""
-    if bool(tags) != bool(config.data.tags):
-        have = "have tags, the replay files none" if config.data.tags else "have no tags, the replay files do"
+    if bool(tags) != bool(config.data.source_tags):
+        have = "have tags, the replay files none" if config.data.source_tags else "have no tags, the replay files do"
         raise ConfigError(f"the training files {have}; give every file a tag, as in FILE@de, or none")
     names = ", ".join(map(str, files.train))
     records = chosen.read(files, _config_of(config, tags), lambda _: None)
@@ -200,7 +200,7 @@ def _all_labels(
     chosen: Purpose, config: Config, new: Records[Any], old: Records[Any], tokenizer: Tokenizer | None
 ) -> tuple[str, ...]:
     """Return the labels of both files, as the task lists them; none for a task without labels."""
-    if config.model.head not in ("label", "tags"):
+    if config.model.head not in ("classification", "token_classification"):
         return ()
     every = [*new.corpus.records, *old.corpus.records]
     both = replace(new, corpus=Corpus(every, Skips(), len(every)))
@@ -213,5 +213,5 @@ def _limited(config: Config, batch_tokens: float) -> Config:
 
 def _config_of(config: Config, tags: Sequence[str]) -> Config:
     """Return the settings under which replay files are read: their own tags, each record once per pass."""
-    own = {"tags": tuple(tags), "valid_tags": (), "weights": (), "temperature": 1.0}
+    own = {"source_tags": tuple(tags), "validation_tags": (), "file_weights": (), "sampling_temperature": 1.0}
     return configs.override(config, {"data": own})

@@ -28,7 +28,7 @@ LENGTH_FACTOR = 1.5  # of the source; a model that is still poor writes up to th
 
 def validation_decoding(factor: float = LENGTH_FACTOR) -> DecodingConfig:
     """Return greedy search with outputs of at most `factor` times the source length plus `SPARE` tokens."""
-    return DecodingConfig(beam=1, max_length=f"{factor:.3f}*input+{SPARE}")
+    return DecodingConfig(beam_size=1, max_length=f"{factor:.3f}*input+{SPARE}")
 
 
 def lines_to_decode(decode: Decode, loss: float, baseline: Baseline, lines: int) -> int:
@@ -43,7 +43,7 @@ def translation_engine(model: Any) -> TorchEngine:
     config = model.config
     return TorchEngine(
         model,
-        config.end_id,
+        config.eos_id,
         config.pad_id,
         config.read_vocab_size,
         config.max_positions,

@@ -130,7 +130,7 @@ def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:
 
 def room_of(config: Config) -> int:
     """How many pieces of a sentence are read at once: as many as in training, for later places were never trained."""
-    return min(config.data.max_pieces, config.model.max_positions) - SPECIAL_TOKENS
+    return min(config.data.max_tokens, config.model.max_positions) - SPECIAL_TOKENS
 
 
 class _Row(NamedTuple):
@@ -174,7 +174,7 @@ def tag(
 
     A long text is read in overlapping windows; a skipped one gives an empty text.
     """
-    is_split, limit = model.tokenizer.config.kind == "pretokenised", room_of(model.config)
+    is_split, limit = model.tokenizer.config.kind == "pretokenized", room_of(model.config)
     tally = long_texts or LongTexts()
     texts, places, sentences = [*texts], list[list[tuple[int, int]]](), list[Pieces]()
     for index, text in enumerate(texts):
@@ -217,10 +217,10 @@ class Tagging(FramedText):
     name = "tag"
     verb = "tag"
     noun = "tagged sentences"
-    data_fields: tuple[str, ...] = ("max_chars", "max_pieces")
+    data_fields: tuple[str, ...] = ("max_chars", "max_tokens")
     base: Mapping[str, Any] = {
         "task": "tag",
-        "model": {"family": "encoder", "head": "tags"},
+        "model": {"family": "encoder", "head": "token_classification"},
         "training": {"label_smoothing": 0.0},
     }
 
@@ -234,7 +234,7 @@ class Tagging(FramedText):
 
     def pieces(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """The words of each text, joined by single spaces."""
-        is_split = tokenizer.config.kind == "pretokenised"
+        is_split = tokenizer.config.kind == "pretokenized"
         words = ([text[start:end] for start, end in find_words(text, is_split)] for text in texts)
         return [cut_words(tokenizer, each).ids for each in words]
 
@@ -286,7 +286,7 @@ def _fitting(
             kept.append(record)
             pieces.append(each)
     if not kept:
-        raise DataError(f"{path}: nothing is left; all sentences are longer than {room} pieces; raise data.max_pieces")
+        raise DataError(f"{path}: nothing is left; all sentences are longer than {room} pieces; raise data.max_tokens")
     return kept, pieces
 
 

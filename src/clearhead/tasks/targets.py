@@ -28,14 +28,14 @@ class TranslationBatch:
 
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> TranslationBatch:
     """The tensors of these sources and targets, which come without start and end, padded behind."""
-    ended = [[*source, model.end_id] for source in sources]
+    ended = [[*source, model.eos_id] for source in sources]
     return with_targets(torch.from_numpy(pad(ended, model.pad_id)), targets, model)
 
 
 def with_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> TranslationBatch:
     """Sources that are tensors already, and the targets that belong to them."""
-    shifted = [[model.start_id, *target] for target in targets]
-    ended = [[*target, model.end_id] for target in targets]
+    shifted = [[model.decoder_start_id, *target] for target in targets]
+    ended = [[*target, model.eos_id] for target in targets]
     tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad(rows, model.pad_id)) for rows in (shifted, ended))
     return TranslationBatch(src, tgt_in_NT, tgt_out_NT)
 

@@ -256,7 +256,7 @@ def hold_out(
         messages += overlap_warning(corpus.records, valid.records, files.valid)
         parts = Split(corpus.records, list(valid.records))
     else:
-        parts = split_valid(corpus.records, config.data.valid_share, config.data.valid_max)
+        parts = split_valid(corpus.records, config.data.validation_share, config.data.validation_max)
     records = Records(parts.train, parts.valid, corpus, work=files.work, names=[str(path) for path in files.train])
     for line in messages:
         tell(line)

@@ -70,7 +70,7 @@ class TranslationTask:
         self._target_lengths = train.target.lengths + 1
         train.give_back()
         if not len(train) or not len(valid):
-            raise DataError("no pair is left to train or validate on; raise data.max_pieces or add data")
+            raise DataError("no pair is left to train or validate on; raise data.max_tokens or add data")
 
     def sizes(self) -> tuple[int, int]:
         """Pairs to train on and to validate."""
@@ -89,7 +89,7 @@ class TranslationTask:
             self._read = 0
         if self._dropout is None:
             return collate_pairs(self.train, indices, self.config.model)
-        tagged = bool(self.config.data.tags)
+        tagged = bool(self.config.data.source_tags)
         sources = [self._cut(self.train.source[index].tolist(), tagged, epoch, index, 0) for index in indices.tolist()]
         targets = [self._cut(self.train.target[index].tolist(), False, epoch, index, 1) for index in indices.tolist()]
         return collate(sources, targets, self.config.model)
@@ -172,7 +172,7 @@ def reference_text(tokenizer: Tokenizer, target: str) -> str:
 
 def scoring_tokenizer(config: Config) -> str:
     """How sacreBLEU splits words: text that came already split is not split again."""
-    return "none" if config.tokenizer.kind == "pretokenised" else "13a"
+    return "none" if config.tokenizer.kind == "pretokenized" else "13a"
 
 
 class Translation(EndedText):
@@ -182,10 +182,10 @@ class Translation(EndedText):
     verb = "translate"
     noun = "pairs"
     data_fields: tuple[str, ...] = (
-        *TABLE_FIELDS, "max_chars", "max_pieces", "max_ratio", "deduplicate", "weights", "temperature", "tags",
-        "valid_tags", "bpe_dropout", "languages", "split",
+        *TABLE_FIELDS, "max_chars", "max_tokens", "max_length_ratio", "deduplicate", "file_weights",
+        "sampling_temperature", "source_tags", "validation_tags", "bpe_dropout", "languages", "split",
     )  # fmt: skip
-    base: Mapping[str, Any] = {"task": "translate", "model": {"head": "text"}}
+    base: Mapping[str, Any] = {"task": "translate", "model": {"head": "generation"}}
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:
         """Read tables of source and target, or two line files."""
@@ -202,7 +202,7 @@ class Translation(EndedText):
         config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
         train, valid, valid_pairs = encode_records(records, tokenizer, config, tell)
         assert train.corpus_N is not None
-        repeats_N = repeats(train.corpus_N, config.data.weights, config.data.temperature)
+        repeats_N = repeats(train.corpus_N, config.data.file_weights, config.data.sampling_temperature)
         for line in describe_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
             tell(line)
         task = TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N, records.names)

@@ -38,7 +38,7 @@ class Window(NamedTuple):
 def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> Pieces:
     """Return the tokens of the words, joined by single spaces."""
     encoding = tokenizer.encode(" ".join(words))
-    space = "" if tokenizer.config.kind == "pretokenised" else SPACE_MARK
+    space = "" if tokenizer.config.kind == "pretokenized" else SPACE_MARK
     firsts: list[int] = []
     piece = begin = 0
     for word in words:

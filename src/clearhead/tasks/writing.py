@@ -27,7 +27,7 @@ from clearhead.tasks.task import Ready
 
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")
 """The fields of `decoding.sampling` that say how a token is drawn; the others hold for search too."""
-SEARCHING = ("beam", "groups", "include")
+SEARCHING = ("beam_size", "beam_groups", "include")
 """The fields of `decoding` that only search honours."""
 
 
@@ -67,7 +67,7 @@ SKIPPED = Generated("", (), 0.0, (), "skipped", 0.0)
 
 def context_of(config: Config) -> int:
     """How many tokens a language model sees at once: what it was trained on, as far as it has places for them."""
-    return min(config.data.max_pieces, config.model.max_positions)
+    return min(config.data.max_tokens, config.model.max_positions)
 
 
 def no_text(tokenizer: Tokenizer) -> list[int]:
@@ -175,7 +175,7 @@ def prompt_request(
     tokenizer, context, drawn = model.tokenizer, context_of(model.config), settings.sampling
     if len(ids) >= context:
         raise DecodingError(f"{name} has {len(ids):,} tokens, the model accepts {context - 1:,}; shorten it")
-    prompt = tuple(ids) if ids and not drawn.start else (tokenizer.bos_id, *ids)
+    prompt = tuple(ids) if ids and not drawn.add_start_token else (tokenizer.bos_id, *ids)
     asked = constraints_of(settings, tokenizer) or Constraints()
     phrases = asked.phrases
     if phrases.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):

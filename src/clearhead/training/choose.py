@@ -50,7 +50,7 @@ def choose(
         reasons.append(f"preset {preset}: {reason}")
         rate = _by_size(DROPOUTS, pairs, LARGEST_DROPOUT_FREE)
         set_unless_given("model", "dropout", rate, f"{pairs:,} {noun} {'overfit soon' if rate > 0.1 else 'are many'}")
-    if has_text and not is_start and given.get("tokenizer", {}).get("kind") not in ("pretokenised", "char"):
+    if has_text and not is_start and given.get("tokenizer", {}).get("kind") not in ("pretokenized", "char"):
         size = _by_size(VOCABULARIES, pairs, LARGEST_VOCABULARY)
         set_unless_given("tokenizer", "vocab_size", size, f"fits {pairs:,} {noun}")
     if pairs < 10_000:

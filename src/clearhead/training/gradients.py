@@ -54,12 +54,12 @@ class Gradients:
             if pieces >= most:
                 raise TrainingError(
                     f"step {step:,}: memory does not suffice for a single example; "
-                    "lower data.max_pieces or the size of the model, or free memory"
+                    "lower data.max_tokens or the size of the model, or free memory"
                 )
             if self.replicas.is_sharded:  # all processes go through the layers together
                 raise TrainingError(
                     f"step {step:,}: memory does not suffice for a batch, which cannot be divided where weights are "
-                    "sharded; lower training.batch_tokens, raise training.accumulate, then begin anew"
+                    "sharded; lower training.batch_tokens, raise training.gradient_accumulation, then begin anew"
                 )
             pieces = min(2 * pieces, most)
             if not self._was_told:

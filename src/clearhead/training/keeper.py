@@ -119,14 +119,14 @@ class RunFolder:
             ) from error
 
     def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
-        """Saves the whole state; only the last `training.average` checkpoints are kept."""
+        """Saves the whole state; only the last `training.average_checkpoints` checkpoints are kept."""
         sync(self.folder / METRICS)
         self.state.save(
             self.origin,
             counts,
             weights,
             moments,
-            average=self.config.training.average if is_checkpoint else 0,
+            average=self.config.training.average_checkpoints if is_checkpoint else 0,
             metrics_bytes=(self.folder / METRICS).stat().st_size,
         )
 

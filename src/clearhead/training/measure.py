@@ -37,7 +37,7 @@ def measure(
     plan = task.plan(0)
     budget = min(1.5 * SECONDS, 0.6 * config.minutes) if config.minutes else SECONDS
     each = seconds_per_update(task, model, config, threads, budget, processes)
-    updates_an_epoch = len(plan) / config.accumulate
+    updates_an_epoch = len(plan) / config.gradient_accumulation
     if config.steps:
         steps = config.steps
     elif config.minutes:
@@ -124,4 +124,4 @@ def seconds_per_update(
                 break
     for name, buffer in model.named_buffers():  # running figures of a batch norm
         buffer.copy_(buffers[name])
-    return processes.largest(float(np.median(seconds[len(seconds) // 3 :]))) * config.accumulate
+    return processes.largest(float(np.median(seconds[len(seconds) // 3 :]))) * config.gradient_accumulation

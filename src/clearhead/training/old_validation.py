@@ -98,7 +98,7 @@ class OldValidation:
     def save(self, training: Path) -> None:
         """Write records and score below a run's `training/`; the score last, which makes them count."""
         folder = training / OLD_VALIDATION
-        tags = self.config.data.tags
+        tags = self.config.data.source_tags
         facts = {
             "config": self.config.model_dump(),
             "before": asdict(self.before) if self.before else None,
@@ -170,7 +170,7 @@ def find_old(start: Start, task: str, given: Sequence[Path], tell: Tell) -> OldV
     problem = ""
     if start.config.task != task:
         problem = f"{start.folder} was trained for the task {start.config.task}, this run is for {task}"
-    elif start.config.model.reads_pictures:
+    elif start.config.model.reads_images:
         problem = f"the task {task} reads images, and runs keep text only"
     if problem and given:
         raise ConfigError(f"--old-valid cannot be scored before and after: {problem}; leave it out")
@@ -194,12 +194,19 @@ def _read(config: Config, named: Named, tell: Tell) -> OldValidation:
     """Read validation files of the old model's task."""
     if named.weights:
         raise ConfigError("a weight has no meaning behind --old-valid; leave it out")
-    if bool(named.tags) != bool(config.data.tags):
-        needed = f"a tag, such as {named.files[0]}@{config.data.tags[0]}" if config.data.tags else "no tags"
-        raise ConfigError(
-            f"the old model was trained with{'' if config.data.tags else 'out'} tags; give --old-valid {needed}"
+    if bool(named.tags) != bool(config.data.source_tags):
+        needed = (
+            f"a tag, such as {named.files[0]}@{config.data.source_tags[0]}" if config.data.source_tags else "no tags"
         )
-    own = {"tags": tuple(named.tags), "valid_tags": tuple(named.tags), "weights": (), "temperature": 1.0}
+        raise ConfigError(
+            f"the old model was trained with{'' if config.data.source_tags else 'out'} tags; give --old-valid {needed}"
+        )
+    own = {
+        "source_tags": tuple(named.tags),
+        "validation_tags": tuple(named.tags),
+        "file_weights": (),
+        "sampling_temperature": 1.0,
+    }
     config = configs.override(config, {"data": own})
     files = Files(named.files, named.files, minimum=1)
     records = purpose(config.task).read(files, config, lambda _: None)
@@ -226,7 +233,7 @@ def _config_of_kept(config: Config) -> Config:
 def _record_files(folder: Path, config: Config) -> Named:
     """Return the files that `write_records` wrote, with the tags that they are named after."""
     files = sorted(path for path in folder.glob("*") if path.suffix in (".jsonl", ".conll"))
-    return Named(files, [], [path.stem for path in files] if config.data.tags else [])
+    return Named(files, [], [path.stem for path in files] if config.data.source_tags else [])
 
 
 def given_facts(given: Sequence[Path]) -> dict[str, Any]:

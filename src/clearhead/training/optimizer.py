@@ -16,8 +16,8 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opt
     """Adam with decoupled weight decay; its learning rate is set at every update."""
     return torch.optim.AdamW(
         model.parameters(),
-        betas=(config.beta1, config.beta2),
-        eps=config.epsilon,
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_epsilon,
         weight_decay=config.weight_decay,
         fused=True,
     )

@@ -34,7 +34,7 @@ def place(model: nn.Module, config: TrainingConfig, processes: Processes, watche
     """Makes a network ready to be trained, in place."""
     for module in model.modules():
         if isinstance(module, Stack):
-            module.recomputes = config.recompute
+            module.recomputes = config.activation_checkpointing
     if config.precision == "bfloat16" and processes.device.type == "cpu" and lacks_bfloat16(capabilities()):
         watcher.message(
             "training.precision=bfloat16: this CPU has no instructions for it and computes it by others; "

@@ -151,7 +151,7 @@ def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes)
     prepared = _prepare_again(request, kept, watcher, processes)
     share_memory()
     counts, before = kept.state.counts, kept.state.steps
-    accumulate = kept.config.training.accumulate
+    accumulate = kept.config.training.gradient_accumulation
     steps = planned_steps(
         kept.state, kept.config, request.settings or {}, lambda: len(prepared.task.plan(0)) / accumulate
     )
@@ -312,7 +312,7 @@ def _prepared(
     sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
     if isinstance(made.task, ReplayTask):
         sizes[REPLAYED] = made.task.old.sizes()[0]
-    tags = {"tags": sorted(set(made.config.data.tags))} if made.config.data.tags else {}
+    tags = {"tags": sorted(set(made.config.data.source_tags))} if made.config.data.source_tags else {}
     languages = made.config.data.language_facts()
     data = {**_data_facts(request, records, replay), **sizes, **tags, **languages, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
@@ -326,7 +326,7 @@ def _spread_names(request: Request) -> Request:
     train, valid = split_names(request.files), split_names(request.valid)
     if valid.weights:
         raise ConfigError("a weight says how often a file is trained on; leave it out behind --valid")
-    found = {"weights": train.weights, "tags": train.tags, "valid_tags": valid.tags}
+    found = {"file_weights": train.weights, "source_tags": train.tags, "validation_tags": valid.tags}
     given = {name: each for name, each in found.items() if each}
     settings = configs.merge(request.settings or {}, {"data": given} if given else {})
     return replace(request, files=train.files, valid=valid.files, settings=settings)
@@ -356,7 +356,7 @@ def announce(prepared: Prepared, watcher: Watcher) -> None:
 
 def _valid_tags(config: Config) -> tuple[str, ...]:
     """Return the tags of the files that the validation records came from."""
-    return config.data.valid_tags or config.data.tags
+    return config.data.validation_tags or config.data.source_tags
 
 
 def _data_facts(request: Request, records: Records[Any], replay: Replay | None) -> dict[str, Any]:

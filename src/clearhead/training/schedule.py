@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from clearhead.config import TrainingConfig
-from clearhead.config.training import Decay
+from clearhead.config.training import ScheduleForm
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warmup to the peak, then `decay`, and in a last share of a run of known length down to zero.
+    """Linear warmup to the peak, decay in the given form, linear cooldown to zero at the end of a run of known length.
 
     With peak D^-0.5 * warmup^-0.5, decay by 1/sqrt(step) and no cooldown it is the paper's
     D^-0.5 * min(step^-0.5, step * warmup^-1.5). After a short warmup that falls fast: 100 updates of warmup leave a
@@ -22,14 +22,14 @@ class Schedule:
     warmup: int
     steps: int
     cooldown: float
-    decay: Decay = "inverse_sqrt"
+    form: ScheduleForm = "inverse_sqrt"
 
     @classmethod
     def fit(cls, config: TrainingConfig, model_dim: int, steps: int) -> "Schedule":
         """The schedule of a run of that many updates; its warmup never takes more than a quarter of it."""
         warmup = max(1, min(config.warmup, steps // 4) if steps else config.warmup)
         peak = config.learning_rate or (model_dim * max(1, config.warmup)) ** -0.5
-        return cls(peak, warmup, steps, config.cooldown, config.decay)
+        return cls(peak, warmup, steps, config.cooldown, config.schedule)
 
     def rate(self, step: float) -> float:
         """Return the learning rate of update `step`, counted from 1; a run that was planned anew has fractions."""
@@ -39,10 +39,10 @@ class Schedule:
         return rate * min(1.0, left / falling) if falling >= 1 else rate
 
     def _share(self, step: float) -> float:
-        """How much of the peak is left by `decay`, behind the warmup."""
-        if self.decay == "inverse_sqrt":
+        """Return the fraction of the peak at an update after the warmup."""
+        if self.form == "inverse_sqrt":
             return math.sqrt(self.warmup / step)
-        if self.decay == "cosine":
+        if self.form == "cosine":
             done = (step - self.warmup) / max(1, self.steps - self.warmup)
             return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
         return 1.0

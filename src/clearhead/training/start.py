@@ -42,14 +42,14 @@ class Start:
     def base(self, chosen: Purpose) -> dict[str, Any]:
         """The settings that lie under all others: the task's, and on them the model's shape and tokenizer."""
         model = self.config.model.model_dump()
-        own = {"head", "num_labels"} | ({"pooling"} if self.config.model.head == "text" else set())
+        own = {"head", "num_labels"} | ({"pooling"} if self.config.model.head == "generation" else set())
         inherited = {
             "model": {name: value for name, value in model.items() if name not in own},
             "tokenizer": self.config.tokenizer.model_dump(),
         }
         merged = configs.merge(chosen.base, inherited)
         misfit = f"{self.folder} was trained for the task {self.config.task} and cannot start --task {chosen.name}"
-        if configs.build(base=chosen.base).model.reads_pictures != self.config.model.reads_pictures:
+        if configs.build(base=chosen.base).model.reads_images != self.config.model.reads_images:
             raise ConfigError(f"{misfit}: one reads text, the other pictures; leave out --from")
         if "decoder" in (families := {self.config.model.family, _family(chosen)}) and len(families) > 1:
             raise ConfigError(f"{misfit}: only one of them goes on from a prompt; leave out --from")

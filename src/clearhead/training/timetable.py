@@ -106,7 +106,7 @@ class Timetable:
     @property
     def _final_seconds(self) -> float:
         """Expected time after the last update's validation, in which averaged weights are validated."""
-        return self._validation_seconds * (int(self.config.average > 1) + int(self.config.ema > 0))
+        return self._validation_seconds * (int(self.config.average_checkpoints > 1) + int(self.config.ema_decay > 0))
 
     def seconds_left(self) -> float:
         """Return how long the rest of the run takes, with its validations and the choice of the best weights."""

@@ -133,7 +133,7 @@ class Trainer:
             reason=reason,
             step=counts.step,
             steps=self.timetable.steps,
-            epochs=round(counts.step * config.accumulate / len(self.task.plan(0)), 2),
+            epochs=round(counts.step * config.gradient_accumulation / len(self.task.plan(0)), 2),
             seconds=counts.seconds,
             cpu_seconds=cpu_seconds,
             tokens=counts.tokens,
@@ -167,7 +167,7 @@ class Trainer:
             plan = self.task.plan(epoch)
             for batch in range(used, len(plan)):
                 waiting.append(Portion(epoch, plan[batch]))
-                if len(waiting) == self.config.accumulate:
+                if len(waiting) == self.config.gradient_accumulation:
                     counts.step, counts.epoch, counts.batch = counts.step + 1, epoch, batch + 1
                     yield waiting
                     waiting = []
@@ -205,7 +205,7 @@ class Trainer:
 
     def followed(self) -> Weights:
         """The moving mean of the weights, for the first only; nothing where none is asked for."""
-        return gathered(followed(self.optimizer, self.model), self.processes) if self.config.ema else {}
+        return gathered(followed(self.optimizer, self.model), self.processes) if self.config.ema_decay else {}
 
     def score(
         self, weights: Weights | None = None, task: Task[Any] | None = None, decode: Decode | None = None
@@ -257,8 +257,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.timetable.rate
         self.optimizer.step()
-        if self.config.ema:
-            follow(self.optimizer, self.config.ema, self.counts.step)
+        if self.config.ema_decay:
+            follow(self.optimizer, self.config.ema_decay, self.counts.step)
 
     def _refuse(self, portions: list[Portion], loss: float, norm: float) -> None:
         """Leaves the weights alone, says which lines the batch came from, and gives up after too many in a row."""
@@ -269,7 +269,7 @@ class Trainer:
         self.keeper.record({"step": counts.step, "bad_step": {"loss": str(loss), "norm": str(norm), "lines": lines}})
         shown = ", ".join(map(str, lines[:5])) + (", ..." if len(lines) > 5 else "")
         self.watcher.message(f"step {counts.step}: loss {loss}, gradient {norm}: no update (training lines {shown})")
-        if counts.bad_in_a_row >= self.config.max_bad_steps:
+        if counts.bad_in_a_row >= self.config.max_nonfinite_steps:
             raise TrainingError(
                 f"{counts.bad_in_a_row} updates in a row had an infinite loss or gradient; "
                 "lower training.learning_rate or look at the lines in metrics.jsonl"

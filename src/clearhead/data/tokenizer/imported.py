@@ -58,7 +58,7 @@ class ImportedTokenizer(Tokenizer):
         target: "ImportedTokenizer | None" = None,
     ) -> None:
         names = ("<mask>",) if vocabulary.mask is not None else ()
-        self.config = config or TokenizerConfig(kind="imported", vocab_size=vocabulary.size, specials=names)
+        self.config = config or TokenizerConfig(kind="imported", vocab_size=vocabulary.size, special_tokens=names)
         self.tag = ""
         self.vocabulary = vocabulary
         self._target = target

@@ -36,7 +36,7 @@ class Tokenizer:
 
     For bpe and unigram `decode(encode(text).ids) == normalise(text)` for every text. For the other kinds it holds for
     texts whose pieces are known: wordpiece and word keep spaces in front of the words, so there are no rules about
-    punctuation; pretokenised text must have single spaces between its tokens. Unknown pieces are left out by `decode`.
+    punctuation; pretokenized text must have single spaces between its tokens. Unknown pieces are left out by `decode`.
     """
 
     pad_id: int = 0
@@ -53,7 +53,7 @@ class Tokenizer:
         vocabulary = pipeline.get_vocab(with_added_tokens=False)
         self._raw = sorted(vocabulary, key=vocabulary.__getitem__)
         _check(vocabulary, self._raw, config)
-        self._num_specials = len(config.all_specials)
+        self._num_specials = len(config.all_special_tokens)
         self._surfaces = [self._surface(index, raw) for index, raw in enumerate(self._raw)]
         self._shown = [self._show(index, raw) for index, raw in enumerate(self._raw)]
 
@@ -74,7 +74,7 @@ class Tokenizer:
     @property
     def mask_id(self) -> int | None:
         """The piece that hides another, if there is one."""
-        specials = self.config.all_specials
+        specials = self.config.all_special_tokens
         return specials.index(MASK) if MASK in specials else None
 
     @property
@@ -86,9 +86,9 @@ class Tokenizer:
     def tag_id(self, tag: str) -> int:
         """The piece of a tag."""
         piece = tag_piece(tag)
-        if piece not in self.config.specials:
+        if piece not in self.config.special_tokens:
             raise TokenizerError(f"the vocabulary has no tag {tag}; it has {_listed(self.config)}")
-        return self.config.all_specials.index(piece)
+        return self.config.all_special_tokens.index(piece)
 
     def tagged(self, tag: str) -> "Tokenizer":
         """This tokenizer with a tag before every source."""
@@ -147,17 +147,17 @@ class Tokenizer:
         return [self.decode(ids) for ids in batch]
 
     def decode_pieces(self, ids: Sequence[int]) -> str:
-        """As `decode`, but pretokenised text stays split: "un@@ related" and not "unrelated"."""
+        """As `decode`, but pretokenized text stays split: "un@@ related" and not "unrelated"."""
         text = b"".join([self._surfaces[index] for index in ids]).decode("utf-8", "replace")
         return text if self.config.kind == "char" else text.removeprefix(" ")
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """The index of the word that each piece belongs to, counted from 0; -1 for special tokens.
 
-        A word is a run of letters and digits, or of one punctuation mark; in pretokenised text, what the joiner joins.
+        A word is a run of letters and digits, or of one punctuation mark; in pretokenized text, what the joiner joins.
         An unknown piece is a word of its own, or a letter for char.
         """
-        if self.config.kind == "pretokenised":
+        if self.config.kind == "pretokenized":
             return self._joined_words(ids)
         unknown = b"x" if self.config.kind == "char" else " \ufffd".encode()
         return word_indices([unknown if index == self.unk_id else self._surfaces[index] for index in ids])
@@ -215,7 +215,7 @@ class Tokenizer:
     def _show(self, index: int, raw: str) -> str:
         if index < self._num_specials:
             return raw
-        if self.config.kind == "pretokenised":
+        if self.config.kind == "pretokenized":
             return raw.removeprefix(" ")
         return raw.replace(SPACE_MARK, "\\u2581").replace(" ", SPACE_MARK)
 
@@ -256,7 +256,7 @@ def tag_piece(tag: str) -> str:
 
 
 def _listed(config: TokenizerConfig) -> str:
-    return ", ".join(special[1:-1] for special in config.specials) or "none"
+    return ", ".join(special[1:-1] for special in config.special_tokens) or "none"
 
 
 def damaged(problem: str) -> TokenizerError:
@@ -278,7 +278,7 @@ def _check(vocabulary: dict[str, int], raw: list[str], config: TokenizerConfig) 
     """Refuse a vocabulary on which the rest of the class could not rely."""
     if sorted(vocabulary.values()) != list(range(len(raw))):
         raise damaged("the ids of its vocabulary are not 0, 1, 2 and so on")
-    if tuple(raw[: len(config.all_specials)]) != config.all_specials:
-        raise damaged(f"its vocabulary must begin with {' '.join(config.all_specials)}")
+    if tuple(raw[: len(config.all_special_tokens)]) != config.all_special_tokens:
+        raise damaged(f"its vocabulary must begin with {' '.join(config.all_special_tokens)}")
     if config.has_bytes and not all(piece in vocabulary for piece in BYTE_PIECES):
         raise damaged("its vocabulary must hold all 256 bytes")

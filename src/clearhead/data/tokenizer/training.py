@@ -8,7 +8,7 @@ a text is a character like any other.
 Text can never turn into a special token or a byte. They are entries of the vocabulary but no "added tokens", which
 the library would look for in the text, and they are all written "<...>", while the pre-tokenizer lets a "<" stand
 with nothing but a space and other "<". What the model sees is therefore never spelled that way; the tokens of
-pretokenised text keep their space and are not either.
+pretokenized text keep their space and are not either.
 """
 
 import json
@@ -39,7 +39,7 @@ SPLITS = {
     "wordpiece": WORD_PATTERN,
     "word": WORD_PATTERN,
     "char": r"[\s\S]",
-    "pretokenised": r" [^ ]*",
+    "pretokenized": r" [^ ]*",
 }
 
 
@@ -56,8 +56,8 @@ def encodable(text: str) -> str:
 def surface_normalizer(config: TokenizerConfig) -> normalizers.Sequence:
     """What the text is turned into before anything else; decoding gives this text back."""
     form: list[normalizers.Normalizer] = []
-    if config.normalisation != "none":
-        form = [normalizers.NFC() if config.normalisation == "nfc" else normalizers.NFKC()]
+    if config.normalization != "none":
+        form = [normalizers.NFC() if config.normalization == "nfc" else normalizers.NFKC()]
     steps = list(form)
     if config.lowercase:
         steps += [normalizers.Lowercase(), *form]  # a lower-cased letter may compose with what follows it
@@ -90,13 +90,13 @@ def train_pipeline(texts: Iterable[str], config: TokenizerConfig) -> Pipeline:
 def _without_rare(lines: list[str], counts: Counter[str], config: TokenizerConfig) -> tuple[list[str], list[str]]:
     """The texts less the characters that get no piece, and the sorted characters that do.
 
-    Kinds that keep tokens whole keep all characters; but a token of pretokenised text that is spelled like a special
+    Kinds that keep tokens whole keep all characters; but a token of pretokenized text that is spelled like a special
     one stays unknown, for people could not tell the two apart.
     """
-    if config.kind == "pretokenised":
-        specials = set(config.all_specials)
+    if config.kind == "pretokenized":
+        specials = set(config.all_special_tokens)
         lines = [" ".join(token for token in line.split(" ") if token not in specials) for line in lines]
-    if config.kind in ("word", "char", "pretokenised"):
+    if config.kind in ("word", "char", "pretokenized"):
         return lines, sorted(counts)
     counts[" "] = max(counts[" "], config.threshold)  # one is put before every text
     rare = [char for char, count in counts.items() if count < config.threshold]
@@ -107,7 +107,7 @@ def _without_rare(lines: list[str], counts: Counter[str], config: TokenizerConfi
 
 def _fixed_pieces(alphabet: list[str], config: TokenizerConfig) -> list[str]:
     """The entries that come first, whatever the text: listing them in order is also what makes training repeatable."""
-    fixed = list(config.all_specials)
+    fixed = list(config.all_special_tokens)
     if config.has_bytes:
         fixed += BYTE_PIECES
     if config.kind == "wordpiece":
@@ -116,7 +116,7 @@ def _fixed_pieces(alphabet: list[str], config: TokenizerConfig) -> list[str]:
 
 
 def _require_room(fixed: list[str], alphabet: list[str], config: TokenizerConfig) -> None:
-    minimum = len(fixed) + (1 if config.kind in ("word", "char", "pretokenised") else len(alphabet))
+    minimum = len(fixed) + (1 if config.kind in ("word", "char", "pretokenized") else len(alphabet))
     if config.vocab_size < minimum:
         parts = f"{len(fixed)} special, byte and continuation pieces and {minimum - len(fixed)} characters"
         raise TokenizerError(
@@ -175,7 +175,7 @@ def _cleaned(state: dict[str, Any], config: TokenizerConfig) -> dict[str, Any]:
     if config.kind == "unigram":
         model = state["model"]
         model["byte_fallback"] = True
-        first = len(config.all_specials) + len(BYTE_PIECES)
+        first = len(config.all_special_tokens) + len(BYTE_PIECES)
         learned = _repeatable_scores(model["vocab"][first:])
         model["vocab"] = model["vocab"][:first] + _best(learned, config.vocab_size - first)
     return state

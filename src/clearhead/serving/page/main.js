@@ -28,7 +28,7 @@ export function request(changes = {}) {
   if (wanted.target) body.target = wanted.target;
   if (wanted.tokens) body.tokens = numbers(wanted.tokens);
   if (wanted.prefix) body.prefix = numbers(wanted.prefix);
-  for (const key of ["beam", "alpha"]) if (wanted[key]) body[key] = Number.isNaN(Number(wanted[key])) ? wanted[key] : Number(wanted[key]); // what is no number is refused by the server, with a reason
+  for (const key of ["beam_size", "length_penalty"]) if (wanted[key]) body[key] = Number.isNaN(Number(wanted[key])) ? wanted[key] : Number(wanted[key]); // what is no number is refused by the server, with a reason
   if (Number(wanted.hypothesis)) body.hypothesis = Number(wanted.hypothesis);
   if (wanted.off) body.off = names(wanted.off);
   if (wanted.positions === "off") body.positions = false;
@@ -125,7 +125,7 @@ function showResult() {
   const count = trace.outputs.length - trace.num_given;
   const figures = trace.outputs.length ? `log-probability ${fixed(trace.log_prob)} (${probability(trace.log_prob)}), ${count} ${app.card.writes ? "piece" : "answer"}${count === 1 ? "" : "s"}` : "";
   find("result").replaceChildren(
-    el("div", { class: "text", id: "output", dir: "auto" }, (app.card.config.head === "masked" ? filled(trace) : trace.target_text) || (app.card.verb === "embed" ? "(a vector, no text)" : "(nothing)")),
+    el("div", { class: "text", id: "output", dir: "auto" }, (app.card.config.head === "masked_lm" ? filled(trace) : trace.target_text) || (app.card.verb === "embed" ? "(a vector, no text)" : "(nothing)")),
     el("div", { class: "row quiet small" }, figures, chips));
   document.title = `${shown(trace.target_text).slice(0, 40)} · clearhead`;
 }
@@ -198,7 +198,7 @@ listen((changed, isRestored = false) => {
   if (changed.has("theme")) useTheme();
   if (changed.has("picture")) app.picture = state.picture || null;
   if (changed.has("model")) { if (!isRestored) app.picture = null; showModel(); } else if (REQUEST.some((key) => changed.has(key))) fillBar(find("bar"), app);
-  if (app.card?.reads_pictures && !app.picture) return; // it runs as soon as there is one
+  if (app.card?.reads_images && !app.picture) return; // it runs as soon as there is one
   if (REQUEST.some((key) => changed.has(key))) { run(isRestored); return; }
   if (!app.trace) return;
   if (changed.has("tab")) showTabs();
@@ -219,10 +219,10 @@ async function start() {
     try { save.json("trace", await (await fetch(`/v1/trace/${app.trace.id}`)).json()); } catch (problem) { fail(problem); }
   });
   const card = app.cards.find((one) => one.name === state.model) ?? app.cards[0];
-  if (card.reads_pictures && state.picture) app.picture = state.picture;
-  if (!state.text && !card.reads_pictures) state.text = card.example;
+  if (card.reads_images && state.picture) app.picture = state.picture;
+  if (!state.text && !card.reads_images) state.text = card.example;
   showModel();
-  if (!card.reads_pictures || app.picture) await run();
+  if (!card.reads_images || app.picture) await run();
 }
 
 start();

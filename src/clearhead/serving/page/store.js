@@ -1,10 +1,10 @@
 // The state of the page. What is here stands in the address too: a link shows the same.
 const DEFAULTS = {
-  model: "", text: "", target: "", beam: "", alpha: "", tokens: "", prefix: "", hypothesis: "0", off: "", positions: "", picture: "",
+  model: "", text: "", target: "", beam_size: "", length_penalty: "", tokens: "", prefix: "", hypothesis: "0", off: "", positions: "", picture: "",
   tab: "attention", kind: "", layer: "0", head: "0", row: "", column: "", keys: "", view: "both", hide: "", sort: "place",
   step: "", node: "", part: "", try: "", all: "", edit: "", second: "", other: "", frequency: "0", output: "0", theme: "",
 };
-export const REQUEST = ["model", "text", "target", "beam", "alpha", "tokens", "prefix", "hypothesis", "off", "positions", "picture"];
+export const REQUEST = ["model", "text", "target", "beam_size", "length_penalty", "tokens", "prefix", "hypothesis", "off", "positions", "picture"];
 
 function read() {
   const found = { ...DEFAULTS };

@@ -54,7 +54,7 @@ function draw(app) {
   const count = (name) => parts.filter((part) => part.name === name).length;
   const isRecurrent = RECURRENT.includes(config.family);
   const kind = config.family.toUpperCase();
-  const encoder = isRecurrent ? [["source", "Source embedding"], ["encoder_recurrent", config.bidirectional ? `${kind}, both directions` : kind]] : has("encoder") || (has("cross") && !has("decoder")) ? [["source", config.input === "image" || app.card.reads_pictures ? "Patches" : "Source embedding"], ...(has("encoder") ? [["encoder", "Self-attention"], ["encoder_feed_forward", "Feed-forward"]] : [])] : [];
+  const encoder = isRecurrent ? [["source", "Source embedding"], ["encoder_recurrent", config.bidirectional ? `${kind}, both directions` : kind]] : has("encoder") || (has("cross") && !has("decoder")) ? [["source", config.input === "image" || app.card.reads_images ? "Patches" : "Source embedding"], ...(has("encoder") ? [["encoder", "Self-attention"], ["encoder_feed_forward", "Feed-forward"]] : [])] : [];
   const decoder = writes ? [["target", "Target embedding"], ...(isRecurrent ? [["decoder_recurrent", kind]] : []), ...(has("decoder") ? [["decoder", "Masked self-attention"]] : []), ...(has("cross") ? [["cross", "Encoder-decoder attention"]] : []), ...(has("decoder_feed_forward") ? [["decoder_feed_forward", "Feed-forward"]] : []), ...(isRecurrent ? [["merge", "Linear + tanh"]] : []), ["output", "Linear + softmax"]] : [];
   if (!writes) encoder.push(["output", "Linear + softmax"]);
   const rows = Math.max(encoder.length, decoder.length);
@@ -91,7 +91,7 @@ export const architecture = {
   async draw(root, app) {
     if (!state.part && state.kind) set({ part: state.kind }, { quiet: true });
     const placement = app.card.config.norm_placement === "pre" ? "x + f(norm(x))" : "norm(x + f(x))";
-    root.append(el("div", { class: "halves" }, el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(app.card.description, ["transformer", "encoder", "decoder", "patches"].includes(app.card.config.family) ? `Around every part: ${placement}. Edges carry places × numbers.` : "Edges carry places × numbers.")), saveButtons(() => root.querySelector("svg.map"), "architecture")), el("div", { class: "scroll", tabindex: 0, id: "map-box" }, draw(app))),
+    root.append(el("div", { class: "halves" }, el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(app.card.description, ["transformer", "encoder", "decoder", "vit"].includes(app.card.config.family) ? `Around every part: ${placement}. Edges carry places × numbers.` : "Edges carry places × numbers.")), saveButtons(() => root.querySelector("svg.map"), "architecture")), el("div", { class: "scroll", tabindex: 0, id: "map-box" }, draw(app))),
       el("section", { class: "card", id: "explained", "aria-live": "polite" }, explain(app))));
   },
   async update(root, app, changed) {

@@ -1,4 +1,4 @@
-// Panel 1: what to look at. The source, a target to force, the beam and the length penalty; or a picture.
+// Panel 1: what to look at. The source, a target to force, beam size and length penalty; or a picture.
 import { Problem } from "../api.js";
 import { el } from "../draw.js";
 import { set, state } from "../store.js";
@@ -44,15 +44,15 @@ function examplePicture(app) {
 
 export function fillBar(form, app) {
   const { card } = app;
-  if (card.reads_pictures) { pictureBar(form, app); return; }
+  if (card.reads_images) { pictureBar(form, app); return; }
   const text = el("textarea", { rows: 1, id: "source", dir: "auto", spellcheck: "false", maxlength: 20000, value: state.text });
   const target = el("input", { id: "target", dir: "auto", value: state.target, placeholder: card.writes ? "leave empty: found by search" : "a label, or empty" });
-  const beam = el("input", { id: "beam", type: "number", min: 1, max: 16, value: state.beam, placeholder: card.decoding.beam });
-  const alpha = el("input", { id: "alpha", type: "number", min: 0, max: 10, step: 0.1, value: state.alpha, placeholder: card.decoding.alpha });
+  const beamSize = el("input", { id: "beam_size", type: "number", min: 1, max: 16, value: state.beam_size, placeholder: card.decoding.beam_size });
+  const lengthPenalty = el("input", { id: "length_penalty", type: "number", min: 0, max: 10, step: 0.1, value: state.length_penalty, placeholder: card.decoding.length_penalty });
   const submit = (event) => {
     event?.preventDefault();
-    const before = JSON.stringify([state.text, state.target, state.beam, state.alpha]);
-    const wanted = { text: text.value, target: target.value, beam: beam.value, alpha: alpha.value };
+    const before = JSON.stringify([state.text, state.target, state.beam_size, state.length_penalty]);
+    const wanted = { text: text.value, target: target.value, beam_size: beamSize.value, length_penalty: lengthPenalty.value };
     if (JSON.stringify(Object.values(wanted)) === before) app.run();
     else set({ ...wanted, tokens: "", prefix: "", hypothesis: "0" }, { remember: true });
   };
@@ -60,8 +60,8 @@ export function fillBar(form, app) {
   form.onsubmit = submit;
   form.replaceChildren(
     field(card.task === "lm" ? "Prompt" : "Source", text, "wide"),
-    ...(card.writes || card.config.head === "label" ? [field(card.writes ? "Forced target" : "Asked label", target, "middle")] : []),
-    ...(card.writes ? [field("Beam", beam), field("Length penalty α", alpha)] : []),
+    ...(card.writes || card.config.head === "classification" ? [field(card.writes ? "Forced target" : "Asked label", target, "middle")] : []),
+    ...(card.writes ? [field("Beam size", beamSize), field("Length penalty α", lengthPenalty)] : []),
     el("button", { type: "submit", class: "primary", id: "run" }, { translate: "Translate", generate: "Write on", classify: "Classify", tag: "Tag", fill: "Fill" }[card.verb] ?? "Run"));
 }
 
@@ -70,7 +70,7 @@ function pictureBar(form, app) {
   const file = el("input", { type: "file", accept: "image/*", id: "picture" });
   file.addEventListener("change", () => { if (file.files.length) readPicture(app, file.files[0]); });
   form.onsubmit = (event) => event.preventDefault();
-  form.replaceChildren(field(`Picture; it is scaled to ${size} × ${size}${app.card.config.channels === 1 ? " in grey" : ""}`, file, "wide"));
+  form.replaceChildren(field(`Picture; it is scaled to ${size} × ${size}${app.card.config.image_channels === 1 ? " in grey" : ""}`, file, "wide"));
   if (app.picture) form.append(el("img", { src: `data:image/png;base64,${app.picture}`, width: 56, height: 56, alt: "The picture that is read", class: "preview" }));
   if (!app.picture) examplePicture(app).then((blob) => readPicture(app, blob));
 }

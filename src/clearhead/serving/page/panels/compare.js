@@ -27,7 +27,7 @@ function difference(one, other, traces, kind) {
 async function show(app, box) {
   const model = state.second || app.card.name;
   const text = state.other || app.trace.source_text;
-  const other = await api.trace({ ...app.request({ tokens: "", prefix: "", off: "", positions: "", hypothesis: "0" }), model, ...(app.card.reads_pictures ? {} : { text }) });
+  const other = await api.trace({ ...app.request({ tokens: "", prefix: "", off: "", positions: "", hypothesis: "0" }), model, ...(app.card.reads_images ? {} : { text }) });
   const part = chosenPart();
   const own = other.heads.some((one) => one.kind === part.kind && one.layer === part.layer && one.head === part.head) ? part : other.heads.find((one) => one.kind === part.kind) ?? other.heads[0];
   const titles = [`${app.card.name}`, model === app.card.name ? "the other sentence" : model];
@@ -44,10 +44,10 @@ export const compare = {
   id: "compare",
   title: "Compare",
   tour: "Two models on one sentence, or one model on two sentences: outputs with their differences marked, one head of each, and where they differ.",
-  applies: (app) => app.trace && !(app.card.reads_pictures && app.cards.length < 2),
+  applies: (app) => app.trace && !(app.card.reads_images && app.cards.length < 2),
   async draw(root, app) {
     const box = el("div", { id: "comparison", class: "stack", "aria-live": "polite" });
-    const fits = app.cards.filter((card) => card.reads_pictures === app.card.reads_pictures);
+    const fits = app.cards.filter((card) => card.reads_images === app.card.reads_images);
     const model = el("select", { id: "second" }, fits.map((card) => el("option", { value: card.name }, card.name)));
     model.value = state.second || (fits.find((card) => card.name !== app.card.name) ?? app.card).name;
     const text = el("input", { id: "other", class: "grow", dir: "auto", value: state.other || app.trace.source_text, "aria-label": "Second sentence" });
@@ -56,7 +56,7 @@ export const compare = {
       try { await show(app, box); } catch (problem) { if (problem instanceof api.Problem) box.replaceChildren(note(problem.message)); else app.fail(problem); }
     };
     root.append(el("section", { class: "card stack" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Compare", "The head that is compared is the one chosen under Attention.")), saveButtons(() => box, "comparison")),
-      el("div", { class: "row" }, el("label", { class: "inline" }, "Second model", model), !app.card.reads_pictures && text, button("Compare", go, { id: "compare-run", class: "primary" })), box));
+      el("div", { class: "row" }, el("label", { class: "inline" }, "Second model", model), !app.card.reads_images && text, button("Compare", go, { id: "compare-run", class: "primary" })), box));
     if (state.second || state.other) await go();
     else box.replaceChildren(note(app.cards.length > 1 ? "Choose a model or change the sentence, and compare." : "Change the sentence and compare; with clearhead serve DIR DIR2 two models can be compared."));
   },

@@ -4,7 +4,7 @@ export const RECURRENT = ["rnn", "gru", "lstm"];
 export function sizes(app) {
   const { config, writes } = app.card;
   const labels = !writes && config.num_labels;
-  return { D: config.model_dim, F: config.inner_dim, H: config.num_heads, K: config.d_k, E: config.d_v, V: config.vocab_size, O: labels || config.vocab_size, S: app.trace.source.length, T: app.trace.inputs.length };
+  return { D: config.model_dim, F: config.feed_forward_dim, H: config.num_heads, K: config.d_k, E: config.d_v, V: config.vocab_size, O: labels || config.vocab_size, S: app.trace.source.length, T: app.trace.inputs.length };
 }
 
 const attend = (n, rows, keys, from, mask) => `Q = x W_Q, K = ${from} W_K, V = ${from} W_V\nhead = softmax(Q Kᵀ / √${n.K}${mask}) V\nout = concat(${n.H} heads) W_O\n\nQ: ${n.H} × ${rows} × ${n.K}\nK: ${n.H} × ${keys} × ${n.K}, V: ${n.H} × ${keys} × ${n.E}\nweights: ${n.H} × ${rows} × ${keys}\nW_Q: ${n.D} × ${n.H * n.K}, W_O: ${n.H * n.E} × ${n.D}`;
@@ -25,14 +25,14 @@ function placed(config, n) {
 }
 
 function read(config, n, isPicture) {
-  if (isPicture) return ["What is read", `x = patch W + b ${placed(config, n)}\n\nW: ${config.patch_size ** 2 * config.channels} × ${n.D}\nx: ${n.S} × ${n.D}`, "The picture is cut into patches; every patch becomes a vector, and where it stands is marked on it."];
+  if (isPicture) return ["What is read", `x = patch W + b ${placed(config, n)}\n\nW: ${config.patch_size ** 2 * config.image_channels} × ${n.D}\nx: ${n.S} × ${n.D}`, "The picture is cut into patches; every patch becomes a vector, and where it stands is marked on it."];
   return ["What is read", `E: ${n.V} × ${n.D}\nx = ${config.scale_embeddings && !RECURRENT.includes(config.family) ? `√${n.D} · ` : ""}E[token] ${placed(config, n)}\n\nx: ${n.S} × ${n.D}`, "Every piece becomes a vector; where it stands is marked on it."];
 }
 
 function answered(config, n) {
-  if (config.head === "label") return ["Output", `x = pool(states), by ${config.pooling}\np = softmax(x W + b)\n\nW: ${n.D} × ${n.O}`, "One vector for the whole; a score for every label, and the softmax makes probabilities of them."];
-  if (config.head === "tags") return ["Output", `p = softmax(x W + b), at every place\n\nW: ${n.D} × ${n.O}`, "A score for every tag at every place; the softmax makes probabilities of them."];
-  return ["Output", `p = softmax(x W_Eᵀ)\n\nW_E: ${n.O} × ${n.D}${config.embeddings === "shared" ? ", the embedding itself" : ""}`, "A score for every piece of the vocabulary; the softmax makes probabilities of them."];
+  if (config.head === "classification") return ["Output", `x = pool(states), by ${config.pooling}\np = softmax(x W + b)\n\nW: ${n.D} × ${n.O}`, "One vector for the whole; a score for every label, and the softmax makes probabilities of them."];
+  if (config.head === "token_classification") return ["Output", `p = softmax(x W + b), at every place\n\nW: ${n.D} × ${n.O}`, "A score for every tag at every place; the softmax makes probabilities of them."];
+  return ["Output", `p = softmax(x W_Eᵀ)\n\nW_E: ${n.O} × ${n.D}${config.tied_embeddings === "all" ? ", the embedding itself" : ""}`, "A score for every piece of the vocabulary; the softmax makes probabilities of them."];
 }
 
 // [title, formula, sentence] of a part.
@@ -42,7 +42,7 @@ export function describe(part, app) {
   const ffn = `${config.gated ? "(act(x W₁) ∘ x W₃)" : `${config.activation}(x W₁ + b₁)`} W₂\n\nW₁: ${n.D} × ${n.F}\nW₂: ${n.F} × ${n.D}`;
   const isRecurrent = RECURRENT.includes(config.family);
   return {
-    source: () => read(config, n, app.card.reads_pictures),
+    source: () => read(config, n, app.card.reads_images),
     target: () => ["What is written so far", `x = ${config.scale_embeddings && !isRecurrent ? `√${n.D} · ` : ""}E[token] ${placed(config, n)}\n\nx: ${n.T} × ${n.D}`, "The decoder is given what stands before, shifted by the start token."],
     encoder: () => ["Self-attention", attend(n, n.S, n.S, "x", ""), "Every place looks at every place of the source and takes a mix of what it finds."],
     decoder: () => ["Masked self-attention", attend(n, n.T, n.T, "x", " + mask"), "Every place looks at itself and at what stands before; what comes later is masked."],

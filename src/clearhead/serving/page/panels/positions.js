@@ -72,7 +72,7 @@ export const positions = {
   id: "positions",
   title: "Positions",
   tour: "Attention by itself does not know where a word stands. Places are marked on the words; take the marks away, and a sentence and its reverse become the same to the encoder.",
-  applies: (app) => app.trace && app.card.parts.length > 0 && app.card.config.positions !== "none" && !["rnn", "gru", "lstm", "convolutional", "mlp"].includes(app.card.config.family),
+  applies: (app) => app.trace && app.card.parts.length > 0 && app.card.config.positions !== "none" && !["rnn", "gru", "lstm", "cnn", "mlp"].includes(app.card.config.family),
   async draw(root, app) {
     const found = await api.about(app.trace.id, "positions");
     this.table = found.table;

@@ -86,7 +86,7 @@ export const tree = {
     for (let place = 0; place < columns; place += 1) drawing.append(svg("text", { x: 12 + place * WIDTH, y: 12, "font-size": 10, fill: ink("quiet") }, `step ${place + 1}`));
     for (const one of placed.values()) if (placed.has(one.parent)) drawing.append(edge(placed.get(one.parent), one, best.has(one.node)));
     for (const one of placed.values()) drawing.append(box(one, best.has(one.node), open));
-    root.append(el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(`Beam of ${trace.settings.beam}: ${trace.tree.length} candidates`, "A column is a step, best on top. Solid: kept; green: finished; dashed: pruned. The number is the score if it ended there.")), saveButtons(() => root.querySelector("svg.tree"), "beam-tree")),
+    root.append(el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(`Beam of ${trace.settings.beam_size}: ${trace.tree.length} candidates`, "A column is a step, best on top. Solid: kept; green: finished; dashed: pruned. The number is the score if it ended there.")), saveButtons(() => root.querySelector("svg.tree"), "beam-tree")),
       el("div", { class: "scroll", tabindex: 0 }, drawing), el("div", { id: "details" }, details(placed, trace))), el("section", { class: "card" }, el("h2", {}, "What was found"), table(trace)));
     this.placed = placed;
   },

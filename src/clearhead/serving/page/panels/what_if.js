@@ -79,7 +79,7 @@ export const whatIf = {
     const all = el("section", { class: "card", id: "all-heads" }, el("p", { class: "quiet" }, "Or switch off every head, one at a time, and see what each is good for."));
     const left = el("section", { class: "card" }, el("div", { class: "row" }, el("h2", { class: "grow" }, "Switch off"), button("None", () => set({ try: "" })), app.trace.heads.length > 0 && button("Try every head", () => { set({ all: "1" }); guarded(app, all, tryAll(app, all)); }, { id: "try-all" })), switches(app));
     root.append(el("div", { class: "halves" }, left, el("div", { class: "stack" }, effect, app.trace.heads.length > 0 && all)));
-    if (!app.card.reads_pictures) {
+    if (!app.card.reads_images) {
       const input = el("input", { id: "edit", dir: "auto", value: state.edit || app.trace.source_text, "aria-label": "Edited source", class: "grow" });
       const out = el("div", { id: "edited", "aria-live": "polite" });
       const show = () => { set({ edit: input.value }); guarded(app, out, editSource(app, out, input.value)); };

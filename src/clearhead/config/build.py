@@ -1,4 +1,4 @@
-"""From presets, recipes and assignments to one checked config; every mistake comes back as one sentence."""
+"""Building of a checked config from presets, recipes and assignments; an invalid setting gives a one-line error."""
 
 import difflib
 from collections.abc import Mapping
@@ -6,23 +6,24 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from clearhead.config.base import Section
+from clearhead.config.data import DataConfig
 from clearhead.config.decoding import DecodingConfig
 from clearhead.config.model import ModelConfig
 from clearhead.config.presets import PRESETS
-from clearhead.config.section import Section
 from clearhead.config.tokenizer import TokenizerConfig
-from clearhead.config.training import DataConfig, TrainingConfig
+from clearhead.config.training import TrainingConfig
 from clearhead.errors import ConfigError
 
 TaskName = Literal["translate", "classify", "tag", "mlm", "lm", "denoise", "image", "caption", "embed"]
 
 
 class Config(Section):
-    """A whole run; `config.json` of a bundle."""
+    """All settings of a run; `config.json` of a bundle."""
 
-    task: TaskName = Field("translate", description="what the model is for")
-    labels: tuple[str, ...] = Field((), description="what labels or tags are called; taken from the data")
-    preset: str = Field("", description="the preset that the settings started from")
+    task: TaskName = Field("translate", description="task of the model")
+    labels: tuple[str, ...] = Field((), description="names of the classes or tags; taken from the data")
+    preset: str = Field("", description="preset that the settings are based on")
     model: ModelConfig = Field(default_factory=ModelConfig)
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
     data: DataConfig = Field(default_factory=DataConfig)
@@ -31,14 +32,14 @@ class Config(Section):
 
 
 def build(*layers: Mapping[str, Any], preset: str = "", base: Mapping[str, Any] | None = None) -> Config:
-    """The config from a task's base, a preset, and then each layer (a recipe, the user's settings) on top of it."""
+    """Return the config: the task's base settings, overridden by the preset, then by each layer in order."""
     if preset and preset not in PRESETS:
         raise ConfigError(f"unknown preset {preset!r}; {_suggest(preset, PRESETS)}")
     merged: dict[str, Any] = merge(base or {}, {"preset": preset})
     for layer in ((PRESETS[preset] if preset else {}), *layers):
         merged = merge(merged, layer)
     head = (base or {}).get("model", {}).get("head")
-    if head:  # the task decides what comes out: a preset's own head gives way, a user's is a mistake
+    if head:  # the task determines the head: it overrides the preset's, and another one from the user is an error
         for layer in layers:
             if layer.get("model", {}).get("head", head) != head:
                 raise ConfigError(f"model.head={layer['model']['head']} does not fit the task, whose head is {head}.")
@@ -47,7 +48,7 @@ def build(*layers: Mapping[str, Any], preset: str = "", base: Mapping[str, Any] 
 
 
 def parse(settings: Mapping[str, Any]) -> Config:
-    """A config from plain settings; every fault is one sentence."""
+    """Return the config of nested settings; raise ConfigError for the first invalid one."""
     try:
         return Config.model_validate(settings)
     except ValidationError as error:
@@ -55,7 +56,7 @@ def parse(settings: Mapping[str, Any]) -> Config:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two nested settings, the second on top."""
+    """Return nested settings `below`, overridden by those of `above`."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -64,7 +65,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:
-    """`["model.dropout=0.3"]` as nested settings; types are the fields' own."""
+    """Return `["model.dropout=0.3"]` as nested settings; values stay strings, which the fields convert."""
     settings: dict[str, Any] = {}
     for text in assignments:
         path, equals, value = text.partition("=")
@@ -79,12 +80,12 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
 
 
 def override(config: Config, settings: Mapping[str, Any]) -> Config:
-    """The config with some settings replaced, checked again."""
+    """Return the config with some settings replaced, validated again."""
     return parse(merge(config.model_dump(), settings))
 
 
 def override_decoding(config: Config, settings: Mapping[str, Any]) -> DecodingConfig:
-    """The decoding section with some settings replaced. The others are not checked again: this runs for every text."""
+    """Return the decoding section with some settings replaced. Only this section is validated: this runs per text."""
     try:
         return DecodingConfig.model_validate(merge(config.decoding.model_dump(), settings))
     except ValidationError as error:
@@ -98,7 +99,7 @@ def _suggest(wrong: str, known: Mapping[str, Any]) -> str:
 
 
 def _fields_at(path: tuple[str | int, ...]) -> dict[str, Any]:
-    """The fields of the section that a path leads into."""
+    """Return the fields of the section at a path."""
     section: type[BaseModel] = Config
     for key in path:
         section = section.model_fields[str(key)].annotation  # type: ignore[assignment]
@@ -106,7 +107,7 @@ def _fields_at(path: tuple[str | int, ...]) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError, section: tuple[str, ...] = ()) -> str:
-    """The first fault of a validation, of all settings or of a section, in our words."""
+    """Return the first error of a validation, of all settings or of a section, as one sentence."""
     fault = error.errors(include_url=False)[0]
     path = (*section, *fault["loc"])
     name = ".".join(map(str, path))

@@ -1,9 +1,9 @@
-"""The base of all settings."""
+"""Base class of all configuration sections."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Base of all settings: frozen, and a typing mistake in a key is an error. Numbers are finite."""
+    """Frozen settings with finite numbers; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)

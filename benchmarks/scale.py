@@ -21,7 +21,7 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters
-from clearhead.tasks.targets import TranslationBatch, writing_loss
+from clearhead.tasks.trainable.targets import TranslationBatch, writing_loss
 from clearhead.training.processes import Processes, joined
 
 TOKENS = 25_000  # target tokens of an update of the paper

@@ -24,7 +24,7 @@ from clearhead.api import Model, load
 from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.shortlist import Shortlist
 from clearhead.evaluation.metrics import bleu
-from clearhead.tasks.translate import reference_text, scoring_tokenizer
+from clearhead.tasks.translation import reference_text, scoring_tokenizer
 
 
 @dataclass(frozen=True)

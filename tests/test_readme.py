@@ -74,10 +74,10 @@ def test_python_runs(trained: Trained, tmp_path: Path, monkeypatch: pytest.Monke
 def test_recipes_load(path: Path) -> None:
     import tomllib
 
-    from clearhead.tasks.purposes import purpose
+    from clearhead.tasks.registry import get_task
 
     settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    base = purpose(settings.get("task", "translate")).base
+    base = get_task(settings.get("task", "translate")).base
     training = build(settings, preset=settings.get("preset", ""), base=base).training
     assert training.steps or training.epochs or training.minutes
 

@@ -10,7 +10,7 @@ from benchmarks.results.entries import ENTRIES
 from benchmarks.results.page import render
 
 from clearhead.config import build
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 from clearhead.training.checks import check_settings
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +22,7 @@ def test_every_variant_is_a_sound_config(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(ROOT)
     for variant in entry.variants:
         given = settings_of(entry, variant, seed=1)
-        task = purpose(str(given.pop("task", "translate")))
+        task = get_task(str(given.pop("task", "translate")))
         config = build(given, preset=str(given.pop("preset", "")), base=task.base)
         check_settings(task, given, config)
         lengths = [getattr(config.training, field) > 0 for field in ("steps", "epochs", "minutes")]

@@ -8,7 +8,7 @@ from clearhead.cli.data import write_grammar
 from clearhead.cli.main import main
 from clearhead.config import build, merge, parse_assignments
 from clearhead.errors import ConfigError
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 from clearhead.training.checks import check_settings
 
 # Big enough to learn something in seconds, small enough for every test run.
@@ -21,7 +21,7 @@ SETTINGS = [
 
 def fitting(task: str, settings: Sequence[str], family: str = "") -> list[str]:
     """Those of the settings that a task uses, by the network that it has or one of that family."""
-    chosen, base = purpose(task), purpose(task).base
+    chosen, base = get_task(task), get_task(task).base
     named = {"model": {"family": family}} if family else {}
 
     def is_used(setting: str) -> bool:

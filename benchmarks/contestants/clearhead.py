@@ -19,7 +19,7 @@ from clearhead.engines.torch_engine import TorchEngine
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.model.transformer import Transformer
 from clearhead.model.weights import count_parameters
-from clearhead.tasks.task import Decode, Validation
+from clearhead.tasks.trainable.base import Decode, Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Silent
 from clearhead.training.memory import kept_memory, share_memory

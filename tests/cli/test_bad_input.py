@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as PillowImage
 
 from clearhead.cli.main import main
-from clearhead.tasks.purposes import PURPOSES
+from clearhead.tasks.registry import TASKS
 from tests.tasks.every import TRAINED, Models, write_files
 
 Run = pytest.CaptureFixture[str]
@@ -36,7 +36,7 @@ def refused(capsys: Run) -> str:
 def test_the_wrong_verb_names_the_right_one(
     task: str, verb: str, models: Models, tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, fitting = models[task], PURPOSES[task].verb
+    folder, fitting = models[task], TASKS[task].verb
     capsys.readouterr()
     pairs = tmp_path / "p.tsv"
     pairs.write_text("The dog eats.\tThe dog eats.\n", encoding="utf-8")
@@ -129,7 +129,7 @@ TESTS = [
     ("translate", "t.tsv", f"The dog\tThe dog\n{LONG}\tThe dog\n", r"line 2 has [\d,]+ tokens, the model accepts"),
     ("translate", "t.tsv", "The dog\n", r"t\.tsv:1: expected source TAB target, found no TAB in 'The dog'"),
     ("translate", "t.jsonl", '{"source": "a"}\n', r't\.jsonl:1: expected the key "target", found the keys source'),
-    ("classify", "t.tsv", f"{LONG}\tgood\n", r"t\.tsv: line 1 has [\d,]+ pieces, the model takes 1,024; split it"),
+    ("classify", "t.tsv", f"{LONG}\tgood\n", r"t\.tsv: line 1 has [\d,]+ tokens, the model accepts 1,024; split it"),
     ("classify", "t.tsv", "The dog\tgood\nThe cat\tugly\n", r"t\.tsv:2: the label 'ugly' is none of the labels"),
     ("classify", "t.jsonl", '{"text": "a", "label": 3}\n', r't\.jsonl:1: expected a string as "label", got \'?3'),
     ("tag", "t.conll", "The O\ndog E-X\n", r"t\.conll:2: expected the tag O, or B- or I- and a type .* BIO tags"),

@@ -11,7 +11,7 @@ import pytest
 import clearhead
 from clearhead.cli.main import main
 from clearhead.cli.stdin_batches import MAX_LINES, batches, with_progress
-from clearhead.tasks.constraints import contains
+from clearhead.tasks.lexical_constraints import contains
 from tests.whole import Trained
 
 LINES = ["The dog sees the cat.", "A child laughs.", "The old king sleeps."]

@@ -110,7 +110,7 @@ def test_the_python_api_takes_an_engine_by_name_or_as_it_is(folder: Path, lines:
     assert model.translate("", engine="ctranslate2").text == ""
     with pytest.raises(clearhead.ClearheadError, match="parts switched off"):
         model.with_heads_off(["cross.0"]).translate(lines[0], engine="ctranslate2")
-    with pytest.raises(clearhead.ClearheadError, match="expected an engine of torch, ctranslate2"):
+    with pytest.raises(clearhead.ClearheadError, match="expected an engine of native, torch, ctranslate2"):
         model.translate(lines[0], engine="tensorrt")
 
 

@@ -11,7 +11,7 @@ import pytest
 import clearhead
 from clearhead.cli.main import main
 from clearhead.data.pairs import load_pairs
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 from tests.tasks.every import Models
 from tests.whole import Trained
 
@@ -36,11 +36,13 @@ def test_translations_hold_only_what_is_listed(
     assert [one["text"] for one in records] == [
         one.text for one in model.translate_many(lines, beam_size=2, shortlist=found)
     ]
-    encoded = purpose("translate").pieces(model.tokenizer, lines)
+    encoded = get_task("translate").codec.encode(model.tokenizer, lines)
     for source, record in zip(encoded, records, strict=True):
         listed = {model.tokenizer.piece(index) for index in found.of(source)}
         assert {*record["tokens"]} <= listed and len(listed) < model.tokenizer.vocab_size / 2
-    targets = purpose("translate").pieces(model.tokenizer, [pair.target for pair in load_pairs([trained.test]).records])
+    targets = get_task("translate").codec.encode(
+        model.tokenizer, [pair.target for pair in load_pairs([trained.test]).records]
+    )
     needed = [piece in found.of(source) for source, target in zip(encoded, targets, strict=True) for piece in target]
     assert sum(needed) > 0.9 * len(needed), "what a sentence needs is mostly on its list"
     plain = [one.text for one in model.translate_many(lines, beam_size=2)]

@@ -11,8 +11,9 @@ from PIL import Image
 from clearhead.api import Model
 from clearhead.config import build
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.model_weights import ModelWeights
 from clearhead.model.families import build_model
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 from tests.tasks.made_up import made_up_text
 
 TEXT = "The old dog eats the grass in the house."
@@ -48,7 +49,7 @@ LABELS = {"classify": ["animal", "thing", "other"], "image": ["one", "two", "thr
 
 @cache
 def tokenizer(task: str) -> Tokenizer:
-    settings = build(purpose(task).base, {"tokenizer": {"vocab_size": 360}}).tokenizer
+    settings = build(get_task(task).base, {"tokenizer": {"vocab_size": 360}}).tokenizer
     return Tokenizer.train(made_up_text(60), settings)
 
 
@@ -61,10 +62,10 @@ def small(name: str) -> Model:
     if words is not None:
         known["vocab_size"] = words.vocab_size
     config = build({"model": {**SHAPE, **shape, **known}, "labels": LABELS.get(task, []),
-                    "decoding": {"max_length": "input+3"}}, base=purpose(task).base)  # fmt: skip
+                    "decoding": {"max_length": "input+3"}}, base=get_task(task).base)  # fmt: skip
     torch.manual_seed(5)
     network = build_model(config.model).eval()
-    return Model(Path("small"), config, words, network, None)  # type: ignore[arg-type]
+    return Model(Path("small"), config, words, ModelWeights(config.model, network=network), None)  # type: ignore[arg-type]
 
 
 def picture(folder: Path) -> Path:

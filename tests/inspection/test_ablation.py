@@ -1,7 +1,6 @@
 """Parts switched off: the same as weights set to zero, and every verb goes on working."""
 
 import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def test_off_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> Non
     model = small(name)
     before = logits(model, tmp_path, name)
     off = model.with_heads_off([part])
-    expected = logits(replace(model, network=without(model.network, Part.parse(part))), tmp_path, name)
+    expected = logits(model.with_network(without(model.network, Part.parse(part))), tmp_path, name)
     found = logits(off, tmp_path, name)
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
@@ -76,7 +75,7 @@ def test_a_recurrent_model_without_its_attention(kind: str) -> None:
     copied = copy.deepcopy(model.network)
     with torch.no_grad():
         copied.feed_forward.weight[:, :22] = 0.0  # the columns of the context
-    expected = replace(model, network=copied).trace(TEXT, tokens=outputs).logits_TV
+    expected = model.with_network(copied).trace(TEXT, tokens=outputs).logits_TV
     np.testing.assert_allclose(off.trace(TEXT, tokens=outputs).logits_TV, expected, atol=1e-5)
 
 
@@ -94,7 +93,7 @@ def test_the_mean_of_a_head_is_what_it_gives_in_the_mean() -> None:
     out, whole = copied.encoder.layers[1].attention.out, model.network.encoder.layers[1].attention.out
     with torch.no_grad():
         out.bias += whole.weight[:, 11:22] @ mean_E
-    expected = replace(model, network=copied).trace(TEXT).logits_TV
+    expected = model.with_network(copied).trace(TEXT).logits_TV
     found = model.with_heads_off([part], by="mean", over=texts).trace(TEXT).logits_TV
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.abs(found - model.with_heads_off([part]).trace(TEXT).logits_TV).max() > 1e-4
@@ -163,7 +162,7 @@ def test_importance_is_the_derivative_by_a_gate() -> None:
         slopes = []
         for text, target in corpus:
             ends = [
-                -replace(model, network=without(model.network.double(), part, by)).trace(text, target)
+                -model.with_network(without(model.network.double(), part, by)).trace(text, target)
                 .log_prob for by in (1 + 1e-6, 1 - 1e-6)
             ]  # fmt: skip
             slopes.append(abs(ends[0] - ends[1]) / 2e-6)

@@ -1,7 +1,6 @@
 """The logit lens against networks that really stop after a layer; attribution against differences."""
 
 import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def test_the_lens_shows_a_network_that_stops_earlier(name: str, tmp_path: Path) 
     assert [options[0].token for options in found[-1].candidates] == [options[0].token for options in trace.candidates]
     short = copy.deepcopy(model.network)
     stacks(short)[-1].layers = nn.ModuleList(list(stacks(short)[-1].layers)[:1])
-    expected = traced(replace(model, network=short), name, tmp_path, tokens=trace.output_ids)
+    expected = traced(model.with_network(short), name, tmp_path, tokens=trace.output_ids)
     np.testing.assert_allclose(found[1].token_log_probs, expected.token_log_probs, atol=1e-5)
     assert found[1].candidates[0][0].log_prob == pytest.approx(expected.candidates[0][0].log_prob, abs=1e-5)
 

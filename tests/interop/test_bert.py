@@ -15,7 +15,7 @@ from clearhead.errors import InspectionError
 from clearhead.inspection.ablation import effect
 from clearhead.inspection.attribution import gradient_times_input
 from clearhead.inspection.lens import logit_lens
-from clearhead.tasks.examples import framed
+from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop.folders import BERT_PIECES, TEXTS, bert_tokenizer, close, hf, save, shaken
 
 SIZES = {
@@ -78,7 +78,7 @@ def test_pieces_are_theirs(tmp_path: Path) -> None:
     assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
     theirs, ours = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs"), clearhead.load(tmp_path / "ours").tokenizer
     for text in TEXTS[:3]:
-        assert framed(ours, ours.encode(text).ids) == theirs(text)["input_ids"]
+        assert EncoderCodec().add_special_tokens(ours, ours.encode(text).ids) == theirs(text)["input_ids"]
     assert ours.encode_batch(TEXTS) == [ours.encode(text).ids for text in TEXTS]
     assert 4 not in ours.encode(TEXTS[3]).ids  # [SEP] in a text is text
     assert ours.decode(ours.encode("The small dog runs").ids) == "the small dog runs"

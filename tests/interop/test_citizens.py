@@ -19,7 +19,7 @@ import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.inspection.tracing import given_picture
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
 from tests.interop.folders import BERT_PIECES, close, hf, save, shaken
@@ -161,7 +161,7 @@ def answer(folder: Path, citizen: Citizen, data: Path, monkeypatch: pytest.Monke
     """What the verb is asked."""
     given_texts = {"lm": [citizen.text, "--max-tokens", "5"], "image": [str(data / "cat" / "0.png")]}
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{citizen.text}\n".encode())))
-    return [purpose(citizen.task).verb, str(folder), *given_texts.get(citizen.task, []), "--threads", "1"]
+    return [get_task(citizen.task).verb, str(folder), *given_texts.get(citizen.task, []), "--threads", "1"]
 
 
 def same_attention(theirs: Any, ours: Model, text: str) -> None:

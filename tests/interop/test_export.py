@@ -15,7 +15,7 @@ from clearhead.config import Config, TokenizerConfig, parse
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.families import build_model
 from clearhead.model.weights import named_weights
-from clearhead.tasks.examples import framed
+from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop.folders import close, hf
 from tests.training.runs import write_data
 
@@ -184,7 +184,7 @@ def same_logits(folder: Path, name: str) -> None:
     tokenizer = hf.AutoTokenizer.from_pretrained(folder / "theirs")
     texts = ["The bird eats.", "Look, a knife cuts the bread."]
     batch = tokenizer(texts, padding=True, return_tensors="pt")
-    rows = [framed(ours.tokenizer, ours.tokenizer.encode(text).ids) for text in texts]
+    rows = [EncoderCodec().add_special_tokens(ours.tokenizer, ours.tokenizer.encode(text).ids) for text in texts]
     assert [row[: len(rows[n])] for n, row in enumerate(batch["input_ids"].tolist())] == rows
     found, expected = theirs(**batch).logits, ours.network.predict(ours.network.reader(batch["input_ids"]))
     is_real = slice(None) if ours.config.model.head == "classification" else batch["attention_mask"].bool()

@@ -12,8 +12,8 @@ from torch import Tensor
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.tasks.examples import framed
-from clearhead.tasks.filling import encode_gaps
+from clearhead.tasks.mask_tokens import encode_gaps
+from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop import folders
 from tests.interop.folders import close, hf, save, shaken
 from tests.interop.test_export import BERT, TEXTS, make
@@ -88,7 +88,7 @@ def framed_as_read(model: Model, text: str) -> list[int]:
     """The ids of a text as the network gets them."""
     ids = model.tokenizer.encode(text).ids
     if model.config.model.head != "generation":
-        return framed(model.tokenizer, ids)
+        return EncoderCodec().add_special_tokens(model.tokenizer, ids)
     if model.config.model.family == "transformer":
         return [*ids, model.tokenizer.eos_id]
     return [model.tokenizer.bos_id, *ids]
@@ -154,7 +154,9 @@ def test_every_tokenizer(tmp_path: Path, task: str, kind: str) -> None:
         assert theirs(text)["input_ids"] == framed_as_read(before, text)
     if task == "mlm":
         for text in ("The <mask> runs.", "<mask> dog runs 2 <mask>."):
-            assert theirs(text)["input_ids"] == framed(before.tokenizer, encode_gaps(before.tokenizer, text))
+            assert theirs(text)["input_ids"] == EncoderCodec().add_special_tokens(
+                before.tokenizer, encode_gaps(before.tokenizer, text)
+            )
 
 
 def test_decoding_settings(tmp_path: Path) -> None:

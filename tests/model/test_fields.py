@@ -14,8 +14,8 @@ from clearhead.errors import ConfigError
 from clearhead.model.dropout import dropout_seed
 from clearhead.model.families import build_model
 from clearhead.model.weights import named_weights
-from clearhead.tasks.examples import most_pieces
-from clearhead.tasks.image import num_patches
+from clearhead.tasks.image_classification import num_patches
+from clearhead.tasks.text_codec import max_input_tokens
 from clearhead.training.checks import FROM_THE_DATA
 
 # One that differs from all of these networks' own, for every field that a user can set.
@@ -92,7 +92,7 @@ def behaviour(config: ModelConfig) -> list[Any]:
         prompt = torch.tensor([[4, 9, 7]]) if not config.reads_images else inputs(config)[0]
         with torch.no_grad():
             seen += model.start(model.encode(prompt), 1)[0].flatten().tolist()
-    seen.append(most_pieces(Config(model=config)) if config.has_text else None)
+    seen.append(max_input_tokens(Config(model=config)) if config.has_text else None)
     seen.append(num_patches(config) if config.reads_images else None)
     return seen
 

@@ -87,8 +87,7 @@ def test_what_was_tried_is_in_the_address(stage: Stage) -> None:
     browser.click("#no-places")
     browser.until("window.clearhead.trace.positions === false")
     browser.until(DONE)
-    model, blind = stage.model, without_positions(stage.model.network)
-    expected = type(model)(model.folder, model.config, model.tokenizer, blind, model.manifest).trace(SENTENCE)
+    expected = stage.model.with_network(without_positions(stage.model.network)).trace(SENTENCE)
     assert browser.text("#output") == expected.target_text
     assert browser.run("return window.clearhead.trace.log_prob") == pytest.approx(expected.log_prob, abs=1e-3)
     assert expected.log_prob != pytest.approx(stage.trace.log_prob, abs=0.01)

@@ -14,9 +14,10 @@ import torch
 
 from clearhead.api import Model
 from clearhead.config import build
+from clearhead.engines.model_weights import ModelWeights
 from clearhead.model.families import build_model
 from clearhead.serving.app import make_app
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 from tests.inspection.small import TEXT, tokenizer
 from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
@@ -57,9 +58,10 @@ def large() -> Model:
     words = tokenizer("translate")
     shape = {"model_dim": 64, "feed_forward_dim": 64, "num_heads": 8, "num_encoder_layers": 6, "num_decoder_layers": 6}
     settings = {"model": {**shape, "vocab_size": words.vocab_size}, "decoding": {"max_length": "200"}}
-    config = build(settings, base=purpose("translate").base)
+    config = build(settings, base=get_task("translate").base)
     torch.manual_seed(3)
-    return Model(Path("large"), config, words, build_model(config.model).eval(), None)  # type: ignore[arg-type]
+    weights = ModelWeights(config.model, network=build_model(config.model).eval())
+    return Model(Path("large"), config, words, weights, None)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from PIL import Image as PillowImage
 
 from clearhead.cli.main import main
 from clearhead.config import merge
-from clearhead.tasks.purposes import PURPOSES
+from clearhead.tasks.registry import TASKS
 from clearhead.training.events import Silent
 from clearhead.training.run import Prepared, Request, prepare
 from tests.tasks.made_up import made_up_text, sets, write_lines
 
-TRAINED = [name for name in PURPOSES if name != "embed"]  # models that embed are imported
+TRAINED = [name for name in TASKS if name != "embed"]  # models that embed are imported
 
 COUNT = 47
 _READER = {"num_encoder_layers": 1, "model_dim": 12, "feed_forward_dim": 17, "num_heads": 3, "dropout": 0.0}

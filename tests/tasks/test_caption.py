@@ -11,8 +11,9 @@ from PIL import Image as PillowImage
 import clearhead
 from clearhead.cli.main import main
 from clearhead.data.pictures import DIGIT_NAMES
-from clearhead.tasks.caption import load_captions, write_captions
-from clearhead.tasks.image import scaled
+from clearhead.tasks.captions import write_captions
+from clearhead.tasks.image_classification import scaled
+from clearhead.tasks.trainable.captioning import load_captions
 from tests.whole import Trained
 
 SETTINGS = [
@@ -106,7 +107,7 @@ def test_the_score_is_that_of_the_network_itself(teller: Path, tables: tuple[Pat
     model = clearhead.load(teller)
     corpus = load_captions([tables[1]], 100)
     pixels_NCYX = np.stack([record.pixels_CYX for record in corpus.records[:7]])
-    found = write_captions(model.network, pixels_NCYX, model.decoding(beam_size=1))
+    found = write_captions(model, pixels_NCYX, model.decoding(beam_size=1))
     for picture_CYX, (best,) in zip(pixels_NCYX, found, strict=True):
         tgt = torch.tensor([[model.tokenizer.bos_id, *best.tokens]])
         with torch.inference_mode():

@@ -11,7 +11,7 @@ from clearhead.config import DecodingConfig, TokenizerConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.search import Job, search
 from clearhead.errors import ClearheadError, ConfigError
-from clearhead.tasks.constraints import _phrases, constraints_of, contains, spelling, unmet
+from clearhead.tasks.lexical_constraints import _phrases, constraints_of, contains, spelling, unmet
 from tests.decoding.table import TableGenerator
 
 TEXTS = ["Der Hund sieht die Hunde.", "Die Hündin, der Hund und das Hundehaus.", "Der alte Mann schläft."] * 9

@@ -19,9 +19,10 @@ from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
-from clearhead.tasks.denoise import Denoising, DenoisingTask, tokenise
-from clearhead.tasks.examples import Examples
-from clearhead.tasks.holes import Corrupted, Corruption, decode_marked, encode_marked, sentinels_of, spans_of
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.span_corruption import Corrupted, Corruption, decode_marked, encode_marked, sentinels_of, spans_of
+from clearhead.tasks.trainable.denoising import DenoisingTask, tokenise
+from clearhead.tasks.trainable.examples import Examples
 from tests.whole import Trained
 
 SETTINGS = [
@@ -120,7 +121,7 @@ def test_an_ordinary_tokenizer_has_no_marks() -> None:
 
 def task_of(texts: list[str]) -> DenoisingTask:
     """A task over these texts, also for validation."""
-    config = build({"tokenizer": {"kind": "char", "vocab_size": 100}}, base=Denoising.base)
+    config = build({"tokenizer": {"kind": "char", "vocab_size": 100}}, base=get_task("denoise").base)
     tokenizer = Tokenizer.train(texts, config.tokenizer)
     rows = tokenizer.encode_batch(texts)
     examples = Examples.build(rows, list(range(1, len(rows) + 1)))

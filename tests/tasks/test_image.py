@@ -14,7 +14,9 @@ from clearhead.bundle import NO_TOKENIZER
 from clearhead.cli.main import main
 from clearhead.config import build
 from clearhead.data.pictures import load_pictures
-from clearhead.tasks.image import Image, ImageTask, load_labelled_pictures, pictures_a_batch, scaled, shifted
+from clearhead.tasks.image_classification import load_labelled_pictures, scaled
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.trainable.image_classification import ImageTask, pictures_a_batch, shifted
 from tests.whole import Trained, fitting
 
 SETTINGS = [
@@ -85,18 +87,19 @@ def test_a_shift_moves_a_picture_whole_and_not_too_far() -> None:
 
 def test_batches_are_all_pictures_once_and_as_large_as_the_budget_allows(digits: tuple[Path, Path]) -> None:
     records = load_labelled_pictures([digits[1]]).records
-    config = build(KNOWN, {"training": {"batch_tokens": 16 * 13}}, base=Image.base)
+    config = build(KNOWN, {"training": {"batch_tokens": 16 * 13}}, base=get_task("image").base)
     plan = ImageTask(config, records, records[:5]).plan(0)
     assert sorted(np.concatenate(plan).tolist()) == list(range(80))
     assert {len(batch) for batch in plan[:-1]} <= {13, 80 % 13} and max(map(len, plan)) == 13
-    large = build(KNOWN, {"training": {"batch_tokens": 4096}}, base=Image.base)
+    large = build(KNOWN, {"training": {"batch_tokens": 4096}}, base=get_task("image").base)
     assert [pictures_a_batch(large, count) for count in (80, 2000, 100_000)] == [16, 100, 256]
 
 
 def test_only_training_pictures_are_moved(digits: tuple[Path, Path]) -> None:
     records = load_labelled_pictures([digits[1]]).records
     still, moving = (
-        ImageTask(build(KNOWN, {"data": {"random_shift": most}}, base=Image.base), records, records) for most in (0, 1)
+        ImageTask(build(KNOWN, {"data": {"random_shift": most}}, base=get_task("image").base), records, records)
+        for most in (0, 1)
     )
     assert torch.equal(still.batch(np.arange(80), 0).labels_N, moving.batch(np.arange(80), 0).labels_N)
     assert not torch.equal(still.batch(np.arange(80), 0).pictures_NCYX, moving.batch(np.arange(80), 0).pictures_NCYX)
@@ -146,10 +149,10 @@ def test_classify_names_files_and_agrees_with_evaluate(
 
 
 def test_held_out_pictures_are_not_trained_on(digits: tuple[Path, Path]) -> None:
-    from clearhead.tasks.task import Files
+    from clearhead.tasks.trainable.base import Files
 
     told: list[str] = []
-    records = Image().read(Files([digits[0]]), build(base=Image.base), told.append)
+    records = get_task("image").read(Files([digits[0]]), build(base=get_task("image").base), told.append)
     train_parts, valid_parts = ({record.parts[0] for record in part} for part in (records.train, records.valid))
     assert not train_parts & valid_parts
     assert len(records.train) + len(records.valid) == 360 and 15 < len(records.valid) < 60

@@ -17,8 +17,9 @@ from clearhead.data.pairs import Pair
 from clearhead.data.split import overlap
 from clearhead.data.stored import Filters, StoredPairs, load_corpus
 from clearhead.errors import DataError
-from clearhead.tasks.labels import label_numbers, label_warnings, report_labels
-from clearhead.tasks.task import Files, hold_out
+from clearhead.tasks.labels import label_numbers
+from clearhead.tasks.trainable.base import Files, hold_out
+from clearhead.tasks.trainable.labels import label_warnings, report_labels
 from tests.tasks.test_classify import SETS, WORDS, write
 
 TRAIN = ["--task", "classify", "--threads", "1", "--steps", "40", *SETS]

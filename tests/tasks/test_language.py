@@ -20,10 +20,11 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters
-from clearhead.tasks.documents import split_end
-from clearhead.tasks.language import LanguageModelling, LanguageTask, score_documents
-from clearhead.tasks.running import RunningText
-from clearhead.tasks.task import Files
+from clearhead.tasks.incremental_detokenizer import RunningText
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.trainable.base import Files
+from clearhead.tasks.trainable.documents import split_end
+from clearhead.tasks.trainable.language_modeling import LanguageTask, score_documents
 
 START, END, PAD = Tokenizer.bos_id, Tokenizer.eos_id, Tokenizer.pad_id
 SIZES = (5, 1, 17, 7, 30, 2)
@@ -118,7 +119,7 @@ def small(*assignments: str, tokenizer: Tokenizer | None = None) -> tuple[Config
     """A config of the task and a network with random weights."""
     settings = configs.parse_assignments([*SHAPE, *assignments])
     vocab = tokenizer.vocab_size if tokenizer else 700
-    config = configs.build(settings, {"model": {"vocab_size": vocab}}, base=LanguageModelling.base)
+    config = configs.build(settings, {"model": {"vocab_size": vocab}}, base=get_task("lm").base)
     torch.manual_seed(3)
     network = build_model(config.model).eval()
     with torch.no_grad():
@@ -190,7 +191,7 @@ def test_the_end_of_a_text_is_held_out() -> None:
 
 @pytest.mark.parametrize("kind", ["char", "bpe", "unigram"])
 def test_line_breaks_survive_the_tokenizer(kind: str) -> None:
-    config = configs.build({"tokenizer": {"kind": kind, "vocab_size": 400}}, base=LanguageModelling.base)
+    config = configs.build({"tokenizer": {"kind": kind, "vocab_size": 400}}, base=get_task("lm").base)
     text = "To be,\nor not  to be:\n\n\tthat is\n"
     tokenizer = Tokenizer.train([text * 3], config.tokenizer)
     for each in (text, text.strip(), "\n" + text):
@@ -297,7 +298,7 @@ def test_many_documents_are_learned_to_their_end(tmp_path: Path, capsys: pytest.
 
 
 def test_gpt2_has_as_many_parameters_as_the_original() -> None:
-    config = configs.build({"model": {"vocab_size": 50257}}, preset="gpt2", base=LanguageModelling.base)
+    config = configs.build({"model": {"vocab_size": 50257}}, preset="gpt2", base=get_task("lm").base)
     with torch.device("meta"):
         assert count_parameters(build_model(config.model)) == 124_439_808
 
@@ -339,9 +340,9 @@ def test_mistakes_are_one_line_and_exit_2(
 
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "word.txt").write_bytes(b"w")
-    config = configs.build({"data": {"document_unit": "file"}}, base=LanguageModelling.base)
+    config = configs.build({"data": {"document_unit": "file"}}, base=get_task("lm").base)
     with pytest.raises(clearhead.ClearheadError, match="at least 100 characters of text are needed"):
-        LanguageModelling().read(Files([tmp_path / "word.txt"]), config, lambda _: None)
+        get_task("lm").read(Files([tmp_path / "word.txt"]), config, lambda _: None)
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,9 +17,11 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import DataError
 from clearhead.model.families import build_model
-from clearhead.tasks.filling import encode_gaps
-from clearhead.tasks.masked import MaskedLanguage, MaskedTask, cut_documents
+from clearhead.tasks.mask_tokens import encode_gaps
+from clearhead.tasks.masked_lm import cut_documents
 from clearhead.tasks.masking import NO_UNIT, asked_count, choose_places, units_of
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.trainable.masked_lm import MaskedTask
 from tests.tasks.made_up import SMALL, made_up_text
 
 PIECES = 29
@@ -30,7 +32,7 @@ def small_task(whole_word_masking: bool = False, share: float = 0.15) -> MaskedT
     lines = made_up_text(40)
     settings = {"tokenizer": {"vocab_size": 300}, "model": SMALL["model"],
                 "data": {"whole_word_masking": whole_word_masking, "mask_probability": share}}  # fmt: skip
-    config = configs.build(settings, base=MaskedLanguage.base)
+    config = configs.build(settings, base=get_task("mlm").base)
     tokenizer = Tokenizer.train(lines, config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
     documents = [Document(line, number) for number, line in enumerate(lines, 1)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.data.pairs import Pair
 from clearhead.errors import DecodingError
-from clearhead.tasks.constraints import contains
+from clearhead.tasks.lexical_constraints import contains
 from tests.whole import Trained
 
 LINES = ["The dog sees the cat.", "", "A child laughs."]

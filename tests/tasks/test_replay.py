@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clearhead.tasks.replay import ReplayTask
+from clearhead.tasks.trainable.replay import ReplayTask
 from tests.tasks.every import TRAINED, prepare_task
 
 SHARE = 0.3

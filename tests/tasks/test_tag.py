@@ -20,9 +20,9 @@ from clearhead.cli.main import main
 from clearhead.config import TokenizerConfig
 from clearhead.data.tagged import load_tagged
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.tasks.tag import IGNORED, tag_loss
+from clearhead.tasks.overlapping_windows import Window, best_windows, cut_words, windows
 from clearhead.tasks.tagged_text import find_words, mark
-from clearhead.tasks.windows import Window, best_windows, cut_words, windows
+from clearhead.tasks.trainable.tagging import IGNORED, tag_loss
 from tests.whole import fitting
 
 FIRST = ["Anna", "Ben", "Clara", "David", "Emma", "Felix", "Zoë"]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, ConfigError, DecodingError
-from clearhead.tasks.constraints import contains, unmet
-from clearhead.tasks.running import RunningText, Stops
-from clearhead.tasks.writing import by_name, with_method
+from clearhead.tasks.incremental_detokenizer import RunningText, Stops
+from clearhead.tasks.lexical_constraints import contains, unmet
+from clearhead.tasks.text_generation import by_name, with_method
 from tests.tasks.every import Models
 
 PROMPTS = ["", "The", "The ho", "Look at", "in", "the street", "The gar"]

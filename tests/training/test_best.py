@@ -8,8 +8,8 @@ from torch import nn
 
 from clearhead.cli.main import _are_two_sides
 from clearhead.model.normalisation import BatchNorm
-from clearhead.tasks.searching import validation_decoding
-from clearhead.tasks.task import Validation
+from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.validation_decoding import validation_decoding
 from clearhead.training.replicas import Replicas
 
 

@@ -19,7 +19,7 @@ from clearhead.config import (
 )
 from clearhead.data.tables import TABLE_FIELDS
 from clearhead.errors import ConfigError
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 from clearhead.training.checks import FROM_THE_DATA, check_held_out, check_settings
 from tests.tasks.every import TRAINED
 
@@ -90,7 +90,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("task", "given", "message"), REFUSED)
 def test_what_would_be_ignored_is_refused(task: str, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        check_settings(purpose(task), given, build(given, base=purpose(task).base))
+        check_settings(get_task(task), given, build(given, base=get_task(task).base))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_would_be_ignored_is_refused(task: str, given: dict[str, Any], mess
 )
 def test_families_refuse_what_they_do_not_use(task: str, model: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        build({"model": model}, base=purpose(task).base)
+        build({"model": model}, base=get_task(task).base)
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -123,10 +123,10 @@ SECTIONS: dict[str, type[Section]] = {
 
 def takes(task: str, section: str, field: str) -> bool:
     """Whether a task takes a field that is set to the value that it has anyway."""
-    value = build(base=purpose(task).base).model_dump()[section][field]
+    value = build(base=get_task(task).base).model_dump()[section][field]
     given = {section: {field: value}}
     try:
-        check_settings(purpose(task), given, build(given, base=purpose(task).base))
+        check_settings(get_task(task), given, build(given, base=get_task(task).base))
     except ConfigError as error:
         assert f"{section}.{field}" in str(error) or section == "tokenizer", f"{task}: {error}"
         return False
@@ -169,7 +169,7 @@ def test_each_field_of_each_section_is_taken_or_refused(task: str, section: str)
 
 @pytest.mark.parametrize("task", TRAINED)
 def test_a_task_refuses_the_fields_that_its_network_does_not_use(task: str) -> None:
-    model = build(base=purpose(task).base).model
+    model = build(base=get_task(task).base).model
     for field in ModelConfig.model_fields:
         is_idle = bool(model.why_unused(field)) or field in FROM_THE_DATA
         assert takes(task, "model", field) != is_idle, field
@@ -184,12 +184,12 @@ def test_a_part_is_not_held_out_beside_a_validation_file() -> None:
 
 
 def test_recurrent_networks_need_no_heads() -> None:
-    assert build({"model": {"family": "lstm", "model_dim": 50}}, base=purpose("translate").base).model.model_dim == 50
+    assert build({"model": {"family": "lstm", "model_dim": 50}}, base=get_task("translate").base).model.model_dim == 50
 
 
 @pytest.mark.parametrize("task", TRAINED)
 def test_every_task_has_a_sound_base(task: str) -> None:
-    chosen = purpose(task)
+    chosen = get_task(task)
     assert build(base=chosen.base).task == task
     check_settings(chosen, {}, build(base=chosen.base))
     fields = type(build().data).model_fields
@@ -198,8 +198,8 @@ def test_every_task_has_a_sound_base(task: str) -> None:
 
 @pytest.mark.parametrize("preset", ["bert-base", "bert-large"])
 def test_a_presets_head_gives_way_to_the_task(preset: str) -> None:
-    assert build(preset=preset, base=purpose("tag").base).model.head == "token_classification"
-    assert build(preset=preset, base=purpose("mlm").base).model.head == "masked_lm"
+    assert build(preset=preset, base=get_task("tag").base).model.head == "token_classification"
+    assert build(preset=preset, base=get_task("mlm").base).model.head == "masked_lm"
 
 
 def test_two_tasks_are_one_too_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

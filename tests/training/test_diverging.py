@@ -12,7 +12,7 @@ from clearhead.decoding.scoring import Hypothesis
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import NoOutputError
 from clearhead.errors import TrainingError
-from clearhead.tasks import searching
+from clearhead.tasks.trainable import validation_decoding
 from tests.training.runs import Settings, run, write_data
 
 
@@ -45,5 +45,5 @@ def test_only_what_has_no_output_is_empty(monkeypatch: pytest.MonkeyPatch) -> No
         raise NoOutputError(requests, [[written], []])
 
     monkeypatch.setattr(constrained_decoding, "run", half)
-    monkeypatch.setattr(searching, "translation_engine", lambda network: None)
-    assert searching.best_of(requests, None, DecodingConfig()) == [(8, 9), ()]
+    monkeypatch.setattr(validation_decoding, "translation_engine", lambda network: None)
+    assert validation_decoding.best_of(requests, None, DecodingConfig()) == [(8, 9), ()]

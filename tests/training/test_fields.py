@@ -10,7 +10,7 @@ import torch
 from clearhead.config import Config, TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.weights import snapshot
-from clearhead.tasks.purposes import PURPOSES
+from clearhead.tasks.registry import TASKS
 from clearhead.training.counts import Counts
 from clearhead.training.keeper import TRAINING, RunFolder, claim
 from clearhead.training.state import Origin, StateFolder
@@ -72,7 +72,7 @@ def test_a_task_goes_by_seed_batch_and_smoothing(task: str, tmp_path: Path) -> N
     assert smoothed[1] != usual[1] and smoothed[2] == usual[2]
 
 
-@pytest.mark.parametrize("task", [name for name, each in PURPOSES.items() if each.verb == "translate"])
+@pytest.mark.parametrize("task", [name for name, each in TASKS.items() if each.verb == "translate"])
 def test_so_many_texts_are_written_for_the_score(task: str, tmp_path: Path) -> None:
     signatures = set()
     for count in (2, 3):

@@ -14,8 +14,8 @@ from clearhead.cli.main import main
 from clearhead.config import merge
 from clearhead.data.record_files import sample_records, to_files
 from clearhead.errors import ClearheadError, ConfigError
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Files
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.trainable.base import Files
 from clearhead.training.run import Request, prepare, train
 from tests.tasks.made_up import write_lines
 from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
@@ -59,8 +59,8 @@ def old_data(task: str, old: Path) -> Path:
 def test_a_run_keeps_its_validation_records_in_files_that_its_task_reads(task: str, olds: Olds) -> None:
     old, config = olds[task], clearhead.load(olds[task]).config
     files = Files([old_data(task, old)])
-    held_out = purpose(task).read(files, config, lambda _: None).valid
-    read = purpose(task).read(Files(kept(old), kept(old), minimum=1), config, lambda _: None).valid
+    held_out = get_task(task).read(files, config, lambda _: None).valid
+    read = get_task(task).read(Files(kept(old), kept(old), minimum=1), config, lambda _: None).valid
     assert [record.parts for record in read] == [record.parts for record in held_out]
     assert len(read) == read_manifest(old).data["valid_examples"] or task in ("mlm", "denoise")
     assert clearhead.evaluate(old, kept(old)[0]).to_json()

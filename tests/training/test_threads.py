@@ -10,9 +10,9 @@ import torch
 
 from clearhead.cli.main import main
 from clearhead.engines.torch_engine import TorchEngine
-from clearhead.tasks.classify import ClassificationTask
-from clearhead.tasks.task import Validation
-from clearhead.tasks.translate import TranslationTask
+from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.classification import ClassificationTask
+from clearhead.tasks.trainable.translation import TranslationTask
 from tests.tasks.every import settings_for, write_files
 from tests.tasks.made_up import sets
 

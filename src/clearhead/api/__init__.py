@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clearhead import bundle
 from clearhead import config as configs
@@ -14,14 +14,15 @@ from clearhead.api.translating import Translating
 from clearhead.api.writing import Writing
 from clearhead.config import DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.model.families import build_model
-from clearhead.model.weights import restore
-from clearhead.tasks.purposes import purpose
+from clearhead.engines.model_weights import ModelWeights
+from clearhead.engines.select import check_engine
+from clearhead.errors import BundleError
+from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Report as AnyReport
 from clearhead.tasks.translation_result import Translation
-from clearhead.training.events import Silent, Watcher
-from clearhead.training.run import Request as TrainingRequest
-from clearhead.training.run import train as run_training
+
+if TYPE_CHECKING:
+    from clearhead.training.events import Watcher
 
 __all__ = ["Model", "Translation", "evaluate", "load", "train"]
 
@@ -38,18 +39,31 @@ class Model(Translating, Writing, Reading, Looking):
     ) -> AnyReport:
         """Return scores on test files of the kind that the model was trained on; `log` receives what was skipped."""
         self.need_tag()
-        return purpose(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, log)
+        return get_task(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, log)
 
 
-def load(folder: StrPath, tag: str = "") -> Model:
-    """The model in a bundle; every file is checked, no connection is opened. `tag` stands before every source."""
-    found = bundle.load(Path(folder))
+def load(folder: StrPath, tag: str = "", *, engine: str = "", compute_type: str = "float32") -> Model:
+    """Return the model in a bundle; every file is checked, no connection is opened. `tag` precedes every source.
+
+    `engine` is native, torch or ctranslate2; by default native for every model that it supports. `compute_type` is
+    float32 or int8. torch is imported only where it is needed: for its own engine, traces and ablations.
+    """
+    path = Path(folder)
+    found = bundle.load(path)
     config = configs.parse(found.config)
-    network = build_model(config.model)
-    restore(network, found.tensors())
-    network.eval()
     tokenizer = None if found.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(found.tokenizer)
-    model = Model(Path(folder), config, tokenizer, network, found.manifest)  # type: ignore[arg-type]
+
+    def read_again() -> bundle.Bundle:
+        again = bundle.load(path)
+        if again.manifest.fingerprint != found_fingerprint:
+            raise BundleError(f"{path} was replaced by another model since it was loaded; load it again")
+        return again
+
+    found_fingerprint = found.manifest.fingerprint
+    weights = ModelWeights(config.model, found, read_again)
+    if engine or compute_type != "float32":
+        check_engine(engine or "native", compute_type)
+    model = Model(path, config, tokenizer, weights, found.manifest, engine, compute_type)  # type: ignore[arg-type]
     return model.with_tag(tag) if tag else model
 
 
@@ -72,7 +86,7 @@ def train(
     resume: bool = False,
     threads: int = 0,
     device: str = "auto",
-    watcher: Watcher | None = None,
+    watcher: "Watcher | None" = None,
 ) -> Model:
     """Trains a model and loads the result.
 
@@ -83,6 +97,10 @@ def train(
     predictions of each batch. With `resume` the run in `out` goes on where its last checkpoint was saved, to the
     same weights as if it had never stopped; without a checkpoint it starts from the beginning.
     """
+    from clearhead.training.events import Silent
+    from clearhead.training.run import Request as TrainingRequest
+    from clearhead.training.run import train as run_training
+
     length = {"minutes": minutes, "epochs": epochs, "steps": steps}
     given = {name: value for name, value in length.items() if value is not None}
     settings = configs.merge(settings or {}, {"training": given} if given else {})

@@ -3,40 +3,46 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.engine import Engine
+from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine, StreamingEngine
+from clearhead.engines.model_weights import ModelWeights
+from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine, require_torch
+from clearhead.engines.threads import num_threads
 from clearhead.errors import ConfigError, DecodingError, TaskError
-from clearhead.interop.exporting import export
-from clearhead.tasks.constraints import constraints_of
+from clearhead.tasks.decoding_settings import check_decoding
 from clearhead.tasks.engines import open_engine
-from clearhead.tasks.purposes import purpose
-from clearhead.training.checks import check_decoding
+from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.registry import get_task
+
+if TYPE_CHECKING:
+    from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 
 StrPath = str | Path
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A loaded bundle: its network, its tokenizer, its settings and what is known of its making."""
+    """A loaded bundle: weights, tokenizer, settings and manifest, with the engines that run it."""
 
     folder: Path
     config: Config
     tokenizer: Tokenizer
-    network: Any
+    weights: ModelWeights
     manifest: Manifest
-    _engines: dict[tuple[str, str, bool, str], Engine] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    engine_name: str = ""
+    """native, torch or ctranslate2; empty: native for models that it supports, else torch."""
+    compute_type: str = "float32"
+    _engines: dict[Any, Engine] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def need(self, verb: str, *, pictures: bool = False) -> None:
         """Refuses a verb, or an input, that this model was not trained for, and says which one fits."""
-        fitting = purpose(self.config.task).verb
+        fitting = get_task(self.config.task).verb
         if verb != fitting:
             raise TaskError(
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
@@ -46,7 +52,7 @@ class Loaded:
 
     def _need_input(self, *, pictures: bool) -> None:
         """Refuses text where pictures are read, and the other way round."""
-        verb = purpose(self.config.task).verb
+        verb = get_task(self.config.task).verb
         if pictures and not self.config.model.reads_images:
             raise TaskError(
                 f"{self.folder} reads text, not files: give it lines on standard input, as in "
@@ -79,7 +85,7 @@ class Loaded:
         """Return this model with other settings for reading tables, such as {"columns": "text=2,label=1"}."""
         if not settings:
             return self
-        if "columns" not in purpose(self.config.task).data_fields:
+        if "columns" not in get_task(self.config.task).data_fields:
             raise ConfigError(f"{self.folder} was trained for the task {self.config.task}, which reads no tables")
         return replace(self, config=configs.override(self.config, {"data": settings}))
 
@@ -90,7 +96,7 @@ class Loaded:
         """
         given = {name: value for name, value in overrides.items() if value is not None}
         merged = configs.override_decoding(self.config, given)
-        verb = verb or purpose(self.config.task).verb
+        verb = verb or get_task(self.config.task).verb
         check_decoding(given, merged, verb, f"clearhead {verb}")
         return merged
 
@@ -103,25 +109,92 @@ class Loaded:
             raise ConfigError(f"expected settings, or {', '.join(named)} by name, got both; put it into the settings")
         return settings or by_name(**given)
 
+    @property
+    def network(self) -> Any:
+        """The torch network, built on first use."""
+        return self.weights.network
+
+    def with_network(self, network: Any) -> Self:
+        """Return this model with another torch network, such as one with heads ablated; torch is its engine."""
+        return replace(self, weights=ModelWeights(self.config.model, network=network))
+
+    @property
+    def engine_choice(self) -> EngineChoice:
+        """The default engine of this model, and why."""
+        return choose_engine(self.config.model, self.weights.is_changed)
+
     def engine(
         self,
-        name: str = "torch",
-        compute_type: str = "float32",
+        name: str = "",
+        compute_type: str = "",
         token_log_probs: bool = True,
         shortlist: Shortlist | None = None,
     ) -> Engine:
-        """What searches: torch, or ctranslate2 (float32 or int8), for which the bundle is converted once.
+        """Return an engine that generates text: native, torch or ctranslate2; by default that of this model.
 
-        Without `token_log_probs` the ctranslate2 engine leaves out the pass that computes them. It stays loaded, and
-        has its shortlist for good, which is given to the torch engine with each text.
+        Only native and ctranslate2 compute in int8. For ctranslate2 the bundle is converted once; without
+        `token_log_probs` it leaves out the pass that computes them, and it keeps its shortlist for all texts.
         """
-        key = (name, compute_type, token_log_probs, "" if shortlist is None else shortlist.digest)
-        if name == "torch" or key not in self._engines:
+        name, compute_type = self._engine_of(name, compute_type)
+        key = (name, compute_type, token_log_probs, "" if shortlist is None else shortlist.digest, num_threads())
+        if key not in self._engines:
             self._engines[key] = open_engine(self, name, compute_type, token_log_probs, shortlist)
         return self._engines[key]
 
+    def _engine_of(self, name: str = "", compute_type: str = "") -> tuple[str, str]:
+        """Return the engine and the compute type to use."""
+        compute_type = compute_type or self.compute_type
+        name = name or self.engine_name or self.engine_choice.name
+        check_engine(name, compute_type)
+        if name == "torch":
+            require_torch("the torch engine needs torch, which is not installed; leave out --engine")
+        return name, compute_type
+
+    @property
+    def generating_engine(self) -> StreamingEngine:
+        """The engine that generates text, token by token if asked for."""
+        engine = self.engine()
+        if not hasattr(engine, "stream"):
+            raise DecodingError("the ctranslate2 engine returns whole texts only; use --engine native or torch")
+        return cast(StreamingEngine, engine)
+
+    @property
+    def encoder_engine(self) -> EncoderEngine:
+        """The engine that encodes texts."""
+        self._uses_native("encodes texts")
+        return self._torch_encoder_engine()
+
+    @property
+    def image_engine(self) -> ImageEngine:
+        """The engine that classifies images."""
+        return self._torch_encoder_engine()
+
+    @property
+    def scoring_engine(self) -> ScoringEngine:
+        """The engine that computes the probabilities of given outputs."""
+        self._uses_native("scores given outputs")
+        from clearhead.engines.torch_scoring_engine import TorchScoringEngine
+
+        return TorchScoringEngine(self.network)
+
+    def _uses_native(self, purpose: str) -> bool:
+        """Return whether the engine of this model is native; raise DecodingError for ctranslate2."""
+        name, _ = self._engine_of()
+        if name == "ctranslate2":
+            raise DecodingError(f"the ctranslate2 engine only generates text; the native or torch engine {purpose}")
+        if name == "native":
+            check_native(self.config.model)
+        return name == "native"
+
+    def _torch_encoder_engine(self) -> "TorchEncoderEngine":
+        from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+
+        return TorchEncoderEngine(self.network)
+
     def export(self, out: StrPath, to: str, *, compute_type: str = "float32", overwrite: bool = False) -> list[str]:
-        """Writes the model as another toolkit reads it: ctranslate2, onnx or huggingface; gives what was left out."""
+        """Export to another toolkit's format, ctranslate2, onnx or huggingface; return what it cannot express."""
+        from clearhead.interop.exporting import export
+
         return export(self, Path(out), to, compute_type, overwrite)
 
     def check_n_best(self, n_best: int, settings: DecodingConfig) -> None:
@@ -133,7 +206,7 @@ class Loaded:
         constraints_of(settings, self.tokenizer.target)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return purpose(self.config.task).pieces(self.tokenizer, texts)
+        return get_task(self.config.task).codec.encode(self.tokenizer, texts)
 
 
 def paths_of(paths: StrPath | Iterable[StrPath]) -> list[Path]:

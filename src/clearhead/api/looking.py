@@ -1,9 +1,8 @@
 """Looking inside a model: traces, parts switched off, word alignments from attention."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from clearhead.api.inputs import check_text
 from clearhead.api.loaded import Loaded, StrPath
@@ -11,12 +10,14 @@ from clearhead.config import DecodingConfig
 from clearhead.data.aligned import read_aligned
 from clearhead.data.pairs import Pair
 from clearhead.errors import InspectionError
-from clearhead.inspection import aligning, tracing
-from clearhead.inspection.ablation import By, mean_outputs, parts_of, switch_off
+from clearhead.inspection import aligning
 from clearhead.inspection.alignment import WordAttention, word_attention
 from clearhead.inspection.parts import Part
-from clearhead.inspection.trace import Trace
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
+
+if TYPE_CHECKING:
+    from clearhead.inspection.ablation import By
+    from clearhead.inspection.trace import Trace
 
 
 class Looking(Loaded):
@@ -24,7 +25,7 @@ class Looking(Loaded):
 
     def looking(self, **overrides: Any) -> DecodingConfig:
         """The settings with which a model is looked at: it searches, also where its own verb draws."""
-        if purpose(self.config.task).verb != "generate":
+        if get_task(self.config.task).verb != "generate":
             return self.decoding(**overrides)
         return self.decoding("translate", method="search", **overrides)
 
@@ -43,12 +44,14 @@ class Looking(Loaded):
         hypothesis: int = 0,
         arithmetic: bool = False,
         settings: DecodingConfig | None = None,
-    ) -> Trace:
+    ) -> "Trace":
         """Everything that happens inside while the model reads a text and writes `target`, or the best it finds.
 
         Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
         node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
         """
+        from clearhead.inspection import tracing
+
         check_text(text)
         self._need_input(pictures=False)
         given, settings = tracing.given_text(self, text), self._chosen(settings, self.looking, beam_size=beam_size)
@@ -64,8 +67,10 @@ class Looking(Loaded):
         hypothesis: int = 0,
         arithmetic: bool = False,
         settings: DecodingConfig | None = None,
-    ) -> Trace:
+    ) -> "Trace":
         """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
+        from clearhead.inspection import tracing
+
         self._need_input(pictures=True)
         given, settings = (
             tracing.given_picture(self, Path(path)),
@@ -73,17 +78,19 @@ class Looking(Loaded):
         )
         return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
 
-    def with_heads_off(self, parts: Iterable[Part | str], by: By = "zero", over: Sequence[str] = ()) -> Self:
+    def with_heads_off(self, parts: Iterable[Part | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
         """This model with parts of its network switched off; all its verbs work, and the weights are the same.
 
         A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
         `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
         """
+        from clearhead.inspection.ablation import mean_outputs, parts_of, switch_off
+
         if by not in ("zero", "mean") or (over and by == "zero"):
             raise InspectionError(f'expected by="zero", or by="mean" with texts, got by={by!r} and {len(over)} texts')
         chosen = parts_of(self.network, parts)
         means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
-        return replace(self, network=switch_off(self.network, chosen, means))
+        return self.with_network(switch_off(self.network, chosen, means))
 
     def align(
         self, pairs: Sequence[Pair], head: Part | None = None, path: StrPath = "pairs"

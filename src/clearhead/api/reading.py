@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from clearhead.api.inputs import check_texts
 from clearhead.api.loaded import Loaded, StrPath, paths_of
 from clearhead.errors import DataError, TaskError
-from clearhead.tasks import classify, filling, tag
-from clearhead.tasks.embed import EmbeddedText, embed
-from clearhead.tasks.filling import GAP, Filling
-from clearhead.tasks.image import classify_pictures
+from clearhead.tasks import classification, mask_filling, tagging
+from clearhead.tasks.embedding import EmbeddedText, embed
+from clearhead.tasks.image_classification import classify_pictures
 from clearhead.tasks.labels import Classified
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
+from clearhead.tasks.mask_filling import Filling
+from clearhead.tasks.mask_tokens import GAP
 from clearhead.tasks.tagged_text import TaggedText
 
 
@@ -46,7 +47,7 @@ class Reading(Loaded):
         """Return the label of each text; an empty one for an empty text."""
         texts = check_texts(texts)
         self.need("classify")
-        return classify.classify(self, texts, first_line, LongTexts.of(long_texts))
+        return classification.classify(self, texts, first_line, LongTexts.of(long_texts))
 
     def classify_pictures(self, paths: StrPath | Sequence[StrPath]) -> list[Classified]:
         """Return the label of each PNG, with the probability of every label."""
@@ -73,7 +74,7 @@ class Reading(Loaded):
         """Return the spans of each text."""
         texts = check_texts(texts)
         self.need("tag")
-        return tag.tag(self, texts, first_line, LongTexts.of(long_texts))
+        return tagging.tag(self, texts, first_line, LongTexts.of(long_texts))
 
     @overload
     def fill(
@@ -104,7 +105,7 @@ class Reading(Loaded):
         """Return the fillings of each mask of each text; nothing for a text without a mask."""
         texts = check_texts(texts)
         self.need("fill")
-        return filling.fill(self, texts, top, first_line, LongTexts.of(long_texts))
+        return mask_filling.fill(self, texts, top, first_line, LongTexts.of(long_texts))
 
     @overload
     def embed(self, text: str, *, unit: bool = False) -> NDArray[np.float32]: ...
@@ -137,6 +138,7 @@ class Reading(Loaded):
     ) -> list[EmbeddedText]:  # fmt: skip
         """Return the embedding of each text with the parts that it was split into; None for an empty text."""
         texts = check_texts(texts)
-        if self.config.model.family != "encoder":
+        if self.config.model.family not in ("encoder", "transformer"):
             raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
+        self._need_input(pictures=False)
         return embed(self, texts, first_line, unit, LongTexts.of(long_texts))

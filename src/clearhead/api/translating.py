@@ -1,7 +1,7 @@
 """Translations of texts, captions of images, and scores of given translations."""
 
 from collections.abc import Generator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from clearhead.api.inputs import check_text, check_texts
 from clearhead.api.loaded import Loaded, StrPath, paths_of
@@ -10,18 +10,19 @@ from clearhead.data.pairs import Pair
 from clearhead.data.segmentation import gap_between
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
 from clearhead.engines.engine import Engine
-from clearhead.evaluation.metrics import Report
 from clearhead.tasks import outputs
-from clearhead.tasks.caption import write_captions
-from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.image import read_pictures
+from clearhead.tasks.captions import write_captions
+from clearhead.tasks.image_classification import read_pictures
+from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts, segment_texts
 from clearhead.tasks.outputs import translation_segmenter, translations
 from clearhead.tasks.scoring import Scored, score_pairs
-from clearhead.tasks.searching import search_texts
-from clearhead.tasks.shortlisting import fingerprint_of, learn_shortlist
-from clearhead.tasks.translate import score_translations
+from clearhead.tasks.shortlist_training import fingerprint_of, learn_shortlist
 from clearhead.tasks.translation_result import SKIPPED, Translation, join_translations
+from clearhead.tasks.translation_search import search_texts
+
+if TYPE_CHECKING:
+    from clearhead.evaluation.metrics import Report
 
 
 class Translating(Loaded):
@@ -34,7 +35,7 @@ class Translating(Loaded):
         *,
         beam_size: int | None = None,
         settings: DecodingConfig | None = None,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         split: bool = True,
         long_texts: LongTextPolicy | LongTexts = "split",
         **decoding: Any,
@@ -46,7 +47,7 @@ class Translating(Loaded):
         *,
         beam_size: int | None = None,
         settings: DecodingConfig | None = None,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         split: bool = True,
         long_texts: LongTextPolicy | LongTexts = "split",
         **decoding: Any,
@@ -63,7 +64,7 @@ class Translating(Loaded):
         *,
         beam_size: int | None = None,
         settings: DecodingConfig | None = None,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         shortlist: Shortlist | None = None,
         split: bool = True,
         long_texts: LongTextPolicy | LongTexts = "split",
@@ -86,7 +87,7 @@ class Translating(Loaded):
         n_best: int,
         settings: DecodingConfig,
         first_line: int = 1,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         shortlist: Shortlist | None = None,
         *,
         split: bool = True,
@@ -208,7 +209,7 @@ class Translating(Loaded):
         chosen = settings or self.config.decoding
         self.check_n_best(n_best, chosen)
         pixels_NCYX = read_pictures(self.config.model, paths_of(paths))
-        found = write_captions(self.network, pixels_NCYX, chosen, n_best, constraints_of(chosen, self.tokenizer))
+        found = write_captions(self, pixels_NCYX, chosen, n_best, constraints_of(chosen, self.tokenizer))
         return [translations(self, hypotheses, chosen) for hypotheses in found]
 
     def score(
@@ -218,7 +219,7 @@ class Translating(Loaded):
         self.need("translate")
         return score_pairs(self, pairs, settings or self.config.decoding, path)
 
-    def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> Report:
+    def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> "Report":
         """Return the scores of the model's translations of these pairs, and the perplexity of their references."""
         return self.score_texts([one.text for one in self.translate_pairs(pairs, settings)], pairs)
 
@@ -227,8 +228,10 @@ class Translating(Loaded):
         sources = [pair.source for pair in pairs]
         return self.translate_many(sources, settings=settings or self.config.decoding, split=False, long_texts="stop")
 
-    def score_texts(self, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:
+    def score_texts(self, texts: Sequence[str], pairs: Sequence[Pair]) -> "Report":
         """Return the scores of given translations of these pairs, and the perplexity of the references."""
+        from clearhead.tasks.translation import score_translations
+
         return score_translations(self, texts, pairs)
 
 

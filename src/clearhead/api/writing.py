@@ -7,9 +7,9 @@ from clearhead.api.inputs import check_text, check_texts
 from clearhead.api.loaded import Loaded
 from clearhead.config import DecodingConfig
 from clearhead.engines.engine import Engine
-from clearhead.tasks import writing
+from clearhead.tasks import text_generation
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
-from clearhead.tasks.writing import Generated, by_name, with_method
+from clearhead.tasks.text_generation import Generated, by_name, with_method
 
 
 class Writing(Loaded):
@@ -30,7 +30,7 @@ class Writing(Loaded):
         *,
         sample: int = 0,
         settings: DecodingConfig | None = None,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         **named: Any,
     ) -> Generated: ...
     @overload
@@ -40,7 +40,7 @@ class Writing(Loaded):
         *,
         sample: int = 0,
         settings: DecodingConfig | None = None,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         **named: Any,
     ) -> list[Generated]: ...
     def generate(
@@ -49,7 +49,7 @@ class Writing(Loaded):
         *,
         sample: int = 0,
         settings: DecodingConfig | None = None,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         **named: Any,
     ) -> Generated | list[Generated]:
         """Return the continuation of a prompt, or of each prompt of a list.
@@ -67,7 +67,7 @@ class Writing(Loaded):
         prompts: Sequence[str],
         *,
         settings: DecodingConfig | None = None,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         **named: Any,
     ) -> list[Generated]:
         """As `generate`, for each of many prompts, batched; each is the same as if it were alone."""
@@ -79,7 +79,7 @@ class Writing(Loaded):
         prompts: Sequence[str],
         n_best: int,
         settings: DecodingConfig,
-        engine: Engine | str = "torch",
+        engine: Engine | str = "",
         sample: int = 0,
         first_line: int = 0,
         long_texts: LongTextPolicy | LongTexts = "stop",
@@ -93,7 +93,7 @@ class Writing(Loaded):
         self.check_n_best(n_best, settings)
         searching = self.engine(engine) if isinstance(engine, str) else engine
         tally = LongTexts.of(long_texts)
-        return writing.write_many(self, prompts, n_best, settings, searching, sample, first_line, tally)
+        return text_generation.write_many(self, prompts, n_best, settings, searching, sample, first_line, tally)
 
     def stream(
         self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **named: Any
@@ -101,7 +101,7 @@ class Writing(Loaded):
         """As `generate`, in parts while it is written: with a beam of 1 and in sampling piece by piece."""
         check_text(prompt)
         self.need("generate")
-        return writing.stream(self, prompt, self._chosen(settings, self.writing, **named), sample)
+        return text_generation.stream(self, prompt, self._chosen(settings, self.writing, **named), sample)
 
     def generate_alternatives(
         self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **named: Any
@@ -112,4 +112,6 @@ class Writing(Loaded):
         """
         check_text(prompt)
         self.need("generate")
-        return writing.alternatives(self, prompt, position, count, self._chosen(settings, self.writing, **named))
+        return text_generation.alternatives(
+            self, prompt, position, count, self._chosen(settings, self.writing, **named)
+        )

@@ -62,7 +62,7 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
 def _command(config: Mapping[str, object]) -> str:
     command = _COMMANDS.get(str(config.get("task", "translate")), "clearhead --help")
     data = config.get("data")
-    tags = data.get("tags") if isinstance(data, Mapping) else None
+    tags = data.get("source_tags") if isinstance(data, Mapping) else None
     return command.replace("DIR", f"DIR --tag {tags[0]}") if isinstance(tags, list | tuple) and tags else command
 
 

@@ -49,13 +49,13 @@ def evaluate(
     from clearhead.data.pairs import load_pairs
     from clearhead.data.tables import TableOptions
     from clearhead.errors import ConfigError, TaskError
-    from clearhead.tasks.purposes import purpose
+    from clearhead.tasks.registry import get_task
 
     use_threads(threads)
     table = table_settings(settings, columns)
     overrides = decoding_settings([each for each in settings if not each.startswith("data.")], beam)
     model = load(folder, tag).with_table(table)
-    if overrides and purpose(model.config.task).verb != "translate":
+    if overrides and get_task(model.config.task).verb != "translate":
         raise ConfigError(f"{folder} was trained for the task {model.config.task}: there is no beam or other search")
     if against is None:
         report = model.evaluate_files(files, model.decoding(**overrides), partial(typer.echo, err=True))
@@ -79,7 +79,7 @@ def _compare(
 ) -> tuple[dict[str, Any], str]:
     """Two translators on the same pairs, with a paired bootstrap."""
     from clearhead.evaluation.comparison import compare_texts
-    from clearhead.tasks.translate import reference_text, scoring_tokenizer
+    from clearhead.tasks.translation import reference_text, scoring_tokenizer
 
     texts = [[one.text for one in each.translate_pairs(pairs, each.decoding(**overrides))] for each in (model, other)]
     reports = [each.score_texts(found, pairs) for each, found in zip((model, other), texts, strict=True)]

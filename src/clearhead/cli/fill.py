@@ -11,7 +11,7 @@ from clearhead.cli.line_answers import answer_lines, one_line
 from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads, warn_untrained
 
 if TYPE_CHECKING:
-    from clearhead.tasks.filling import Filling
+    from clearhead.tasks.mask_filling import Filling
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -37,8 +37,8 @@ def fill(
     Example: clearhead fill runs/mlm "The [MASK] sat."
     """
     from clearhead.api import load
-    from clearhead.tasks.filling import GAP
     from clearhead.tasks.long_texts import LongTexts
+    from clearhead.tasks.mask_tokens import GAP
 
     use_threads(threads)
     model, long_texts = load(folder), LongTexts(long_lines)

@@ -35,7 +35,7 @@ def import_checkpoint(
     """
     from clearhead.config import parse_assignments
     from clearhead.interop.importing import Source, import_checkpoint
-    from clearhead.tasks.purposes import purpose
+    from clearhead.tasks.registry import get_task
 
     source = Source(path, dictionaries or [], codes, parse_assignments(settings))
     found = import_checkpoint(source, out, overwrite)
@@ -48,4 +48,4 @@ def import_checkpoint(
         print(json.dumps({**facts, "left_out": found.left_out}))
         return
     print(f"{found.format}: {found.config.model.describe()}: {found.parameters:,} parameters")
-    print(f"model {out}   next: clearhead {purpose(found.config.task).verb} {out}")
+    print(f"model {out}   next: clearhead {get_task(found.config.task).verb} {out}")

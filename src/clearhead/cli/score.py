@@ -45,7 +45,7 @@ def score(
     from clearhead.cli.pairs import answer_pairs
     from clearhead.data.tables import TableOptions
     from clearhead.errors import ConfigError, TaskError
-    from clearhead.tasks.purposes import purpose
+    from clearhead.tasks.registry import get_task
 
     if per_token and as_json:
         raise ConfigError("--per-token changes the plain lines, and --json has every token; leave one of them out")
@@ -54,7 +54,7 @@ def score(
     use_threads(threads)
     model = load(folder, tag)
     if model.config.task != "translate":
-        fitting = purpose(model.config.task).verb
+        fitting = get_task(model.config.task).verb
         problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"
         raise TaskError(f"{problem}. Use clearhead {fitting} {folder}")
     model = model.with_table(table_settings([], columns))

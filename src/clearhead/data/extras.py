@@ -49,5 +49,10 @@ def missing_package(error: ModuleNotFoundError, purpose: str, extra: str = "") -
     if not extra:
         return error
     return MissingPackageError(
-        f"{purpose} needs the package {package}, which is not installed; pip install 'clearhead[{extra}]'"
+        f"{purpose} needs the package {package}, which is not installed; {install_command(extra)}"
     )
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra."""
+    return f"pip install 'clearhead[{extra}]'"

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from clearhead.data.extras import require_package
 from clearhead.errors import DataError
@@ -118,7 +117,7 @@ def write_digits(folder: Path | str) -> int:
         for digit in range(10):
             (folder / str(digit)).mkdir(parents=True)
         for number, (pixels_YX, digit) in enumerate(zip(pixels_NYX, digits.target, strict=True)):
-            Image.fromarray(pixels_YX).save(folder / str(digit) / f"{number:04}.png")
+            _pillow().fromarray(pixels_YX).save(folder / str(digit) / f"{number:04}.png")
     except OSError as error:
         raise DataError(f"{folder}: cannot be written to ({error.strerror}); choose another folder") from error
     return len(pixels_NYX)
@@ -204,8 +203,8 @@ def _decode(data: bytes, side: int, is_grey: bool) -> Pixels:
 def _open(data: bytes, side: int) -> Any:
     """The picture before decoding. A second header may say another size than the one that was checked."""
     try:
-        image = Image.open(BytesIO(data), formats=["PNG"])
-    except Image.DecompressionBombError as error:
+        image = _pillow().open(BytesIO(data), formats=["PNG"])
+    except _pillow().DecompressionBombError as error:
         raise ValueError("it has a second header") from error
     if image.size != (side, side):
         raise ValueError("it has a second header")
@@ -217,5 +216,10 @@ def _open(data: bytes, side: int) -> Any:
 def _on_white(image: Any) -> Any:
     if not image.has_transparency_data:
         return image
-    white = Image.new("RGBA", image.size, "white")
-    return Image.alpha_composite(white, image.convert("RGBA"))
+    white = _pillow().new("RGBA", image.size, "white")
+    return _pillow().alpha_composite(white, image.convert("RGBA"))
+
+
+def _pillow() -> Any:
+    """Return the module PIL.Image; models that read text run without it."""
+    return require_package("PIL.Image", "reading and writing images")

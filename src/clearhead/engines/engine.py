@@ -82,3 +82,10 @@ class EncoderEngine(Protocol):
 
     def masked_lm(self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Floats]:
         """Return the log-probabilities [M, V] at the given positions of each text."""
+
+
+class ImageEngine(Protocol):
+    """Engine that classifies images."""
+
+    def image_logits(self, pixels_NCYX: Floats) -> Floats:
+        """Return the logits [L] of each image of a batch; pixels are from -1 to 1."""

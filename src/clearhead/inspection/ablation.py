@@ -21,7 +21,7 @@ from clearhead.inspection.recording import share
 from clearhead.inspection.sublayers import find, heads
 from clearhead.inspection.tapping import Change, tap
 from clearhead.inspection.trace import Trace
-from clearhead.tasks.task import Ready
+from clearhead.tasks.task import LoadedModel
 
 By = Literal["zero", "mean"]
 
@@ -50,7 +50,7 @@ def _always(mean_E: Tensor) -> Change:
 
 
 def mean_outputs(
-    model: Ready, parts: Sequence[Part], texts: Sequence[str], settings: DecodingConfig
+    model: LoadedModel, parts: Sequence[Part], texts: Sequence[str], settings: DecodingConfig
 ) -> dict[Part, Tensor]:
     """What each part gives in the mean, over all places of these texts (or pictures) and of the model's outputs."""
     if not texts:
@@ -102,7 +102,7 @@ class Effect:
         }
 
 
-def effect(model: Ready, off: Ready, before: Trace, settings: DecodingConfig) -> Effect:
+def effect(model: LoadedModel, off: LoadedModel, before: Trace, settings: DecodingConfig) -> Effect:
     """What the model with parts off does with the input of a trace of the whole model."""
     given = tracing.given_input(model, before.source_text)
     with torch.inference_mode():
@@ -112,7 +112,7 @@ def effect(model: Ready, off: Ready, before: Trace, settings: DecodingConfig) ->
     return Effect(before, after, tuple(new - was for new, was in zip(still, old, strict=True)))
 
 
-def head_effects(model: Ready, before: Trace) -> dict[Part, float]:
+def head_effects(model: LoadedModel, before: Trace) -> dict[Part, float]:
     """How the log-probability of what was written changes when each head is off, one at a time."""
     given = tracing.given_input(model, before.source_text)
     found = {}

@@ -17,14 +17,13 @@ from clearhead.config import ModelConfig
 from clearhead.config.model import RECURRENT
 from clearhead.data.aligned import AlignedPair, Links
 from clearhead.data.pairs import Pair
-from clearhead.engines.torch_scoring_engine import TorchScoringEngine
 from clearhead.errors import DataError, InspectionError, TaskError
 from clearhead.inspection.alignment import Spoken, WordAttention, align_heads, by_words
 from clearhead.inspection.parts import Part
 from clearhead.inspection.places import text_places, written_places
-from clearhead.tasks.forced import Forced, encode_pairs, force_pairs
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Ready
+from clearhead.tasks.forced_decoding import Forced, encode_pairs, force_pairs
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Alignment:
         }
 
 
-def align(model: Ready, pairs: Sequence[Pair], head: Part, path: Path | str) -> Iterator[Alignment]:
+def align(model: LoadedModel, pairs: Sequence[Pair], head: Part, path: Path | str) -> Iterator[Alignment]:
     """The alignment of each pair by one head; errors name the pair's line in `path`."""
     _check(model, head)
     return (
@@ -67,7 +66,7 @@ def align(model: Ready, pairs: Sequence[Pair], head: Part, path: Path | str) -> 
     )
 
 
-def choose_head(model: Ready, gold: Sequence[AlignedPair], path: Path | str) -> ChosenHead:
+def choose_head(model: LoadedModel, gold: Sequence[AlignedPair], path: Path | str) -> ChosenHead:
     """The head, or the mean over a layer's heads, with the lowest alignment error rate; of equal ones the first."""
     num_layers, _ = cross_attention_shape(model.config.model)
     of_layers = [_attention(model, [one.pair for one in gold], path, layer) for layer in range(num_layers)]
@@ -83,7 +82,7 @@ def choose_head(model: Ready, gold: Sequence[AlignedPair], path: Path | str) -> 
     return ChosenHead(best.part, best.error_rate, len(gold))
 
 
-def usual_head(model: Ready) -> Part:
+def usual_head(model: LoadedModel) -> Part:
     """Return the mean of the last layer but one, which often aligns best, for a model without gold alignments."""
     return Part("cross", max(0, cross_attention_shape(model.config.model)[0] - 2))
 
@@ -97,7 +96,7 @@ def cross_attention_shape(config: ModelConfig) -> tuple[int, int]:
     raise InspectionError("this model has no attention between source and target: there is nothing to align by")
 
 
-def _check(model: Ready, head: Part) -> None:
+def _check(model: LoadedModel, head: Part) -> None:
     num_layers, num_heads = cross_attention_shape(model.config.model)
     if not (0 <= head.layer < num_layers and (head.head is None or 0 <= head.head < num_heads)):
         raise TaskError(
@@ -105,7 +104,7 @@ def _check(model: Ready, head: Part) -> None:
         )
 
 
-def _attention(model: Ready, pairs: Sequence[Pair], path: Path | str, layer: int) -> Iterator[WordAttention]:
+def _attention(model: LoadedModel, pairs: Sequence[Pair], path: Path | str, layer: int) -> Iterator[WordAttention]:
     """Yield the cross-attention of one layer between the words of each pair, under forced decoding of its target."""
     encoded = encode_pairs(model, pairs, path)
     for one in encoded:
@@ -114,7 +113,7 @@ def _attention(model: Ready, pairs: Sequence[Pair], path: Path | str, layer: int
                 "a side has no pieces, or the target has some that the tokenizer does not know; leave the line out"
             )
             raise DataError.at(path, one.pair.line, problem)
-    engine = TorchScoringEngine(model.network)
+    engine = model.scoring_engine
     return (
         _by_words(model, one, weights_HTS[None])
         for one, _, weights_HTS in force_pairs(engine, encoded, model.tokenizer.eos_id, layer)
@@ -122,9 +121,9 @@ def _attention(model: Ready, pairs: Sequence[Pair], path: Path | str, layer: int
     )
 
 
-def _by_words(model: Ready, pair: Forced, weights_1HTS: NDArray[np.float32]) -> WordAttention:
+def _by_words(model: LoadedModel, pair: Forced, weights_1HTS: NDArray[np.float32]) -> WordAttention:
     """Return the attention between words from that between tokens."""
-    tokenizer, spell = model.tokenizer, purpose(model.config.task).spell
+    tokenizer, spell = model.tokenizer, get_task(model.config.task).codec.detokenize
     read = [*pair.source, tokenizer.eos_id]
     written = [model.config.model.decoder_start_id, *pair.target, tokenizer.eos_id]
     source = Spoken(text_places(tokenizer, pair.pair.source, read), pair.pair.source)

@@ -21,7 +21,7 @@ from clearhead.inspection.trace import Floats, Place, Trace
 from clearhead.inspection.tracing import Given
 from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.patches import PatchEmbedding
-from clearhead.tasks.task import Ready
+from clearhead.tasks.task import LoadedModel
 
 CAUTION = "Attention says where a head looked; by itself it does not explain why the model wrote what it wrote."
 """To be shown wherever attribution stands beside attention."""
@@ -37,7 +37,7 @@ class Gradients:
     """None where nothing is written."""
 
 
-def gradient_times_input(model: Ready, seen: Trace) -> Gradients:
+def gradient_times_input(model: LoadedModel, seen: Trace) -> Gradients:
     """Of every output of a trace, with respect to every place that was read or given."""
     tracing.need_answers(len(seen.outputs))
     network = share(model.network)
@@ -94,7 +94,7 @@ class LeftOut:
     every place, 0 at the places that are left out."""
 
 
-def leave_out(model: Ready, seen: Trace) -> LeftOut:
+def leave_out(model: LoadedModel, seen: Trace) -> LeftOut:
     """Every word of the source, or patch of the picture, in turn."""
     given = tracing.given_input(model, seen.source_text)
     units = _units(given.places)
@@ -124,7 +124,7 @@ def _units(places: Sequence[Place]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups.values())
 
 
-def _without(model: Ready, given: Given, unit: Sequence[int], stays: Sequence[int]) -> Tensor:
+def _without(model: LoadedModel, given: Given, unit: Sequence[int], stays: Sequence[int]) -> Tensor:
     """The input without a word; a patch becomes grey, for a picture has no gaps."""
     if given.grid is None:
         return given.src[:, list(stays)]

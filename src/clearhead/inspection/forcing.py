@@ -14,7 +14,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.search import Job, find
 from clearhead.errors import InspectionError
 from clearhead.inspection.tracing import Given
-from clearhead.tasks.task import Ready
+from clearhead.tasks.task import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Prefixed:
         return self.network.select(state, rows_R)
 
 
-def go_on_from(model: Ready, given: Given, prefix: Sequence[int], settings: DecodingConfig) -> list[int]:
+def go_on_from(model: LoadedModel, given: Given, prefix: Sequence[int], settings: DecodingConfig) -> list[int]:
     """The prefix and the best that search finds behind it, with the end token where it is written."""
     config = model.config.model
     if hasattr(model.network, "reader"):

@@ -20,7 +20,7 @@ from clearhead.inspection.recording import share
 from clearhead.inspection.sublayers import heads
 from clearhead.inspection.tapping import tap
 from clearhead.inspection.tracing import Given
-from clearhead.tasks.task import Ready
+from clearhead.tasks.task import LoadedModel
 
 Method = Literal["gradient", "ablation"]
 
@@ -34,7 +34,7 @@ class Importance:
 
 
 def head_importance(
-    model: Ready,
+    model: LoadedModel,
     corpus: Sequence[tuple[str, str | None]],
     settings: DecodingConfig,
     method: Method = "gradient",
@@ -60,7 +60,7 @@ def head_importance(
 Inputs = Sequence[tuple[Given, tuple[int, ...]]]
 
 
-def _by_gradient(model: Ready, parts: Sequence[Part], inputs: Inputs) -> Tensor:
+def _by_gradient(model: LoadedModel, parts: Sequence[Part], inputs: Inputs) -> Tensor:
     network, gates = share(model.network), torch.ones(len(parts), requires_grad=True)
     for number, part in enumerate(parts):
         tap(network, part, lambda y, number=number: y * gates[number])  # type: ignore[misc]
@@ -72,7 +72,7 @@ def _by_gradient(model: Ready, parts: Sequence[Part], inputs: Inputs) -> Tensor:
     return total
 
 
-def _by_ablation(model: Ready, parts: Sequence[Part], inputs: Inputs) -> Tensor:
+def _by_ablation(model: LoadedModel, parts: Sequence[Part], inputs: Inputs) -> Tensor:
     lost = []
     with torch.inference_mode():
         whole = sum(float(tracing.log_probs_of(model.network, given.src, outputs).sum()) for given, outputs in inputs)

@@ -16,7 +16,7 @@ from clearhead.inspection import tracing
 from clearhead.inspection.recording import share
 from clearhead.inspection.sublayers import FEED_FORWARD, stacks
 from clearhead.inspection.trace import Option, Stream, Trace
-from clearhead.tasks.task import Ready
+from clearhead.tasks.task import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Lens:
     """Of what came out at last."""
 
 
-def logit_lens(model: Ready, seen: Trace) -> list[Lens]:
+def logit_lens(model: LoadedModel, seen: Trace) -> list[Lens]:
     """After the embedding and after each layer of the stack that answers; the last is what the model did."""
     tracing.need_answers(len(seen.outputs))
     network = share(model.network)

@@ -1,7 +1,7 @@
 """Making a trace: search with someone who watches, then one forced pass over what was found, with hooks.
 
 Knows networks by two seams only: one that writes is a Generator, one that reads has a Reader and a head on it. The
-purpose of a model says how its text becomes ids.
+get_task of a model says how its text becomes ids.
 
 R rows (one here), S source places, T target places, V vocabulary or labels
 """
@@ -23,11 +23,11 @@ from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
 from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
 from clearhead.model.patches import PatchEmbedding, patches_a_side
-from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.examples import most_pieces
-from clearhead.tasks.image import read_pictures, scaled
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Ready
+from clearhead.tasks.image_classification import read_pictures, scaled
+from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import LoadedModel
+from clearhead.tasks.text_codec import max_input_tokens
 
 NUM_CANDIDATES = 10
 
@@ -56,21 +56,21 @@ class Searched:
     chosen: int | None = None
 
 
-def given_text(model: Ready, text: str) -> Given:
+def given_text(model: LoadedModel, text: str) -> Given:
     """A text as the model's own verb would read it; refuses one that is empty or too long."""
-    task = purpose(model.config.task)
-    [pieces] = task.pieces(model.tokenizer, [text])
+    task = get_task(model.config.task)
+    [pieces] = task.codec.encode(model.tokenizer, [text])
     if not pieces:
         raise DataError("expected a text to look at, got an empty one; give it a sentence")
-    ids = task.frame(model.tokenizer, pieces)
-    limit = most_pieces(model.config)
+    ids = task.codec.add_special_tokens(model.tokenizer, pieces)
+    limit = max_input_tokens(model.config)
     if len(ids) > limit:
         frame = len(ids) - len(pieces)
         raise DataError(f"the text has {len(pieces):,} pieces, the model takes {limit - frame:,}; shorten it")
     return Given(text, torch.tensor([ids]), text_places(model.tokenizer, text, ids))
 
 
-def given_picture(model: Ready, path: Path) -> Given:
+def given_picture(model: LoadedModel, path: Path) -> Given:
     """A picture as the model's own verb would read it."""
     places, grid = patch_places(model.network)
     return Given(str(path), torch.from_numpy(scaled(read_pictures(model.config.model, [path]))), places, grid)
@@ -87,13 +87,13 @@ def patch_places(network: nn.Module) -> tuple[tuple[Place, ...], Grid | None]:
     return (), None
 
 
-def given_input(model: Ready, text: str) -> Given:
+def given_input(model: LoadedModel, text: str) -> Given:
     """A text, or the picture of that path, whatever the model reads."""
     return given_picture(model, Path(text)) if model.config.model.reads_images else given_text(model, text)
 
 
 def trace(
-    model: Ready,
+    model: LoadedModel,
     given: Given,
     target: str | None,
     settings: DecodingConfig,
@@ -125,10 +125,10 @@ def trace(
     return _trace_writer(model, given, outputs, searched, arithmetic)
 
 
-def target_ids(model: Ready, target: str) -> list[int]:
+def target_ids(model: LoadedModel, target: str) -> list[int]:
     """The ids of a text that is to be written, with its end; refuses what the tokenizer cannot spell."""
-    task = purpose(model.config.task)
-    [ids] = task.pieces(model.tokenizer.target, [target])
+    task = get_task(model.config.task)
+    [ids] = task.codec.encode(model.tokenizer.target, [target])
     if model.tokenizer.target.unk_id in ids:
         raise DataError(
             f"the target {target!r} has characters or words that the tokenizer does not know; leave them out"
@@ -136,13 +136,13 @@ def target_ids(model: Ready, target: str) -> list[int]:
     return [*ids, model.config.model.eos_id]
 
 
-def _check_known(model: Ready, tokens: Sequence[int]) -> None:
+def _check_known(model: LoadedModel, tokens: Sequence[int]) -> None:
     count = model.config.model.num_labels or model.config.model.vocab_size
     if not tokens or not all(0 <= token < count for token in tokens):
         raise InspectionError(f"expected one or more tokens from 0 to {count - 1}, got {list(tokens)}")
 
 
-def _answers(model: Ready, target: str | None, tokens: Sequence[int] | None) -> Sequence[int] | None:
+def _answers(model: LoadedModel, target: str | None, tokens: Sequence[int] | None) -> Sequence[int] | None:
     """What a reader is taken to have answered: the label that was named, or numbers of labels or pieces."""
     if target is None:
         return tokens
@@ -165,7 +165,7 @@ class _Tree:
         self.candidates.append(candidate)
 
 
-def search(model: Ready, given: Given, settings: DecodingConfig, hypothesis: int = 0) -> Searched:
+def search(model: LoadedModel, given: Given, settings: DecodingConfig, hypothesis: int = 0) -> Searched:
     """The hypotheses of one input, and the tree that search walked."""
     network, config, tree = model.network, model.config.model, _Tree()
     with torch.inference_mode():
@@ -227,16 +227,18 @@ def log_probs_of(network: Any, src: Tensor, outputs: Sequence[int]) -> Tensor:
     return log_probs_TV[range(len(outputs)), list(outputs)]
 
 
-def _trace_writer(model: Ready, given: Given, outputs: Sequence[int], searched: Searched, arithmetic: bool) -> Trace:
+def _trace_writer(
+    model: LoadedModel, given: Given, outputs: Sequence[int], searched: Searched, arithmetic: bool
+) -> Trace:
     recorder = Recorder(model.network)
     with torch.inference_mode():
         forced = run(recorder.network, given.src, outputs)
-    task, tokenizer = purpose(model.config.task), model.tokenizer.target
+    task, tokenizer = get_task(model.config.task), model.tokenizer.target
     following = [*forced.inputs[1:], outputs[-1]]
-    places = written_places(tokenizer, task.spell, [forced.inputs[0], *following])
+    places = written_places(tokenizer, task.codec.detokenize, [forced.inputs[0], *following])
     return Trace(
         source_text=given.text,
-        target_text=task.spell(tokenizer, [forced.inputs[0], *following]),
+        target_text=task.codec.detokenize(tokenizer, [forced.inputs[0], *following]),
         source=() if forced.is_prompt else given.places,
         inputs=places[:-1],
         outputs=places[1:],
@@ -249,7 +251,7 @@ def _trace_writer(model: Ready, given: Given, outputs: Sequence[int], searched: 
     )
 
 
-def _trace_reader(model: Ready, given: Given, answers: Sequence[int] | None, arithmetic: bool) -> Trace:
+def _trace_reader(model: LoadedModel, given: Given, answers: Sequence[int] | None, arithmetic: bool) -> Trace:
     recorder = Recorder(model.network)
     with torch.inference_mode():
         logits_TV = run(recorder.network, given.src, ()).logits_TV
@@ -269,7 +271,7 @@ def _trace_reader(model: Ready, given: Given, answers: Sequence[int] | None, ari
     )
 
 
-def names(model: Ready) -> list[str]:
+def names(model: LoadedModel) -> list[str]:
     """What the columns of the logits stand for."""
     if model.config.model.num_labels:
         return list(model.config.labels)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +155,7 @@ def _add_questions(app: FastAPI, traces: Traces) -> None:
 
 def _positions(model: Model, text: str, length: int) -> dict[str, Any]:
     found = marks(model.network, model.config.model.positions, length)
-    blind = replace(model, network=without_positions(model.network))
+    blind = model.with_network(without_positions(model.network))
     record: dict[str, Any] = {
         "kind": found.kind,
         "table": None if found.table_LD is None else found.table_LD.astype(float).tolist(),

@@ -117,7 +117,7 @@ class Traces:
             raise RequestError(400, "bad_setting", "expected one of target, tokens and prefix, got several", "target")
         given = self._given(request, model)
         placed = model.with_heads_off(request.off) if request.off else model
-        changed = placed if request.positions else replace(placed, network=without_positions(placed.network))
+        changed = placed if request.positions else placed.with_network(without_positions(placed.network))
         settings = model.looking(beam_size=request.beam_size, length_penalty=request.length_penalty)
         if request.hypothesis >= settings.beam_size:
             raise RequestError(

@@ -20,7 +20,7 @@ from clearhead.inspection.parts import KINDS, Kind
 from clearhead.inspection.sublayers import sub_layers
 from clearhead.inspection.trace import Attention, Bools, Floats, Place, Trace
 from clearhead.serving.traces import Held
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 
 THUMBNAIL = 28  # places a side; what is longer is drawn by its largest weights
 EXAMPLES = {
@@ -37,7 +37,7 @@ def model_card(name: str, model: Model) -> dict[str, Any]:
     return {
         "name": name,
         "task": config.task,
-        "verb": purpose(config.task).verb,
+        "verb": get_task(config.task).verb,
         "description": config.model.describe(),
         "writes": not hasattr(model.network, "reader"),
         "reads_images": config.model.reads_images,
@@ -72,7 +72,7 @@ def summary(held: Held) -> dict[str, Any]:
 
 
 def _text(model: Model, tokens: Sequence[int]) -> str:
-    return purpose(model.config.task).spell(model.tokenizer, tokens)
+    return get_task(model.config.task).codec.detokenize(model.tokenizer, tokens)
 
 
 def thumbnails(seen: Trace, hide_special: bool) -> dict[str, Any]:

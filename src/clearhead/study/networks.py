@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.config import build
 from clearhead.model.families import build_model
-from clearhead.tasks.purposes import purpose
+from clearhead.tasks.registry import get_task
 
 VOCABULARY = 101  # of networks that read random ids; the first four are special
 FIRST_ID = 4
@@ -21,7 +21,7 @@ FIRST_ID = 4
 def fresh(task: str, seed: int, model: Mapping[str, Any]) -> Any:
     """The network of a task as training would begin with it, without dropout."""
     known: dict[str, Any] = {"vocab_size": VOCABULARY, "dropout": 0.0, **model}
-    config = build({"model": known}, base=purpose(task).base)
+    config = build({"model": known}, base=get_task(task).base)
     torch.manual_seed(seed)
     return build_model(config.model).eval()
 

@@ -1,64 +1,65 @@
-"""The engines by name, each over a model that was loaded from a bundle."""
+"""Generating engines by name, over a model of a bundle. Imports torch only for engines that need it."""
 
 from pathlib import Path
-from typing import Protocol, get_args
-
-import torch
+from typing import Protocol, cast
 
 from clearhead.bundle import Manifest, cached
 from clearhead.data.shortlist import Shortlist
-from clearhead.engines.ctranslate2_engine import CTranslate2Engine
-from clearhead.engines.ctranslate2_models import ComputeType
 from clearhead.engines.engine import Engine
-from clearhead.errors import DecodingError
-from clearhead.interop import ctranslate2
-from clearhead.interop.plain import need_plain
-from clearhead.tasks.searching import translation_engine
-from clearhead.tasks.task import Ready
-from clearhead.tasks.writing import context_of, no_text, writing_engine
-
-ENGINES = ("torch", "ctranslate2")
+from clearhead.engines.model_weights import ModelWeights
+from clearhead.engines.select import check_native
+from clearhead.engines.threads import num_threads
+from clearhead.tasks.task import LoadedModel
+from clearhead.tasks.text_generation import context_of, no_text
 
 
-class Saved(Ready, Protocol):
-    """A model that lies in a folder."""
+class SavedModel(LoadedModel, Protocol):
+    """A model in a folder."""
 
     @property
     def folder(self) -> Path: ...
     @property
     def manifest(self) -> Manifest: ...
+    @property
+    def weights(self) -> ModelWeights: ...
 
 
 def open_engine(
-    model: Saved,
+    model: SavedModel,
     name: str,
     compute_type: str = "float32",
     token_log_probs: bool = True,
     shortlist: Shortlist | None = None,
 ) -> Engine:
-    """The engine of that name, on as many cores as torch may use.
+    """Return the engine of that name.
 
-    The ctranslate2 engine has a shortlist for all requests; that of the torch engine comes with each.
+    The ctranslate2 engine has one shortlist for all requests; for the others it comes with each request.
     """
-    types = get_args(ComputeType)
-    if name not in ENGINES or compute_type not in types:
-        raise DecodingError(
-            f"expected an engine of {', '.join(ENGINES)} and a compute type of {', '.join(types)}, "
-            f"not {name} and {compute_type}"
-        )
     if name == "ctranslate2":
-        return _open_ctranslate2(model, compute_type, token_log_probs, shortlist)  # type: ignore[arg-type]
-    if compute_type != "float32":
-        raise DecodingError(f"the torch engine computes in float32, not in {compute_type}; use --engine ctranslate2")
+        return _open_ctranslate2(model, compute_type, token_log_probs, shortlist)
+    if name == "native":
+        return _open_native(model, compute_type)
+    from clearhead.tasks.torch_engines import translation_engine, writing_engine
+
     if model.config.model.family == "decoder":
         return writing_engine(model.network, model.config, model.tokenizer)
     return translation_engine(model.network)
 
 
+def _open_native(model: SavedModel, compute_type: str) -> Engine:
+    check_native(model.config.model)
+    raise NotImplementedError
+
+
 def _open_ctranslate2(
-    model: Saved, compute_type: ComputeType, token_log_probs: bool, shortlist: Shortlist | None
-) -> CTranslate2Engine:
-    """Over a conversion that is made once and kept; with a shortlist it is another one."""
+    model: SavedModel, compute_type: str, token_log_probs: bool, shortlist: Shortlist | None
+) -> Engine:
+    """Return the engine over a conversion that is made once and kept; with a shortlist it is another one."""
+    from clearhead.engines.ctranslate2_engine import CTranslate2Engine
+    from clearhead.engines.ctranslate2_models import ComputeType
+    from clearhead.interop import ctranslate2
+    from clearhead.interop.plain import need_plain
+
     need_plain(model.network)  # also where its conversion is kept already
     vocabulary, kind = ctranslate2.vocabulary_of(model.tokenizer), ctranslate2.kind()
     if shortlist is not None:
@@ -72,8 +73,8 @@ def _open_ctranslate2(
         cached(model.folder, model.manifest, kind, make),
         model.config.model,
         vocabulary,
-        compute_type,
-        threads=torch.get_num_threads(),
+        cast(ComputeType, compute_type),
+        threads=num_threads(),
         token_log_probs=token_log_probs,
         context=context_of(model.config) if is_prompted else 0,
         never=no_text(model.tokenizer) if is_prompted else None,

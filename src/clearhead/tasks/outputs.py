@@ -8,31 +8,31 @@ from clearhead.decoding.requests import Request
 from clearhead.decoding.scoring import Hypothesis
 from clearhead.engines import constrained_decoding
 from clearhead.engines.alternatives import alternatives as find_alternatives
-from clearhead.tasks.constraints import constraints_of, unmet
-from clearhead.tasks.examples import most_pieces
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.running import HALF_A_CHARACTER
-from clearhead.tasks.searching import check_lines, translation_engine
-from clearhead.tasks.task import Ready
+from clearhead.tasks.incremental_detokenizer import HALF_A_CHARACTER
+from clearhead.tasks.lexical_constraints import constraints_of, unmet
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import LoadedModel
+from clearhead.tasks.text_codec import max_input_tokens
 from clearhead.tasks.translation_result import Translation
+from clearhead.tasks.translation_search import check_lines
 
 
-def translation_segmenter(model: Ready, split: bool) -> Segmenter:
+def translation_segmenter(model: LoadedModel, split: bool) -> Segmenter:
     """Return the segmenter of a model that translates; with `split` texts are split as the model was trained.
 
     A part has at most as many tokens as the model accepts, with one position for the end.
     """
-    data, encode = model.config.data, purpose(model.config.task).pieces
+    data, encode = model.config.data, get_task(model.config.task).codec.encode
     mode: SplitMode = data.split if split and data.split != "auto" else "none"
     language = data.languages[0] if data.languages else ""
     prefix = TARGET_TOKEN_OR_TASK_PREFIX if data.split == "none" else TARGET_TOKEN
-    limit = most_pieces(model.config) - 1
+    limit = max_input_tokens(model.config) - 1
     return Segmenter(mode, language, limit, lambda texts: [len(ids) for ids in encode(model.tokenizer, texts)], prefix)
 
 
-def translations(model: Ready, hypotheses: Sequence[Hypothesis], settings: DecodingConfig) -> list[Translation]:
+def translations(model: LoadedModel, hypotheses: Sequence[Hypothesis], settings: DecodingConfig) -> list[Translation]:
     """Return hypotheses as translations; one empty translation for the source without any, which was empty."""
-    tokenizer, spell = model.tokenizer.target, purpose(model.config.task).spell
+    tokenizer, spell = model.tokenizer.target, get_task(model.config.task).codec.detokenize
     return [
         Translation(
             text=spell(tokenizer, hypothesis.tokens),
@@ -48,12 +48,12 @@ def translations(model: Ready, hypotheses: Sequence[Hypothesis], settings: Decod
 
 
 def stream(
-    model: Ready, encoded: Sequence[int], settings: DecodingConfig, first_line: int = 1
+    model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, first_line: int = 1
 ) -> Generator[str, None, Hypothesis]:
     """The text of the best output in parts, as soon as each is certain; joined they are the whole text."""
-    tokenizer, spell = model.tokenizer.target, purpose(model.config.task).spell
+    tokenizer, spell = model.tokenizer.target, get_task(model.config.task).codec.detokenize
     request = _request(model, encoded, settings, first_line)
-    streaming = constrained_decoding.stream(translation_engine(model.network), request, settings)
+    streaming = constrained_decoding.stream(model.generating_engine, request, settings)
     shown, tokens = "", list[int]()
     while True:
         try:
@@ -70,14 +70,14 @@ def stream(
 
 
 def alternatives(
-    model: Ready, encoded: Sequence[int], position: int, count: int, settings: DecodingConfig, first_line: int = 1
+    model: LoadedModel, encoded: Sequence[int], position: int, count: int, settings: DecodingConfig, first_line: int = 1
 ) -> list[Hypothesis]:
     """The `count` likeliest pieces at a position of the best output, each with the best output that goes on from it."""
     request = _request(model, encoded, settings, first_line)
-    return find_alternatives(translation_engine(model.network), request, position, count, settings)
+    return find_alternatives(model.generating_engine, request, position, count, settings)
 
 
-def _request(model: Ready, encoded: Sequence[int], settings: DecodingConfig, line: int) -> Request:
+def _request(model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int) -> Request:
     """What is asked of search for one source."""
     check_lines(model, [encoded], [line])
     asked = constraints_of(settings, model.tokenizer.target)

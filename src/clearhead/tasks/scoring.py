@@ -8,9 +8,8 @@ from typing import Any
 from clearhead.config import DecodingConfig
 from clearhead.data.pairs import Pair
 from clearhead.decoding.scoring import divisor
-from clearhead.engines.torch_scoring_engine import TorchScoringEngine
-from clearhead.tasks.forced import encode_pairs, force_pairs
-from clearhead.tasks.task import Ready
+from clearhead.tasks.forced_decoding import encode_pairs, force_pairs
+from clearhead.tasks.task import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ class Scored:
         }
 
 
-def score_pairs(model: Ready, pairs: Sequence[Pair], decoding: DecodingConfig, path: Path | str) -> list[Scored]:
+def score_pairs(model: LoadedModel, pairs: Sequence[Pair], decoding: DecodingConfig, path: Path | str) -> list[Scored]:
     """Return the log-probability of each pair's target. Errors name the pair's line in `path`."""
-    tokenizer, engine = model.tokenizer.target, TorchScoringEngine(model.network)
+    tokenizer, engine = model.tokenizer.target, model.scoring_engine
     scored = []
     for one, log_probs_T, _ in force_pairs(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
         pieces, log_probs = tuple(tokenizer.piece(token) for token in one.target), tuple(log_probs_T.tolist())

@@ -5,27 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from clearhead import config as configs
-from clearhead.config import RECURRENT, Config, DecodingConfig, ModelConfig, TrainingConfig
+from clearhead.config import RECURRENT, Config, ModelConfig, TrainingConfig
 from clearhead.errors import ConfigError
-from clearhead.tasks.task import Made, Purpose
-from clearhead.tasks.writing import DRAWING
+from clearhead.tasks.decoding_settings import WRITERS_VERB, check_decoding
+from clearhead.tasks.task import Task
+from clearhead.tasks.trainable.base import PreparedTask
 
 FROM_THE_DATA = ("vocab_size", "num_labels", "image_size", "image_channels")
 EVERY_TASK = ("validation_share", "validation_max")
 REPLAY_SHARE = "replay_share"
-WRITERS_VERB = "translate"
-# What a verb takes from the decoding section; verbs that are not here neither search nor draw. Behind a prompt there
-# is no source to cover, the prompt is the prefix, and `sampling.max_tokens` is the limit.
-DECODING = {
-    WRITERS_VERB: tuple(DecodingConfig.model_fields),
-    "score": ("length_penalty", "length_penalty_form"),
-    "generate": tuple(
-        name for name in DecodingConfig.model_fields if name not in ("max_length", "coverage_penalty", "prefix")
-    ),
-}
 
 
-def check_settings(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> None:
+def check_settings(chosen: Task, given: Mapping[str, Any], draft: Config) -> None:
     """What a user set is used, or it is a mistake."""
     check_length(draft.training)
     if "labels" in given:
@@ -41,43 +32,6 @@ def check_settings(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> 
             "data.validation_max sets how many are held out"
         )
     check_decoding(given.get("decoding", {}), draft.decoding, chosen.verb, f"the task {chosen.name}")
-
-
-def check_decoding(given: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str) -> None:
-    """Refuses what would change nothing; `merged` is the given fields laid over those that hold otherwise."""
-    used = DECODING.get(verb, ())
-    for name in given:
-        if name in DecodingConfig.model_fields and name not in used:  # unknown ones are told by the config itself
-            fitting = f"which uses {', '.join(used)}" if used else "which does not search"
-            raise ConfigError(f"decoding.{name} has no meaning for {user}, {fitting}; leave it out")
-    if merged.length_penalty_form == "none" and "length_penalty" in given:
-        raise ConfigError(
-            "decoding.length_penalty has no meaning with decoding.length_penalty_form=none; leave one of them out"
-        )
-    if "diversity_penalty" in given and merged.beam_groups == 1:
-        raise ConfigError("decoding.diversity_penalty has no meaning without decoding.beam_groups; set both")
-    drawn = given.get("sampling", {})
-    if verb in (WRITERS_VERB, "generate"):
-        _check_method(given, drawn, merged, verb, user)
-    for name in ("top_k", "top_p", "min_p", "seed"):
-        if name in drawn and merged.sampling.temperature == 0:
-            raise ConfigError(f"decoding.sampling.{name} has no meaning with temperature 0, which takes the likeliest")
-
-
-def _check_method(
-    given: Mapping[str, Any], drawn: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str
-) -> None:
-    """Settings of drawing where outputs are searched for, and the other way round."""
-    idle = [name for name in drawn if verb == WRITERS_VERB or name in DRAWING]
-    if idle and merged.method != "sample":
-        name = "decoding.sampling" if verb == WRITERS_VERB else f"decoding.sampling.{idle[0]}"
-        raise ConfigError(f"{name} has no meaning for {user} without decoding.method=sample; set both")
-    for name in ("max_tokens", "stop", "add_start_token"):
-        if name in drawn and verb == WRITERS_VERB:
-            raise ConfigError(f"decoding.sampling.{name} is for clearhead generate; here set decoding.max_length")
-    for name in ("beam_size", "stopping_rule"):
-        if name in given and merged.method == "sample":
-            raise ConfigError(f"decoding.{name} has no meaning with decoding.method=sample; leave one of them out")
 
 
 def check_held_out(given: Mapping[str, Any], valid: Sequence[Path]) -> None:
@@ -102,7 +56,7 @@ def check_fine_tuning(
         )
 
 
-def _check_model(chosen: Purpose, given: Mapping[str, Any], model: ModelConfig) -> None:
+def _check_model(chosen: Task, given: Mapping[str, Any], model: ModelConfig) -> None:
     if not model.has_text and configs.build(base=chosen.base).model.has_text:
         raise ConfigError(f"model.family={model.family} reads pictures, the task {chosen.name} text; leave it out")
     for name in given:
@@ -128,7 +82,7 @@ def _check_training(draft: Config) -> None:
         )
 
 
-def _check_data(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> None:
+def _check_data(chosen: Task, given: Mapping[str, Any], draft: Config) -> None:
     for name in given:
         if name not in (*EVERY_TASK, REPLAY_SHARE, *chosen.data_fields):
             used = ", ".join((*EVERY_TASK, *chosen.data_fields))
@@ -145,7 +99,7 @@ def _check_data(chosen: Purpose, given: Mapping[str, Any], draft: Config) -> Non
         )
 
 
-def check_ids(made: Made) -> None:
+def check_ids(made: PreparedTask) -> None:
     """The decoder may start from any piece, such as the end; padding and the end are the tokenizer's."""
     model, tokenizer = made.config.model, made.tokenizer
     if tokenizer and (model.pad_id, model.eos_id) != (tokenizer.pad_id, tokenizer.eos_id):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from clearhead.tasks.task import Validation
+from clearhead.tasks.trainable.base import Validation
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from clearhead import bundle
 from clearhead.bundle import WeightsKind
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.weights import Weights
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Validation
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.trainable.base import Validation
 from clearhead.training.events import Watcher
 from clearhead.training.keeper import Elsewhere, RunFolder, validation_facts
 from clearhead.training.old_validation import OldValidation, compare
@@ -55,7 +55,7 @@ def finish(
     text = ""
     if isinstance(folder, RunFolder):
         kind, validation = _keep(trainer, folder, outcome, last, followed, watcher, old)
-        verb = purpose(folder.config.task).verb
+        verb = get_task(folder.config.task).verb
         text = TrainingResult(folder.folder, outcome, kind, validation, verb).to_text()
     trainer.model.eval()
     return TrainingResult.from_text(trainer.processes.tell(text))
@@ -153,7 +153,7 @@ def report_finished(folder: Path, watcher: Watcher) -> TrainingResult:
     )
     validation = Validation.from_json(facts["scores"])
     task = str(bundle.load(folder).config["task"])
-    return TrainingResult(folder, outcome, manifest.weights_kind, validation, purpose(task).verb)
+    return TrainingResult(folder, outcome, manifest.weights_kind, validation, get_task(task).verb)
 
 
 def _summary(outcome: Outcome) -> dict[str, Any]:

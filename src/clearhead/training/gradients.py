@@ -18,7 +18,8 @@ from clearhead.engines.torch_network import on_device
 from clearhead.errors import TrainingError
 from clearhead.model.dropout import dropout_seed
 from clearhead.model.loss import Loss
-from clearhead.tasks.task import Task, Tell
+from clearhead.tasks.task import Tell
+from clearhead.tasks.trainable.base import TrainingTask
 from clearhead.training.memory import is_out_of_memory
 from clearhead.training.replicas import Replicas
 
@@ -35,7 +36,12 @@ class Gradients:
     """Makes gradients of batches. `tell` hears, once, that a batch had to be divided."""
 
     def __init__(
-        self, task: Task[Any], replicas: Replicas[Indices, Loss], seed: int, tell: Tell, precision: str = "float32"
+        self,
+        task: TrainingTask[Any],
+        replicas: Replicas[Indices, Loss],
+        seed: int,
+        tell: Tell,
+        precision: str = "float32",
     ) -> None:
         self.task, self.replicas, self.seed, self.tell, self.precision = task, replicas, seed, tell, precision
         self._was_told = False

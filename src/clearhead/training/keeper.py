@@ -15,7 +15,7 @@ from clearhead.config import Config
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import sync
 from clearhead.model.weights import Weights
-from clearhead.tasks.task import Validation
+from clearhead.tasks.trainable.base import Validation
 from clearhead.training.counts import Counts
 from clearhead.training.processes import job
 from clearhead.training.state import Origin, StateFolder

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from clearhead.config import TrainingConfig
-from clearhead.tasks.task import Task
+from clearhead.tasks.trainable.base import TrainingTask
 from clearhead.training.gradients import Gradients, Portion
 from clearhead.training.processes import ALONE, Processes
 from clearhead.training.replicas import open_replicas, torch_threads
@@ -31,7 +31,7 @@ class Estimate:
 
 
 def measure(
-    task: Task[Any], model: nn.Module, config: TrainingConfig, threads: int, processes: Processes = ALONE
+    task: TrainingTask[Any], model: nn.Module, config: TrainingConfig, threads: int, processes: Processes = ALONE
 ) -> Estimate:
     """How long the run will take, and with `minutes` how many updates fit: fixed here, once, for all processes."""
     plan = task.plan(0)
@@ -94,7 +94,7 @@ def warn_short(estimate: Estimate) -> str:
 
 
 def seconds_per_update(
-    task: Task[Any],
+    task: TrainingTask[Any],
     model: nn.Module,
     config: TrainingConfig,
     threads: int,

@@ -27,8 +27,9 @@ from clearhead.files import write_atomically
 from clearhead.model.blas import unwarned
 from clearhead.model.families import build_model
 from clearhead.model.weights import restore
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Files, Records, Task, Tell, Validation
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import Tell
+from clearhead.tasks.trainable.base import Files, Records, TrainingTask, Validation
 from clearhead.training.replicas import torch_threads
 from clearhead.training.start import Start
 
@@ -70,12 +71,12 @@ class OldValidation:
         """The hashes of the records' inputs, by which replay leaves them out."""
         return frozenset(place(record.parts[0].encode()) for record in self.records)
 
-    def task(self, model: ModelConfig, tokenizer: Tokenizer | None) -> Task[Any]:
+    def task(self, model: ModelConfig, tokenizer: Tokenizer | None) -> TrainingTask[Any]:
         """Return the task that validates a model of this shape on the records."""
         changed = {"model": model.model_dump(), "training": {"validate_lines": len(self.records)}}
         config = configs.override(self.config, changed)
         records = Records(self.records, self.records, Corpus(self.records, Skips(), len(self.records)))
-        return purpose(config.task).make(config, records, tokenizer, lambda _: None).task
+        return get_task(config.task).make(config, records, tokenizer, lambda _: None).task
 
     def measure_before(self, start: Path, tokenizer: Tokenizer | None, threads: int, tell: Tell) -> "OldValidation":
         """Score the old model and return this with its score."""
@@ -93,7 +94,7 @@ class OldValidation:
     @property
     def description(self) -> str:
         """The name and size of the set in messages."""
-        return f"old validation set ({len(self.records):,} {purpose(self.config.task).noun})"
+        return f"old validation set ({len(self.records):,} {get_task(self.config.task).record_name})"
 
     def save(self, training: Path) -> None:
         """Write records and score below a run's `training/`; the score last, which makes them count."""
@@ -209,7 +210,7 @@ def _read(config: Config, named: Named, tell: Tell) -> OldValidation:
     }
     config = configs.override(config, {"data": own})
     files = Files(named.files, named.files, minimum=1)
-    records = purpose(config.task).read(files, config, lambda _: None)
+    records = get_task(config.task).read(files, config, lambda _: None)
     for line in records.corpus.skips.messages():
         tell(f"old validation set: {line}")
     return OldValidation(config, records.valid)
@@ -264,14 +265,16 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
         ) from error
 
 
-def compare(old: OldValidation, task: Task[Any], after: Validation, has_replay: bool, tell: Tell) -> Mapping[str, Any]:
+def compare(
+    old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, tell: Tell
+) -> Mapping[str, Any]:
     """Report both scores, with a warning where the model became worse, and return the summary for the manifest."""
     assert old.before is not None
     count = min(len(old.records), task.sizes()[1])
     found = Comparison(old.description, count, old.before, after)
     tell(str(found))
     if found.is_worse:
-        noun = purpose(old.config.task).noun
+        noun = get_task(old.config.task).record_name
         remedy = f"--replay FILE mixes earlier training {noun} into each batch (--replay-share 0.2)"
         if has_replay:
             remedy = "a higher --replay-share keeps more of it"

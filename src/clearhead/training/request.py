@@ -10,7 +10,7 @@ from torch import nn
 from clearhead.config import Config
 from clearhead.data.corpus import Record
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.tasks.task import Task
+from clearhead.tasks.trainable.base import TrainingTask
 from clearhead.training.old_validation import OldValidation
 
 
@@ -40,7 +40,7 @@ class Prepared:
 
     config: Config
     tokenizer: Tokenizer | None
-    task: Task[Any]
+    task: TrainingTask[Any]
     model: nn.Module
     data: dict[str, Any]
     reasons: list[str]

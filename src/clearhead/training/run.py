@@ -19,9 +19,10 @@ from clearhead.data.weights import split_names
 from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters, named_weights, restore
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.replay import Replay, ReplayTask, make_task, read_replay
-from clearhead.tasks.task import Files, Made, Purpose, Records, Tell
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import Task, Tell
+from clearhead.tasks.trainable.base import Files, PreparedTask, Records
+from clearhead.tasks.trainable.replay import Replay, ReplayTask, make_task, read_replay
 from clearhead.training import keeper
 from clearhead.training.checks import check_fine_tuning, check_held_out, check_ids, check_settings
 from clearhead.training.choose import choose, default_epochs, without_length
@@ -202,7 +203,7 @@ def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) ->
     Each process reads the data; the tokenizer is the first one's.
     """
     given, preset, task = _named(request)
-    chosen = purpose(task or "translate")
+    chosen = get_task(task or "translate")
     start = Start.load(request.start) if request.start else None
     base = start.base(chosen) if start else chosen.base
     draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
@@ -216,7 +217,7 @@ def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) ->
     records = chosen.read(_files(request, watcher), draft, watcher.message)
     replay = _read_replay(request, chosen, records, draft, old.hashes if old else frozenset(), watcher)
     choice = choose(
-        records.amount, chosen.noun, given, preset, is_start=start is not None, has_text=draft.model.has_text
+        records.amount, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
     made = _make(chosen, config, records, replay, start.tokenizer if start else None, watcher, processes)
@@ -230,14 +231,14 @@ def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) ->
 
 
 def _make(
-    chosen: Purpose,
+    chosen: Task,
     config: Config,
     records: Records[Any],
     replay: Replay | None,
     tokenizer: Tokenizer | None,
     watcher: Watcher,
     processes: Processes,
-) -> Made:
+) -> PreparedTask:
     """The task. The first process learns the tokenizer, where none is given, and tells the others."""
     if processes.is_first:
         made = make_task(chosen, config, records, replay, tokenizer, watcher.message)
@@ -266,11 +267,11 @@ def _prepare_again(request: Request, kept: Kept, watcher: Watcher, processes: Pr
 
 def _check_same(
     request: Request, before: Before, old_hashes: Set[float], watcher: Watcher, tell: Tell
-) -> tuple[Purpose, Records[Any], Replay | None]:
+) -> tuple[Task, Records[Any], Replay | None]:
     """Refuse data and settings that differ from those of the run's start; return the task and the data."""
     before.check_settings(*_named(request))
     before.check_start(request.start)
-    chosen = purpose(before.config.task)
+    chosen = get_task(before.config.task)
     records = chosen.read(_files(request, watcher), before.config, tell)
     replay = _read_replay(request, chosen, records, before.config, old_hashes, watcher, tell)
     before.check_data(_data_facts(request, records, replay))
@@ -279,7 +280,7 @@ def _check_same(
 
 def _read_replay(
     request: Request,
-    chosen: Purpose,
+    chosen: Task,
     records: Records[Any],
     config: Config,
     old_hashes: Set[float],
@@ -301,7 +302,7 @@ def _prepared(
     request: Request,
     records: Records[Any],
     replay: Replay | None,
-    made: Made,
+    made: PreparedTask,
     reasons: list[str],
     processes: Processes,
 ) -> Prepared:

@@ -16,7 +16,7 @@ from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 from clearhead.model.weights import Weights, named_weights, take_over
-from clearhead.tasks.task import Purpose
+from clearhead.tasks.task import Task
 from clearhead.training.events import Watcher
 
 HEAD = "output."  # of labels and tags: its size follows from the data
@@ -39,7 +39,7 @@ class Start:
         tokenizer = Tokenizer.from_json(found.tokenizer) if has_tokenizer else None
         return cls(folder, configs.parse(found.config), tokenizer, found.tensors())
 
-    def base(self, chosen: Purpose) -> dict[str, Any]:
+    def base(self, chosen: Task) -> dict[str, Any]:
         """The settings that lie under all others: the task's, and on them the model's shape and tokenizer."""
         model = self.config.model.model_dump()
         own = {"head", "num_labels"} | ({"pooling"} if self.config.model.head == "generation" else set())
@@ -105,6 +105,6 @@ class Start:
         return f" (pictures of {sizes[0]} there, of {sizes[1]} here)" if sizes[0] != sizes[1] else ""
 
 
-def _family(chosen: Purpose) -> str:
+def _family(chosen: Task) -> str:
     """The family that a task has if nobody asks for another."""
     return configs.build(base=chosen.base).model.family

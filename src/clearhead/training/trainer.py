@@ -20,7 +20,7 @@ from clearhead.config import TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.blas import unwarned
 from clearhead.model.weights import Weights, named_weights, restore
-from clearhead.tasks.task import Decode, Task, Validation
+from clearhead.tasks.trainable.base import Decode, TrainingTask, Validation
 from clearhead.training.counts import Clock, Counts, Pace
 from clearhead.training.events import Progress, Watcher
 from clearhead.training.gradients import Gradients, Portion
@@ -82,7 +82,7 @@ class Trainer:
 
     def __init__(
         self,
-        task: Task[Any],
+        task: TrainingTask[Any],
         model: nn.Module,
         config: TrainingConfig,
         schedule: Schedule,
@@ -208,7 +208,7 @@ class Trainer:
         return gathered(followed(self.optimizer, self.model), self.processes) if self.config.ema_decay else {}
 
     def score(
-        self, weights: Weights | None = None, task: Task[Any] | None = None, decode: Decode | None = None
+        self, weights: Weights | None = None, task: TrainingTask[Any] | None = None, decode: Decode | None = None
     ) -> Validation:
         """Validate the whole network, after loading the given weights, on this task or another; first process only.
 

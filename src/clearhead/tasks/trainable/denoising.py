@@ -6,7 +6,7 @@ How holes are made and marked stands in `holes`. N texts
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,16 +23,16 @@ from clearhead.data.store import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
-from clearhead.tasks.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.documents import NOUN, encoded, hold_out_text, texts_to_learn
-from clearhead.tasks.examples import Examples
-from clearhead.tasks.holes import Corruption, decode_marked, encode_marked, sentinels_of, spans_of
-from clearhead.tasks.searching import LENGTH_FACTOR, lines_to_decode, validation_decoding, write
-from clearhead.tasks.targets import TranslationBatch, collate, mean_nll, pair_batches, writing_loss
-from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation
-from clearhead.tasks.texts import EndedText
-from clearhead.tasks.translate import need_text_to_text
+from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.span_corruption import Corruption, decode_marked, sentinels_of, spans_of
+from clearhead.tasks.task import LoadedModel, Tell
+from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation
+from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
+from clearhead.tasks.trainable.documents import encoded, hold_out_text, texts_to_learn
+from clearhead.tasks.trainable.examples import Examples
+from clearhead.tasks.trainable.targets import TranslationBatch, collate, mean_nll, pair_batches, writing_loss
+from clearhead.tasks.trainable.translation import need_text_to_text
+from clearhead.tasks.trainable.validation_decoding import LENGTH_FACTOR, lines_to_decode, validation_decoding, write
 
 NUM_SENTINELS = 32
 BASELINE_TEXTS = 10_000  # training texts from which token frequencies are counted
@@ -195,53 +195,34 @@ def longest_text(config: Config) -> int:
     return max(2, min(config.data.max_tokens, config.model.max_positions) - 2)
 
 
-class Denoising(EndedText):
-    """What `--task denoise` does."""
+def read(files: Files, config: Config, tell: Tell) -> Records[Document]:
+    """Plain text."""
+    return hold_out_text(files, config, tell)
 
-    name = "denoise"
-    verb = "translate"
-    noun = NOUN
-    data_fields: tuple[str, ...] = ("document_unit", "max_tokens", "mask_probability")
-    base: Mapping[str, Any] = {
-        "task": "denoise",
-        "model": {"family": "transformer", "head": "generation", "norm": "rms", "bias": False, "positions": "relative"},
-        "tokenizer": {"special_tokens": tuple(f"<x{number}>" for number in range(NUM_SENTINELS))},
-    }
 
-    def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
-        """Plain text."""
-        return hold_out_text(files, config, tell)
+def make(config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+    """Learns a tokenizer with sentinels."""
+    need_text_to_text(config)
+    if tokenizer is None:
+        tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
+    config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
+    limit, skips = longest_text(config), Skips()
+    train = tokenise(records.train, tokenizer, limit, skips, Path("training data"))
+    valid = tokenise(records.valid, tokenizer, limit, skips, Path("validation data"))
+    records.account(skips, tell)
+    return PreparedTask(config, tokenizer, DenoisingTask(config, tokenizer, train, valid))
 
-    def pieces(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """Sentinels are marks and not text."""
-        return [encode_marked(tokenizer, text) for text in texts]
 
-    def spell(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-        """With the sentinels in it."""
-        return decode_marked(tokenizer, ids)
-
-    def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
-        """Learns a tokenizer with sentinels."""
-        need_text_to_text(config)
-        if tokenizer is None:
-            tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
-        config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-        limit, skips = longest_text(config), Skips()
-        train = tokenise(records.train, tokenizer, limit, skips, Path("training data"))
-        valid = tokenise(records.valid, tokenizer, limit, skips, Path("validation data"))
-        records.account(skips, tell)
-        return Made(config, tokenizer, DenoisingTask(config, tokenizer, train, valid))
-
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> DenoisingReport:
-        """How many holes of fixed places are filled right, and the perplexity of what was in them."""
-        tokenizer, config = model.tokenizer, model.config
-        documents = load_documents(paths, config.data.document_unit).records
-        skips = Skips()
-        examples = tokenise(documents, tokenizer, longest_text(config), skips, paths[0])
-        for line in skips.lines():
-            tell(f"skipped {line}")
-        texts = [examples.ids[index].tolist() for index in range(len(examples))]
-        corruption = Corruption(sentinels_of(tokenizer), config.data.mask_probability)
-        store = corruption.fixed(texts, [int(line) for line in examples.lines])
-        nll = mean_nll(model.network, pair_batches(store, config.model, 4096), tokenizer.pad_id)
-        return DenoisingReport(score_holes(model.network, store, len(store), tokenizer, decoding), math.exp(nll))
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> DenoisingReport:
+    """How many holes of fixed places are filled right, and the perplexity of what was in them."""
+    tokenizer, config = model.tokenizer, model.config
+    documents = load_documents(paths, config.data.document_unit).records
+    skips = Skips()
+    examples = tokenise(documents, tokenizer, longest_text(config), skips, paths[0])
+    for line in skips.lines():
+        tell(f"skipped {line}")
+    texts = [examples.ids[index].tolist() for index in range(len(examples))]
+    corruption = Corruption(sentinels_of(tokenizer), config.data.mask_probability)
+    store = corruption.fixed(texts, [int(line) for line in examples.lines])
+    nll = mean_nll(model.network, pair_batches(store, config.model, 4096), tokenizer.pad_id)
+    return DenoisingReport(score_holes(model.network, store, len(store), tokenizer, decoding), math.exp(nll))

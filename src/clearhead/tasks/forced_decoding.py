@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.data.pairs import Pair
+from clearhead.data.store import PairStore
 from clearhead.engines.engine import Floats, ScoringEngine
 from clearhead.errors import DataError
-from clearhead.tasks.examples import most_pieces
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Ready
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import LoadedModel
+from clearhead.tasks.text_codec import max_input_tokens
 
 TOGETHER = 4096  # pairs per call of the engine, which batches those of similar length
 
@@ -28,13 +29,13 @@ class Forced:
         return max(len(self.source), len(self.target)) + 1
 
 
-def encode_pairs(model: Ready, pairs: Sequence[Pair], path: Path | str) -> list[Forced]:
+def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) -> list[Forced]:
     """The pairs as ids; refuses what the network cannot take whole, by its line in `path`."""
-    pieces = purpose(model.config.task).pieces
+    pieces = get_task(model.config.task).codec.encode
     sources = pieces(model.tokenizer, [pair.source for pair in pairs])
     targets = pieces(model.tokenizer.target, [pair.target for pair in pairs])
     encoded = [Forced(*each) for each in zip(pairs, sources, targets, strict=True)]
-    limit = most_pieces(model.config)
+    limit = max_input_tokens(model.config)
     for one in encoded:
         if one.length > limit:
             problem = f"{one.length - 1:,} pieces, the model takes {limit - 1:,}; split the line"
@@ -51,3 +52,14 @@ def force_pairs(
         sources, targets = [[*one.source, end_id] for one in part], [[*one.target, end_id] for one in part]
         for one, (log_probs_T, weights_HTS) in zip(part, engine.score(sources, targets, attention_layer), strict=True):
             yield one, log_probs_T, weights_HTS
+
+
+def mean_nll_of(engine: ScoringEngine, store: PairStore, end_id: int) -> float:
+    """Return the mean negative log-likelihood of a target token, the end of each target included."""
+    total, count = 0.0, 0
+    for first in range(0, len(store), TOGETHER):
+        part = range(first, min(first + TOGETHER, len(store)))
+        sources, targets = ([[*side[i].tolist(), end_id] for i in part] for side in (store.source, store.target))
+        for log_probs_T, _ in engine.score(sources, targets):
+            total, count = total - float(log_probs_T.sum(dtype="float64")), count + len(log_probs_T)
+    return total / count

@@ -1,33 +1,45 @@
 """Translation: pairs of sentences in, cross-entropy of the target under teacher forcing, BLEU of greedy output."""
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 from clearhead import config as configs
-from clearhead.config import Config, DecodingConfig
+from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
-from clearhead.data.encoding import Encoding, encode_pairs
-from clearhead.data.pairs import Pair, load_pairs
+from clearhead.data.pairs import Pair
 from clearhead.data.store import PairStore
-from clearhead.data.tables import TABLE_FIELDS, TableOptions
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.dropout import BpeDropout
 from clearhead.data.weights import Repeats, describe_repeats, repeats
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.degenerate import count_outputs
-from clearhead.evaluation.metrics import Report, Score, bleu, chrf, evaluate_texts
+from clearhead.evaluation.metrics import Score, bleu, chrf
 from clearhead.model.loss import Loss
-from clearhead.tasks.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.examples import most_pieces
-from clearhead.tasks.pair_data import check_files, encode_records, load, texts_to_learn, with_languages, with_tags
-from clearhead.tasks.searching import lines_to_decode, search_texts, validation_decoding, write
-from clearhead.tasks.targets import TranslationBatch, collate, collate_pairs, mean_nll, pair_batches, writing_loss
-from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out, tested
-from clearhead.tasks.texts import EndedText
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import Tell
+from clearhead.tasks.text_codec import max_input_tokens
+from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation, hold_out
+from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
+from clearhead.tasks.trainable.pair_data import (
+    check_files,
+    encode_records,
+    load,
+    texts_to_learn,
+    with_languages,
+    with_tags,
+)
+from clearhead.tasks.trainable.targets import (
+    TranslationBatch,
+    collate,
+    collate_pairs,
+    mean_nll,
+    pair_batches,
+    writing_loss,
+)
+from clearhead.tasks.trainable.validation_decoding import lines_to_decode, validation_decoding, write
+from clearhead.tasks.translation import reference_text, scoring_tokenizer
 
 READ_AT_ONCE = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
 
@@ -98,7 +110,7 @@ class TranslationTask:
         """The text of these ids in other pieces; in the same ones where it would not fit into the network."""
         assert self._dropout is not None
         cut = ids[:tagged] + self._dropout.cut(ids[tagged:], self.config.training.seed, epoch, index, side)
-        return cut if len(cut) < most_pieces(self.config) else ids
+        return cut if len(cut) < max_input_tokens(self.config) else ids
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together, so each part has less padding than the whole."""
@@ -164,74 +176,24 @@ class TranslationTask:
         return self.tokenizer.target.decode_batch(write(model, sources, self.tokenizer.eos_id, validation_decoding()))
 
 
-def reference_text(tokenizer: Tokenizer, target: str) -> str:
-    """A reference as it is scored: text that came in joined pieces is put together."""
-    joiner = tokenizer.config.joiner
-    return target.replace(f"{joiner} ", "") if joiner else target
+def read(files: Files, config: Config, tell: Tell) -> Records[Pair]:
+    """Read tables of source and target, or two line files."""
+    check_files(files, config.data)
+    return hold_out(partial(load, files, config.data), files, config, tell, get_task("translate").record_name)
 
 
-def scoring_tokenizer(config: Config) -> str:
-    """How sacreBLEU splits words: text that came already split is not split again."""
-    return "none" if config.tokenizer.kind == "pretokenized" else "13a"
-
-
-class Translation(EndedText):
-    """What `--task translate` does: text to text, for every family that writes."""
-
-    name = "translate"
-    verb = "translate"
-    noun = "pairs"
-    data_fields: tuple[str, ...] = (
-        *TABLE_FIELDS, "max_chars", "max_tokens", "max_length_ratio", "deduplicate", "file_weights",
-        "sampling_temperature", "source_tags", "validation_tags", "bpe_dropout", "languages", "split",
-    )  # fmt: skip
-    base: Mapping[str, Any] = {"task": "translate", "model": {"head": "generation"}}
-
-    def read(self, files: Files, config: Config, tell: Tell) -> Records[Pair]:
-        """Read tables of source and target, or two line files."""
-        check_files(files, config.data)
-        return hold_out(partial(load, files, config.data), files, config, tell, self.noun)
-
-    def make(self, config: Config, records: Records[Pair], tokenizer: Tokenizer | None, tell: Tell) -> Made:
-        """Learns one tokenizer for both sides."""
-        need_text_to_text(config)
-        config = with_languages(config, records, tell)
-        if tokenizer is None:
-            config = with_tags(config)
-            tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
-        config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
-        train, valid, valid_pairs = encode_records(records, tokenizer, config, tell)
-        assert train.corpus_N is not None
-        repeats_N = repeats(train.corpus_N, config.data.file_weights, config.data.sampling_temperature)
-        for line in describe_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
-            tell(line)
-        task = TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N, records.names)
-        return Made(config, tokenizer, task)
-
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
-        """BLEU, chrF, exact match and perplexity."""
-        pairs = tested(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
-        report = score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
-        if report.perplexity is None:
-            tell("perplexity is left out: some pairs are longer than the model takes")
-        return report
-
-
-def translate_texts(model: Ready, texts: Sequence[str], decoding: DecodingConfig) -> list[str]:
-    """The best translation of each text; an empty one stays empty."""
-    found = search_texts(model, model.tokenizer.encode_batch(texts), 1, decoding)
-    return [model.tokenizer.target.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in found]
-
-
-def score_translations(model: Ready, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:
-    """Scores of given translations of these pairs, and the perplexity of the references under this model."""
-    references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
-    block, kept = encode_pairs(pairs, model.tokenizer, Encoding(model.config.model.max_positions))
-    perplexity = None
-    if len(kept) == len(pairs):
-        batches = pair_batches(block.store, model.config.model, 4096)
-        perplexity = math.exp(mean_nll(model.network, batches, model.tokenizer.pad_id))
-    sources = [pair.source for pair in pairs]
-    return evaluate_texts(
-        texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity, sources=sources
-    )
+def make(config: Config, records: Records[Pair], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+    """Learns one tokenizer for both sides."""
+    need_text_to_text(config)
+    config = with_languages(config, records, tell)
+    if tokenizer is None:
+        config = with_tags(config)
+        tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
+    config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
+    train, valid, valid_pairs = encode_records(records, tokenizer, config, tell)
+    assert train.corpus_N is not None
+    repeats_N = repeats(train.corpus_N, config.data.file_weights, config.data.sampling_temperature)
+    for line in describe_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
+        tell(line)
+    task = TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N, records.names)
+    return PreparedTask(config, tokenizer, task)

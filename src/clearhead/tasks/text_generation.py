@@ -4,8 +4,6 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import torch
-
 from clearhead.config import Config, DecodingConfig, merge
 from clearhead.config.decoding import SamplingConfig
 from clearhead.data.tokenizer import Tokenizer
@@ -17,13 +15,11 @@ from clearhead.decoding.scoring import FinishReason, Hypothesis
 from clearhead.engines import constrained_decoding
 from clearhead.engines.alternatives import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
-from clearhead.engines.torch_engine import TorchEngine
-from clearhead.engines.torch_network import device_of
 from clearhead.errors import DecodingError
-from clearhead.tasks.constraints import constraints_of, unmet
+from clearhead.tasks.incremental_detokenizer import RunningText, Stops
+from clearhead.tasks.lexical_constraints import constraints_of, unmet
 from clearhead.tasks.long_texts import LongTexts
-from clearhead.tasks.running import RunningText, Stops
-from clearhead.tasks.task import Ready
+from clearhead.tasks.task import LoadedModel
 
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")
 """The fields of `decoding.sampling` that say how a token is drawn; the others hold for search too."""
@@ -91,17 +87,8 @@ def with_method(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "method": "sample"} if any(name in given.get("sampling", {}) for name in DRAWING) else dict(given)
 
 
-def writing_engine(network: Any, config: Config, tokenizer: Tokenizer) -> TorchEngine:
-    """What writes on from prompts with this network, on as many cores as torch may use."""
-    model, threads = config.model, torch.get_num_threads()
-    return TorchEngine(
-        network, tokenizer.eos_id, model.pad_id, model.vocab_size, context_of(config), threads=threads,
-        device=device_of(network), is_prompted=True, never=no_text(tokenizer),
-    )  # fmt: skip
-
-
 def write_many(
-    model: Ready,
+    model: LoadedModel,
     prompts: Sequence[str],
     n_best: int,
     settings: DecodingConfig,
@@ -132,12 +119,14 @@ def write_many(
     ]
 
 
-def stream(model: Ready, prompt: str, settings: DecodingConfig, number: int = 0) -> Generator[str, None, Generated]:
+def stream(
+    model: LoadedModel, prompt: str, settings: DecodingConfig, number: int = 0
+) -> Generator[str, None, Generated]:
     """The best text that follows a prompt in parts, as soon as each is certain, and all about it.
 
     `number` tells samples of one seed apart. An empty prompt starts a document.
     """
-    engine, tokenizer = writing_engine(model.network, model.config, model.tokenizer), model.tokenizer
+    engine, tokenizer = model.generating_engine, model.tokenizer
     request = prompt_request(model, tokenizer.encode(prompt).ids, settings, number)
     running = RunningText(tokenizer, request.source, settings.sampling.stop)
     streaming = constrained_decoding.stream(engine, request, settings)
@@ -155,16 +144,18 @@ def stream(model: Ready, prompt: str, settings: DecodingConfig, number: int = 0)
     return _generated(model, request, best, settings)
 
 
-def alternatives(model: Ready, prompt: str, position: int, count: int, settings: DecodingConfig) -> list[Generated]:
+def alternatives(
+    model: LoadedModel, prompt: str, position: int, count: int, settings: DecodingConfig
+) -> list[Generated]:
     """The `count` likeliest pieces at a position of the best text, each with the best text that goes on from it."""
-    engine, tokenizer = writing_engine(model.network, model.config, model.tokenizer), model.tokenizer
+    engine, tokenizer = model.generating_engine, model.tokenizer
     request = prompt_request(model, tokenizer.encode(prompt).ids, settings)
     found = find_alternatives(engine, request, position, count, settings)
     return [_generated(model, request, each, settings) for each in found]
 
 
 def prompt_request(
-    model: Ready,
+    model: LoadedModel,
     ids: Sequence[int],
     settings: DecodingConfig,
     number: int = 0,
@@ -190,7 +181,7 @@ def prompt_request(
     return Request(prompt, n_best, asked, limit=drawn.max_tokens, name=name)
 
 
-def _generated(model: Ready, request: Request, found: Hypothesis, settings: DecodingConfig) -> Generated:
+def _generated(model: LoadedModel, request: Request, found: Hypothesis, settings: DecodingConfig) -> Generated:
     """A hypothesis as text, cut before a stop string."""
     tokenizer = model.tokenizer
     running = RunningText(tokenizer, request.source, settings.sampling.stop)

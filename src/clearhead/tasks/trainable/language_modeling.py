@@ -4,11 +4,10 @@ N windows or rows of a batch, T tokens
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,11 +28,12 @@ from clearhead.errors import ConfigError
 from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.model.language import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
-from clearhead.tasks.baseline import Baseline, count_ids, count_targets, frequency_loss
-from clearhead.tasks.documents import NOUN, hold_out_text, texts_to_learn
-from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation
-from clearhead.tasks.texts import EndedText
-from clearhead.tasks.writing import context_of, writing_engine
+from clearhead.tasks.task import LoadedModel, Tell
+from clearhead.tasks.text_generation import context_of
+from clearhead.tasks.torch_engines import writing_engine
+from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation
+from clearhead.tasks.trainable.baseline import Baseline, count_ids, count_targets, frequency_loss
+from clearhead.tasks.trainable.documents import NOUN, hold_out_text, texts_to_learn
 
 READ_AT_ONCE = 1024  # windows, each of which may bring 64 KiB of mapped ids into memory, until they go again
 SHOWN_PROMPT, SHOWN_TOKENS = 12, 24  # pieces of the example that a validation shows
@@ -210,45 +210,27 @@ def pack(records: Records[Document], tokenizer: Tokenizer, window: int, tell: Te
     return Packed(store.source, store.lines, window, start, end)
 
 
-class LanguageModelling(EndedText):
-    """What `--task lm` does."""
+def read(files: Files, config: Config, tell: Tell) -> Records[Document]:
+    """Plain text or JSONL; where there are few documents, the end of the text is held out."""
+    if config.model.family != "decoder":
+        raise ConfigError(f"the task lm needs model.family=decoder, not {config.model.family}; leave it out")
+    return hold_out_text(files, config, tell)
 
-    name = "lm"
-    verb = "generate"
-    noun = NOUN
-    data_fields: tuple[str, ...] = ("document_unit", "max_tokens", "attend_across_documents")
-    base: Mapping[str, Any] = {
-        "task": "lm",
-        "model": {"family": "decoder"},
-        "tokenizer": {"normalization": "none"},  # line breaks are text that is to be written
-        "data": {"document_unit": "paragraph"},
-        "training": {"label_smoothing": 0.0},
-        "decoding": {"method": "sample"},
-    }
 
-    def read(self, files: Files, config: Config, tell: Tell) -> Records[Document]:
-        """Plain text or JSONL; where there are few documents, the end of the text is held out."""
-        if config.model.family != "decoder":
-            raise ConfigError(f"the task lm needs model.family=decoder, not {config.model.family}; leave it out")
-        return hold_out_text(files, config, tell)
+def make(config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+    """Learns the tokenizer and packs the documents."""
+    if tokenizer is None:
+        tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
+    config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
+    packed = pack(records, tokenizer, context_of(config), tell)
+    valid_ids = tokenizer.encode_batch([document.text for document in records.valid])
+    tell(f"{packed.num_tokens:,} tokens in {len(packed):,} windows of {packed.window}")
+    return PreparedTask(config, tokenizer, LanguageTask(config, tokenizer, packed, records.valid, valid_ids))
 
-    def frame(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-        """A prompt begins as documents do, and has no end."""
-        return [tokenizer.bos_id, *ids]
 
-    def make(self, config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> Made:
-        """Learns the tokenizer and packs the documents."""
-        if tokenizer is None:
-            tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
-        config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-        packed = pack(records, tokenizer, context_of(config), tell)
-        valid_ids = tokenizer.encode_batch([document.text for document in records.valid])
-        tell(f"{packed.num_tokens:,} tokens in {len(packed):,} windows of {packed.window}")
-        return Made(config, tokenizer, LanguageTask(config, tokenizer, packed, records.valid, valid_ids))
-
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> PerplexityReport:
-        """Perplexity by a sliding window: behind the first window, half a window of context or more."""
-        documents = load_documents(paths, model.config.data.document_unit).records
-        ids = model.tokenizer.encode_batch([document.text for document in documents])
-        stride = max(1, context_of(model.config) // 2)
-        return score_documents(model.network, model.config, model.tokenizer, documents, ids, stride)
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> PerplexityReport:
+    """Perplexity by a sliding window: behind the first window, half a window of context or more."""
+    documents = load_documents(paths, model.config.data.document_unit).records
+    ids = model.tokenizer.encode_batch([document.text for document in documents])
+    stride = max(1, context_of(model.config) // 2)
+    return score_documents(model.network, model.config, model.tokenizer, documents, ids, stride)

@@ -6,8 +6,8 @@ from hashlib import sha256
 from clearhead.data.pairs import Pair
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.tasks.purposes import purpose
-from clearhead.tasks.task import Ready
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import LoadedModel
 
 
 def fingerprint_of(tokenizer: Tokenizer) -> str:
@@ -15,9 +15,9 @@ def fingerprint_of(tokenizer: Tokenizer) -> str:
     return sha256(tokenizer.to_json().encode()).hexdigest()
 
 
-def learn_shortlist(model: Ready, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
+def learn_shortlist(model: LoadedModel, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
     """The `best` likeliest target pieces of each source piece, and the `frequent` ones that every sentence gets."""
-    pieces, source, target = purpose(model.config.task).pieces, model.tokenizer, model.tokenizer.target
+    pieces, source, target = get_task(model.config.task).codec.encode, model.tokenizer, model.tokenizer.target
     return make_shortlist(
         pieces(source, [pair.source for pair in pairs]),
         pieces(target, [pair.target for pair in pairs]),

@@ -3,22 +3,17 @@
 N texts, S length, D model width
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.config import Config, DecodingConfig
-from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import TaskError
-from clearhead.tasks.framed_texts import SPECIAL_TOKENS, split_framed
+from clearhead.tasks.framed_texts import split_framed
 from clearhead.tasks.long_texts import LongTexts
-from clearhead.tasks.task import Files, Made, Ready, Records, Report, Tell
-from clearhead.tasks.texts import FramedText
+from clearhead.tasks.task import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -37,7 +32,7 @@ class EmbeddedText:
 
 
 def embed(
-    model: Ready,
+    model: LoadedModel,
     texts: Sequence[str],
     first_line: int = 1,
     unit: bool = False,
@@ -49,7 +44,7 @@ def embed(
     counted from `first_line`.
     """
     split = split_framed(model, texts, long_texts or LongTexts(), first_line)
-    vectors_PD = TorchEncoderEngine(model.network).mean_states(split.rows)
+    vectors_PD = model.encoder_engine.mean_states(split.rows)
     results = []
     for parts, span in zip(split.parts, split.spans, strict=True):
         if not parts:
@@ -59,30 +54,11 @@ def embed(
         vector_D = vectors_PD[span][0] if len(parts) == 1 else lengths_P @ vectors_PD[span] / lengths_P.sum()
         if unit:
             vector_D = vector_D / max(float(np.linalg.norm(vector_D)), 1e-12)
-        sizes = [len(row) - SPECIAL_TOKENS for row in split.rows[span]]
+        sizes = [len(row) - split.num_special_tokens for row in split.rows[span]]
         results.append(EmbeddedText(vector_D, tuple(zip(parts, sizes, strict=True)) if len(parts) > 1 else ()))
     return results
 
 
-class Embedding(FramedText):
-    """What a model that only reads is for. It comes from `clearhead import`; it is no task to train."""
-
-    name = "embed"
-    verb = "embed"
-    noun = "texts"
-    data_fields: tuple[str, ...] = ()
-    base: Mapping[str, Any] = {"task": "embed", "model": {"family": "encoder", "head": "embedding"}}
-
-    def read(self, files: Files, config: Config, tell: Tell) -> Records[Any]:
-        """Refused: nothing is learned from texts alone here."""
-        raise TaskError("embeddings are not trained; train --task mlm on text, or --task classify --from this model")
-
-    def make(self, config: Config, records: Records[Any], tokenizer: Tokenizer | None, tell: Tell) -> Made:
-        """Never reached: reading refuses."""
-        raise TaskError("embeddings are not trained")
-
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
-        """Refused: there is no truth to compare a vector with."""
-        raise TaskError(
-            "embeddings have no score of their own; train --task classify --from this model and evaluate that"
-        )
+def evaluate(*_: Any) -> NoReturn:
+    """Raise TaskError: there is no reference to compare an embedding with."""
+    raise TaskError("embeddings have no score of their own; train --task classify --from this model and evaluate that")

@@ -20,7 +20,8 @@ from clearhead.data.split import place
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss
-from clearhead.tasks.task import MIN_RECORDS, Decode, Files, Made, Purpose, Records, Task, Tell, Validation
+from clearhead.tasks.task import Task, Tell
+from clearhead.tasks.trainable.base import MIN_RECORDS, Decode, Files, PreparedTask, Records, TrainingTask, Validation
 
 NO_INDICES = np.zeros(0, np.int64)
 
@@ -33,7 +34,7 @@ class ReplayTask:
     in the replayed data, at a position that follows from the epoch alone, so a resumed run draws the same examples.
     """
 
-    def __init__(self, new: Task[Any], old: Task[Any], share: float, name: str) -> None:
+    def __init__(self, new: TrainingTask[Any], old: TrainingTask[Any], share: float, name: str) -> None:
         """`name` stands for the replay files in messages about single examples."""
         self.new, self.old, self.name = new, old, name
         self.unit = new.unit
@@ -127,7 +128,7 @@ def _apart(indices: Indices) -> tuple[Indices, Indices]:
     return indices[indices >= 0], ~indices[indices < 0]
 
 
-def _count(task: Task[Any], plan: Sequence[Indices]) -> int:
+def _count(task: TrainingTask[Any], plan: Sequence[Indices]) -> int:
     return sum(task.tokens(batch) for batch in plan)
 
 
@@ -146,7 +147,7 @@ class Replay:
 
 
 def read_replay(
-    chosen: Purpose, files: Files, tags: Sequence[str], config: Config, validation: Set[float], tell: Tell
+    chosen: Task, files: Files, tags: Sequence[str], config: Config, validation: Set[float], tell: Tell
 ) -> Replay:
     """Read replay files whole, without the records whose input hashes to one of `validation`."""
     if bool(tags) != bool(config.data.source_tags):
@@ -159,10 +160,13 @@ def read_replay(
     found = records.corpus.records if len(records.corpus.records) >= MIN_RECORDS else records.train
     kept = _without(found, validation)
     if not len(kept):
-        raise DataError(f"{names}: expected {chosen.noun} to replay, all of them are in a validation set; add others")
+        raise DataError(
+            f"{names}: expected {chosen.record_name} to replay, all of them are in a validation set; add others"
+        )
     left_out = len(found) - len(kept)
     also = f"; {left_out:,} left out, which are in a validation set" if left_out else ""
-    tell(f"replay: {len(kept):,} {chosen.noun} of {names}, {100 * config.data.replay_share:g} % of each batch{also}")
+    share = f"{100 * config.data.replay_share:g} % of each batch"
+    tell(f"replay: {len(kept):,} {chosen.record_name} of {names}, {share}{also}")
     return Replay(replace(records, train=kept), tuple(tags))
 
 
@@ -174,13 +178,13 @@ def _without(records: Sequence[Any], hashes: Set[float]) -> Sequence[Any]:
 
 
 def make_task(
-    chosen: Purpose,
+    chosen: Task,
     config: Config,
     records: Records[Any],
     replay: Replay | None,
     tokenizer: Tokenizer | None,
     tell: Tell,
-) -> Made:
+) -> PreparedTask:
     """Return the task, with replay if there is some; `training.batch_tokens` then limits both parts together."""
     if replay is None:
         return chosen.make(config, records, tokenizer, tell)
@@ -197,7 +201,7 @@ def make_task(
 
 
 def _all_labels(
-    chosen: Purpose, config: Config, new: Records[Any], old: Records[Any], tokenizer: Tokenizer | None
+    chosen: Task, config: Config, new: Records[Any], old: Records[Any], tokenizer: Tokenizer | None
 ) -> tuple[str, ...]:
     """Return the labels of both files, as the task lists them; none for a task without labels."""
     if config.model.head not in ("classification", "token_classification"):

@@ -6,7 +6,7 @@ N pictures, C colours, Y height, X width, T target length
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,25 @@ from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
 from clearhead.data.corpus import Corpus, Skips, gather
 from clearhead.data.pictures import Pixels, read_picture
 from clearhead.data.store import IdStore
-from clearhead.data.tables import TABLE_FIELDS, Columns, TableOptions, read_table
+from clearhead.data.tables import Columns, TableOptions, read_table
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Picture, Request
-from clearhead.decoding.scoring import Hypothesis
-from clearhead.engines import constrained_decoding
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.degenerate import count_outputs
 from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
-from clearhead.tasks.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.constraints import constraints_of
-from clearhead.tasks.examples import check_length, drop_long
-from clearhead.tasks.image import Described, num_patches, pictures_a_batch, scaled, shape_of, shifted, stack
-from clearhead.tasks.searching import SPARE, best_of, lines_to_decode, translation_engine
-from clearhead.tasks.targets import TranslationBatch, mean_nll, with_targets, writing_loss
-from clearhead.tasks.task import Decode, Files, Made, Ready, Records, Tell, Validation, hold_out, tested
-from clearhead.tasks.texts import EndedText
-from clearhead.tasks.translate import reference_text, scoring_tokenizer
+from clearhead.tasks.captions import caption_requests, write_captions
+from clearhead.tasks.image_classification import Described, num_patches, scaled, shape_of, stack
+from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import LoadedModel, Tell, tested
+from clearhead.tasks.text_codec import check_length
+from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation, hold_out
+from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
+from clearhead.tasks.trainable.examples import drop_long
+from clearhead.tasks.trainable.image_classification import pictures_a_batch, shifted
+from clearhead.tasks.trainable.targets import TranslationBatch, mean_nll, with_targets, writing_loss
+from clearhead.tasks.trainable.validation_decoding import SPARE, best_of, lines_to_decode
+from clearhead.tasks.translation import reference_text, scoring_tokenizer
 
 COLUMNS = Columns("picture", "text")
 SCORED_TOGETHER = 256  # pictures
@@ -150,7 +150,9 @@ class CaptionTask:
         shown = self.valid[:count]
         longest = int(self.texts.lengths.max()) + SPARE  # of the training captions: an image has no source length
         decoding = DecodingConfig(beam_size=1, max_length=str(longest))
-        texts = self.tokenizer.decode_batch(best_of(caption_requests(model, self.valid_NCYX[:count]), model, decoding))
+        texts = self.tokenizer.decode_batch(
+            best_of(caption_requests(self.config.model, self.valid_NCYX[:count]), model, decoding)
+        )
         references = [reference_text(self.tokenizer, record.text) for record in shown]
         score, outputs = 100 * exact_match(texts, references), count_outputs(texts, references)
         example = (str(shown[0].path), texts[0], shown[0].text)
@@ -165,78 +167,44 @@ def caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]
     return mean_nll(network, batches, network.config.pad_id)
 
 
-def write_captions(
-    network: Any,
-    pixels_NCYX: Pixels,
-    settings: DecodingConfig,
-    n_best: int = 1,
-    constraints: Constraints | None = None,
-) -> list[list[Hypothesis]]:
-    """The best texts about each picture. In `decoding.max_length` the input is the number of patches."""
-    requests = caption_requests(network, pixels_NCYX, n_best, constraints)
-    return constrained_decoding.run(translation_engine(network), requests, settings)
+def read(files: Files, config: Config, tell: Tell) -> Records[Described]:
+    """Read tables of image and text."""
+
+    def load(paths: Sequence[Path], minimum: int) -> Corpus[Described]:
+        return load_captions(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
+
+    return hold_out(load, files, config, tell, get_task("caption").record_name)
 
 
-def caption_requests(
-    network: Any, pixels_NCYX: Pixels, n_best: int = 1, constraints: Constraints | None = None
-) -> list[Request]:
-    """A request for each picture."""
-    places = num_patches(network.config)
-    pictures = (Picture(torch.from_numpy(pixels_CYX), places) for pixels_CYX in scaled(pixels_NCYX))
-    return [Request((), n_best, constraints, picture) for picture in pictures]
+def make(config: Config, records: Records[Described], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+    """Learns the tokenizer of the texts, and takes the size of the pictures from the data."""
+    if config.model.input != "image":
+        raise ConfigError(f"captions need a network that reads pictures: model.input=image, not {config.model.input}.")
+    if tokenizer is None:
+        tokenizer = Tokenizer.train((record.text for record in records.train), config.tokenizer)
+    channels, size, _ = records.train[0].pixels_CYX.shape
+    known = {"vocab_size": tokenizer.vocab_size, "image_size": size, "image_channels": channels}
+    config = configs.override(config, {"model": known})
+    limit = min(config.data.max_tokens, config.model.max_positions) - 1  # the end of a text takes a place too
+    rows = tokenizer.encode_batch([record.text for record in records.train])
+    skips = Skips()
+    train, rows = drop_long(records.train, rows, limit, skips, Path("captions"))
+    records.account(skips, tell)
+    for record, row in zip(records.valid, tokenizer.encode_batch([one.text for one in records.valid]), strict=True):
+        check_length(record.line, len(row), config.model.max_positions - 1, "the validation caption on line")
+    return PreparedTask(config, tokenizer, CaptionTask(config, tokenizer, train, rows, records.valid))
 
 
-class Caption(EndedText):
-    """What `--task caption` does."""
-
-    name = "caption"
-    verb = "translate"
-    noun = "captions"
-    data_fields: tuple[str, ...] = (*TABLE_FIELDS, "max_chars", "max_tokens", "random_shift")
-    base: Mapping[str, Any] = {
-        "task": "caption",
-        "model": {"family": "transformer", "input": "image"},
-        "data": {"validation_share": 0.1},
-    }
-
-    def read(self, files: Files, config: Config, tell: Tell) -> Records[Described]:
-        """Read tables of image and text."""
-
-        def load(paths: Sequence[Path], minimum: int) -> Corpus[Described]:
-            return load_captions(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
-
-        return hold_out(load, files, config, tell, self.noun)
-
-    def make(self, config: Config, records: Records[Described], tokenizer: Tokenizer | None, tell: Tell) -> Made:
-        """Learns the tokenizer of the texts, and takes the size of the pictures from the data."""
-        if config.model.input != "image":
-            raise ConfigError(
-                f"captions need a network that reads pictures: model.input=image, not {config.model.input}."
-            )
-        if tokenizer is None:
-            tokenizer = Tokenizer.train((record.text for record in records.train), config.tokenizer)
-        channels, size, _ = records.train[0].pixels_CYX.shape
-        known = {"vocab_size": tokenizer.vocab_size, "image_size": size, "image_channels": channels}
-        config = configs.override(config, {"model": known})
-        limit = min(config.data.max_tokens, config.model.max_positions) - 1  # the end of a text takes a place too
-        rows = tokenizer.encode_batch([record.text for record in records.train])
-        skips = Skips()
-        train, rows = drop_long(records.train, rows, limit, skips, Path("captions"))
-        records.account(skips, tell)
-        for record, row in zip(records.valid, tokenizer.encode_batch([one.text for one in records.valid]), strict=True):
-            check_length(record.line, len(row), config.model.max_positions - 1, "the validation caption on line")
-        return Made(config, tokenizer, CaptionTask(config, tokenizer, train, rows, records.valid))
-
-    def evaluate(self, model: Ready, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
-        """BLEU, chrF, exact match and perplexity."""
-        records = tested(load_captions(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
-        pixels_NCYX = stack(records, shape_of(model.config.model))
-        rows = model.tokenizer.encode_batch([record.text for record in records])
-        for record, row in zip(records, rows, strict=True):
-            check_length(record.line, len(row), model.config.model.max_positions - 1)
-        asked = constraints_of(decoding, model.tokenizer)
-        written = write_captions(model.network, pixels_NCYX, decoding, constraints=asked)
-        texts = model.tokenizer.decode_batch(best[0].tokens for best in written)
-        perplexity = math.exp(caption_nll(model.network, pixels_NCYX, rows))
-        references = [reference_text(model.tokenizer, record.text) for record in records]
-        return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
+    """BLEU, chrF, exact match and perplexity."""
+    records = tested(load_captions(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
+    pixels_NCYX = stack(records, shape_of(model.config.model))
+    rows = model.tokenizer.encode_batch([record.text for record in records])
+    for record, row in zip(records, rows, strict=True):
+        check_length(record.line, len(row), model.config.model.max_positions - 1)
+    asked = constraints_of(decoding, model.tokenizer)
+    written = write_captions(model, pixels_NCYX, decoding, constraints=asked)
+    texts = model.tokenizer.decode_batch(best[0].tokens for best in written)
+    perplexity = math.exp(caption_nll(model.network, pixels_NCYX, rows))
+    references = [reference_text(model.tokenizer, record.text) for record in records]
+    return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)

@@ -11,7 +11,8 @@ from clearhead.data.split import Split, split_valid
 from clearhead.data.stored_text import StoredDocuments, load_text
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
-from clearhead.tasks.task import MIN_RECORDS, Files, Records, Tell
+from clearhead.tasks.task import Tell
+from clearhead.tasks.trainable.base import MIN_RECORDS, Files, Records
 
 NOUN = "documents"
 MIN_CHARACTERS = 100  # less is no corpus

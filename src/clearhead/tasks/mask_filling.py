@@ -7,22 +7,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from clearhead.data.segmentation import Segmenter
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import DataError
-from clearhead.tasks.examples import framed, most_pieces
-from clearhead.tasks.framed_texts import SPECIAL_TOKENS
 from clearhead.tasks.long_texts import LongTexts, segment_texts
-from clearhead.tasks.masked import vocabulary_of
-from clearhead.tasks.task import Ready
+from clearhead.tasks.mask_tokens import GAP, encode_gaps, mask_id_of
+from clearhead.tasks.task import LoadedModel
+from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec, max_input_tokens
 
-GAP = re.compile(r"\[MASK\]|<mask>")
 SPACE_SHOWN = "▁"
 
 
@@ -48,7 +44,7 @@ class Filling:
 
 
 def fill(
-    model: Ready, texts: Sequence[str], top: int, first_line: int = 1, long_texts: LongTexts | None = None
+    model: LoadedModel, texts: Sequence[str], top: int, first_line: int = 1, long_texts: LongTexts | None = None
 ) -> list[list[list[Filling]]]:
     """Return for each mask of each text the `top` most probable tokens, best first; nothing for a text without a mask.
 
@@ -56,7 +52,7 @@ def fill(
     """
     if top < 1:
         raise DataError(f"expected at least 1 filling per mask, not {top}; try 5")
-    limit = most_pieces(model.config) - SPECIAL_TOKENS
+    limit = max_input_tokens(model.config) - SPECIAL_TOKENS
     segmenter = Segmenter("none", "", limit, partial(_count_tokens, model.tokenizer))
     results: list[list[list[Filling]]] = []
     tally = long_texts or LongTexts()
@@ -73,13 +69,13 @@ def _count_tokens(tokenizer: Tokenizer, parts: Sequence[str]) -> list[int]:
     return [len(encode_gaps(tokenizer, part) if GAP.search(part) else next(plain)) for part in parts]
 
 
-def _fill_parts(model: Ready, text: str, parts: Sequence[str], top: int) -> list[list[Filling]]:
+def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -> list[list[Filling]]:
     """Return the fillings of the masks of a text; `parts` are those of its parts that contain masks."""
     tokenizer, gaps = model.tokenizer, list(GAP.finditer(text))
-    mask_id = vocabulary_of(tokenizer).mask_id
-    rows = [framed(tokenizer, encode_gaps(tokenizer, part)) for part in parts]
+    mask_id = mask_id_of(tokenizer)
+    rows = [EncoderCodec().add_special_tokens(tokenizer, encode_gaps(tokenizer, part)) for part in parts]
     positions = [[position for position, token in enumerate(row) if token == mask_id] for row in rows]
-    log_probs_MV = np.concatenate(TorchEncoderEngine(model.network).masked_lm(rows, positions))
+    log_probs_MV = np.concatenate(model.encoder_engine.masked_lm(rows, positions))
     log_probs_MV[:, list(tokenizer.special_ids)] = -np.inf  # special tokens are not text
     count = min(top, tokenizer.vocab_size - len(tokenizer.special_ids))
     best_MK = np.argsort(-log_probs_MV, axis=1, kind="stable")[:, :count]
@@ -87,54 +83,6 @@ def _fill_parts(model: Ready, text: str, parts: Sequence[str], top: int) -> list
         [_filling(tokenizer, text, gaps, number, index, float(np.exp(log_probs_V[index]))) for index in best_K.tolist()]
         for number, (log_probs_V, best_K) in enumerate(zip(log_probs_MV, best_MK, strict=True))
     ]
-
-
-def encode_gaps(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text with <mask> in each gap; elsewhere the pieces are those of the text without gaps.
-
-    A character that is no letter, digit or space is always cut off from its neighbours, so one that the text does not
-    hold stands in for each gap while it is encoded. The space before a word is part of the word's first piece: so is
-    the one before a gap, except where every character is a piece.
-    """
-    mask_id = vocabulary_of(tokenizer).mask_id
-    read = tokenizer.encode_masked(GAP.sub("<mask>", text))
-    if read is not None:
-        return read
-    stand_ins = _unused(text, 2)  # two in turn: a run of the same one would not be cut
-    encoded, starts = "", []
-    behind = 0
-    for number, gap in enumerate(GAP.finditer(text)):
-        encoded += text[behind : gap.start()]
-        is_split = tokenizer.config.kind == "pretokenized"
-        if is_split and encoded and not encoded[-1].isspace():
-            encoded += " "
-        starts.append(len(encoded))
-        encoded += stand_ins[number % 2]
-        behind = gap.end()
-        if is_split and behind < len(text) and not text[behind].isspace():
-            encoded += " "
-    encoded += text[behind:]
-    return _with_masks(tokenizer, encoded, starts, mask_id)
-
-
-def _with_masks(tokenizer: Tokenizer, text: str, starts: Sequence[int], mask_id: int) -> list[int]:
-    """The ids of a text where what is spelled at each of these places is one <mask>."""
-    found = tokenizer.encode(text)
-    gaps, keeps_space = set(starts), tokenizer.config.kind == "char"
-    ids: list[int] = []
-    open_gap = -1
-    for index, (start, end) in zip(found.ids, found.offsets, strict=True):
-        if start not in gaps or (keeps_space and start == end):
-            ids.append(index)
-        elif start != open_gap:  # the first of the pieces that spell the stand-in
-            ids.append(mask_id)
-            open_gap = start
-    return ids
-
-
-def _unused(text: str, count: int) -> list[str]:
-    """Characters for private use that the text does not hold."""
-    return list(islice((char for char in map(chr, range(0xE000, 0xF8FF)) if char not in text), count))
 
 
 def _filling(

@@ -12,11 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clearhead.config import Config, TrainingConfig
+from clearhead.config import TrainingConfig
 from clearhead.data.batching import Indices, pad, plan_batches
 from clearhead.data.corpus import R, Skips
 from clearhead.data.store import IdStore
-from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
 
@@ -49,11 +48,6 @@ class Examples:
         return [int(line) for line in self.lines[indices]]
 
 
-def framed(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """<s> text </s>: what an encoder reads. The first place can stand for the whole, as BERT's [CLS] does."""
-    return [tokenizer.bos_id, *ids, tokenizer.eos_id]
-
-
 def drop_long(
     records: Sequence[R], rows: list[list[int]], limit: int, skips: Skips, path: Path
 ) -> tuple[list[R], list[list[int]]]:
@@ -65,15 +59,3 @@ def drop_long(
     if not kept:
         raise DataError(f"{path}: nothing is left; all examples are longer than {limit} pieces")
     return [records[index] for index in kept], [rows[index] for index in kept]
-
-
-def most_pieces(config: Config) -> int:
-    """How many pieces a trained model reads: where places are learned, none that training never reached."""
-    limit = config.model.max_positions
-    return min(limit, config.data.max_tokens) if config.model.positions == "learned" else limit
-
-
-def check_length(number: int, length: int, limit: int, what: str = "line") -> None:
-    """Refuses a text that the network cannot take whole: nothing is cut off silently."""
-    if length > limit:
-        raise DataError(f"{what} {number} has {length:,} pieces, the model takes {limit:,}; split it")

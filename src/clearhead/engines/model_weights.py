@@ -1,0 +1,61 @@
+"""The weights of one model, and the torch network that is built from them on first use."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from clearhead.bundle import Bundle
+from clearhead.config import ModelConfig
+from clearhead.engines.threads import set_torch_threads
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class ModelWeights:
+    """Weights of a bundle, or a torch network. Safe to use from several threads.
+
+    The arrays of a bundle are released when a model has been made from them, so that weights are in memory once; for
+    another engine the bundle is read again.
+    """
+
+    def __init__(
+        self, config: ModelConfig, bundle: Bundle | None = None, read: Callable[[], Bundle] | None = None,
+        network: Any = None,
+    ) -> None:  # fmt: skip
+        """`read`: reads the bundle again. `network`: used instead of a bundle; torch is then the only engine."""
+        self.config = config
+        self.is_changed = network is not None
+        self._bundle, self._read, self._network = bundle, read, network
+        self._lock = threading.Lock()
+
+    @property
+    def network(self) -> Any:
+        """The torch network, in evaluation mode."""
+        with self._lock:
+            if self._network is None:
+                self._network = _build(self.config, self._take())
+            return self._network
+
+    def _take(self) -> Bundle:
+        """Return the bundle and release it here."""
+        found, self._bundle = self._bundle, None
+        if found is None:
+            assert self._read is not None
+            found = self._read()
+        return found
+
+
+def _build(config: ModelConfig, bundle: Bundle) -> Any:
+    """Return a torch network with the weights of a bundle."""
+    import torch
+
+    from clearhead.model.families import build_model
+    from clearhead.model.weights import restore
+
+    set_torch_threads()
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn; the caller's random state stays as it is
+        network = build_model(config)
+    restore(network, bundle.tensors())
+    return network.eval()

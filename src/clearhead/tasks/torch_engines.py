@@ -1,0 +1,34 @@
+"""Torch engines of a network that generates text."""
+
+from typing import Any
+
+import torch
+
+from clearhead.config import Config
+from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.torch_engine import TorchEngine
+from clearhead.engines.torch_network import device_of
+from clearhead.tasks.text_generation import context_of, no_text
+
+
+def translation_engine(model: Any) -> TorchEngine:
+    """Return the engine of a network that reads a source, with as many threads as torch may use."""
+    config = model.config
+    return TorchEngine(
+        model,
+        config.eos_id,
+        config.pad_id,
+        config.read_vocab_size,
+        config.max_positions,
+        threads=torch.get_num_threads(),
+        device=device_of(model),
+    )
+
+
+def writing_engine(network: Any, config: Config, tokenizer: Tokenizer) -> TorchEngine:
+    """Return the engine of a language model, with as many threads as torch may use."""
+    model, threads = config.model, torch.get_num_threads()
+    return TorchEngine(
+        network, tokenizer.eos_id, model.pad_id, model.vocab_size, context_of(config), threads=threads,
+        device=device_of(network), is_prompted=True, never=no_text(tokenizer),
+    )  # fmt: skip

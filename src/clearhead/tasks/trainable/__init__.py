@@ -1,0 +1,1 @@
+"""Training side of each task: its examples, its loss and its validation. Imports torch."""

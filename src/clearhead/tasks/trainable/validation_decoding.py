@@ -1,0 +1,51 @@
+"""Greedy decoding of validation examples, with limits that also hold for a model that has learned little yet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.layout import Constraints
+from clearhead.decoding.requests import Request
+from clearhead.decoding.scoring import Hypothesis
+from clearhead.engines import constrained_decoding
+from clearhead.engines.engine import NoOutputError
+from clearhead.tasks.torch_engines import translation_engine
+from clearhead.tasks.trainable.base import SAMPLE_LINES, Decode
+from clearhead.tasks.trainable.baseline import Baseline
+
+SPARE = 10  # tokens that greedy output in validation may have beyond what its input suggests
+LENGTH_FACTOR = 1.5  # of the source; a model that is still poor writes up to the limit, so references do not set it
+
+
+def validation_decoding(factor: float = LENGTH_FACTOR) -> DecodingConfig:
+    """Return greedy search with outputs of at most `factor` times the source length plus `SPARE` tokens."""
+    return DecodingConfig(beam_size=1, max_length=f"{factor:.3f}*input+{SPARE}")
+
+
+def lines_to_decode(decode: Decode, loss: float, baseline: Baseline, lines: int) -> int:
+    """Return how many of the first `lines` validation examples are decoded."""
+    if decode == "always" or loss < baseline.decoding_loss:
+        return lines
+    return min(lines, SAMPLE_LINES) if decode == "sample" else 0
+
+
+def write(
+    network: Any,
+    sources: Sequence[Sequence[int]],
+    end_id: int,
+    decoding: DecodingConfig,
+    constraints: Constraints | None = None,
+) -> list[tuple[int, ...]]:
+    """The best output for each source, both as ids without start and end; nothing of a network that has diverged."""
+    requests = [Request((*source, end_id), constraints=constraints) for source in sources]
+    return best_of(requests, network, decoding)
+
+
+def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig) -> list[tuple[int, ...]]:
+    """The best output for each request; an empty one where a network that has diverged gives no probabilities."""
+    found: Sequence[list[Hypothesis]]
+    try:
+        found = constrained_decoding.run(translation_engine(network), requests, decoding)
+    except NoOutputError as error:
+        found = error.answers if len(error.answers) == len(requests) else [[] for _ in requests]
+    return [hypotheses[0].tokens if hypotheses else () for hypotheses in found]

@@ -57,6 +57,21 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_search_and_runtime_do_not_import_torch() -> None:
+    names = [
+        f"clearhead.{path.relative_to(SOURCE).with_suffix('').as_posix().replace('/', '.')}"
+        for package in ("decoding", "runtime")
+        for path in (SOURCE / package).glob("*.py")
+    ]
+    assert "clearhead.decoding.search" in names
+    code = (
+        f"import importlib, sys; [importlib.import_module(name) for name in {names}]; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    for path in (path for package in ("decoding", "runtime") for path in (SOURCE / package).glob("*.py")):
+        assert "model" not in imports(path), f"{path} imports from model"
+
+
 def test_nothing_unpickles_but_the_restricted_reader_of_foreign_checkpoints() -> None:
     reader = SOURCE / "interop" / "pickles.py"
     assert reader.read_text().count("torch.load") == 1

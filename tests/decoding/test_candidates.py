@@ -1,33 +1,67 @@
-"""The best continuations against sorting everything, with exact ties between some of the searches' candidates."""
+"""Selection of candidates against a full sort, in exact order."""
 
 import numpy as np
 import pytest
-import torch
 
 from clearhead.decoding.candidates import best_candidates
 
+INF = np.float32(np.inf)
+
+
+@pytest.mark.parametrize("vocab_size", [2, 7, 127, 128, 131, 257, 1009, 5003])
+@pytest.mark.parametrize("width", [1, 3, 5])
+@pytest.mark.parametrize("distinct", [0, 2, 40])
+def test_candidates_are_the_first_of_a_full_sort(vocab_size: int, width: int, distinct: int) -> None:
+    """Also where many are equal, at the edge of the list too, and at both ends of the vocabulary."""
+    rng = np.random.default_rng([vocab_size, width, distinct])
+    log_probs_RV = (rng.standard_normal((7 * width, vocab_size)) - 5).astype(np.float32)
+    if distinct:
+        log_probs_RV = (log_probs_RV * distinct).round() / np.float32(distinct)
+    log_probs_RV[np.arange(7) * width, -np.arange(7) % vocab_size] = -0.5
+    log_probs_RV[:, [0, vocab_size // 2]] = -INF
+    totals_NW = np.where(np.arange(width) == 2, -INF, -np.arange(width, dtype=np.float32) / 2)
+    totals_NW = np.broadcast_to(totals_NW, (7, width)).astype(np.float32)
+    count = 2 * width + 1
+    found = best_candidates(log_probs_RV, totals_NW, count)
+
+    keys_NF = (log_probs_RV.reshape(7, width, vocab_size) + totals_NW[:, :, None]).reshape(7, -1)
+    flat_NK = np.argsort(-keys_NF, 1, kind="stable")[:, :count]
+    for number, flat_K in enumerate(flat_NK):
+        expected = [(int(each), keys_NF[number, each]) for each in flat_K if keys_NF[number, each] > -INF]
+        is_possible_K = found.totals_NK[number] > -INF
+        parents_K, tokens_K = found.parents_NK[number], found.tokens_NK[number]
+        flat = (parents_K * vocab_size + tokens_K)[is_possible_K].tolist()
+        assert [*zip(flat, found.totals_NK[number, is_possible_K], strict=True)] == expected
+        log_probs_K = log_probs_RV.reshape(7, -1)[number, flat]
+        assert (found.log_probs_NK[number, is_possible_K] == log_probs_K).all()
+
+
+def test_keys_that_are_not_the_totals() -> None:
+    """Order by other values; totals and log-probabilities remain those of the model."""
+    rng = np.random.default_rng(3)
+    log_probs_RV, ranks_RV = rng.standard_normal((2, 4 * 2, 3001)).astype(np.float32)
+    totals_NW = rng.standard_normal((4, 2)).astype(np.float32)
+    found = best_candidates(log_probs_RV, totals_NW, 5, ranks_RV, np.zeros((4, 2), np.float32))
+    for number in range(4):
+        keys_F = ranks_RV[2 * number : 2 * number + 2].reshape(-1)
+        flat_K = np.argsort(-keys_F, kind="stable")[:5]
+        assert (found.parents_NK[number] * 3001 + found.tokens_NK[number]).tolist() == flat_K.tolist()
+        assert (found.ranks_NK[number] == keys_F[flat_K]).all()
+        log_probs_K = log_probs_RV[2 * number : 2 * number + 2].reshape(-1)[flat_K]
+        assert (found.totals_NK[number] == totals_NW[number, flat_K // 3001] + log_probs_K).all()
+
 
 @pytest.mark.parametrize("count", [1, 3, 9])
-@pytest.mark.parametrize("seed", range(4))
-def test_ties_in_some_searches_leave_the_others_alone(seed: int, count: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    searches, width, vocabulary = 6, 4, 300
-    log_probs_RV = torch.randn(searches * width, vocabulary, generator=generator).log_softmax(-1)
+def test_ties_in_some_searches_leave_the_others_alone(count: int) -> None:
+    rng = np.random.default_rng(count)
+    searches, width, vocabulary = 6, 4, 900
+    log_probs_RV = rng.standard_normal((searches * width, vocabulary)).astype(np.float32)
     log_probs_RV[2 * width : 4 * width] = (log_probs_RV[2 * width : 4 * width] * 2).round() / 2  # full of ties
-    totals_NW = np.zeros((searches, width))
-    totals_NW[1::2] = -np.arange(width) / 4
-    found = best_candidates(log_probs_RV, totals_NW, count)
+    totals_NW = np.zeros((searches, width), np.float32)
+    together = best_candidates(log_probs_RV, totals_NW, count)
     for number in range(searches):
-        rows = range(number * width, (number + 1) * width)
-        every = sorted(
-            (-(totals_NW[number, row - rows[0]] + float(log_probs_RV[row, token])), row - rows[0], token)
-            for row in rows
-            for token in range(vocabulary)
-        )[:count]
-        assert found.totals_NK[number] == pytest.approx([-cost for cost, _, _ in every], abs=1e-12)
-        assert [*zip(found.parents_NK[number], found.tokens_NK[number], strict=True)][: count - 1] == [
-            (row, token) for _, row, token in every
-        ][: count - 1]
-        alone = best_candidates(log_probs_RV[rows[0] : rows[-1] + 1], totals_NW[number : number + 1], count)
-        assert (found.tokens_NK[number] == alone.tokens_NK[0]).all()
-        assert (found.parents_NK[number] == alone.parents_NK[0]).all()
+        rows = slice(number * width, (number + 1) * width)
+        alone = best_candidates(log_probs_RV[rows], totals_NW[number : number + 1], count)
+        assert (together.tokens_NK[number] == alone.tokens_NK[0]).all()
+        assert (together.parents_NK[number] == alone.parents_NK[0]).all()
+        assert (together.totals_NK[number] == alone.totals_NK[0]).all()

@@ -2,19 +2,22 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.banks import Phrases
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.rules import Spelling, repeating
-from clearhead.decoding.search import Hypothesis, Job, search
+from clearhead.decoding.generator import Ints, Step
+from clearhead.decoding.grid_beam_search import LexicalConstraints
+from clearhead.decoding.hypothesis import Hypothesis
+from clearhead.decoding.logits_rules import TokenAutomaton, repeating
+from clearhead.decoding.requests import Constraints
+from clearhead.decoding.search import search
+from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import DecodingError
-from tests.decoding.table import END, PAD, TableGenerator
+from tests.decoding.table import END, PAD, TableGenerator, TableState
 from tests.engines.small_models import engine, random_model
 from tests.engines.small_models import requests as some_requests
 
@@ -26,9 +29,11 @@ def found_by(
     decoding: DecodingConfig, asked: Constraints | None = None, n_best: int = 4, limit: int = LIMIT
 ) -> list[list[Hypothesis]]:
     """Search with a beam that holds every prefix."""
-    src_NS = torch.arange(SENTENCES)[:, None]
+    src_NS = [[key] for key in range(SENTENCES)]
     constraints = [asked] * SENTENCES if asked else []
-    return search(Job(TableGenerator(6), src_NS, decoding, [limit] * SENTENCES, END, PAD, n_best, None, constraints))
+    return search(
+        SearchBatch(TableGenerator(6), src_NS, decoding, [limit] * SENTENCES, END, PAD, n_best, None, constraints)
+    )
 
 
 def check(
@@ -70,7 +75,7 @@ def test_wanted_phrases(wanted: tuple[Tokens, ...]) -> None:
         starts = [{tokens[place:][: len(phrase)] for place in range(len(tokens))} for phrase in wanted]
         return all(phrase in found for phrase, found in zip(wanted, starts, strict=True))
 
-    check(DecodingConfig(beam_size=130), has_all, Constraints(phrases=Phrases(wanted)))
+    check(DecodingConfig(beam_size=130), has_all, Constraints(include=LexicalConstraints(wanted)))
 
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
@@ -78,7 +83,7 @@ def test_wanted_phrases(wanted: tuple[Tokens, ...]) -> None:
 def test_wanted_phrases_are_written_by_narrow_beams_too(beam: int, limit: int) -> None:
     """Up to the point where just they fit; also behind a prefix, and where something else would be likelier."""
     for wanted in (((3, 4), (5, 3)), ((5, 5, 5),), ((4,), (3, 3, 5))):
-        asked = Constraints((4,) if limit > 4 else (), Phrases(wanted))
+        asked = Constraints((4,) if limit > 4 else (), LexicalConstraints(wanted))
         for found in found_by(DecodingConfig(beam_size=beam), asked, n_best=1, limit=limit):
             text = " ".join(map(str, found[0].tokens))
             assert all(" ".join(map(str, phrase)) in text for phrase in wanted)
@@ -86,7 +91,7 @@ def test_wanted_phrases_are_written_by_narrow_beams_too(beam: int, limit: int) -
 
 def test_a_phrase_is_not_made_another_word_by_what_follows() -> None:
     """Token 5 would go on with the word before it."""
-    asked = Constraints(phrases=Phrases(((3,),), frozenset({5})))
+    asked = Constraints(include=LexicalConstraints(((3,),), frozenset({5})))
 
     def has_word(tokens: Tokens) -> bool:
         return any(token == 3 and tokens[place : place + 1] != (5,) for place, token in enumerate(tokens, 1))
@@ -115,7 +120,7 @@ SURFACES = {3: " a", 4: "a", 5: "b", 6: " ab", 7: " ", 8: ".a"}
 LETTERS = "ab"
 
 
-def spell(word: str) -> Spelling:
+def spell(word: str) -> TokenAutomaton:
     """Every way of a word by brute force over the surfaces, in the form that search takes."""
     go_on: tuple[dict[int, int], ...] = tuple({} for _ in word)
     begin: dict[int, tuple[int, ...]] = {}
@@ -134,7 +139,7 @@ def spell(word: str) -> Spelling:
         if inside:
             begin[token] = tuple(inside)
     opening = frozenset(token for token, surface in SURFACES.items() if surface[-1] not in LETTERS)
-    return Spelling(len(word), go_on, begin, begin_open, opening)
+    return TokenAutomaton(len(word), go_on, begin, begin_open, opening)
 
 
 def text_of(tokens: Sequence[int]) -> str:
@@ -158,7 +163,9 @@ def test_excluded_words_are_written_in_no_way(word: str) -> None:
     """Of all outputs that never stand at the end of the word, search finds the best."""
     table, decoding = TableGenerator(9), DecodingConfig(beam_size=260)
     asked = [Constraints(exclude=(spell(word),))] * SENTENCES
-    results = search(Job(table, torch.arange(SENTENCES)[:, None], decoding, [3] * SENTENCES, END, PAD, 4, None, asked))
+    results = search(
+        SearchBatch(table, [[key] for key in range(SENTENCES)], decoding, [3] * SENTENCES, END, PAD, 4, None, asked)
+    )
     for key, found in enumerate(results):
         expected = [
             tokens
@@ -170,7 +177,7 @@ def test_excluded_words_are_written_in_no_way(word: str) -> None:
 
 def test_every_rule_at_once() -> None:
     """Each output keeps to all of them; with a beam that holds everything, the best that does is found."""
-    asked = Constraints((4,), Phrases(((5, 3),)))
+    asked = Constraints((4,), LexicalConstraints(((5, 3),)))
     check(
         DecodingConfig(beam_size=130, min_length=4, no_repeat_ngram_size=2),
         lambda tokens: tokens[:1] == (4,) and len(tokens) >= 4 and (5, 3) in itertools.pairwise(tokens)
@@ -183,9 +190,13 @@ def test_every_rule_at_once() -> None:
 @pytest.mark.parametrize(
     ("change", "asked", "message"),
     [
-        ({"min_length": 40}, None, r"sentence 1 may have an output of \d+ pieces .*min_length=40 cannot be met"),
+        ({"min_length": 40}, None, r"sentence 1 may have an output of \d+ tokens .*min_length=40 cannot be met"),
         ({"max_length": "3"}, Constraints((7, 7, 7)), "its prefix and the words to include take 4"),
-        ({"max_length": "3"}, Constraints(phrases=Phrases(((7, 8), (9, 9)))), "take 4. Raise decoding.max_length"),
+        (
+            {"max_length": "3"},
+            Constraints(include=LexicalConstraints(((7, 8), (9, 9)))),
+            "take 4. Raise decoding.max_length",
+        ),
     ],
 )
 def test_lengths_that_cannot_be_met_are_refused(
@@ -201,14 +212,14 @@ def test_plain_search_does_no_new_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a rule, a group, a sample or coverage nothing of them is touched, and no attention is asked for."""
     import clearhead.decoding.search as module
 
-    for name in ("forbid", "Banks", "Diverse", "Drawn", "Coverage"):
+    for name in ("apply_rules", "BankCandidates", "DiverseCandidates", "Sampled", "Coverage"):
         monkeypatch.setattr(module, name, None)
     asked: list[bool] = []
 
     class Watched(TableGenerator):
-        def step(self, *arguments: object, want_attention: bool = False) -> object:  # type: ignore[override]
+        def step(self, tokens_RT: Ints, state: TableState, /, want_attention: bool = False, *more: Any) -> Step:
             asked.append(want_attention)
-            return super().step(*arguments)  # type: ignore[arg-type]
+            return super().step(tokens_RT, state)
 
-    search(Job(Watched(6), torch.arange(3)[:, None], DecodingConfig(beam_size=2), [4] * 3, END, PAD))  # type: ignore[arg-type]
+    search(SearchBatch(Watched(6), [[0], [1], [2]], DecodingConfig(beam_size=2), [4] * 3, END, PAD))
     assert asked and not any(asked)

@@ -15,7 +15,8 @@ from transformers.generation.logits_process import (
 )
 
 from clearhead.config.decoding import SamplingConfig
-from clearhead.decoding.chance import Filtered, gumbel, min_p, rank_by_chance, soften, top_k, top_p
+from clearhead.decoding.sampling import Filtered, gumbel, min_p, rank_samples, top_k, top_p
+from tests.decoding.table import log_softmax
 
 IDS = torch.zeros(1, 1, dtype=torch.long)  # what transformers wants and does not look at
 
@@ -26,18 +27,24 @@ def test_filters_are_those_of_transformers(seed: int) -> None:
     logits_V[7] = logits_V[11]  # equal ones are kept together
     for temperature in (0.3, 1.0, 2.5):
         expected = TemperatureLogitsWarper(temperature)(IDS, logits_V[None])[0]
-        assert torch.equal(soften(logits_V, temperature), expected)
+        settings = SamplingConfig(temperature=temperature)
+        ranks_V, _ = rank_samples(logits_V.numpy(), settings, np.zeros(101, np.float32))
+        np.testing.assert_allclose(ranks_V / temperature, expected.numpy(), rtol=1e-12)
     for count in (1, 2, 17, 100, 101, 500):
-        assert torch.equal(kept(logits_V, top_k(logits_V, count)), TopKLogitsWarper(count)(IDS, logits_V[None])[0])
+        assert torch.equal(
+            kept(logits_V, top_k(logits_V.numpy(), count)), TopKLogitsWarper(count)(IDS, logits_V[None])[0]
+        )
     for share in (0.001, 0.1, 0.5, 0.9, 0.999):
-        assert torch.equal(kept(logits_V, top_p(logits_V, share)), TopPLogitsWarper(share)(IDS, logits_V[None])[0])
+        assert torch.equal(
+            kept(logits_V, top_p(logits_V.numpy(), share)), TopPLogitsWarper(share)(IDS, logits_V[None])[0]
+        )
         their_min_p: Any = MinPLogitsWarper(share)
-        assert torch.equal(kept(logits_V, min_p(logits_V, share)), their_min_p(IDS, logits_V[None])[0])
+        assert torch.equal(kept(logits_V, min_p(logits_V.numpy(), share)), their_min_p(IDS, logits_V[None])[0])
 
 
 def kept(logits_V: Tensor, filtered: Filtered) -> Tensor:
     """As transformers gives it back."""
-    return logits_V.masked_fill(~filtered.kept_RV, float("-inf"))
+    return logits_V.masked_fill(~torch.from_numpy(filtered.kept_RV), float("-inf"))
 
 
 FILTERS = [
@@ -52,14 +59,14 @@ def test_a_draw_stays_when_nothing_moves_more_than_its_margin(settings: dict[str
     config, draws, close = SamplingConfig.model_validate(settings), 0, 0
     for seed in range(300):
         rng = np.random.default_rng(seed)
-        logits_V = 2 * torch.from_numpy(rng.standard_normal(11)).log_softmax(-1)
-        noise_V = torch.from_numpy(gumbel(rng, 11))
-        ranks_V, margin = rank_by_chance(logits_V, config, noise_V)
-        best, second = ranks_V.topk(2).values.tolist()
+        logits_V = 2 * log_softmax(rng.standard_normal(11))
+        noise_V = gumbel(rng, 11)
+        ranks_V, margin = rank_samples(logits_V, config, noise_V)
+        second, best = np.sort(ranks_V)[-2:]
         allowed = min(best - second, float("inf") if margin is None else float(margin))
         for size, must_hold in ((0.24, True), (4.0, False)):
-            nudge_V = torch.from_numpy(rng.choice([-1.0, 1.0], 11)) * min(allowed, 9.0) * size
-            nudged_V, _ = rank_by_chance(logits_V + nudge_V, config, noise_V)
+            nudge_V = rng.choice([-1.0, 1.0], 11) * min(allowed, 9.0) * size
+            nudged_V, _ = rank_samples(logits_V + nudge_V, config, noise_V)
             is_same = int(nudged_V.argmax()) == int(ranks_V.argmax())
             assert is_same or not must_hold, (seed, settings)
             draws, close = draws + (not must_hold), close + (not must_hold and not is_same)
@@ -67,12 +74,12 @@ def test_a_draw_stays_when_nothing_moves_more_than_its_margin(settings: dict[str
 
 
 def test_tokens_come_as_often_as_they_are_probable() -> None:
-    logits_V = torch.tensor([0.0, 1.0, -1.0, float("-inf"), 2.0])
+    logits_V = np.array([0.0, 1.0, -1.0, -np.inf, 2.0])
     settings = SamplingConfig(temperature=1.5, top_k=3)
-    p_V = torch.tensor([0.0, 1.0, float("-inf"), float("-inf"), 2.0]).div(1.5).softmax(-1)
+    p_V = np.exp(log_softmax(np.array([0.0, 1.0, -np.inf, -np.inf, 2.0]) / 1.5))
     rng = np.random.default_rng(1)
-    noises = (torch.from_numpy(gumbel(rng, len(logits_V))) for _ in range(4000))
-    counts = Counter(int(rank_by_chance(logits_V, settings, noise_V)[0].argmax()) for noise_V in noises)
+    noises = (gumbel(rng, len(logits_V)) for _ in range(4000))
+    counts = Counter(int(rank_samples(logits_V, settings, noise_V)[0].argmax()) for noise_V in noises)
     assert set(counts) == {0, 1, 4}
     for token, count in counts.items():
         share = float(p_V[token])

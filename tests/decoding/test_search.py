@@ -4,25 +4,30 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import Literal
 
+import numpy as np
 import pytest
-import torch
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.banks import Phrases
-from clearhead.decoding.layout import Constraints
+from clearhead.decoding.grid_beam_search import LexicalConstraints
+from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.observer import ROOT, Candidate
-from clearhead.decoding.search import Hypothesis, Job, find, search
+from clearhead.decoding.requests import Constraints
+from clearhead.decoding.search import run_search, search
+from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import DecodingError
-from tests.decoding.table import END, PAD, START, TableGenerator
+from tests.decoding.table import END, PAD, START, Doubles, TableGenerator
 
-torch.set_num_threads(1)
 Norm = Literal["gnmt", "length", "none"]
 Stop = Literal["beam_finished", "cannot_improve"]
 
 
+def keys(count: int) -> list[list[int]]:
+    """One sentence per key of a table."""
+    return [[key] for key in range(count)]
+
+
 def run(table: TableGenerator, settings: DecodingConfig, limits: list[int], n_best: int = 1) -> list[list[Hypothesis]]:
-    src_NS = torch.arange(len(limits))[:, None]
-    return search(Job(table, src_NS, settings, limits, END, PAD, n_best))
+    return search(SearchBatch(table, keys(len(limits)), settings, limits, END, PAD, n_best))
 
 
 @pytest.mark.parametrize("norm", ["gnmt", "length", "none"])
@@ -71,7 +76,7 @@ def test_beam_of_one_is_argmax() -> None:
         written: list[int] = []
         while len(written) < limit and END not in written:
             logits_V = table.logits(key, (START, *written))
-            logits_V[[PAD, START]] = float("-inf")
+            logits_V[[PAD, START]] = -np.inf
             written.append(int(logits_V.argmax()))
         assert found.tokens == tuple(token for token in written if token != END)
         assert found.finish_reason == ("end" if END in written else "length")
@@ -111,7 +116,7 @@ def test_leaving_early_does_not_change_the_others(beam: int) -> None:
     rows = list(table.rows_seen)
     assert rows[-1] < rows[0], "finished sentences stay in the batch"
     for key, limit in enumerate(limits):
-        assert search(Job(table, torch.tensor([[key]]), settings, [limit], END, PAD, 1)) == [together[key]]
+        assert search(SearchBatch(table, [[key]], settings, [limit], END, PAD, 1)) == [together[key]]
 
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
@@ -120,7 +125,7 @@ def test_ties_go_to_the_earlier_parent_and_the_lower_token(beam: int) -> None:
     table = TableGenerator(vocab_size=301, scale=0.0, end_bonus=-9.0)
     [found] = run(table, DecodingConfig(beam_size=beam), [3], n_best=beam)
     assert [each.tokens for each in found] == [(3, 3, 3 + rank) for rank in range(beam)]
-    results = find(Job(table, torch.zeros(1, 1, dtype=torch.long), DecodingConfig(beam_size=beam), [3], END, PAD))
+    results = run_search(SearchBatch(table, [[0]], DecodingConfig(beam_size=beam), [3], END, PAD))
     assert results[0].margin == 0.0
 
 
@@ -130,21 +135,21 @@ def test_margin_is_the_distance_to_another_answer() -> None:
     class Nudged(TableGenerator):
         nudge = 0.0
 
-        def logits(self, key: int, history: tuple[int, ...]) -> torch.Tensor:
+        def logits(self, key: int, history: tuple[int, ...]) -> Doubles:
             logits_V = super().logits(key, history)
             if len(history) == 1:
-                second = int(logits_V[END:].topk(2).indices[1]) + END
+                second = int(np.argsort(-logits_V[END:])[1]) + END
                 logits_V[second] += self.nudge
             return logits_V
 
     for key in range(20):
         table = Nudged(vocab_size=7, scale=2.0)
-        src_NS = torch.tensor([[key]])
+        src_NS = [[key]]
         settings = DecodingConfig(beam_size=1)
-        [plain] = find(Job(table, src_NS, settings, [1], END, PAD))
+        [plain] = run_search(SearchBatch(table, src_NS, settings, [1], END, PAD))
         for share, is_same in ((0.99, True), (1.01, False)):
             table.nudge = plain.margin * share
-            [nudged] = search(Job(table, src_NS, settings, [1], END, PAD))
+            [nudged] = search(SearchBatch(table, src_NS, settings, [1], END, PAD))
             assert (nudged[0].tokens == plain.hypotheses[0].tokens) is is_same
 
 
@@ -169,7 +174,7 @@ def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) ->
     table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
     settings = DecodingConfig(beam_size=beam, stopping_rule=stop)
     limits = [2, 3, 5, 7, 11, 13]
-    results = search(Job(table, torch.arange(6)[:, None], settings, limits, END, PAD, beam, notes))
+    results = search(SearchBatch(table, keys(6), settings, limits, END, PAD, beam, notes))
     assert results == run(table, settings, limits, n_best=beam), "watching changed the result"
     for sentence, found in enumerate(results):
         nodes = {each.node: each for each in notes.trees[sentence]}
@@ -177,34 +182,32 @@ def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) ->
         outputs = {}
         for each in nodes.values():
             path = _path(each, nodes)
-            assert [node.place for node in path] == list(range(len(path)))
-            assert all(node.fate == "kept" for node in path[:-1])
+            assert [node.position for node in path] == list(range(len(path)))
+            assert all(node.outcome == "kept" for node in path[:-1])
             assert sum(node.log_prob for node in path) == pytest.approx(each.total)
-            assert (each.token == END) == (each.fate in ("finished", "end_outside_beam"))
-            if each.fate in ("finished", "length"):
+            assert (each.token == END) == (each.outcome in ("finished", "end_outside_beam"))
+            if each.outcome in ("finished", "length"):
                 outputs[tuple(node.token for node in path if node.token != END)] = each.score
         assert all(outputs[each.tokens] == each.score for each in found)
         assert max(outputs.values()) == found[0].score
-        for place in range(max(node.place for node in nodes.values())):
-            assert 1 <= sum(node.fate == "kept" for node in nodes.values() if node.place == place) <= beam
+        for place in range(max(node.position for node in nodes.values())):
+            assert 1 <= sum(node.outcome == "kept" for node in nodes.values() if node.position == place) <= beam
 
 
 @pytest.mark.parametrize("phrases", [(), ((5, 9),)])
 def test_an_observer_sees_prefixes_and_banks_too(phrases: tuple[tuple[int, ...], ...]) -> None:
     table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
-    asked = [Constraints((7, 4), Phrases(phrases))] * 3
-    results = search(
-        Job(table, torch.arange(3)[:, None], DecodingConfig(beam_size=3), [9] * 3, END, PAD, 3, notes, asked)
-    )
+    asked = [Constraints((7, 4), LexicalConstraints(phrases))] * 3
+    results = search(SearchBatch(table, keys(3), DecodingConfig(beam_size=3), [9] * 3, END, PAD, 3, notes, asked))
     for sentence, found in enumerate(results):
         nodes = {each.node: each for each in notes.trees[sentence]}
         assert len(nodes) == len(notes.trees[sentence])
         outputs = {}
         for each in nodes.values():
             path = _path(each, nodes)
-            assert [node.place for node in path] == list(range(len(path)))
+            assert [node.position for node in path] == list(range(len(path)))
             assert sum(node.log_prob for node in path) == pytest.approx(each.total)
-            if each.fate in ("finished", "length"):
+            if each.outcome in ("finished", "length"):
                 outputs[tuple(node.token for node in path if node.token != END)] = each.score
         assert all(outputs[each.tokens] == pytest.approx(each.score) for each in found)
         assert all(each.tokens[:2] == (7, 4) for each in found)

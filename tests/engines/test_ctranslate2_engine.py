@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
+from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Request
-from clearhead.decoding.scoring import Hypothesis
-from clearhead.decoding.search import Job, find
+from clearhead.decoding.search import run_search
+from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.ctranslate2_engine import CTranslate2Engine
 from clearhead.engines.ctranslate2_models import ComputeType, Vocabulary
+from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.errors import DecodingError
 from clearhead.interop.ctranslate2 import convert
 from clearhead.model.transformer import Transformer
@@ -40,7 +42,9 @@ def converted(
 def margin(model: Transformer, request: Request, settings: DecodingConfig) -> float:
     """How close the closest decision of our own search was, in log-probability."""
     limits = [settings.longest(len(request.source) - 1)]
-    return find(Job(model, torch.tensor([request.source]), settings, limits, END, PAD, 1))[0].margin
+    return run_search(SearchBatch(TorchGenerator(model, PAD), [request.source], settings, limits, END, PAD, 1))[
+        0
+    ].margin
 
 
 def first_tokens(answers: list[list[Hypothesis]]) -> list[tuple[int, ...]]:
@@ -185,8 +189,8 @@ def test_what_it_cannot_honour_is_refused_by_name(trained: Transformer, tmp_path
         with pytest.raises(DecodingError, match=named):
             built.run([], settings)
     for request, message in (
-        (Request((*[7] * 64, END)), "sentence 2 has 65 pieces"),
-        (Request((len(PIECES), END)), "sentence 2 has pieces"),
+        (Request((*[7] * 64, END)), "sentence 2 has 65 tokens"),
+        (Request((len(PIECES), END)), "sentence 2 has tokens"),
         (Request((7, END), n_best=5), "sentence 2 asks for 5"),
     ):
         with pytest.raises(DecodingError, match=message):
@@ -198,4 +202,4 @@ def test_it_says_that_it_ranks_again_where_it_does(trained: Transformer, tmp_pat
     assert built.notes(DecodingConfig()) == []
     assert built.notes(DecodingConfig(beam_size=1, length_penalty_form="gnmt")) == []
     [note] = built.notes(DecodingConfig(length_penalty_form="gnmt"))
-    assert "paper" in note and "ranked" in note
+    assert "gnmt" in note and "ranked" in note

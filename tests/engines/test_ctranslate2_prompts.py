@@ -9,12 +9,13 @@ import torch
 from torch.nn import functional as F
 
 from clearhead.config import DecodingConfig, ModelConfig
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Request
-from clearhead.decoding.search import Job, find
+from clearhead.decoding.requests import Constraints, Request
+from clearhead.decoding.search import run_search
+from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.ctranslate2_engine import CTranslate2Engine
 from clearhead.engines.ctranslate2_models import Vocabulary
 from clearhead.engines.torch_engine import TorchEngine
+from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.errors import DecodingError
 from clearhead.interop.ctranslate2 import convert
 from clearhead.model.language import LanguageModel
@@ -49,23 +50,27 @@ def trained(request: pytest.FixtureRequest) -> LanguageModel:
 @pytest.fixture
 def fast(trained: LanguageModel, tmp_path: Path) -> CTranslate2Engine:
     convert(trained, Vocabulary(PIECES), tmp_path)
-    return CTranslate2Engine(tmp_path, trained.config, Vocabulary(PIECES), threads=1, batch_tokens=512, never=NEVER)
+    return CTranslate2Engine(
+        tmp_path, trained.config, Vocabulary(PIECES), threads=1, batch_tokens=512, suppressed_tokens=NEVER
+    )
 
 
 def exact(model: LanguageModel) -> TorchEngine:
-    return TorchEngine(model, END, 0, VOCAB, CONTEXT, threads=1, is_prompted=True, never=NEVER)
+    return TorchEngine(model, END, 0, VOCAB, CONTEXT, threads=1, is_prompted=True, suppressed_tokens=NEVER)
 
 
 def prompts(count: int, n_best: int = 1, limit: int = 15) -> list[Request]:
     draw = random.Random(3)
     sources = [tuple(draw.randrange(END + 1, VOCAB) for _ in range(draw.randint(1, 7))) for _ in range(count)]
-    return [Request(source, n_best, Constraints(before=source), limit=limit) for source in sources]
+    return [Request(source, n_best, Constraints(prompt=source), limit=limit) for source in sources]
 
 
 def margin(model: LanguageModel, request: Request, settings: DecodingConfig) -> float:
     """How close the closest decision of our own search was, in log-probability."""
-    job = Job(model, torch.tensor([request.source]), settings, [15], END, 0, request.n_best, never=NEVER)
-    return find(job)[0].margin
+    job = SearchBatch(
+        TorchGenerator(model, 0), [request.source], settings, [15], END, 0, request.n_best, suppressed_tokens=NEVER
+    )
+    return run_search(job)[0].margin
 
 
 @pytest.mark.parametrize("beam", [1, 4])

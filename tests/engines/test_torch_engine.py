@@ -9,8 +9,10 @@ from torch import Tensor
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.requests import Request
-from clearhead.decoding.search import Job, search
+from clearhead.decoding.search import search
+from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.engine import NoOutputError
+from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.errors import DecodingError
 from clearhead.model.transformer import Memory, Transformer
 from tests.engines.small_models import END, PAD, START, VOCAB, engine, random_model, requests
@@ -68,7 +70,10 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
     for request, answer in zip(asked, answers, strict=True):
         limits = [len(request.source) + 4]
         assert [each.tokens for each in answer] == [
-            each.tokens for each in search(Job(model, torch.tensor([request.source]), settings, limits, END, PAD, 1))[0]
+            each.tokens
+            for each in search(
+                SearchBatch(TorchGenerator(model, PAD), [request.source], settings, limits, END, PAD, 1)
+            )[0]
         ]
     assert engine(model).run([], settings) == []
 
@@ -139,9 +144,9 @@ def test_limits_follow_the_settings_and_the_model() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request((*[7] * 64, END)), r"sentence 2 has 65 pieces, .* 1 to 64"),
-        (Request(()), r"sentence 2 has 0 pieces"),
-        (Request((VOCAB, END)), rf"sentence 2 has pieces 3 to {VOCAB}; expected 0 to {VOCAB - 1}"),
+        (Request((*[7] * 64, END)), r"sentence 2 has 65 tokens, .* 1 to 64"),
+        (Request(()), r"sentence 2 has 0 tokens"),
+        (Request((VOCAB, END)), rf"sentence 2 has tokens 3 to {VOCAB}; expected 0 to {VOCAB - 1}"),
         (Request((7, END), n_best=4), r"sentence 2 asks for 4 hypotheses; expected 1 to decoding\.beam_size=3"),
     ],
 )

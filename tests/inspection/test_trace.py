@@ -138,14 +138,16 @@ def test_tracing_leaves_no_hook_and_copies_no_weight() -> None:
 def test_the_tree_holds_every_hypothesis() -> None:
     model = small("transformer")
     trace = model.trace(TEXT, beam_size=3)
-    fates = {node.candidate.fate for node in trace.tree}
-    assert fates & {"finished", "length"} and "outside_beam" in fates and "kept" in fates
+    outcomes = {node.candidate.outcome for node in trace.tree}
+    assert outcomes & {"finished", "length"} and "outside_beam" in outcomes and "kept" in outcomes
     paths = {trace.path(node.candidate.node): node for node in trace.tree
-             if node.candidate.fate in ("finished", "length")}  # fmt: skip
+             if node.candidate.outcome in ("finished", "length")}  # fmt: skip
     for hypothesis in trace.hypotheses:
         end = (model.tokenizer.eos_id,) * (hypothesis.finish_reason == "end")
         assert paths[hypothesis.tokens + end].candidate.total == pytest.approx(hypothesis.log_prob)
-    pruned = next(node for node in trace.tree if node.candidate.fate == "outside_beam" and node.candidate.place == 2)
+    pruned = next(
+        node for node in trace.tree if node.candidate.outcome == "outside_beam" and node.candidate.position == 2
+    )
     opened = model.trace(TEXT, tokens=trace.path(pruned.candidate.node))
     assert opened.log_prob == pytest.approx(pruned.candidate.total, abs=1e-5)
     assert opened.outputs[-1].text == pruned.text and not opened.tree

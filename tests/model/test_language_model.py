@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.search import Job, search
+from clearhead.decoding.search import search
+from clearhead.decoding.search_batch import SearchBatch
+from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.model.language import LanguageModel
 from clearhead.model.positions import places_in_documents
 from tests.model.options import POSITIONS, N, close, config, each_combination, ids, language_model, sources
@@ -43,7 +45,11 @@ def test_rows_of_the_language_model_move_with_select(positions: str) -> None:
 @torch.inference_mode()
 def test_search_writes_on_from_a_prompt() -> None:
     model, prompts_N3 = language_model({"positions": "rotary"}), ids(N, 3)
-    found = search(Job(model, prompts_N3, DecodingConfig(beam_size=1), [6] * N, end_id=3, pad_id=0))
+    found = search(
+        SearchBatch(
+            TorchGenerator(model, 0), prompts_N3.tolist(), DecodingConfig(beam_size=1), [6] * N, eos_id=3, pad_id=0
+        )
+    )
     for prompt, [hypothesis] in zip(prompts_N3.tolist(), found, strict=True):
         written = list(prompt)
         while len(written) < 3 + 6 and written[-1] != 3:

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.search import Job, search
+from clearhead.decoding.search import search
+from clearhead.decoding.search_batch import SearchBatch
+from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.model import recurrent_layers
 from clearhead.model.recurrent import RecurrentTranslator
 from tests.model.recurrent import (
@@ -140,9 +142,15 @@ def test_attention_rows_are_probabilities_and_change_nothing(model: RecurrentTra
             assert layer.cross_RHTS[row, :, :, LENGTHS[row // width] :].abs().sum() == 0
 
 
+def unpadded(src_NS: torch.Tensor) -> list[list[int]]:
+    return [[token for token in row if token != PAD] for row in src_NS.tolist()]
+
+
 def test_beam_of_one_is_the_argmax_loop(model: RecurrentTranslator) -> None:
     src, limit = padded(), 9
-    found = search(Job(model, src, DecodingConfig(beam_size=1), [limit] * N, END, PAD))
+    found = search(
+        SearchBatch(TorchGenerator(model, PAD), unpadded(src), DecodingConfig(beam_size=1), [limit] * N, END, PAD)
+    )
     for row, length in enumerate(LENGTHS):
         tokens: list[int] = []
         while len(tokens) < limit and (not tokens or tokens[-1] != END):
@@ -154,9 +162,9 @@ def test_beam_of_one_is_the_argmax_loop(model: RecurrentTranslator) -> None:
 
 def test_beam_search_gives_the_models_own_probabilities(model: RecurrentTranslator) -> None:
     src, limit = padded(), 9
-    for row, hypotheses in enumerate(
-        search(Job(model, src, DecodingConfig(beam_size=3), [limit] * N, END, PAD, n_best=3))
-    ):
+    generator, settings = TorchGenerator(model, PAD), DecodingConfig(beam_size=3)
+    found = search(SearchBatch(generator, unpadded(src), settings, [limit] * N, END, PAD, n_best=3))
+    for row, hypotheses in enumerate(found):
         assert len({each.tokens for each in hypotheses}) == 3
         for each in hypotheses:
             written = [*each.tokens, *([END] if each.finish_reason == "end" else [])]

@@ -51,7 +51,7 @@ def test_every_choice_is_in_the_address(stage: Stage) -> None:
     browser.until("document.querySelector('#step-body h3').textContent.startsWith('Step 2')")
     same_after_reload(browser)
     browser.click("#tab-tree")
-    browser.click("g.node[data-fate='outside_beam']")
+    browser.click("g.node[data-outcome='outside_beam']")
     browser.until("document.querySelector('#node')")
     same_after_reload(browser)
     browser.click("#tab-map")

@@ -51,9 +51,9 @@ def test_playing_goes_to_the_end(stage: Stage) -> None:
 
 def test_the_beam_tree_is_what_search_did(stage: Stage) -> None:
     browser = stage.open(tab="tree")
-    fates = browser.run("return [...document.querySelectorAll('g.node')].map(one => one.dataset.fate)")
-    assert fates == [node.candidate.fate for node in stage.trace.tree]
-    browser.click("g.node[data-fate='outside_beam']")
+    outcomes = browser.run("return [...document.querySelectorAll('g.node')].map(one => one.dataset.outcome)")
+    assert outcomes == [node.candidate.outcome for node in stage.trace.tree]
+    browser.click("g.node[data-outcome='outside_beam']")
     browser.until("document.querySelector('#node')")
     assert "enough others are better" in browser.text("#node")
     browser.screenshot(SHOTS / "tree.png")

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.config import DecodingConfig, TokenizerConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.search import Job, search
+from clearhead.decoding.search import search
+from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.lexical_constraints import _phrases, constraints_of, contains, spelling, unmet
 from tests.decoding.table import TableGenerator
@@ -89,8 +89,8 @@ def test_phrases_are_the_pieces_of_their_words() -> None:
     assert asked is not None
     assert asked.prefix == tuple(BPE.encode("Der").ids)
     expected = {tuple(BPE.encode(word).ids) for word in ("alte Mann", "Hund")}
-    assert {*asked.phrases.wanted} == expected, "what is inside another comes with it"
-    joining = asked.phrases.joining
+    assert {*asked.include.phrases} == expected, "what is inside another comes with it"
+    joining = asked.include.joining
     assert BPE.encode("Hund").ids[0] not in joining
     assert BPE.piece_id("e") in joining and BPE.piece_id(".") not in joining
     assert constraints_of(DecodingConfig(), BPE) is None
@@ -129,7 +129,7 @@ def test_pieces_in_any_order_have_a_phrase_as_their_text_does(ids: list[int], wo
 
 def test_a_full_stop_needs_no_space_before_it() -> None:
     phrases = _phrases(DecodingConfig(include=(".", "Hund")), BPE)
-    assert [b"".join(map(BPE.surface, ids)) for ids in phrases.wanted] == [b".", b" Hund"]
+    assert [b"".join(map(BPE.surface, ids)) for ids in phrases.phrases] == [b".", b" Hund"]
 
 
 def test_words_without_a_space_of_their_own_need_one_between_them() -> None:
@@ -146,8 +146,8 @@ def test_words_without_a_space_of_their_own_need_one_between_them() -> None:
 def test_words_of_letters_are_written_by_narrow_beams(limit: int) -> None:
     table, asked = TableGenerator(CHAR.vocab_size), constraints_of(DecodingConfig(include=("er", "sie")), CHAR)
     assert asked is not None
-    found = search(Job(
-        table, torch.arange(5)[:, None], DecodingConfig(beam_size=2), [limit] * 5, CHAR.eos_id, CHAR.pad_id, 1, None,
+    found = search(SearchBatch(
+        table, [[key] for key in range(5)], DecodingConfig(beam_size=2), [limit] * 5, CHAR.eos_id, CHAR.pad_id, 1, None,
         [asked] * 5,
     ))  # fmt: skip
     for [best] in found:

@@ -1,1 +1,1 @@
-"""Searching for the best output: search over a step function, and the engines that run requests."""
+"""Search over a generator's step function, on NumPy arrays. Does not import torch."""

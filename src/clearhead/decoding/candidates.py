@@ -1,167 +1,193 @@
-"""The best next tokens of every search, found in the log-probabilities of its hypotheses.
+"""Selection of the best continuations of every search.
 
-N searches, M of them, W hypotheses of each, R = N*W rows, V vocabulary, K candidates of each search, C columns and B
-members of each: column c holds the tokens c, c + C, c + 2C, ...
+N searches, W hypotheses of each, R = N*W rows, V columns (the vocabulary or part of it), K candidates of each search,
+G searches of each sentence, M sentences, C blocks of columns and B members of each: block c consists of the columns
+c, c + C, c + 2C, ...
 """
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from clearhead.decoding.beam_state import BeamState
+from clearhead.decoding.generator import Bools, Floats, Ints
 
-NEVER = float("-inf")
-_NUM_COLUMNS = 128
+_NUM_BLOCKS = 128
+_FEW = 2048
+"""Continuations of a search up to which they are compared directly, without blocks."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best continuations of each search, best first; equal ones by parent, then by token."""
+    """Best continuations of each search, best first; ties by hypothesis, then by token id."""
 
-    totals_NK: Floats  # log-probability of the whole hypothesis; minus infinity where there is none
-    log_probs_NK: Floats  # of the token alone
-    parents_NK: Ints  # which row it continues, counted from the first of the search
+    totals_NK: Floats
+    """Log-probability of the whole hypothesis; -inf where there is no candidate."""
+    log_probs_NK: Floats
+    """Log-probability of the token."""
+    parents_NK: Ints
+    """Row that it continues, counted from the first of the search."""
     tokens_NK: Ints
-    bent_NK: Floats | None = None  # what they are ordered by, where that is not the totals
-    margin_N: Floats | None = None  # how close what came before the ordering was, where something did
+    sort_keys_NK: Floats | None = None
+    """Values that they are ordered by, where these are not the totals."""
+    margin_N: Floats | None = None
+    """How close decisions before the ordering were."""
 
     @property
     def ranks_NK(self) -> Floats:
-        """What they are ordered by."""
-        return self.totals_NK if self.bent_NK is None else self.bent_NK
+        """Values that they are ordered by."""
+        return self.totals_NK if self.sort_keys_NK is None else self.sort_keys_NK
 
 
-def allowed_log_probs(logits_RV: Tensor, banned: set[int]) -> Tensor:
-    """log_probs_RV over the whole vocabulary: banned tokens are no candidates but keep their share.
+class Selector(Protocol):
+    """Strategy that selects the candidates of every search."""
 
-    They stand in the place of the logits, if those are a piece: with a copy beside them neither would stay in a cache.
+    def select(self, log_probs_RV: Floats, beams: BeamState, /) -> Candidates:
+        """Return at least W + 1 candidates of each search; 2 * W + 1 if some may end."""
+
+
+@dataclass(frozen=True)
+class BestCandidates:
+    """Candidates with the highest totals: beam search."""
+
+    def select(self, log_probs_RV: Floats, beams: BeamState) -> Candidates:
+        """Return 2 * W + 1 candidates: at most W of them write the end token."""
+        return best_candidates(log_probs_RV, beams.totals_NW, 2 * beams.totals_NW.shape[1] + 1)
+
+
+@dataclass(frozen=True)
+class DiverseCandidates:
+    """Diverse beam search (Vijayakumar et al., 2018, Hamming diversity): groups select one after the other.
+
+    A token costs `penalty` for each hypothesis of earlier groups that continues with it at this step. The penalty only
+    affects the order of candidates; totals and scores remain those of the model.
     """
-    out_RV = logits_RV if logits_RV.is_contiguous() else torch.empty_like(logits_RV)
-    log_probs_RV = torch.log_softmax(logits_RV, -1, out=out_RV)
-    forbid_tokens(log_probs_RV, banned)
-    return log_probs_RV
+
+    groups: int
+    penalty: float
+    eos_id: int
+
+    def select(self, log_probs_RV: Floats, beams: BeamState) -> Candidates:
+        """Return the candidates of each group."""
+        width, vocab_size = beams.totals_NW.shape[1], log_probs_RV.shape[1]
+        log_probs_MGWV = log_probs_RV.reshape(-1, self.groups, width, vocab_size)
+        totals_MGW = beams.totals_NW.reshape(-1, self.groups, width)
+        used_MV = np.zeros((len(totals_MGW), vocab_size), np.float32)
+        found = []
+        for group in range(self.groups):
+            plain_RV = log_probs_MGWV[:, group].reshape(-1, vocab_size)
+            penalized_RV = plain_RV - np.float32(self.penalty) * used_MV.repeat(width, 0)
+            each = best_candidates(plain_RV, totals_MGW[:, group], 2 * width + 1, penalized_RV)
+            is_kept_MK, margin_M = self._kept(each, width)
+            sentences, ranks = np.nonzero(is_kept_MK)
+            np.add.at(used_MV, (sentences, each.tokens_NK[sentences, ranks]), np.float32(1))
+            found.append(replace(each, margin_N=margin_M))
+        return stack_groups(found)
+
+    def _kept(self, found: Candidates, width: int) -> tuple[Bools, Floats]:
+        """Return which candidates a group continues with, and the margin of that decision."""
+        is_other_MK = (found.tokens_NK != self.eos_id) & (found.ranks_NK > -np.inf)
+        place_MK = is_other_MK.cumsum(1)
+        is_last_MK, is_next_MK = (is_other_MK & (place_MK == place) for place in (width, width + 1))
+        last_M, next_M = (np.where(each, found.ranks_NK, 0).sum(1) for each in (is_last_MK, is_next_MK))
+        margin_M = np.where(is_next_MK.any(1), last_M - next_M, np.inf).astype(np.float32)
+        return is_other_MK & (place_MK <= width), margin_M
 
 
-def forbid_tokens(log_probs_RV: Tensor, banned: set[int]) -> None:
-    """These are no candidates, where the vocabulary has them."""
-    for token in banned:  # one or two for the most part: faster than indexing with a list
-        if 0 <= token < log_probs_RV.shape[1]:
-            log_probs_RV.select(1, token).fill_(NEVER)
+def stack_groups(groups: Sequence[Candidates]) -> Candidates:
+    """Return the candidates of all groups, those of a sentence together: G times (M, K) as (M*G, K)."""
+    count = groups[0].tokens_NK.shape[1]
+
+    def stacked(name: str) -> NDArray[Any]:
+        return np.stack([getattr(each, name) for each in groups], 1).reshape(-1, count)
+
+    margins = [each.margin_N for each in groups if each.margin_N is not None]
+    return Candidates(
+        stacked("totals_NK"), stacked("log_probs_NK"), stacked("parents_NK"), stacked("tokens_NK"),
+        stacked("ranks_NK"), np.stack(margins, 1).reshape(-1) if margins else None,
+    )  # fmt: skip
 
 
 def best_candidates(
-    log_probs_RV: Tensor, totals_NW: Floats, count: int, bent_RV: Tensor | None = None, base_NW: Floats | None = None
+    log_probs_RV: Floats,
+    totals_NW: Floats,
+    count: int,
+    ranks_RV: Floats | None = None,
+    base_NW: Floats | None = None,
 ) -> Candidates:
-    """The `count` continuations of each search with the highest totals; at equal totals all but the last are right.
+    """Return the `count` continuations of each search with the highest totals, in exact order.
 
-    Totals are in double precision, so that long outputs round no more than short ones. With `bent_RV` the order is
-    that of `bent_RV` behind `base_NW` (the totals, if not given); totals and log-probabilities stay what they are.
+    With `ranks_RV` the order is that of `base_NW` (by default the totals) + `ranks_RV`; totals and log-probabilities
+    remain those of the model. Columns are returned as tokens.
     """
     num_searches, width = totals_NW.shape
     vocab_size = log_probs_RV.shape[1]
-    ranked_RV = log_probs_RV if bent_RV is None else bent_RV
-    base_R = torch.from_numpy((totals_NW if base_NW is None else base_NW).reshape(-1)).to(ranked_RV.device)
     most = min(count, width * vocab_size)
-    flat_NK, ranks_NK = _best_by_columns(ranked_RV, base_R, num_searches, most)
-    found = _from_device(log_probs_RV, ranks_NK, flat_NK)
-    tied_M = _tied_at_the_edge(found.totals_NK)
-    if len(tied_M) and count == most:
-        rows_R = torch.from_numpy((tied_M[:, None] * width + np.arange(width)).reshape(-1)).to(ranked_RV.device)
-        sorted_MK = _best_by_sorting(ranked_RV[rows_R], base_R[rows_R], len(tied_M), count)
-        found = _with_rows(found, tied_M, _from_device(log_probs_RV[rows_R], *sorted_MK))
-    if count > most:
-        found = _fill(found, count)
-    return found if bent_RV is None else _unbent(found, totals_NW)
+    values_RV = log_probs_RV if ranks_RV is None else ranks_RV
+    keys_NK, flat_NK = _best(values_RV, totals_NW if base_NW is None else base_NW, most)
+    log_probs_NK = np.take_along_axis(log_probs_RV.reshape(num_searches, -1), flat_NK, 1)
+    parents_NK, tokens_NK = np.divmod(flat_NK, vocab_size)
+    if most < count:
+        behind = ((0, 0), (0, count - most))
+        log_probs_NK, parents_NK, tokens_NK = (np.pad(each, behind) for each in (log_probs_NK, parents_NK, tokens_NK))
+        keys_NK = np.pad(keys_NK, behind, constant_values=-np.inf)
+    if ranks_RV is None:
+        return Candidates(keys_NK, log_probs_NK, parents_NK, tokens_NK)
+    totals_NK = np.take_along_axis(totals_NW, parents_NK, 1) + log_probs_NK
+    return Candidates(
+        np.where(keys_NK > -np.inf, totals_NK, np.float32(-np.inf)), log_probs_NK, parents_NK, tokens_NK, keys_NK
+    )
 
 
-def _best_by_columns(log_probs_RV: Tensor, totals_R: Tensor, num_searches: int, count: int) -> tuple[Tensor, Tensor]:
-    """flat_NK (parent * V + token) and totals_NK of the best, in about a third of the time of one topk over all.
+def _best(values_RV: Floats, base_NW: Floats, count: int) -> tuple[Floats, Ints]:
+    """Return keys_NK (base + value) and flat_NK (parent * V + column) of the best, in exact order.
 
-    The best `count` of all stand in the `count` columns with the highest maxima.
+    Rounding is monotonic: the highest key of a block is base + its highest value. The best `count` are therefore in the
+    `count` blocks with the highest maxima, unless blocks are tied.
     """
-    vocab_size, device = log_probs_RV.shape[1], log_probs_RV.device
-    num_columns = min(_NUM_COLUMNS, vocab_size)
-    members, rest = divmod(vocab_size, num_columns)
-    maxima_RC = log_probs_RV[:, : members * num_columns].view(-1, members, num_columns).amax(1)
+    num_searches, width = base_NW.shape
+    vocab_size = values_RV.shape[1]
+    values_NWV = values_RV.reshape(num_searches, width, vocab_size)
+    if width * vocab_size <= _FEW or vocab_size < 2 * _NUM_BLOCKS:
+        keys_NF = (values_NWV + base_NW[:, :, None]).reshape(num_searches, -1)
+        return _largest(keys_NF, np.broadcast_to(np.arange(keys_NF.shape[1]), keys_NF.shape), count)[:2]
+    members, rest = divmod(vocab_size, _NUM_BLOCKS)
+    maxima_RC = values_RV[:, : members * _NUM_BLOCKS].reshape(-1, members, _NUM_BLOCKS).max(1)
     if rest:
-        maxima_RC[:, :rest] = torch.maximum(maxima_RC[:, :rest], log_probs_RV[:, -rest:])
-    best_NC = (maxima_RC + totals_R[:, None]).view(num_searches, -1)
-    columns_NC = best_NC.topk(min(count, best_NC.shape[1])).indices
-    row_NC = columns_NC // num_columns
-    token_NCB = (columns_NC % num_columns)[:, :, None] + torch.arange(0, vocab_size, num_columns, device=device)
-    is_real_NCB = token_NCB < vocab_size
-    flat_NCB = row_NC[:, :, None] * vocab_size + token_NCB.clamp(max=vocab_size - 1)
-    totals_NW = totals_R.view(num_searches, -1)
-    log_probs_NCB = log_probs_RV.view(num_searches, -1).gather(1, flat_NCB.flatten(1)).view_as(flat_NCB)
-    totals_NCB = (log_probs_NCB + totals_NW.gather(1, row_NC)[:, :, None]).masked_fill(~is_real_NCB, NEVER)
-    totals_NK, where_NK = totals_NCB.flatten(1).topk(count)
-    return flat_NCB.flatten(1).gather(1, where_NK), totals_NK
+        np.maximum(maxima_RC[:, :rest], values_RV[:, -rest:], out=maxima_RC[:, :rest])
+    maxima_NC = (maxima_RC.reshape(num_searches, width, _NUM_BLOCKS) + base_NW[:, :, None]).reshape(num_searches, -1)
+    most = min(count, maxima_NC.shape[1])
+    _, blocks_NC, is_tied_N = _largest(maxima_NC, np.broadcast_to(np.arange(maxima_NC.shape[1]), maxima_NC.shape), most)
+    parents_NC1, block_NC1 = np.divmod(blocks_NC[:, :, None], _NUM_BLOCKS)
+    columns_NCB = block_NC1 + np.arange(0, vocab_size, _NUM_BLOCKS)
+    is_real_NCB = columns_NCB < vocab_size
+    flat_NF = (parents_NC1 * vocab_size + np.minimum(columns_NCB, vocab_size - 1)).reshape(num_searches, -1)
+    values_NF = np.take_along_axis(values_RV.reshape(num_searches, -1), flat_NF, 1)
+    bases_NCB = np.broadcast_to(np.take_along_axis(base_NW, parents_NC1[:, :, 0], 1)[:, :, None], columns_NCB.shape)
+    keys_NF = np.where(is_real_NCB.reshape(num_searches, -1), values_NF + bases_NCB.reshape(num_searches, -1), -np.inf)
+    keys_NK, flat_NK, _ = _largest(keys_NF, flat_NF, count)
+    for search in np.flatnonzero(is_tied_N).tolist():
+        keys_F = (values_NWV[search] + base_NW[search][:, None]).reshape(1, -1)
+        keys_NK[search], flat_NK[search] = (
+            each[0] for each in _largest(keys_F, np.arange(keys_F.size)[None], count)[:2]
+        )
+    return keys_NK, flat_NK
 
 
-def _tied_at_the_edge(totals_NK: Floats) -> Ints:
-    """Searches whose last candidate equals the one before: which of them stands where was left to chance."""
-    last_N, before_N = totals_NK[:, -1], totals_NK[:, -2:-1].min(1, initial=np.inf)
-    return np.flatnonzero((last_N == before_N) & (last_N > -np.inf))
-
-
-def _with_rows(found: Candidates, rows_M: Ints, others: Candidates) -> Candidates:
-    """With other candidates for some of the searches."""
-
-    def put(array_NK: NDArray[Any], others_MK: NDArray[Any]) -> NDArray[Any]:
-        array_NK[rows_M] = others_MK
-        return array_NK
-
-    return Candidates(
-        put(found.totals_NK, others.totals_NK),
-        put(found.log_probs_NK, others.log_probs_NK),
-        put(found.parents_NK, others.parents_NK),
-        put(found.tokens_NK, others.tokens_NK),
-    )
-
-
-def _best_by_sorting(log_probs_RV: Tensor, totals_R: Tensor, num_searches: int, count: int) -> tuple[Tensor, Tensor]:
-    """The slow way, in which equal candidates keep their order: totals_NK and flat_NK."""
-    all_NF = (log_probs_RV + totals_R[:, None]).view(num_searches, -1)
-    totals_NF, flat_NF = all_NF.sort(dim=1, descending=True, stable=True)
-    return totals_NF[:, :count], flat_NF[:, :count]
-
-
-def _from_device(log_probs_RV: Tensor, totals_NK: Tensor, flat_NK: Tensor) -> Candidates:
-    """Candidates on the host, best first; equal ones by parent, then by token."""
-    vocab_size = log_probs_RV.shape[1]
-    log_probs_NK = log_probs_RV.view(len(flat_NK), -1).gather(1, flat_NK).double()
-    totals, log_probs, flat_ = torch.stack((totals_NK, log_probs_NK, flat_NK.double())).cpu().numpy()
-    flat = flat_.astype(np.int64)
-    order = np.lexsort((flat, -totals))
-    flat = np.take_along_axis(flat, order, 1)
-    return Candidates(
-        np.take_along_axis(totals, order, 1),
-        np.take_along_axis(log_probs, order, 1),
-        flat // vocab_size,
-        flat % vocab_size,
-    )
-
-
-def _fill(found: Candidates, count: int) -> Candidates:
-    """With impossible candidates behind, where the vocabulary has fewer than were asked for."""
-    behind = ((0, 0), (0, count - found.totals_NK.shape[1]))
-    return Candidates(
-        np.pad(found.totals_NK, behind, constant_values=-np.inf),
-        np.pad(found.log_probs_NK, behind),
-        np.pad(found.parents_NK, behind),
-        np.pad(found.tokens_NK, behind),
-    )
-
-
-def _unbent(found: Candidates, totals_NW: Floats) -> Candidates:
-    """What was ordered by is no total: the totals beside it."""
-    ranks_NK = found.totals_NK
-    behind_NK = np.take_along_axis(totals_NW, found.parents_NK, 1)
-    totals_NK = np.where(ranks_NK > -np.inf, behind_NK + found.log_probs_NK, -np.inf)
-    return Candidates(totals_NK, found.log_probs_NK, found.parents_NK, found.tokens_NK, ranks_NK)
+def _largest(keys_NF: Floats, ids_NF: Ints, count: int) -> tuple[Floats, Ints, Bools]:
+    """Return the `count` largest keys of each row, descending, with their ids, ties by id; and whether the last of
+    them is tied with keys that are left out."""
+    size = keys_NF.shape[1]
+    picked_NK = np.argpartition(keys_NF, size - count, axis=1)[:, size - count :]
+    chosen_NK, ids_NK = np.take_along_axis(keys_NF, picked_NK, 1), np.take_along_axis(ids_NF, picked_NK, 1)
+    least_N1 = chosen_NK.min(1, keepdims=True)
+    is_tied_N = ((keys_NF >= least_N1).sum(1) > count) & (least_N1[:, 0] > -np.inf)
+    for row in np.flatnonzero(is_tied_N).tolist():
+        above_A = np.flatnonzero(keys_NF[row] >= least_N1[row])
+        order_K = above_A[np.lexsort((ids_NF[row, above_A], -keys_NF[row, above_A]))[:count]]
+        chosen_NK[row], ids_NK[row] = keys_NF[row, order_K], ids_NF[row, order_K]
+    order_NK = np.lexsort((ids_NK, -chosen_NK))
+    return np.take_along_axis(chosen_NK, order_NK, 1), np.take_along_axis(ids_NK, order_NK, 1), is_tied_N

@@ -1,54 +1,60 @@
-"""The coverage penalty (Wu et al., 2016, section 7): outputs that leave parts of the source unattended score less.
+"""Coverage penalty (Wu et al., 2016, section 7): hypotheses that leave parts of the source unattended score less.
 
-    coverage * sum over source places i of log(min(attention that i got from all tokens, 1))
+    coverage * sum over source positions i of log(min(attention that i received from all tokens, 1))
 
-It is added to the normalised score of finished hypotheses. The attention is the mean over the heads of the last layer;
-the end and the padding of a source do not count.
+It is added to the scores of finished hypotheses. The attention is the mean over the heads of the last layer; the end
+token and the padding of a source do not count. Sums are sequential, so that padding does not change them.
 
-M sentences, R rows (as many of each sentence), S source length, H heads, T tokens given at once
+M sentences, R rows (as many of each sentence), S source length, H heads, T tokens per call
 """
 
-from collections.abc import Sequence
-from typing import Any
+import numpy as np
+from numpy.typing import NDArray
 
-from torch import Tensor
-
-from clearhead.decoding.candidates import Floats
+from clearhead.decoding.generator import Bools, Floats, Ints, Sources
 from clearhead.errors import DecodingError
 
-_LEAST = 1e-6  # attention, so that none at all is no infinite penalty
+_LEAST = 1e-6  # attention, so that a position without any costs no infinite penalty
 
 
 class Coverage:
-    """How much attention each place of the sources of a batch has got from each row."""
+    """Attention that each source position has received from each row."""
 
-    def __init__(self, weight: float, counts_MS: Tensor | None, rows_a_sentence: int) -> None:
-        """`counts_MS`: the places that count; None: all."""
-        self.weight = weight
-        self.counts_RS = None if counts_MS is None else counts_MS.repeat_interleave(rows_a_sentence, 0)
-        self.seen_RS: Tensor | None = None
+    def __init__(self, weight: float, sources: Sources, eos_id: int, rows_per_sentence: int) -> None:
+        self.weight, self.eos_id = weight, eos_id
+        is_image = isinstance(sources, np.ndarray) and sources.dtype.kind == "f"
+        self.sources = None if is_image else [list(source) for source in sources]
+        self.rows_per_sentence = rows_per_sentence
+        self.counts_RS: Bools | None = None
+        self.received_RS: NDArray[np.float64] | None = None
 
-    def add(self, attention: Sequence[Any] | None) -> Floats:
-        """Takes up what one step attended to; penalty_R: what a row's score loses if it ends with the next token."""
-        if not attention or not hasattr(attention[-1], "cross_RHTS"):
+    def add(self, cross_RHTS: Floats | None) -> Floats:
+        """Add the attention of one step; return penalty_R for rows that end with the next token."""
+        if cross_RHTS is None:
             raise DecodingError(
                 "decoding.coverage_penalty needs a model that attends to its source, and this one does not; set it to 0"
             )
-        now_RS = attention[-1].cross_RHTS.double().mean(1).sum(1)
-        self.seen_RS = now_RS if self.seen_RS is None else self.seen_RS + now_RS
-        logs_RS = self.seen_RS.clamp(_LEAST, 1.0).log()
-        if self.counts_RS is not None:
-            logs_RS = logs_RS * self.counts_RS
-        penalty_R: Floats = (self.weight * logs_RS.sum(1)).cpu().numpy()
-        return penalty_R
+        attention_RTS = sum(cross_RHTS[:, head].astype(np.float64) for head in range(cross_RHTS.shape[1]))
+        attention_RTS = attention_RTS / cross_RHTS.shape[1]
+        for place in range(attention_RTS.shape[1]):
+            now_RS = attention_RTS[:, place]
+            self.received_RS = now_RS if self.received_RS is None else self.received_RS + now_RS
+        assert self.received_RS is not None
+        if self.counts_RS is None:
+            self.counts_RS = self._counted(*self.received_RS.shape)
+        logs_RS = np.log(self.received_RS.clip(_LEAST, 1.0)) * self.counts_RS
+        return (self.weight * np.cumsum(logs_RS, 1)[:, -1]).astype(np.float32)
 
-    def select(self, rows_R: Tensor) -> None:
-        """The rows that go on."""
-        assert self.seen_RS is not None, "rows move after a step"
-        self.seen_RS = self.seen_RS[rows_R]
-        self.counts_RS = None if self.counts_RS is None else self.counts_RS[rows_R]
+    def _counted(self, rows: int, length: int) -> Bools:
+        """Return the source positions that count: all of an image, those before the end token of a text."""
+        if self.sources is None:
+            return np.ones((rows, length), np.bool_)
+        counts_MS = np.zeros((len(self.sources), length), np.bool_)
+        for row, source in enumerate(self.sources):
+            counts_MS[row, : len(source)] = [token != self.eos_id for token in source]
+        return counts_MS.repeat(self.rows_per_sentence, 0)
 
-
-def places_that_count(src: Tensor, pad_id: int, end_id: int) -> Tensor | None:
-    """counts_MS: the places of sources that are ids, but for end and padding; all places of pictures."""
-    return None if src.is_floating_point() else (src != pad_id) & (src != end_id)
+    def reorder(self, rows_R: Ints) -> None:
+        """Keep these rows in this order."""
+        assert self.received_RS is not None and self.counts_RS is not None, "rows move after a step"
+        self.received_RS, self.counts_RS = self.received_RS[rows_R], self.counts_RS[rows_R]

@@ -1,4 +1,4 @@
-"""What search tells someone who watches: every candidate, where it came from, and what became of it."""
+"""Observation of the search: every candidate with its parent, its score and its outcome."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -6,80 +6,78 @@ from typing import Literal, Protocol
 import numpy as np
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.beams import Beams, Decision
-from clearhead.decoding.candidates import Bools, Candidates
-from clearhead.decoding.layout import Layout
-from clearhead.decoding.scoring import divisor
+from clearhead.decoding.beam_state import BeamState, Decision
+from clearhead.decoding.candidates import Candidates
+from clearhead.decoding.generator import Bools
+from clearhead.decoding.length_penalty import normalized_score
 
-Fate = Literal["kept", "finished", "length", "outside_beam", "end_outside_beam", "stopped"]
-"""kept: goes on. finished: wrote the end token. length: reached the limit. outside_beam: enough others are better.
-end_outside_beam: would end, but is not among the best `beam` of its step. stopped: would have gone on, but the search
+Outcome = Literal["kept", "finished", "length", "outside_beam", "end_outside_beam", "stopped"]
+"""kept: continues. finished: wrote the end token. length: reached the limit. outside_beam: enough others are better.
+end_outside_beam: would end, but is not among the best `beam` of its step. stopped: would have continued, but the search
 for its sentence was over."""
 
 ROOT = -1
-"""The parent of first tokens."""
+"""Parent of first tokens."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One possible next token of one hypothesis: a node of the tree that search walks."""
+    """One possible next token of one hypothesis: a node of the search tree."""
 
     sentence: int
-    """Which sentence of the batch."""
+    """Index in the batch."""
     node: int
     """Number of this candidate, unique within the sentence."""
     parent: int
     """Node that it continues, or ROOT."""
-    place: int
-    """Where in the output the token stands, from 0."""
+    position: int
+    """Position of the token in the output, from 0."""
     token: int
     log_prob: float
     """Of this token alone."""
     total: float
-    """Of the whole hypothesis up to and with this token; the candidates of a step are ranked by it."""
+    """Of the hypothesis up to this token; candidates of a step are ranked by it."""
     score: float
-    """`total` normalised, as if the hypothesis ended here."""
-    fate: Fate
+    """`total` divided by the length penalty, as if the hypothesis ended here."""
+    outcome: Outcome
 
 
 class Observer(Protocol):
-    """Someone who watches."""
+    """Receiver of the candidates."""
 
     def see(self, candidate: Candidate, /) -> None:
-        """Told the best 2 * beam + 1 candidates of every step of every search of every sentence, best first; before
-        them the tokens of a prefix, as kept."""
+        """Receive one of the best 2 * beam + 1 candidates of a step of a search, best first; before them the tokens of
+        a prefix, as kept."""
 
 
-class Narrator:
-    """Tells an observer what search decides, and numbers the nodes of each sentence's tree."""
+class TreeRecorder:
+    """Reports the decisions of the search to an observer and numbers the nodes of each sentence's tree."""
 
-    def __init__(self, observer: Observer, settings: DecodingConfig, num_sentences: int, layout: Layout) -> None:
-        self.observer = observer
-        self.settings = settings
-        self.groups = layout.groups
+    def __init__(
+        self, observer: Observer, settings: DecodingConfig, num_sentences: int, groups: int, width: int
+    ) -> None:
+        self.observer, self.settings, self.groups = observer, settings, groups
         self.num_nodes = [0] * num_sentences
-        self.nodes_NW = np.full((num_sentences * layout.groups, layout.width), ROOT)  # of every search, going on or not
+        self.nodes_NW = np.full((num_sentences * groups, width), ROOT)  # of every search, over or not
 
-    def begin(self, beams: Beams) -> None:
-        """The prefix of each sentence, where there is one: one path from which all searches of the sentence go on."""
+    def begin(self, beams: BeamState) -> None:
+        """Report the prefix of each sentence: one path that all searches of the sentence continue."""
         for sentence in range(len(self.num_nodes)):
-            first = sentence * self.groups
-            steps = zip(beams.tokens_NWT[first, 0].tolist(), beams.log_probs_NWT[first, 0].tolist(), strict=True)
-            total = 0.0
+            first, total = sentence * self.groups, np.float32(0)
+            steps = zip(beams.tokens_NWT[first, 0].tolist(), beams.log_probs_NWT[first, 0], strict=True)
             for place, (token, log_prob) in enumerate(steps):
-                total += log_prob
-                score = total / divisor(place + 1, self.settings)
+                total = total + log_prob
+                score = normalized_score(float(total), place + 1, self.settings)
+                parent = place - 1 if place else ROOT
                 self.observer.see(
-                    Candidate(
-                        sentence, place, place - 1 if place else ROOT, place, token, log_prob, total, score, "kept"
-                    )
+                    Candidate(sentence, place, parent, place, token, float(log_prob), float(total), score, "kept")
                 )
             if beams.length:
                 self.nodes_NW[first : first + self.groups] = beams.length - 1
             self.num_nodes[sentence] = beams.length
 
-    def tell(self, beams: Beams, found: Candidates, decision: Decision, is_over_N: Bools) -> None:
-        """One step."""
+    def record(self, beams: BeamState, found: Candidates, decision: Decision, is_over_N: Bools) -> None:
+        """Report one step."""
         here = beams.searches_N
         before_R = self.nodes_NW[here].reshape(-1)
         width = self.nodes_NW.shape[1]
@@ -93,12 +91,12 @@ class Narrator:
                     sentence=sentence,
                     node=int(nodes[rank]),
                     parent=int(before_R[row * width + found.parents_NK[row, rank]]),
-                    place=beams.length,
+                    position=beams.length,
                     token=int(found.tokens_NK[row, rank]),
                     log_prob=float(found.log_probs_NK[row, rank]),
                     total=total,
-                    score=total / divisor(beams.length + 1, self.settings),
-                    fate=_fate(decision, row, rank, bool(is_over_N[row])),
+                    score=normalized_score(total, beams.length + 1, self.settings),
+                    outcome=_outcome(decision, row, rank, bool(is_over_N[row])),
                 )
                 self.observer.see(candidate)
             if is_possible_K.any():
@@ -106,8 +104,8 @@ class Narrator:
                 self.num_nodes[sentence] += len(nodes)
 
 
-def _fate(decision: Decision, row: int, rank: int, is_over: bool) -> Fate:
-    """What becomes of one candidate."""
+def _outcome(decision: Decision, row: int, rank: int, is_over: bool) -> Outcome:
+    """Return the outcome of one candidate."""
     is_end = bool(decision.is_end_NK[row, rank])
     if decision.finished_NK[row, rank]:
         return "finished" if is_end else "length"

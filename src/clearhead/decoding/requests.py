@@ -1,22 +1,60 @@
-"""What an engine is asked: sources, what their outputs must be like, and which of it cannot be had."""
+"""Requests to an engine: sources, constraints on their outputs, and checks that they can be met."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-from torch import Tensor
+from typing import NamedTuple
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.layout import Constraints
+from clearhead.decoding.generator import Floats
+from clearhead.decoding.grid_beam_search import LexicalConstraints
+from clearhead.decoding.logits_rules import TokenAutomaton
 from clearhead.errors import DecodingError
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A source that is no text."""
+class Image:
+    """Source that is an image."""
 
-    pixels_CYX: Tensor
-    """As the network reads them."""
-    places: int
-    """Patches; the input of `decoding.max_length`."""
+    pixels_CYX: Floats
+    """Scaled, as the network reads them."""
+    num_patches: int
+    """Source length for `decoding.max_length`."""
+
+
+class AllowedTokens(NamedTuple):
+    """Shortlist of one sentence: the tokens that its output may contain, from a vocabulary of that size."""
+
+    tokens: tuple[int, ...]
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Constraints on the output of one sentence, in tokens."""
+
+    prefix: tuple[int, ...] = ()
+    """Tokens that the output begins with."""
+    include: LexicalConstraints = field(default_factory=LexicalConstraints)
+    """Phrases that the output contains."""
+    exclude: tuple[TokenAutomaton, ...] = ()
+    """Words that the output does not contain."""
+    prompt: tuple[int, ...] = ()
+    """Tokens before the output, which rules take into account."""
+    is_stopped: Callable[[Sequence[int]], bool] | None = None
+    """Whether an output of these tokens meets a stop condition."""
+    first_sample: int = 0
+    """Number of the first sample."""
+    shortlist: AllowedTokens | None = None
+    """Tokens that the output may contain, besides those of the prefix and of `include`; None: all."""
+
+    @property
+    def allowed_tokens(self) -> frozenset[int]:
+        """Tokens of the shortlist, the prefix and the phrases."""
+        assert self.shortlist is not None, "no shortlist"
+        return frozenset(self.shortlist.tokens).union(self.prefix, *self.include.phrases)
+
+
+_UNCONSTRAINED = Constraints()
 
 
 @dataclass(frozen=True)
@@ -24,51 +62,46 @@ class Request:
     """One source to be decoded."""
 
     source: tuple[int, ...]
-    """Ids as the encoder wants them, with the closing end token; a prompt; or none where there is a picture."""
+    """Token ids as the encoder reads them, with the end token; a prompt; or empty for an image."""
     n_best: int = 1
-    """How many hypotheses are wanted; in search at most the beam."""
+    """Number of hypotheses to return; with beam search at most the beam size."""
     constraints: Constraints | None = None
-    """What the output must be like."""
-    picture: Picture | None = None
-    """What is read instead of ids."""
+    image: Image | None = None
     limit: int | None = None
-    """The most tokens to write, the end included; None: as `decoding.max_length` says."""
+    """Largest number of tokens to generate, the end token included; None: by `decoding.max_length`."""
     name: str = field(default="", compare=False)
-    """What errors call it, such as `line 4`; if not given, by its number among the requests."""
+    """Name in error messages, such as `line 4`; by default its number among the requests."""
 
     @property
-    def places(self) -> int:
-        """How much of the source there is to read."""
-        return len(self.source) if self.picture is None else self.picture.places
+    def source_length(self) -> int:
+        """Number of source positions."""
+        return len(self.source) if self.image is None else self.image.num_patches
 
     @property
     def asked(self) -> Constraints:
-        """The constraints, or none."""
-        return self.constraints or _NOTHING_ASKED
+        """Constraints, which may be empty."""
+        return self.constraints or _UNCONSTRAINED
 
     def longest(self, settings: DecodingConfig, max_positions: int) -> int:
-        """The limit of the output, its end included."""
+        """Return the limit of the output, its end token included."""
         if self.limit is not None:
             return self.limit
-        length = len(self.source) - 1 if self.picture is None else self.picture.places
+        length = len(self.source) - 1 if self.image is None else self.image.num_patches
         return max(1, min(settings.longest(length), max_positions))
 
 
-_NOTHING_ASKED = Constraints()
-
-
 def check_request(number: int, request: Request, settings: DecodingConfig, max_positions: int, vocab_size: int) -> None:
-    """Refuse what no engine can decode."""
+    """Raise DecodingError for a request that no engine can decode."""
     name, length = request.name or f"sentence {number}", len(request.source)
-    if request.picture is None and not 1 <= length <= max_positions:
+    if request.image is None and not 1 <= length <= max_positions:
         raise DecodingError(
-            f"{name} has {length} pieces, with its end; expected 1 to {max_positions}, which is "
-            "what the model takes. Split it into shorter ones."
+            f"{name} has {length} tokens, with its end token; expected 1 to {max_positions}, which is "
+            "what the model accepts. Split it into shorter ones."
         )
-    if request.picture is None and not 0 <= min(request.source) <= max(request.source) < vocab_size:
+    if request.image is None and not 0 <= min(request.source) <= max(request.source) < vocab_size:
         raise DecodingError(
-            f"{name} has pieces {min(request.source)} to {max(request.source)}; expected 0 to "
-            f"{vocab_size - 1}. It was not made by the tokenizer of this model."
+            f"{name} has tokens {min(request.source)} to {max(request.source)}; expected 0 to "
+            f"{vocab_size - 1}. It was not encoded by the tokenizer of this model."
         )
     most = settings.beam_size if settings.method == "search" else request.n_best
     if not 1 <= request.n_best <= most:
@@ -76,23 +109,23 @@ def check_request(number: int, request: Request, settings: DecodingConfig, max_p
             f"{name} asks for {request.n_best} hypotheses; expected 1 to decoding.beam_size="
             f"{settings.beam_size}. Raise the beam size."
         )
-    _check_room(name, request, settings, max_positions)
+    _check_length(name, request, settings, max_positions)
 
 
-def _check_room(name: str, request: Request, settings: DecodingConfig, max_positions: int) -> None:
-    """Refuse an output that cannot be as long as it must be."""
+def _check_length(name: str, request: Request, settings: DecodingConfig, max_positions: int) -> None:
+    """Raise DecodingError if the limit is too low for the constraints."""
     limit, asked = request.longest(settings, max_positions), request.constraints
     if settings.min_length > limit:
         by = "" if request.limit else f" (decoding.max_length={settings.max_length}, the model's {max_positions})"
         raise DecodingError(
-            f"{name} may have an output of {limit} pieces{by}; "
+            f"{name} may have an output of {limit} tokens{by}; "
             f"decoding.min_length={settings.min_length} cannot be met. Change one of them."
         )
     if asked is None:
         return
-    needed = len(asked.prefix) + max(asked.phrases.needed(asked.prefix), 1)
+    needed = len(asked.prefix) + max(asked.include.needed(asked.prefix), 1)
     if needed > limit:
         raise DecodingError(
-            f"{name} may have an output of {limit} pieces, but its prefix and the words to include take "
+            f"{name} may have an output of {limit} tokens, but its prefix and the words to include take "
             f"{needed}. Raise {'max_tokens' if request.limit else 'decoding.max_length'}, or ask for less."
         )

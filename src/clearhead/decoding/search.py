@@ -1,190 +1,236 @@
-"""Search over a generator's step function, for one batch; with a beam of 1 it is greedy search.
+"""Beam search, greedy search (beam size 1) and sampling over a generator's step function, for one batch.
 
-At each step a search has `beam` unfinished hypotheses. Of all their continuations those that write the end token
-and are among the best `beam` are finished, and the best `beam` others go on. A search is over when `beam` hypotheses
-are finished (`stop = beam_finished`); or when, moreover, no unfinished one can still beat the worst of the best `beam`
-finished (`stop = cannot_improve`); or at its limit. At the limit the best `beam` continuations are taken as they are,
-ended or cut, and ranked with the finished ones by normalised score. CTranslate2 does the same with `beam_finished`.
+The rules of plain beam search. The native core implements the same ones: from the same log-probabilities both find the
+same tokens, log-probabilities, scores, order and finish reasons, bit for bit.
 
-A sentence is one search, or several side by side: groups of its beam, samples, or banks of wanted words (`Layout`).
-What may follow is said by `rules`, what is looked at by a `Chooser`, what a finished hypothesis is worth by `scoring`
-and `coverage`; the search itself knows none of them. A model without a source goes on from a prompt in its place.
+1. Arithmetic. All values are float32. A hypothesis starts with total = 0; each token, the end token included, adds its
+   log-probability: total = total + log_prob, one rounded addition per token, in the order of the tokens.
+   score = total / penalties[n], one rounded division, where n counts the generated tokens, the end token included, and
+   `length_penalty.length_penalties` is the table.
+2. Suppressed tokens are never generated: padding, and `suppressed_tokens` (default: the start token, if rows start with
+   a single token), but never the end token. They keep their probability mass. With a shortlist, the tokens of a
+   sentence are its list and the end token (and the tokens of its prefix and phrases), without suppressed ones; the
+   log-probabilities are normalized over exactly these tokens.
+3. Candidates of a step are all pairs of an unfinished hypothesis and a token, except suppressed tokens, the end token
+   while fewer than `min_length` tokens are generated, and log-probabilities of -inf. They are ordered by total
+   (descending), hypothesis (ascending, in the order of the beam), token id (ascending). The first step has one
+   hypothesis.
+4. Let W be the beam size, L the limit of the sentence (in tokens, the end token included) and n the number of tokens
+   after this step. In the order of the candidates: of the first W, those with the end token finish (`end`); if n = L,
+   all of the first W finish (`end` or `length`). The first W candidates without the end token, which may be beyond the
+   first W of all, are the next beam, in this order.
+5. `worst` is the W-th highest score of the finished hypotheses of the sentence, if there are W. After a step, the
+   search is over if n = L, or if no candidate continues, or if there are W finished hypotheses and
+   - beam_finished: always;
+   - cannot_improve: best / penalties[L] <= worst;
+   - no_better_now: best / penalties[n] <= worst,
+   where best is the total of the first hypothesis of the next beam.
+6. If n = L or no candidate continues, and nothing is finished, the hypotheses of the current beam (before this step)
+   finish as they are, in the order of the beam (`blocked`; penalties[0] = penalties[1]); but if log-probabilities are
+   NaN, the sentence has no hypotheses.
+7. The result is the `n_best` finished hypotheses with the highest scores; equal scores in the order in which they
+   finished.
 
-Knows token ids, nothing of text. Decisions are made on the host, for the whole batch at a time, with one transfer from
-the device a step.
+A sentence has one search, or several: groups of its beam, samples, or banks of phrases (`BeamLayout`). `logits_rules`
+ban tokens, a `Selector` selects candidates, `coverage` changes the scores of finished hypotheses. The tokens of a
+prefix are forced; they count as generated. The search knows token ids, not text.
 
-M sentences, G searches of each, N = M*G searches, W hypotheses of each, R = N*W rows, T tokens given at once, S source
+M sentences, G searches of each, N = M*G searches, W hypotheses of each, R = N*W rows, T tokens per call, S source
 length, P tokens of a prefix
 """
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from clearhead.decoding.banks import Banks
-from clearhead.decoding.beams import Beams, decide
-from clearhead.decoding.candidates import NEVER, Bools, Candidates, Ints, allowed_log_probs
-from clearhead.decoding.chance import chance_of
-from clearhead.decoding.choice import Choice, sentences_of
-from clearhead.decoding.choosing import Best, Chooser, Diverse, Drawn
-from clearhead.decoding.coverage import Coverage, places_that_count
-from clearhead.decoding.job import Job
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.lone import find_one, is_lone
-from clearhead.decoding.observer import Narrator
-from clearhead.decoding.progress import Found, Progress
-from clearhead.decoding.rules import forbid, rules_of
-from clearhead.decoding.scoring import Hypothesis
+from clearhead.decoding.beam_state import BeamState, decide
+from clearhead.decoding.candidates import BestCandidates, Candidates, DiverseCandidates, Selector
+from clearhead.decoding.coverage import Coverage
+from clearhead.decoding.finished_hypotheses import FinishedHypotheses
+from clearhead.decoding.generator import Bools, Floats, Ints, Step
+from clearhead.decoding.grid_beam_search import BankCandidates
+from clearhead.decoding.hypothesis import Hypothesis, SearchResult
+from clearhead.decoding.logits_rules import apply_rules, rules_of
+from clearhead.decoding.observer import TreeRecorder
+from clearhead.decoding.sampling import Sampled, sample_rng
+from clearhead.decoding.search_batch import BatchShortlist, SearchBatch
 
-__all__ = ["Constraints", "Hypothesis", "Job", "Walk", "find", "search"]
-
-# Greedy search carries rows of finished sentences along until they are this share of all: moving the others together
-# copies their cache.
+# Greedy search keeps rows of finished sentences until they are this share of all rows, since reordering copies caches.
 _IDLE_SHARE = 0.125
 
 
-CLOSE = 1e-4
-"""Decisions closer than this, in log-probability, may fall differently in different company; `engine` says what was
-measured."""
+def search(batch: SearchBatch) -> list[list[Hypothesis]]:
+    """Return the `n_best` hypotheses of each sentence, best first; samples in the order in which they were drawn."""
+    return [each.hypotheses for each in run_search(batch)]
 
 
-def search(job: Job) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each sentence, best first. Samples come in the order in which they were drawn."""
-    return [each.hypotheses for each in find(job)]
-
-
-def find(job: Job) -> list[Found]:
-    """What `search` gives, with the margin of each sentence: how close the closest decision on the way was."""
-    if is_lone(job):
-        return [find_one(job)]
-    walking = Walk(job)
-    for _ in walking.steps():
+def run_search(batch: SearchBatch) -> list[SearchResult]:
+    """Return the hypotheses of each sentence with the margin of its decisions."""
+    searching = BeamSearch(batch)
+    for _ in searching.steps():
         pass
-    return walking.progress.results(job.n_best)
+    return searching.finished.results(batch.n_best)
 
 
-class Walk:
-    """One batch on its way: what governs it, and what has been found."""
+def stream_search(batch: SearchBatch) -> Generator[tuple[int, ...], None, SearchResult]:
+    """Yield ever longer beginnings of the best output of a batch of one sentence, and return its result.
 
-    def __init__(self, job: Job) -> None:
-        self.job, self.asked, self.layout = job, job.asked, job.layout
-        settings, layout = job.settings, job.layout
+    A token is certain when all finished and unfinished hypotheses agree on it: in greedy search and in sampling at
+    once, with a wide beam perhaps only at the end.
+    """
+    searching, shown = BeamSearch(batch), 0
+    for beams in searching.steps():
+        tokens_RT = beams.tokens_RT
+        rows = [tuple(tokens_RT[row].tolist()) for row in beams.live_rows().tolist()]
+        rows += [one.tokens for each in searching.finished.finished for one in each]
+        certain = _common_prefix(rows)
+        if len(certain) > shown:
+            shown = len(certain)
+            yield certain
+    [result] = searching.finished.results(batch.n_best)
+    return result
+
+
+class BeamSearch:
+    """Search for one batch."""
+
+    def __init__(self, batch: SearchBatch) -> None:
+        self.batch, self.asked, self.layout = batch, batch.asked, batch.layout
+        settings, layout = batch.settings, batch.layout
         asked_N = [each for each in self.asked for _ in range(layout.groups)]
-        self.rules = rules_of(settings, job.end_id, asked_N)
-        self.chooser = self._chooser()
-        self.coverage = None
+        self.rules = rules_of(
+            settings, batch.eos_id, [each.exclude for each in asked_N], [each.prompt for each in asked_N]
+        )
+        self.selector = self._selector()
+        self.coverage, change = None, 0.0
         if settings.coverage_penalty:
-            counts = places_that_count(job.src, job.pad_id, job.end_id)
-            self.coverage = Coverage(settings.coverage_penalty, counts, layout.rows)
-        looseness = (
-            settings.coverage_penalty * max(each.numel() for each in job.src) if settings.coverage_penalty else 0.0
+            self.coverage = Coverage(settings.coverage_penalty, batch.sources, batch.eos_id, layout.rows)
+            change = settings.coverage_penalty * max(np.size(source) for source in batch.sources)
+        self.finished = FinishedHypotheses(
+            settings, list(batch.limits), batch.eos_id, layout.width, layout.groups, layout.grouping, change
         )
-        self.progress = Progress(
-            settings, list(job.limits), job.end_id, layout.width, layout.groups, layout.together, looseness
-        )
-        self.narrator = None if job.observer is None else Narrator(job.observer, settings, len(job.limits), layout)
+        self.recorder = None
+        if batch.observer is not None:
+            self.recorder = TreeRecorder(batch.observer, settings, len(batch.limits), layout.groups, layout.width)
+        self.suppressed: list[int] = []
+        self.shortlist: BatchShortlist | None = None
 
-    def _chooser(self) -> Chooser:
-        """What fits the layout."""
-        job, groups = self.job, self.layout.groups
-        if self.layout.together == "one":
-            return Best()
-        if self.layout.together == "ranked":
-            return Diverse(groups, job.settings.diversity_penalty, job.end_id)
-        if self.layout.together == "banks":
-            return Banks([each.phrases for each in self.asked], job.limits, job.end_id)
-        sampling, chances = job.settings.sampling, []
-        for source, asked in zip(job.sources(), self.asked, strict=True):
-            first = asked.first_sample
-            chances += [chance_of(sampling.seed, number, source) for number in range(first, first + groups)]
-        return Drawn(sampling, chances)
+    def _selector(self) -> Selector:
+        batch, groups = self.batch, self.layout.groups
+        if self.layout.grouping == "single":
+            return BestCandidates()
+        if self.layout.grouping == "diverse":
+            return DiverseCandidates(groups, batch.settings.diversity_penalty, batch.eos_id)
+        if self.layout.grouping == "banks":
+            return BankCandidates([each.include for each in self.asked], batch.limits, batch.eos_id)
+        sampling, generators = batch.settings.sampling, []
+        for source, asked in zip(batch.sources, self.asked, strict=True):
+            numbers = range(asked.first_sample, asked.first_sample + groups)
+            generators += [sample_rng(sampling.seed, number, source) for number in numbers]
+        return Sampled(sampling, generators)
 
-    @torch.inference_mode()
-    def steps(self) -> Iterator[Beams]:
-        """Walks to the end, and shows the unfinished hypotheses after every step but the last."""
-        job, layout, progress, coverage = self.job, self.layout, self.progress, self.coverage
-        rows = 1 if coverage is None else layout.rows  # at first, when all of a sentence are equal
-        first_RT, state = job.generator.start(job.generator.encode(job.src), rows)
-        banned = job.banned(first_RT)
-        if choice := job.choice(banned):
-            state = choice.narrow(job.generator, state)
+    def steps(self) -> Iterator[BeamState]:
+        """Run the search, and yield the unfinished hypotheses after every step but the last."""
+        generator, layout, coverage = self.batch.generator, self.layout, self.coverage
+        rows = 1 if coverage is None else layout.rows  # at first, when all rows of a sentence are equal
+        first_RT, state = generator.start(generator.encode(self.batch.sources), rows)
+        self._prepare(first_RT)
+        if self.shortlist is not None:
+            state = generator.restrict(state, self.shortlist.tokens_U, self.shortlist.allowed_MU)
         tokens_RT, beams = self._with_prefix(first_RT, rows), None
         while True:
-            step = job.generator.step(tokens_RT, state, want_attention=coverage is not None)
-            logits_RV, state = step.logits_RTV[:, -1], step.state
+            all_positions = beams is None and bool(self.asked[0].prefix)
+            step = generator.step(tokens_RT, state, coverage is not None, all_positions, self._num_best(all_positions))
+            log_probs_RV, state = step.log_probs_RTV[:, -1], step.state
             if beams is None:
-                beams = self._start(step.logits_RTV[::rows, first_RT.shape[1] - 1 : -1], choice)
+                beams = self._start(step.log_probs_RTV[::rows, first_RT.shape[1] - 1 : -1])
                 if rows < layout.rows:
-                    logits_RV = logits_RV.repeat_interleave(layout.rows, 0)
-                    state = job.generator.widen(state, layout.rows)
-            found = self._candidates(logits_RV, beams, banned, choice)
-            is_stop_NK = self._stops(beams, found)
-            decision = decide(found, job.end_id, progress.is_last(beams), layout.width, is_stop_NK)
-            penalty_R = None if coverage is None else coverage.add(step.attention)
-            progress.are_numbers = partial(_are_numbers, logits_RV)
-            is_over_N = progress.record(beams, found, decision, penalty_R)
-            if self.narrator is not None:
-                self.narrator.tell(beams, found, decision, is_over_N)
-            if is_over_N.all():
+                    log_probs_RV, step = log_probs_RV.repeat(layout.rows, 0), _repeated(step, layout.rows)
+                    state = generator.repeat(state, layout.rows)
+            beams, rows_NW = self._advance(log_probs_RV, step, beams)
+            if rows_NW is None:
                 return
-            beams, rows_NW = beams.advance(found, decision, is_over_N)
-            stays_N = self._stays(is_over_N)
-            if layout.width > 1 or stays_N.mean() < 1 - _IDLE_SHARE:
-                beams, rows_NW = beams.keep(stays_N), rows_NW[stays_N]
-            if not _is_identity(rows_NW, len(is_over_N)):
-                rows_R = torch.from_numpy(rows_NW.reshape(-1)).to(tokens_RT.device)
-                state = job.generator.select(state, rows_R)
+            if not _is_identity(rows_NW, len(tokens_RT) * (layout.rows // rows)):
+                rows_R = rows_NW.reshape(-1)
+                state = generator.reorder(state, rows_R)
                 if coverage is not None:
-                    coverage.select(rows_R)
+                    coverage.reorder(rows_R)
+            rows = layout.rows
             yield beams
-            tokens_RT = torch.from_numpy(beams.tokens_NWT[:, :, -1].reshape(-1, 1)).to(tokens_RT.device)
+            tokens_RT = np.ascontiguousarray(beams.tokens_NWT[:, :, -1].reshape(-1, 1))
 
-    def _with_prefix(self, first_RT: Tensor, rows: int) -> Tensor:
-        """What every row starts from, and the prefix of its sentence."""
+    def _prepare(self, first_RT: Ints) -> None:
+        """Determine the tokens that may be generated."""
+        suppressed = self.batch.suppressed(first_RT)
+        self.shortlist = self.batch.shortlist(suppressed)
+        self.suppressed = sorted(token for token in suppressed if token >= 0)
+
+    def _with_prefix(self, first_RT: Ints, rows: int) -> Ints:
+        """Return the first tokens of every row, followed by the prefix of its sentence."""
         if not self.asked[0].prefix:
             return first_RT
-        prefix_MP = torch.tensor([each.prefix for each in self.asked], device=first_RT.device)
-        return torch.cat((first_RT, prefix_MP.repeat_interleave(rows, 0)), 1)
+        prefix_MP = np.array([each.prefix for each in self.asked], np.int64)
+        return np.concatenate((first_RT, prefix_MP.repeat(rows, 0)), 1)
 
-    def _candidates(self, logits_RV: Tensor, beams: Beams, banned: set[int], choice: Choice | None) -> Candidates:
-        """What may follow, and of that what is looked at; with a shortlist the columns are of its tokens alone."""
-        if choice is not None:
-            log_probs_RV = choice.log_probs(logits_RV, sentences_of(beams, self.layout.groups))
-            if not self.rules and isinstance(self.chooser, Best):
-                return choice.named(self.chooser.choose(log_probs_RV, beams))
-            log_probs_RV = choice.spread(log_probs_RV)
-        else:
-            log_probs_RV = allowed_log_probs(logits_RV, banned)
-        if self.rules:
-            forbid(log_probs_RV, self.rules, beams)
-        return self.chooser.choose(log_probs_RV, beams)
+    def _num_best(self, all_positions: bool) -> int | None:
+        """Return how many tokens of each row plain beam search needs; None: all."""
+        is_plain = not (self.rules or self.shortlist or all_positions) and self.layout.grouping == "single"
+        return 2 * self.layout.width + 1 + len(self.suppressed) if is_plain else None
 
-    def _start(self, logits_MPV: Tensor, choice: Choice | None) -> Beams:
-        """One hypothesis a search: the prefix. Of banks only that which the prefix belongs to has one."""
+    def _start(self, log_probs_MPV: Floats) -> BeamState:
+        """Return one hypothesis per search, the prefix; with banks only in the bank that the prefix belongs to."""
         groups, width = self.layout.groups, self.layout.width
-        prefix_NP = np.array([each.prefix for each in self.asked], dtype=np.int64).repeat(groups, 0)
-        log_probs_NP = np.zeros(prefix_NP.shape)
-        if prefix_NP.size:
-            logits_NPV, columns_NP = logits_MPV.double().repeat_interleave(groups, 0), prefix_NP
-            if choice is not None:
-                forbidden_NU = choice.forbidden_MU.repeat_interleave(groups, 0)
-                logits_NPV, columns_NP = logits_NPV.masked_fill(forbidden_NU[:, None], NEVER), choice.columns(prefix_NP)
-            places_NP1 = torch.from_numpy(columns_NP).to(logits_MPV.device)[:, :, None]
-            log_probs_NP = logits_NPV.log_softmax(-1).gather(2, places_NP1)[:, :, 0].cpu().numpy()
-        is_live_N: Bools = np.ones(len(prefix_NP), dtype=np.bool_)
-        if self.layout.together == "banks":
-            banks = [each.phrases.bank(each.prefix) for each in self.asked]
-            is_live_N = np.arange(groups) == np.array(banks).repeat(groups).reshape(-1, groups)
-        beams = Beams.start(prefix_NP, log_probs_NP, width, is_live_N.reshape(-1))
-        if self.narrator is not None:
-            self.narrator.begin(beams)
+        prefix_MP = np.array([each.prefix for each in self.asked], dtype=np.int64).reshape(len(self.asked), -1)
+        log_probs_MP = np.zeros(prefix_MP.shape, np.float32)
+        if prefix_MP.size:
+            columns_MP = prefix_MP if self.shortlist is None else self.shortlist.columns(prefix_MP)
+            log_probs_MP = np.take_along_axis(log_probs_MPV, columns_MP[:, :, None], 2)[:, :, 0]
+        is_live_N: Bools = np.ones(len(prefix_MP) * groups, dtype=np.bool_)
+        if self.layout.grouping == "banks":
+            banks_M1 = np.array([each.include.bank(each.prefix) for each in self.asked])[:, None]
+            is_live_N = (np.arange(groups) == banks_M1).reshape(-1)
+        beams = BeamState.start(prefix_MP.repeat(groups, 0), log_probs_MP.repeat(groups, 0), width, is_live_N)
+        if self.recorder is not None:
+            self.recorder.begin(beams)
         return beams
 
-    def _stops(self, beams: Beams, found: Candidates) -> Bools | None:
-        """is_stop_NK: the candidates with which an output has written what it is to end with, where there is such."""
+    def _advance(self, log_probs_RV: Floats, step: Step, beams: BeamState) -> tuple[BeamState, Ints | None]:
+        """Decide about the candidates of one step; return the next beams and rows_NW that they continue, None at the
+        end."""
+        batch, layout = self.batch, self.layout
+        found = self._candidates(log_probs_RV, step.tokens_RK, beams)
+        decision = decide(found, batch.eos_id, self.finished.is_last(beams), layout.width, self._stops(beams, found))
+        bonus_R = None if self.coverage is None else self.coverage.add(step.cross_RHTS)
+        is_over_N = self.finished.record(beams, found, decision, log_probs_RV, bonus_R)
+        if self.recorder is not None:
+            self.recorder.record(beams, found, decision, is_over_N)
+        if is_over_N.all():
+            return beams, None
+        beams, rows_NW = beams.advance(found, decision, is_over_N)
+        stays_N = self._stays(is_over_N)
+        if layout.width > 1 or stays_N.mean() < 1 - _IDLE_SHARE:
+            beams, rows_NW = beams.keep(stays_N), rows_NW[stays_N]
+        return beams, rows_NW
+
+    def _candidates(self, log_probs_RV: Floats, tokens_RK: Ints | None, beams: BeamState) -> Candidates:
+        """Apply the rules and select candidates."""
+        if tokens_RK is not None:
+            log_probs_RV[np.isin(tokens_RK, self.suppressed)] = -np.inf
+            found = self.selector.select(log_probs_RV, beams)
+            return _with_ids(found, tokens_RK)
+        if self.shortlist is not None:
+            if not self.rules and self.layout.grouping == "single":
+                return self.shortlist.with_ids(self.selector.select(log_probs_RV, beams))
+            log_probs_RV = self.shortlist.scatter(log_probs_RV)
+        else:
+            log_probs_RV[:, [token for token in self.suppressed if token < log_probs_RV.shape[1]]] = -np.inf
+        if self.rules:
+            apply_rules(log_probs_RV, self.rules, beams)
+        return self.selector.select(log_probs_RV, beams)
+
+    def _stops(self, beams: BeamState, found: Candidates) -> Bools | None:
+        """Return is_stop_NK, the candidates that meet a stop condition, if there are conditions."""
         if all(each.is_stopped is None for each in self.asked):
             return None
         is_stop_NK: Bools = np.zeros(found.tokens_NK.shape, dtype=np.bool_)
@@ -197,16 +243,32 @@ class Walk:
         return is_stop_NK
 
     def _stays(self, is_over_N: Bools) -> Bools:
-        """Searches leave when all of their sentence are over."""
+        """Return which searches stay in the batch: they leave when all of their sentence are over."""
         if self.layout.groups == 1:
             return ~is_over_N
         return (~is_over_N).reshape(-1, self.layout.groups).any(1).repeat(self.layout.groups)
 
 
-def _are_numbers(logits_RV: Tensor) -> bool:
-    return not bool(logits_RV.isnan().any())
+def _repeated(step: Step, width: int) -> Step:
+    """Return a step with `width` copies of the ids of each row."""
+    return step if step.tokens_RK is None else replace(step, tokens_RK=step.tokens_RK.repeat(width, 0))
 
 
-def _is_identity(rows_NW: Ints, num_searches: int) -> bool:
-    """Whether all rows stay where they are."""
-    return len(rows_NW) == num_searches and bool((rows_NW.reshape(-1) == np.arange(rows_NW.size)).all())
+def _with_ids(found: Candidates, tokens_RK: Ints) -> Candidates:
+    """Return candidates with token ids instead of the columns of their rows."""
+    num_searches = len(found.tokens_NK)
+    rows_NK = np.arange(num_searches)[:, None] * (len(tokens_RK) // num_searches) + found.parents_NK
+    return replace(found, tokens_NK=tokens_RK[rows_NK, found.tokens_NK])
+
+
+def _is_identity(rows_NW: Ints, num_rows: int) -> bool:
+    """Return whether all rows stay where they are."""
+    return rows_NW.size == num_rows and bool((rows_NW.reshape(-1) == np.arange(num_rows)).all())
+
+
+def _common_prefix(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the tokens that all rows begin with; none if there are no rows."""
+    if not rows:
+        return ()
+    same = (len({*column}) == 1 for column in zip(*rows, strict=False))
+    return rows[0][: next((place for place, is_same in enumerate(same) if not is_same), min(map(len, rows)))]

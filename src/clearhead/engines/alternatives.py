@@ -1,11 +1,11 @@
-"""What else could stand at a place of an output, and how each of it would go on. Knows token ids, nothing of text."""
+"""Alternative tokens at a position of an output, each with its best continuation. Token ids, not text."""
 
 from dataclasses import replace
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.banks import Phrases
+from clearhead.decoding.grid_beam_search import LexicalConstraints
+from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Request
-from clearhead.decoding.scoring import Hypothesis
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import StreamingEngine
 from clearhead.errors import DecodingError
@@ -18,11 +18,11 @@ class NoSuchPositionError(DecodingError):
 def alternatives(
     engine: StreamingEngine, request: Request, position: int, count: int, settings: DecodingConfig
 ) -> list[Hypothesis]:
-    """The `count` likeliest tokens at a position of the best output, each with the best output that goes on from it.
+    """Return the `count` most probable tokens at a position of the best output, each with its best continuation.
 
-    The first is the likeliest token there, which need not be the one that search wrote. What stands before the
-    position stays as it is; the end of the output counts as a token. What fills the limit, or leaves no room there for
-    the words to include, does not go on.
+    The first is the most probable token, which need not be the one that the search chose. Tokens before the position
+    are kept; the end of the output counts as a token. Tokens that fill the limit, or leave no room for the words to
+    include, are not continued.
     """
     [[best]] = constrained_decoding.run(engine, [request], settings)
     limit, asked = request.longest(settings, engine.max_positions), request.asked
@@ -32,7 +32,7 @@ def alternatives(
             f"{request.name}: its output has {len(best.tokens)} tokens and may have {limit}; expected a position of "
             f"0 to {last}, not {position}."
         )
-    kept = replace(asked, prefix=best.tokens[:position], phrases=Phrases())
+    kept = replace(asked, prefix=best.tokens[:position], include=LexicalConstraints())
     one_more = replace(request, n_best=count, constraints=kept, limit=position + 1)
     [tokens] = engine.run([one_more], _likeliest(settings, count, position + 1))
     going = [each for each in tokens if each.finish_reason == "length" and _has_room(each, request, limit)]
@@ -45,7 +45,7 @@ def alternatives(
 
 
 def _likeliest(settings: DecodingConfig, count: int, limit: int) -> DecodingConfig:
-    """Settings that find the next token alone, under the same rules."""
+    """Return settings that find the next token only, under the same rules."""
     return settings.model_copy(
         update={
             "beam_size": count, "beam_groups": 1, "method": "search", "include": (), "coverage_penalty": 0.0,
@@ -55,5 +55,5 @@ def _likeliest(settings: DecodingConfig, count: int, limit: int) -> DecodingConf
 
 
 def _has_room(one: Hypothesis, request: Request, limit: int) -> bool:
-    """Whether an output can go on from these tokens, and write the words that it must."""
-    return len(one.tokens) <= limit - max(request.asked.phrases.needed(one.tokens), 1)
+    """Return whether an output can continue from these tokens and contain the words to include."""
+    return len(one.tokens) <= limit - max(request.asked.include.needed(one.tokens), 1)

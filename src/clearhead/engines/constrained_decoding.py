@@ -1,22 +1,22 @@
-"""Words to include that come by themselves: where plain search writes them, its answer is kept as it is.
+"""Constrained decoding over any engine: if the plain output already contains the words to include, it is returned.
 
-Banks look at more hypotheses than a plain beam does, and a wider search finds likelier outputs that are worse ones: too
-short for the most part. Nobody who asks for a word that is there already wants the rest to change.
+Grid beam search considers more hypotheses than a plain beam, and a wider search finds outputs that are more probable
+but worse: mostly too short. A word that is there already should not change the rest of the output.
 """
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.banks import Phrases
+from clearhead.decoding.grid_beam_search import LexicalConstraints
+from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Request
-from clearhead.decoding.scoring import Hypothesis
 from clearhead.engines.engine import Engine, StreamingEngine
 
 
 def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
-    """What the engine answers; first the best plain output, if it has all words."""
-    asking = [place for place, request in enumerate(requests) if request.asked.phrases.size]
+    """Return the engine's hypotheses; the best plain output comes first if it contains all words to include."""
+    asking = [place for place, request in enumerate(requests) if request.asked.include.size]
     if not asking:
         return engine.run(requests, settings)
     plain = engine.run([_plain(request) for request in requests], settings)
@@ -32,12 +32,12 @@ def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -
 def stream(
     engine: StreamingEngine, request: Request, settings: DecodingConfig
 ) -> Generator[tuple[int, ...], None, Hypothesis]:
-    """The tokens of the best output in parts, each as soon as it is certain, and the output itself.
+    """Yield the tokens of the best output in parts, each as soon as it is certain, and return the hypothesis.
 
-    With words to include they come at once: which of two searches answers is known at the end only.
+    With words to include all tokens come at once: which of two searches is used is known at the end only.
     """
     shown = 0
-    if request.asked.phrases.size:
+    if request.asked.include.size:
         [[best]] = run(engine, [request], settings)
     else:
         streaming = engine.stream(request, settings)
@@ -55,9 +55,9 @@ def stream(
 
 
 def _plain(request: Request) -> Request:
-    return replace(request, constraints=replace(request.asked, phrases=Phrases()))
+    return replace(request, constraints=replace(request.asked, include=LexicalConstraints()))
 
 
 def _is_met(request: Request, best: Hypothesis) -> bool:
-    phrases = request.asked.phrases
+    phrases = request.asked.include
     return phrases.bank(best.tokens) == phrases.size and best.finish_reason == "end"

@@ -26,16 +26,16 @@ from typing import Any
 
 from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.config.decoding import SamplingConfig
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Request, check_request
-from clearhead.decoding.scoring import Hypothesis, divisor
+from clearhead.decoding.hypothesis import Hypothesis
+from clearhead.decoding.length_penalty import normalized_score, sum_log_probs
+from clearhead.decoding.requests import Constraints, Request, check_request
 from clearhead.engines.ctranslate2_models import ComputeType, Loaded, Pieces, PromptModel, SourceModel, Vocabulary
 from clearhead.errors import DecodingError
 
 _HONOURED = {"beam_size", "length_penalty", "length_penalty_form", "stopping_rule", "max_length"}
 # Of prompts: how much is written, and what is put before them, which requests have done already.
-_HONOURED_SAMPLING = {"max_tokens", "add_start_token"}
-_IDLE_CONSTRAINTS = {"before", "first_sample"}  # what only rules and draws look at
+_HONOURED_SAMPLING = {"max_tokens", "start"}
+_IDLE_CONSTRAINTS = {"prompt", "first_sample"}  # used by rules and samples only
 _PLAIN = DecodingConfig()
 _NO_EXPONENT = 1e-30  # length ** this is 1 in any precision, but it is not 0
 # Greedy sentences whose limits differ by less than so many tokens go together.
@@ -70,15 +70,16 @@ class CTranslate2Engine:
         batch_tokens: int = 2048,
         token_log_probs: bool = True,
         context: int = 0,
-        never: Sequence[int] | None = None,
+        suppressed_tokens: Sequence[int] | None = None,
         has_shortlist: bool = False,
     ) -> None:
         """`threads`: batches decoded side by side, each on one thread; 0 for one per core.
 
         `batch_tokens`: largest number of source tokens a batch, with padding. `token_log_probs`: whether outputs are
         scored once more for the log-probability of each token, which otherwise stays empty. `context`: how many
-        tokens the model reads, 0: as many as it has places. `never`: tokens that are not written, besides padding;
-        None: the start token. `has_shortlist`: the model was converted with one, which is used for all requests.
+        tokens the model reads, 0: as many as it has places. `suppressed_tokens`: tokens that are not written,
+        besides padding; None: the start token. `has_shortlist`: the model was converted with one, which is used for
+        all requests.
         """
         self.config = config
         self.vocabulary = list(vocabulary.pieces)
@@ -88,9 +89,9 @@ class CTranslate2Engine:
         self.is_prompted = config.family == "decoder"
         self.has_shortlist = has_shortlist
         self.context = context or config.max_positions
-        never = [config.decoder_start_id] if never is None else never
-        self._never = sorted(
-            token for token in {*never, config.pad_id} - {config.eos_id} if token < len(self.vocabulary)
+        suppressed = [config.decoder_start_id] if suppressed_tokens is None else suppressed_tokens
+        self._suppressed = sorted(
+            token for token in {*suppressed, config.pad_id} - {config.eos_id} if token < len(self.vocabulary)
         )
         self._ids = {piece: index for index, piece in enumerate(self.vocabulary)}
         self._end = self.vocabulary[config.eos_id]
@@ -149,7 +150,7 @@ class CTranslate2Engine:
         names = set[str]()
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.context, len(self.source_vocabulary))
-            if request.constraints is not None or request.picture is not None:
+            if request.constraints is not None or request.image is not None:
                 names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
                 names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
         names = set(self.unsupported(settings)) or names  # what settings ask for, requests ask for too
@@ -225,7 +226,7 @@ class CTranslate2Engine:
             settings.beam_size,
             num_hypotheses=settings.beam_size if is_ranked_again else max(request.n_best for request in asked),
             length_penalty=exponent,
-            suppress_sequences=[[self.vocabulary[token]] for token in self._never],
+            suppress_sequences=[[self.vocabulary[token]] for token in self._suppressed],
             return_end_token=True,
             return_scores=True,
             **({"use_vmap": True} if self.has_shortlist else {}),
@@ -307,6 +308,6 @@ def _changed(record: Request | Constraints, idle: set[str]) -> set[str]:
 
 def _hypothesis(one: Written, log_probs: tuple[float, ...] | None, settings: DecodingConfig) -> Hypothesis:
     """With the score that our settings give it."""
-    total = one.total if log_probs is None else sum(log_probs)
-    score = total / divisor(one.length, settings)
+    total = one.total if log_probs is None else sum_log_probs(log_probs)
+    score = normalized_score(total, one.length, settings)
     return Hypothesis(one.tokens, score, total, log_probs or (), "end" if one.is_ended else "length")

@@ -15,9 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import DecodingConfig
+from clearhead.decoding.generator import Sources
+from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.observer import Candidate
-from clearhead.decoding.scoring import Hypothesis
-from clearhead.decoding.search import Job, find
+from clearhead.decoding.search import run_search
+from clearhead.decoding.search_batch import SearchBatch
+from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.errors import DataError, InspectionError
 from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
@@ -40,6 +43,11 @@ class Given:
     src: Tensor  # src_1S or pictures_1CYX
     places: tuple[Place, ...]
     grid: Grid | None = None
+
+    @property
+    def sources(self) -> Sources:
+        """The input for the search."""
+        return self.src.numpy() if self.src.is_floating_point() else self.src.tolist()
 
     @property
     def length(self) -> int:
@@ -177,7 +185,8 @@ def search(model: LoadedModel, given: Given, settings: DecodingConfig, hypothesi
     asked = constraints_of(settings, model.tokenizer.target)
     n_best = settings.beam_size if settings.method == "search" else max(1, hypothesis + 1)
     ids, constraints = (config.eos_id, config.pad_id), [asked] if asked else ()
-    [found] = find(Job(network, given.src, settings, [limit], *ids, n_best, tree, constraints))
+    generator = TorchGenerator(network, config.pad_id)
+    [found] = run_search(SearchBatch(generator, given.sources, settings, [limit], *ids, n_best, tree, constraints))
     if not 0 <= hypothesis < len(found.hypotheses):
         raise InspectionError(
             f"search found {len(found.hypotheses)} hypotheses, counted from 0; there is no hypothesis {hypothesis}"

@@ -11,16 +11,15 @@ W rows of each, D model width, F inner width, H heads, K head width, E head widt
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from clearhead.model.affine import Affine, Array, Mark, more_rows
+from clearhead.model.affine import Affine, more_rows
 from clearhead.model.attention import KeysValues, MultiHeadAttention, attend
 from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.encoder import Scope, Stack
@@ -29,7 +28,6 @@ from clearhead.model.kept import Kept
 from clearhead.model.residual import Residual
 
 Bend = Callable[[Tensor], Tensor]
-Made = TypeVar("Made")
 
 
 # A batch is read without its padding from this share of padding on: what is left out has to pay for two copies a layer.
@@ -161,14 +159,6 @@ class FlatLayer(NamedTuple):
                 yield from (heads.into, heads.out)
         yield from (self.source, self.inner, self.gate, self.outer)
 
-    def arounds(self) -> Iterator[Around]:
-        """The residual connections, in their order."""
-        yield from (each for each in (self.around_self, self.around_source, self.around_inner) if each is not None)
-
-    def norms(self) -> Iterator["LayerNorm"]:
-        """The usual ones, at the beginning of a sub-layer."""
-        yield from (each.enter for each in self.arounds() if isinstance(each.enter, LayerNorm))
-
 
 @dataclass(frozen=True, eq=False)
 class Flat:
@@ -181,13 +171,6 @@ class Flat:
     layers: tuple[FlatLayer, ...]
     norm: Bend
     output: Affine | None  # from states to logits
-    _made: dict[Any, Any] = field(default_factory=dict, init=False)
-
-    def once(self, make: Callable[["Flat"], Made]) -> Made:
-        """What that makes of this stack, made at its first use; its copies are as fresh as the stack is."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        return cast(Made, self._made[make])
 
     def __call__(
         self,
@@ -242,18 +225,10 @@ class Flat:
         return places.put(self.output(places.take(hidden_MD))).view(*hidden_BTD.shape[:-1], -1)
 
     @property
-    def most(self) -> float:
-        """How many places there are."""
-        added, rotary = self.embedding.positions, self.stack.rotary
-        places = [] if added is None else [len(added.table_LD)]
-        return min(places if rotary is None else [*places, len(rotary.table_LK)], default=float("inf"))
-
-    @property
     def is_fresh(self) -> bool:
         """Whether everything that was copied still has the numbers of the weights."""
         affines = (each for layer in self.layers for each in layer.affines())
-        norms = (each for layer in self.layers for each in layer.norms())
-        return all(each.is_fresh for each in (*affines, *norms, self.output) if each is not None)
+        return all(each.is_fresh for each in (*affines, self.output) if each is not None)
 
 
 def flatten(
@@ -289,44 +264,10 @@ def same(x_MD: Tensor) -> Tensor:
     return x_MD
 
 
-class LayerNorm:
-    """The usual norm, by its kernel; and what it takes as arrays, where numpy has such numbers."""
-
-    __slots__ = ("_marks", "arrays", "bias_D", "epsilon", "shape", "weight_D")
-
-    def __init__(self, module: nn.LayerNorm) -> None:
-        self.shape, self.epsilon = module.normalized_shape, module.eps
-        self.weight_D, self.bias_D = module.weight, module.bias
-        self._marks: list[Mark] = []
-        self.arrays: tuple[Array, Array, Array] | None = None  # what a mean is a product with, gains and shifts
-        plain = (torch.float32, torch.float64)
-        is_here = self.weight_D is not None and self.weight_D.device.type == "cpu" and self.weight_D.dtype in plain
-        if is_here and not self.weight_D.is_inference():  # changes of those are not counted
-            gain_D, width = self.weight_D.detach().numpy(), len(self.weight_D)
-            shift_D = np.zeros_like(gain_D) if self.bias_D is None else self.bias_D.detach().numpy()
-            self.arrays = np.full_like(gain_D, 1 / width), gain_D, shift_D
-
-    def folded(self) -> tuple[Array, Array]:
-        """Gains and shifts, for somebody who copies them."""
-        assert self.arrays is not None
-        self._marks = [Mark.of(each) for each in (self.weight_D, self.bias_D) if each is not None]
-        return self.arrays[1:]
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether what was copied still has the numbers of now."""
-        return all(mark.holds for mark in self._marks)
-
-    def __call__(self, x_MD: Tensor) -> Tensor:
-        return torch.layer_norm(x_MD, self.shape, self.weight_D, self.bias_D, self.epsilon)
-
-
 def _norm(module: nn.Module) -> Bend:
-    """The usual one by its kernel, the others by their own `forward`."""
+    """Return the norm's `forward`; the identity as a plain function."""
     if type(module) is nn.Identity:
         return same
-    if type(module) is nn.LayerNorm:
-        return LayerNorm(module)
     forward: Bend = module.forward
     return forward
 

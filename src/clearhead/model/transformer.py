@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
-from clearhead.model.arrays import can_read, read
 from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
 from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
@@ -24,7 +23,6 @@ from clearhead.model.kept import Kept
 from clearhead.model.masks import padding_mask
 from clearhead.model.packed import Packed, can_pack
 from clearhead.model.patches import PatchEmbedding
-from clearhead.model.solo import MOST_ROWS, Past, Solo, solo
 
 
 @dataclass(frozen=True)
@@ -45,25 +43,11 @@ class State:
     past: tuple[KeysValues, ...]
     position: int
     narrowed: Narrowed | None = None  # the tokens that logits are wanted of; None: all
-    alone: tuple[Solo, Past] | None = None  # for steps of one sentence: who takes them, and the rows' own past
 
     @property
     def flat(self) -> Flat | None:
         """For steps of one token."""
         return self.memory.flat
-
-    def in_company(self) -> Self:
-        """As the steps of several sentences take it."""
-        if self.alone is None:
-            return self
-        return replace(self, past=self.alone[1].keys_values(self.position) if self.position else (), alone=None)
-
-    def with_rows(self, rows_R: Tensor) -> Self:
-        """With these rows of its own past."""
-        if self.alone is None:
-            return replace(self, past=tuple(kv.rows(rows_R) for kv in self.past))
-        solo, past = self.alone
-        return replace(self, alone=(solo, past.of(rows_R, self.position)))
 
 
 @dataclass(frozen=True)
@@ -142,8 +126,6 @@ class Transformer(nn.Module):
         """The encoder's states, and which of them are no padding; a picture has none."""
         allowed_N11S = None if self.config.input == "image" else padding_mask(src_NS, self.config.pad_id)
         if flat := flatten(self.source_embedding, self.encoder, self._flat_encoder):
-            if can_read(flat, src_NS, allowed_N11S):
-                return torch.from_numpy(read(flat, src_NS[0].tolist()))[None], allowed_N11S
             return flat(src_NS, allowed_N11S)[0], allowed_N11S
         return self.encoder(self.source_embedding(src_NS), allowed_N11S)[0], allowed_N11S
 
@@ -168,20 +150,15 @@ class Transformer(nn.Module):
         num_sentences = memory.source[0].k_BHSK.shape[0]
         device = memory.source[0].k_BHSK.device
         first_R1 = torch.full((num_sentences * width, 1), self.config.decoder_start_id, device=device)
-        alone = solo(memory.flat, memory.source, memory.allowed_N11S, width)
-        return first_R1, State(memory, width, (), 0, alone=alone)
+        return first_R1, State(memory, width, (), 0)
 
     def step(self, tokens_RT: Tensor, state: State, want_attention: bool = False) -> Step:
         """Logits after each of the tokens, which follow what the state has seen."""
         memory, flat, position = state.memory, state.flat, state.position + tokens_RT.shape[1]
         if flat is not None and tokens_RT.shape[1] == 1 and not (want_attention or torch.is_grad_enabled()):
-            if state.alone is not None and position <= state.alone[0].most:
-                return self._step_alone(tokens_RT, state, *state.alone)
-            state = state.in_company()
             now = flat(tokens_RT, None, state.position, state.past, memory.source, memory.allowed_N11S)
             new_state = State(memory, state.width, now[1], position, state.narrowed)
             return Step(self._logits(self._scaled(now[0]), state), new_state, None)
-        state = state.in_company()
         pasts = state.past or (None,) * len(self.decoder.layers)
         memories = [
             LayerMemory(source, memory.allowed_N11S, past) for source, past in zip(memory.source, pasts, strict=True)
@@ -190,13 +167,6 @@ class Transformer(nn.Module):
         hidden_RTD, past, attention = self.decoder(x_RTD, memories, want_attention)
         new_state = replace(state, past=past, position=position)
         return Step(self._logits(self._scaled(hidden_RTD), state), new_state, attention if want_attention else None)
-
-    def _step_alone(self, tokens_R1: Tensor, state: State, solo: Solo, past: Past) -> Step:
-        """The step of one sentence, on arrays."""
-        past = past.behind(state.position)
-        hidden_R1D = self._scaled(solo.step(tokens_R1.flatten().tolist(), past)[:, None])
-        new_state = State(state.memory, state.width, (), state.position + 1, state.narrowed, (solo, past))
-        return Step(self._logits(hidden_R1D, state), new_state, None)
 
     def _logits(self, hidden_RTD: Tensor, state: State) -> Tensor:
         """Of all tokens, or of those that are wanted."""
@@ -213,9 +183,6 @@ class Transformer(nn.Module):
 
     def widen(self, state: State, width: int) -> State:
         """Where each sentence has one row: `width` of them, which all stand where that one stands."""
-        if state.alone is not None and width <= MOST_ROWS:
-            return replace(state.with_rows(torch.zeros(width, dtype=torch.long)), width=width)
-        state = state.in_company()
         return replace(state, width=width, past=tuple(kv.widened(width) for kv in state.past))
 
     def select(self, state: State, rows_R: Tensor) -> State:
@@ -226,4 +193,4 @@ class Transformer(nn.Module):
             allowed = memory.allowed_N11S
             allowed_N11S = None if allowed is None else allowed[sentences]
             memory = Memory(tuple(kv.rows(sentences) for kv in memory.source), allowed_N11S, memory.flat)
-        return replace(state.with_rows(rows_R), memory=memory)
+        return replace(state, memory=memory, past=tuple(kv.rows(rows_R) for kv in state.past))

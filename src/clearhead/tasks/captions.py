@@ -5,9 +5,8 @@ N images, C channels, Y height, X width
 
 from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.data.pictures import Pixels
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Picture, Request
-from clearhead.decoding.scoring import Hypothesis
+from clearhead.decoding.hypothesis import Hypothesis
+from clearhead.decoding.requests import Constraints, Image, Request
 from clearhead.engines import constrained_decoding
 from clearhead.tasks.image_classification import num_patches, scaled
 from clearhead.tasks.task import LoadedModel
@@ -29,8 +28,7 @@ def caption_requests(
     config: ModelConfig, pixels_NCYX: Pixels, n_best: int = 1, constraints: Constraints | None = None
 ) -> list[Request]:
     """Return a request for each image."""
-    import torch
 
     patches = num_patches(config)
-    pictures = (Picture(torch.from_numpy(pixels_CYX), patches) for pixels_CYX in scaled(pixels_NCYX))
-    return [Request((), n_best, constraints, picture) for picture in pictures]
+    images = (Image(pixels_CYX, patches) for pixels_CYX in scaled(pixels_NCYX))
+    return [Request((), n_best, constraints, image) for image in images]

@@ -77,6 +77,6 @@ def _open_ctranslate2(
         threads=num_threads(),
         token_log_probs=token_log_probs,
         context=context_of(model.config) if is_prompted else 0,
-        never=no_text(model.tokenizer) if is_prompted else None,
+        suppressed_tokens=no_text(model.tokenizer) if is_prompted else None,
         has_shortlist=shortlist is not None,
     )

@@ -11,9 +11,9 @@ from clearhead.config import DecodingConfig
 from clearhead.data.lines import excerpt
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.words import is_wordlike
-from clearhead.decoding.banks import Phrases
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.rules import Spelling, repeating
+from clearhead.decoding.grid_beam_search import LexicalConstraints
+from clearhead.decoding.logits_rules import TokenAutomaton, repeating
+from clearhead.decoding.requests import Constraints
 from clearhead.errors import DecodingError, TokenizerError
 
 
@@ -38,16 +38,16 @@ def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraint
     return Constraints(prefix, _phrases(settings, tokenizer), words)
 
 
-def _phrases(settings: DecodingConfig, tokenizer: Tokenizer) -> Phrases:
+def _phrases(settings: DecodingConfig, tokenizer: Tokenizer) -> LexicalConstraints:
     """The words to include; what is inside another comes with it."""
     words = {tokenizer.normalise(word).strip(): _wanted(tokenizer, word) for word in settings.include}
     apart = [word for word in words if not any(word != other and contains(other, word) for other in words)]
     spellings = tuple(_certain(spelling(tokenizer, word), word, tokenizer) for word in apart)
     joining = frozenset[int]().union(*(each.joining for each in spellings))
-    return Phrases(tuple(words[word] for word in apart), joining, spellings)
+    return LexicalConstraints(tuple(words[word] for word in apart), joining, spellings)
 
 
-def _certain(ways: Spelling, word: str, tokenizer: Tokenizer) -> Spelling:
+def _certain(ways: TokenAutomaton, word: str, tokenizer: Tokenizer) -> TokenAutomaton:
     """Only ways that surely write the word: special tokens write nothing and so part no letters."""
     if not is_wordlike(word[0]):  # it begins behind anything
         both = {*ways.begin, *ways.begin_open}
@@ -140,7 +140,7 @@ def _opens(surface: bytes, is_end: bool) -> bool:
 
 
 @lru_cache(maxsize=256)
-def spelling(tokenizer: Tokenizer, word: str) -> Spelling:
+def spelling(tokenizer: Tokenizer, word: str) -> TokenAutomaton:
     """All ways to write a word with the tokenizer's pieces."""
     target = word.encode()
     go_on: tuple[dict[int, int], ...] = tuple({} for _ in target)
@@ -167,7 +167,7 @@ def spelling(tokenizer: Tokenizer, word: str) -> Spelling:
         if inside:
             begin[index] = tuple(inside)
     joining = _joining(tokenizer) if is_wordlike(word[-1]) else frozenset[int]()
-    return Spelling(len(target), go_on, begin, begin_open, frozenset(opening), joining)
+    return TokenAutomaton(len(target), go_on, begin, begin_open, frozenset(opening), joining)
 
 
 def _reach(surface: bytes, target: bytes, place: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from clearhead.config import DecodingConfig
 from clearhead.data.pairs import Pair
-from clearhead.decoding.scoring import divisor
+from clearhead.decoding.length_penalty import normalized_score, sum_log_probs
 from clearhead.tasks.forced_decoding import encode_pairs, force_pairs
 from clearhead.tasks.task import LoadedModel
 
@@ -39,6 +39,6 @@ def score_pairs(model: LoadedModel, pairs: Sequence[Pair], decoding: DecodingCon
     scored = []
     for one, log_probs_T, _ in force_pairs(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
         pieces, log_probs = tuple(tokenizer.piece(token) for token in one.target), tuple(log_probs_T.tolist())
-        total = sum(log_probs)
-        scored.append(Scored(total, total / divisor(len(log_probs), decoding), pieces, log_probs))
+        total = sum_log_probs(log_probs)
+        scored.append(Scored(total, normalized_score(total, len(log_probs), decoding), pieces, log_probs))
     return scored

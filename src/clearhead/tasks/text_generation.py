@@ -8,10 +8,9 @@ from clearhead.config import Config, DecodingConfig, merge
 from clearhead.config.decoding import SamplingConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.words import is_wordlike
-from clearhead.decoding.banks import LETTER
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Request
-from clearhead.decoding.scoring import FinishReason, Hypothesis
+from clearhead.decoding.grid_beam_search import LETTER
+from clearhead.decoding.hypothesis import FinishReason, Hypothesis
+from clearhead.decoding.requests import Constraints, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.alternatives import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
@@ -168,13 +167,13 @@ def prompt_request(
         raise DecodingError(f"{name} has {len(ids):,} tokens, the model accepts {context - 1:,}; shorten it")
     prompt = tuple(ids) if ids and not drawn.add_start_token else (tokenizer.bos_id, *ids)
     asked = constraints_of(settings, tokenizer) or Constraints()
-    phrases = asked.phrases
-    if phrases.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
-        phrases = replace(phrases, lead=(LETTER,))
+    include = asked.include
+    if include.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
+        include = replace(include, lead=(LETTER,))
     asked = replace(
         asked,
-        before=prompt,
-        phrases=phrases,
+        prompt=prompt,
+        include=include,
         is_stopped=Stops(tokenizer, tuple(ids), drawn.stop) if drawn.stop else None,
         first_sample=number,
     )

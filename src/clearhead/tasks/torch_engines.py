@@ -30,5 +30,5 @@ def writing_engine(network: Any, config: Config, tokenizer: Tokenizer) -> TorchE
     model, threads = config.model, torch.get_num_threads()
     return TorchEngine(
         network, tokenizer.eos_id, model.pad_id, model.vocab_size, context_of(config), threads=threads,
-        device=device_of(network), is_prompted=True, never=no_text(tokenizer),
+        device=device_of(network), is_prompted=True, suppressed_tokens=no_text(tokenizer),
     )  # fmt: skip

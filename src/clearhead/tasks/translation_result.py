@@ -7,7 +7,7 @@ from typing import Any
 
 from clearhead.config import DecodingConfig
 from clearhead.data.segmentation import SegmentedText
-from clearhead.decoding.scoring import divisor
+from clearhead.decoding.length_penalty import normalized_score
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def join_translations(
     reasons = [one.finish_reason for one in found if one.finish_reason != "end"]
     return Translation(
         text=segmented.join([one.text for one in found]) if text is None else text,
-        score=log_prob / divisor(length, settings) if length else 0.0,
+        score=normalized_score(log_prob, length, settings) if length else 0.0,
         tokens=tuple(chain.from_iterable(one.tokens for one in found)),
         log_prob=log_prob,
         token_log_probs=tuple(chain.from_iterable(one.token_log_probs for one in found)),

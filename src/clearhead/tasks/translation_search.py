@@ -5,10 +5,8 @@ from dataclasses import replace
 
 from clearhead.config import DecodingConfig
 from clearhead.data.shortlist import Shortlist
-from clearhead.decoding.choice import Listed
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Request
-from clearhead.decoding.scoring import Hypothesis
+from clearhead.decoding.hypothesis import Hypothesis
+from clearhead.decoding.requests import AllowedTokens, Constraints, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
@@ -49,7 +47,7 @@ def listed(asked: Constraints | None, source: Sequence[int], shortlist: Shortlis
     """What is asked of an output, and the pieces of its source's shortlist."""
     if shortlist is None:
         return asked
-    return replace(asked or Constraints(), shortlist=Listed(shortlist.of(source), shortlist.vocab_size))
+    return replace(asked or Constraints(), shortlist=AllowedTokens(shortlist.of(source), shortlist.vocab_size))
 
 
 def check_lines(model: LoadedModel, encoded: Sequence[Sequence[int]], lines: Sequence[int]) -> None:

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Request
-from clearhead.decoding.scoring import Hypothesis
+from clearhead.decoding.hypothesis import Hypothesis
+from clearhead.decoding.requests import Constraints, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import NoOutputError
 from clearhead.tasks.torch_engines import translation_engine

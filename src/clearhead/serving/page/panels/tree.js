@@ -4,7 +4,7 @@ import { ink } from "../palette.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
 
-const FATES = {
+const OUTCOMES = {
   kept: "kept: among the best, it goes on", finished: "finished: it wrote the end token among the best",
   length: "cut: it reached the longest length allowed", outside_beam: "pruned: enough others are better",
   end_outside_beam: "pruned: it would end here, but is not among the best of its step", stopped: "dropped: the search was over, enough hypotheses are finished",
@@ -16,9 +16,9 @@ function layout(nodes) {
   const ranks = new Map();
   const placed = new Map();
   for (const node of nodes) {
-    const rank = ranks.get(node.place) ?? 0;
-    ranks.set(node.place, rank + 1);
-    placed.set(node.node, { ...node, x: 12 + node.place * WIDTH, y: 30 + rank * HEIGHT });
+    const rank = ranks.get(node.position) ?? 0;
+    ranks.set(node.position, rank + 1);
+    placed.set(node.node, { ...node, x: 12 + node.position * WIDTH, y: 30 + rank * HEIGHT });
   }
   return { placed, rows: Math.max(...ranks.values()), columns: ranks.size };
 }
@@ -31,7 +31,7 @@ function pathTo(placed, node) {
 
 // The nodes that spell the hypothesis which the trace shows.
 function chosenPath(placed, trace) {
-  const end = [...placed.values()].find((one) => (one.fate === "finished" || one.fate === "length") && String(pathTo(placed, one.node).map((each) => each.token)) === String(trace.output_ids));
+  const end = [...placed.values()].find((one) => (one.outcome === "finished" || one.outcome === "length") && String(pathTo(placed, one.node).map((each) => each.token)) === String(trace.output_ids));
   return new Set(end ? pathTo(placed, end.node).map((one) => one.node) : []);
 }
 
@@ -41,12 +41,12 @@ function edge(from, to, isBest) {
 }
 
 function box(one, isBest, open) {
-  const isAlive = ["kept", "finished", "length"].includes(one.fate);
+  const isAlive = ["kept", "finished", "length"].includes(one.outcome);
   const isChosen = state.node === String(one.node);
-  const group = svg("g", { tabindex: 0, role: "button", class: "node", "data-node": one.node, "data-best": String(isBest), "data-fate": one.fate,
-    "aria-label": `${short(one.text, 8)} ${fixed(one.score, 2)}, ${FATES[one.fate]}`, onclick: () => open(one), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(one); } } });
-  const done = one.fate === "finished" || one.fate === "length";
-  group.append(svg("title", {}, `${shown(one.text)}: ${FATES[one.fate]}`), svg("rect", { x: one.x, y: one.y - 11, width: WIDTH - 18, height: 22, rx: 5, fill: done ? ink("good-soft") : isAlive ? ink("accent-soft") : ink("card"), stroke: isChosen ? ink("warm") : isBest ? ink("accent") : ink("line"), "stroke-width": isChosen ? 3 : isBest ? 2 : 1, "stroke-dasharray": isAlive ? null : "3 2" }),
+  const group = svg("g", { tabindex: 0, role: "button", class: "node", "data-node": one.node, "data-best": String(isBest), "data-outcome": one.outcome,
+    "aria-label": `${short(one.text, 8)} ${fixed(one.score, 2)}, ${OUTCOMES[one.outcome]}`, onclick: () => open(one), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(one); } } });
+  const done = one.outcome === "finished" || one.outcome === "length";
+  group.append(svg("title", {}, `${shown(one.text)}: ${OUTCOMES[one.outcome]}`), svg("rect", { x: one.x, y: one.y - 11, width: WIDTH - 18, height: 22, rx: 5, fill: done ? ink("good-soft") : isAlive ? ink("accent-soft") : ink("card"), stroke: isChosen ? ink("warm") : isBest ? ink("accent") : ink("line"), "stroke-width": isChosen ? 3 : isBest ? 2 : 1, "stroke-dasharray": isAlive ? null : "3 2" }),
     svg("text", { x: one.x + 6, y: one.y + 4, "font-size": 12, fill: isAlive ? ink("ink") : ink("quiet") }, short(one.text, 8)), " ",
     svg("text", { x: one.x + WIDTH - 24, y: one.y + 4, "font-size": 10, "text-anchor": "end", fill: ink("quiet") }, fixed(one.score, 2)));
   return group;
@@ -56,7 +56,7 @@ function details(placed, trace) {
   const one = placed.get(Number(state.node));
   if (state.node === "" || !one) return el("p", { class: "quiet" }, "Choose a node to read why it was kept or pruned.");
   const path = pathTo(placed, one.node);
-  return el("div", { id: "node" }, el("h3", {}, path.map((each) => shown(each.text)).join(" ")), el("p", {}, FATES[one.fate]),
+  return el("div", { id: "node" }, el("h3", {}, path.map((each) => shown(each.text)).join(" ")), el("p", {}, OUTCOMES[one.outcome]),
     el("p", { class: "mono" }, `this piece ${fixed(one.log_prob)} (${probability(one.log_prob)}), all pieces ${fixed(one.total)}, score ${fixed(one.score)}`),
     button("Open its attention", () => set({ tokens: path.map((each) => each.token).join(","), prefix: "", target: "", hypothesis: "0", tab: "attention" }, { remember: true }), { id: "open-node" }));
 }

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.config import DecodingConfig, ModelConfig
-from clearhead.decoding.banks import LETTER, Phrases
-from clearhead.decoding.chance import chance_of, gumbel, rank_by_chance
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Request
-from clearhead.decoding.rules import Spelling, exactly
-from clearhead.decoding.scoring import Hypothesis, divisor
-from clearhead.decoding.search import Job, search
+from clearhead.decoding.grid_beam_search import LETTER, LexicalConstraints
+from clearhead.decoding.hypothesis import Hypothesis
+from clearhead.decoding.length_penalty import normalized_score, sum_log_probs
+from clearhead.decoding.logits_rules import TokenAutomaton, exact_tokens
+from clearhead.decoding.requests import Constraints, Request
+from clearhead.decoding.sampling import gumbel, rank_samples, sample_rng
+from clearhead.decoding.search import search
+from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.interop import gpt2
 from clearhead.model.language import LanguageModel
@@ -50,7 +51,7 @@ def pair() -> tuple[LanguageModel, Any]:
 
 def writer(model: LanguageModel, context: int = 29, **more: Any) -> TorchEngine:
     """The engine that writes on from prompts; special tokens are 0 to 3."""
-    return TorchEngine(model, STOP, 0, V, context, threads=1, is_prompted=True, never=[0, 1, 2], **more)
+    return TorchEngine(model, STOP, 0, V, context, threads=1, is_prompted=True, suppressed_tokens=[0, 1, 2], **more)
 
 
 def prompts(count: int, longest: int = 5) -> list[tuple[int, ...]]:
@@ -80,7 +81,7 @@ def theirs_of(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
 def test_the_same_is_written_as_by_transformers(
     pair: tuple[LanguageModel, Any], beam: int, more: dict[str, Any], their_more: dict[str, Any]
 ) -> None:
-    asked = [Request(prompt, constraints=Constraints(before=prompt), limit=11) for prompt in prompts(12)]
+    asked = [Request(prompt, constraints=Constraints(prompt=prompt), limit=11) for prompt in prompts(12)]
     decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **more})
     found = writer(pair[0]).run(asked, decoding)
     for request, [each] in zip(asked, found, strict=True):
@@ -101,16 +102,16 @@ def test_cached_and_sliding_is_what_a_slow_loop_gives(
     decoding = DecodingConfig.model_validate(
         {"method": "sample", "sampling": {"temperature": temperature, "seed": 3}, "min_length": 20}
     )
-    asked = Request(prompt, constraints=Constraints(before=prompt, first_sample=2), limit=20)
+    asked = Request(prompt, constraints=Constraints(prompt=prompt, first_sample=2), limit=20)
     [[found]] = writer(model, context).run([asked], decoding)
-    rng, ids, slow, log_probs = chance_of(3, 2, torch.tensor(prompt)), list(prompt), list[int](), list[float]()
+    rng, ids, slow, log_probs = sample_rng(3, 2, prompt), list(prompt), list[int](), list[float]()
     with torch.no_grad():
         for _ in range(20):
             ids = ids[-max(1, context // 2) :] if len(ids) > context else ids
             log_probs_V = model.logits(model(torch.tensor([ids])))[0, -1].log_softmax(-1)
             allowed_V = log_probs_V.index_fill(0, torch.tensor([0, 1, 2, STOP]), float("-inf"))
-            noise_V = torch.from_numpy(gumbel(rng, V) if temperature else np.zeros(V, dtype=np.float32))
-            slow.append(int(rank_by_chance(allowed_V, decoding.sampling, noise_V)[0].argmax()))
+            noise_V = gumbel(rng, V) if temperature else np.zeros(V, dtype=np.float32)
+            slow.append(int(rank_samples(allowed_V.double().numpy(), decoding.sampling, noise_V)[0].argmax()))
             log_probs.append(float(log_probs_V[slow[-1]]))
             ids.append(slow[-1])
     assert list(found.tokens) == slow
@@ -137,10 +138,14 @@ def test_the_only_piece_of_a_prompt_may_be_written_again() -> None:
 
 MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
     "greedy": ({"beam_size": 1}, Constraints(), 1),
-    "beam_size": ({"beam_size": 3}, Constraints(), 3),
+    "beam": ({"beam_size": 3}, Constraints(), 3),
     "groups": ({"beam_size": 4, "beam_groups": 2}, Constraints(), 4),
-    "rules": ({"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 5}, Constraints(exclude=(exactly((14,)),)), 2),
-    "wanted": ({"beam_size": 2}, Constraints(phrases=Phrases(((7, 8), (20,)))), 2),
+    "rules": (
+        {"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 5},
+        Constraints(exclude=(exact_tokens((14,)),)),
+        2,
+    ),
+    "wanted": ({"beam_size": 2}, Constraints(include=LexicalConstraints(((7, 8), (20,)))), 2),
     "sample": ({"method": "sample", "sampling": {"seed": 3}}, Constraints(), 2),
     "filters": ({"method": "sample", "sampling": {"top_k": 9, "top_p": 0.8, "temperature": 0.7}}, Constraints(), 2),
     "stops": ({"beam_size": 3}, Constraints(is_stopped=lambda tokens: tokens[-1] in (5, 11, 17)), 3),
@@ -176,7 +181,7 @@ def test_stops_against_every_output_there_is(norm: str) -> None:
         {"beam_size": 64, "length_penalty_form": norm, "stopping_rule": "cannot_improve"}
     )
     asked = Constraints(is_stopped=lambda tokens: tokens[-1] == 4)
-    [found] = search(Job(table, torch.tensor([[9]]), decoding, [limit], END, PAD, 64, constraints=[asked]))
+    [found] = search(SearchBatch(table, [[9]], decoding, [limit], END, PAD, 64, constraints=[asked]))
     expected = list[tuple[float, tuple[int, ...], str]]()
     for length in range(1, limit + 1):
         for tokens in itertools.product((END, 3, 4, 5), repeat=length):
@@ -184,7 +189,7 @@ def test_stops_against_every_output_there_is(norm: str) -> None:
             if is_over and not {END, 4} & {*tokens[:-1]}:
                 ends = tokens[-1] == END
                 text = tokens[:-1] if ends else tokens
-                score = sum(table.score(9, text, ends)) / divisor(length, decoding)
+                score = normalized_score(sum_log_probs(table.score(9, text, ends)), length, decoding)
                 expected.append((score, text, "end" if ends else "stop" if tokens[-1] == 4 else "length"))
     expected.sort(reverse=True)
     assert [(each.tokens, each.finish_reason) for each in found] == [each[1:] for each in expected]
@@ -192,15 +197,14 @@ def test_stops_against_every_output_there_is(norm: str) -> None:
     assert START not in {token for each in found for token in each.tokens}
 
 
-def word_of(token: int, opening: frozenset[int]) -> Spelling:
+def word_of(token: int, opening: frozenset[int]) -> TokenAutomaton:
     """A word that one token writes, where nothing but `opening` stands before it."""
-    return Spelling(1, ({},), {}, {token: (1,)}, opening)
+    return TokenAutomaton(1, ({},), {}, {token: (1,)}, opening)
 
 
 def best_of(asked: Constraints, **more: Any) -> Hypothesis:
     [[found]] = search(
-        Job(TableGenerator(7), torch.tensor([[9]]), DecodingConfig.model_validate({"beam_size": 2, **more}), [4], END,
-        PAD,
+        SearchBatch(TableGenerator(7), [[9]], DecodingConfig.model_validate({"beam_size": 2, **more}), [4], END, PAD,
             constraints=[asked])
     )  # fmt: skip
     return found
@@ -211,17 +215,17 @@ def test_rules_look_back_into_the_prompt() -> None:
     plain = best_of(Constraints())
     first = plain.tokens[0]
     other = next(token for token in (3, 4, 5, 6) if token != first)
-    assert best_of(Constraints(before=(other, first, other)), no_repeat_ngram_size=2).tokens[:1] != (first,)
-    assert best_of(Constraints(before=(other, first)), no_repeat_ngram_size=2).tokens[:1] == (first,)
+    assert best_of(Constraints(prompt=(other, first, other)), no_repeat_ngram_size=2).tokens[:1] != (first,)
+    assert best_of(Constraints(prompt=(other, first)), no_repeat_ngram_size=2).tokens[:1] == (first,)
     word = word_of(first, frozenset({other}))
-    assert best_of(Constraints(exclude=(word,), before=(other,))).tokens[:1] != (first,)
-    assert best_of(Constraints(exclude=(word,), before=(first,))).tokens[:1] == (first,)
+    assert best_of(Constraints(exclude=(word,), prompt=(other,))).tokens[:1] != (first,)
+    assert best_of(Constraints(exclude=(word,), prompt=(first,))).tokens[:1] == (first,)
 
 
 def test_no_word_begins_right_behind_a_letter_of_the_prompt() -> None:
     word = word_of(5, frozenset({6}))
     for lead, is_written in (((), True), ((LETTER,), False)):
-        phrases = Phrases(((5,),), words=(word,), lead=lead)
+        phrases = LexicalConstraints(((5,),), words=(word,), lead=lead)
         assert (phrases.bank((5,)) == 1) is is_written
         assert phrases.bank((6, 5)) == 1 and phrases.bank((3, 5)) == 0
         assert phrases.needed(()) == (1 if is_written else 2), "something must part it from the letter"

@@ -7,9 +7,12 @@ import torch
 from torch import Tensor
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.rules import Spelling
-from clearhead.decoding.search import Hypothesis, Job, search
+from clearhead.decoding.hypothesis import Hypothesis
+from clearhead.decoding.logits_rules import TokenAutomaton
+from clearhead.decoding.requests import Constraints
+from clearhead.decoding.search import search
+from clearhead.decoding.search_batch import SearchBatch
+from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.model.transformer import Transformer
 from tests.model.test_against_transformers import V, copy, ids, t5_links, t5_pair
 
@@ -39,6 +42,10 @@ def sources() -> Tensor:
     return src_NS
 
 
+def unpadded(src_NS: Tensor) -> list[list[int]]:
+    return [[token for token in row if token != PAD] for row in src_NS.tolist()]
+
+
 def theirs_of(model: Any, src_NS: Tensor, beam: int, prefix: tuple[int, ...] = (), **more: Any) -> list[list[int]]:
     """What `generate` writes, without start, end and padding."""
     start_NP = torch.tensor([[START, *prefix]] * NUM)
@@ -56,7 +63,14 @@ def ours_of(
 ) -> list[Hypothesis]:
     decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **more})
     constraints = [asked] * NUM if asked else []
-    return [each[0] for each in search(Job(model, src_NS, decoding, [NEW] * NUM, END, PAD, 1, None, constraints))]
+    return [
+        each[0]
+        for each in search(
+            SearchBatch(
+                TorchGenerator(model, PAD), unpadded(src_NS), decoding, [NEW] * NUM, END, PAD, 1, None, constraints
+            )
+        )
+    ]
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -98,6 +112,6 @@ def test_the_same_is_written_without_bad_words(pair: tuple[Transformer, Any], be
     assert found != plain
 
 
-def _only(word: list[int]) -> Spelling:
+def _only(word: list[int]) -> TokenAutomaton:
     go_on = tuple({word[place]: place + 1} for place in range(len(word)))
-    return Spelling(len(word), go_on, {}, {word[0]: (1,)}, frozenset(range(V)))
+    return TokenAutomaton(len(word), go_on, {}, {word[0]: (1,)}, frozenset(range(V)))

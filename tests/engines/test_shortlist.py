@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from clearhead.config import DecodingConfig, ModelConfig
-from clearhead.decoding.banks import Phrases
-from clearhead.decoding.choice import Listed
-from clearhead.decoding.layout import Constraints
-from clearhead.decoding.requests import Request
-from clearhead.decoding.rules import exactly
-from clearhead.decoding.search import Job, search
+from clearhead.decoding.grid_beam_search import LexicalConstraints
+from clearhead.decoding.logits_rules import exact_tokens
+from clearhead.decoding.requests import AllowedTokens, Constraints, Request
+from clearhead.decoding.search import search
+from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_engine import TorchEngine
+from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.errors import DecodingError
 from clearhead.model.recurrent import RecurrentTranslator
-from tests.decoding.table import TableGenerator
 from tests.engines.small_models import END, PAD, START, VOCAB, random_model, requests
 from tests.engines.test_batch_independence import assert_same, fixed
 
@@ -71,9 +70,13 @@ MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
     "beam": ({"beam_size": 4}, Constraints(), 4),
     "coverage": ({"beam_size": 2, "coverage_penalty": 0.2}, Constraints(), 2),
     "groups": ({"beam_size": 4, "beam_groups": 2}, Constraints(), 4),
-    "rules": ({"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 4}, Constraints(exclude=(exactly((14,)),)), 2),
+    "rules": (
+        {"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 4},
+        Constraints(exclude=(exact_tokens((14,)),)),
+        2,
+    ),
     "prefix": ({"beam_size": 3}, Constraints(prefix=(9, 12)), 3),
-    "wanted": ({"beam_size": 2}, Constraints(phrases=Phrases(((7, 8), (30,)))), 2),
+    "wanted": ({"beam_size": 2}, Constraints(include=LexicalConstraints(((7, 8), (30,)))), 2),
     "sample": ({"method": "sample", "sampling": {"seed": 3, "top_k": 9}}, Constraints(), 3),
 }
 
@@ -82,7 +85,7 @@ def asked_in(mode: str, count: int = 12) -> tuple[list[Request], DecodingConfig]
     more, asked, n_best = MODES[mode]
     decoding = DecodingConfig.model_validate({"max_length": "input+6", **more})
     return [
-        replace(request, n_best=n_best, constraints=replace(asked, shortlist=Listed(each, VOCAB)))
+        replace(request, n_best=n_best, constraints=replace(asked, shortlist=AllowedTokens(each, VOCAB)))
         for request, each in zip(requests(count), lists(count), strict=True)
     ], decoding
 
@@ -99,19 +102,21 @@ def test_a_list_is_what_a_muted_network_gives(make: Any, mode: str) -> None:
     """The whole vocabulary is normalised over the list, not over what others in the batch have on theirs."""
     model: nn.Module = make()
     asked, decoding = asked_in(mode)
-    found = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(asked, decoding)  # type: ignore[arg-type]
+    found = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(asked, decoding)
     for request, each in zip(asked, found, strict=True):
         assert request.asked.shortlist is not None
-        wanted = (token for phrase in request.asked.phrases.wanted for token in phrase)
+        wanted = (token for phrase in request.asked.include.phrases for token in phrase)
         allowed = {*request.asked.shortlist.tokens, *request.asked.prefix, *wanted, END} - {PAD, START}
         muted = Muted(model, tuple(sorted(allowed)))
         plain = replace(request.asked, shortlist=None)
-        job = Job(muted, torch.tensor([request.source]), decoding, [request.longest(decoding, 64)], END, PAD,
-                  request.n_best, constraints=[plain])  # fmt: skip
-        assert_same(each, search(job)[0])
+        generator, limits = TorchGenerator(muted, PAD), [request.longest(decoding, 64)]
+        batch = SearchBatch(
+            generator, [request.source], decoding, limits, END, PAD, request.n_best, constraints=[plain]
+        )
+        assert_same(each, search(batch)[0])
         assert {token for one in each for token in one.tokens} <= allowed
     unlisted = [replace(request, constraints=replace(request.asked, shortlist=None)) for request in asked]
-    other = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(unlisted, decoding)  # type: ignore[arg-type]
+    other = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(unlisted, decoding)
     assert [one[0].tokens for one in other] != [one[0].tokens for one in found], "lists change something"
 
 
@@ -137,7 +142,7 @@ def test_a_list_of_everything_changes_nothing_but_what_is_never_written() -> Non
     with torch.no_grad():
         model.output.weight[[PAD, START]] = 0.0
     asked = requests(20, n_best=3)
-    everything = Constraints(shortlist=Listed(tuple(range(VOCAB)), VOCAB))
+    everything = Constraints(shortlist=AllowedTokens(tuple(range(VOCAB)), VOCAB))
     found = fixed(model, 20).run([replace(request, constraints=everything) for request in asked], decoding)
     for mine, other in zip(fixed(model, 20).run(asked, decoding), found, strict=True):
         assert all(one.log_prob < another.log_prob for one, another in zip(mine, other, strict=True))
@@ -146,10 +151,11 @@ def test_a_list_of_everything_changes_nothing_but_what_is_never_written() -> Non
     )
 
 
-def test_a_family_that_computes_all_or_nothing_is_refused() -> None:
-    asked = [Constraints(shortlist=Listed((3, 4), 7))]
+def test_a_network_that_cannot_restrict_its_output_layer_is_refused() -> None:
+    asked = [Constraints(shortlist=AllowedTokens((3, 4), VOCAB))]
+    generator = TorchGenerator(Muted(random_model(), (3, 4)), PAD)
     with pytest.raises(DecodingError, match="cannot compute a part of its output layer"):
-        search(Job(TableGenerator(7), torch.zeros(1, 1).long(), DecodingConfig(), [5], 2, 0, constraints=asked))
+        search(SearchBatch(generator, [[7, END]], DecodingConfig(), [5], END, PAD, constraints=asked))
 
 
 def test_requests_with_and_without_a_list_are_decoded_side_by_side() -> None:

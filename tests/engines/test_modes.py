@@ -1,0 +1,97 @@
+"""Every mode of decoding gives the same output in any batch of the torch engine."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.grid_beam_search import LexicalConstraints
+from clearhead.decoding.logits_rules import exact_tokens
+from clearhead.decoding.requests import Constraints, Request
+from clearhead.engines import torch_engine as engine_module
+from tests.engines.small_models import VOCAB, nudge_batches, random_model, requests
+from tests.engines.test_batch_independence import assert_same, fixed
+
+WANTED = Constraints((9,), LexicalConstraints(((7, 8), (30,)), frozenset({11})))
+EXCLUDED = Constraints(exclude=(exact_tokens((14,)), exact_tokens((25, 25)), exact_tokens((41,))))
+Asked = Constraints | Callable[[int], Constraints] | None
+MODES: dict[str, tuple[dict[str, Any], Asked, int]] = {
+    "groups": ({"beam_size": 4, "beam_groups": 2, "diversity_penalty": 0.3}, None, 4),
+    "coverage": ({"beam_size": 3, "coverage_penalty": 0.3, "stopping_rule": "cannot_improve"}, None, 3),
+    "rules": ({"beam_size": 3, "no_repeat_ngram_size": 2, "min_length": 4}, Constraints((9, 12)), 3),
+    "wanted": ({"beam_size": 2}, WANTED, 2),
+    "exclude": ({"beam_size": 3}, EXCLUDED, 3),
+    "alternatives": (
+        {"beam_size": 3},
+        lambda number: Constraints((9, 4 + number % 41)),
+        3,
+    ),  # each goes on from its own
+    "sample": ({"method": "sample", "sampling": {"seed": 3}}, None, 3),
+    "filters": (
+        {"method": "sample", "sampling": {"top_k": 9, "top_p": 0.8, "min_p": 0.1, "temperature": 0.7}},
+        None,
+        2,
+    ),
+}
+COUNT = 16
+# By how often decisions are close: so that some answers change, and less than half are decoded again.
+NUDGES = {"coverage": 1.2e-3, "rules": 2e-3, "alternatives": 2.3e-3, "sample": 1e-2, "filters": 6e-3}
+
+
+def asked_in(mode: str, count: int = COUNT, longest: int = 7, room: int = 8) -> tuple[list[Request], DecodingConfig]:
+    more, asked, n_best = MODES[mode]
+    decoding = DecodingConfig.model_validate({"max_length": f"input+{room}", **more})
+    sources = [each.source for each in requests(count, longest=longest)]
+    return [
+        Request(source, n_best, asked(number) if callable(asked) else asked) for number, source in enumerate(sources)
+    ], decoding
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_in_any_company(mode: str) -> None:
+    model = random_model()
+    asked, decoding = asked_in(mode)
+    alone = fixed(model, 1).run(asked, decoding)
+
+    @given(st.randoms(use_true_random=False), st.integers(2, COUNT))
+    @settings(max_examples=3, deadline=None)
+    def check(rng: random.Random, size: int) -> None:
+        order = rng.sample(range(COUNT), rng.randint(2, COUNT))
+        found = fixed(model, size).run([asked[index] for index in order], decoding)
+        for place, index in enumerate(order):
+            assert_same(found[place], alone[index])
+
+    check()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_rank_that_decides_is_left_out_of_the_margin(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Had batches moved logits by a thousand times what was measured, answers would stay; without the check not.
+
+    Each token is moved up or down, always alike, so that what is moved adds up as far as it can.
+    """
+    model, count, longest, room = random_model(), 200, 2, 3
+    asked, decoding = asked_in(mode, count, longest, room)
+    is_sampled = decoding.method == "sample"
+    nudge = NUDGES.get(mode, 1.5e-3)
+    alone = fixed(model, 1).run(asked, decoding)
+    sign_V = 1 - 2 * torch.randint(2, (VOCAB,), generator=torch.Generator().manual_seed(1))
+    nudge_batches(monkeypatch, model, lambda logits_RTV: logits_RTV + nudge * sign_V)
+    summed = 1 if is_sampled else longest + room + 1  # tokens whose log-probabilities add up before they decide
+    for close, is_safe in ((4 * summed * nudge, True), (0.0, False)):
+        monkeypatch.setattr(engine_module, "CLOSE", close)
+        built = fixed(model, count)
+        answers = built.run(asked, decoding)
+        changed = sum(
+            [a.tokens for a in one] != [b.tokens for b in other] for one, other in zip(answers, alone, strict=True)
+        )
+        if is_safe:
+            assert changed == 0
+            assert 0 < built.num_decoded_again < count / 2
+        else:
+            assert changed > 0, "nothing was close: this shows nothing"

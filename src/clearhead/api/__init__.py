@@ -42,7 +42,7 @@ class Model(Translating, Writing, Reading, Looking):
         return get_task(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, log)
 
 
-def load(folder: StrPath, tag: str = "", *, engine: str = "", compute_type: str = "float32") -> Model:
+def load(folder: StrPath, tag: str = "", *, engine: str | None = None, compute_type: str = "float32") -> Model:
     """Return the model in a bundle; every file is checked, no connection is opened. `tag` precedes every source.
 
     `engine` is native, torch or ctranslate2; by default native for every model that it supports. `compute_type` is
@@ -63,7 +63,7 @@ def load(folder: StrPath, tag: str = "", *, engine: str = "", compute_type: str 
     weights = ModelWeights(config.model, found, read_again)
     if engine or compute_type != "float32":
         check_engine(engine or "native", compute_type)
-    model = Model(path, config, tokenizer, weights, found.manifest, engine, compute_type)  # type: ignore[arg-type]
+    model = Model(path, config, tokenizer, weights, found.manifest, engine or "", compute_type)  # type: ignore[arg-type]
     return model.with_tag(tag) if tag else model
 
 

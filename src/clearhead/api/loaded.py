@@ -12,7 +12,7 @@ from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine, StreamingEngine
 from clearhead.engines.model_weights import ModelWeights
-from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine, require_torch
+from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.threads import num_threads
 from clearhead.errors import ConfigError, DecodingError, TaskError
 from clearhead.tasks.decoding_settings import check_decoding
@@ -144,10 +144,12 @@ class Loaded:
     def _engine_of(self, name: str = "", compute_type: str = "") -> tuple[str, str]:
         """Return the engine and the compute type to use."""
         compute_type = compute_type or self.compute_type
-        name = name or self.engine_name or self.engine_choice.name
+        name = name or self.engine_name
+        if not name:
+            choice = self.engine_choice
+            choice.require()
+            name = choice.name
         check_engine(name, compute_type)
-        if name == "torch":
-            require_torch("the torch engine needs torch, which is not installed; leave out --engine")
         return name, compute_type
 
     @property

@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import ColumnsOption, Folder, Json, PairFiles, Tag, Threads, table_settings, use_threads
+from clearhead.cli.options import (
+    ColumnsOption,
+    ComputeType,
+    EngineName,
+    Folder,
+    Json,
+    PairFiles,
+    Tag,
+    Threads,
+    table_settings,
+    use_threads,
+)
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -24,6 +35,8 @@ def align(
     ] = None,
     columns: ColumnsOption = "",
     tag: Tag = "",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
@@ -49,7 +62,7 @@ def align(
         raise ConfigError("--gold chooses the layer and the head; leave out --layer and --head, or --gold")
     if head is not None and layer is None:
         raise ConfigError("--head counts the heads of a layer; give --layer too")
-    model = load(folder, tag)
+    model = load(folder, tag, engine=engine, compute_type=compute_type)
     model.need("translate")
     model = model.with_table(table_settings([], columns))
     if gold is not None:

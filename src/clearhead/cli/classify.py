@@ -6,7 +6,17 @@ from collections.abc import Iterator
 import typer
 
 from clearhead.cli.line_answers import answer_lines, one_line
-from clearhead.cli.options import Folder, Json, LongLines, Pictures, Threads, use_threads, warn_untrained
+from clearhead.cli.options import (
+    ComputeType,
+    EngineName,
+    Folder,
+    Json,
+    LongLines,
+    Pictures,
+    Threads,
+    use_threads,
+    warn_untrained,
+)
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -16,6 +26,8 @@ def classify(
     folder: Folder,
     pictures: Pictures = None,
     long_lines: LongLines = "split",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
@@ -31,7 +43,7 @@ def classify(
     from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
-    model = load(folder)
+    model = load(folder, engine=engine, compute_type=compute_type)
     model.need("classify", pictures=bool(pictures))
     warn_untrained(model)
     if pictures:

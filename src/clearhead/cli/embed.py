@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from clearhead.cli.line_answers import answer_lines
-from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads
+from clearhead.cli.options import ComputeType, EngineName, Folder, Json, LongLines, Threads, use_threads
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -17,6 +17,8 @@ def embed(
     folder: Folder,
     unit: Annotated[bool, typer.Option("--unit", help="Scale every embedding to length 1.")] = False,
     long_lines: LongLines = "split",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
@@ -32,7 +34,7 @@ def embed(
     from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
-    model, long_texts = load(folder), LongTexts(long_lines)
+    model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
 
     def answer(lines: list[str], first: int) -> Iterator[str]:
         for found in model.embed_texts(lines, unit=unit, first_line=first, long_texts=long_texts):

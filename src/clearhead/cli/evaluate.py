@@ -11,6 +11,8 @@ import typer
 from clearhead.cli.options import (
     Beam,
     ColumnsOption,
+    ComputeType,
+    EngineName,
     Folder,
     Json,
     Settings,
@@ -37,6 +39,8 @@ def evaluate(
     columns: ColumnsOption = "",
     beam: Beam = None,
     tag: Tag = "",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
@@ -54,14 +58,14 @@ def evaluate(
     use_threads(threads)
     table = table_settings(settings, columns)
     overrides = decoding_settings([each for each in settings if not each.startswith("data.")], beam)
-    model = load(folder, tag).with_table(table)
+    model = load(folder, tag, engine=engine, compute_type=compute_type).with_table(table)
     if overrides and get_task(model.config.task).verb != "translate":
         raise ConfigError(f"{folder} was trained for the task {model.config.task}: there is no beam or other search")
     if against is None:
         report = model.evaluate_files(files, model.decoding(**overrides), partial(typer.echo, err=True))
         print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
         return
-    other = load(against)
+    other = load(against, engine=engine, compute_type=compute_type)
     if tag and other.config.data.source_tags:
         other = other.with_tag(tag)
     for each in (model, other):

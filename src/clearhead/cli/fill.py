@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli.line_answers import answer_lines, one_line
-from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads, warn_untrained
+from clearhead.cli.options import ComputeType, EngineName, Folder, Json, LongLines, Threads, use_threads, warn_untrained
 
 if TYPE_CHECKING:
     from clearhead.tasks.mask_filling import Filling
@@ -25,6 +25,8 @@ def fill(
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Number of fillings per mask.")] = 5,
     long_lines: LongLines = "split",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
@@ -41,7 +43,7 @@ def fill(
     from clearhead.tasks.mask_tokens import GAP
 
     use_threads(threads)
-    model, long_texts = load(folder), LongTexts(long_lines)
+    model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
     model.need("fill")
     warn_untrained(model)
     if text is not None:

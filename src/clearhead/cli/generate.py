@@ -76,7 +76,7 @@ def generate(
     include: Include = None,
     exclude: Exclude = None,
     alternatives: Alternatives = None,
-    engine: EngineName = "torch",
+    engine: EngineName = None,
     compute_type: ComputeType = "float32",
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
@@ -94,18 +94,18 @@ def generate(
     from clearhead.tasks.text_generation import with_method
 
     use_threads(threads)
-    model = load(folder)
+    model = load(folder, engine=engine, compute_type=compute_type)
     model.need("generate")
     sampling = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop)
     given = _given(include=include, exclude=exclude, sampling=sampling)
     decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, given)))
-    _check(model, decoding, n_best, alternatives, engine, lines, bool(prompt) or not as_json)
-    chosen = model.engine(engine, compute_type, token_log_probs=as_json)
+    _check(model, decoding, n_best, alternatives, engine or "", lines, bool(prompt) or not as_json)
+    chosen = model.engine(token_log_probs=as_json)
     chosen.run([], decoding)  # refuses at once what it cannot honour
     for note in chosen.notes(decoding):
         typer.echo(note, err=True)
     warn_untrained(model)
-    asked = _Asked(model, decoding, n_best, chosen, engine == "torch")
+    asked = _Asked(model, decoding, n_best, chosen, engine != "ctranslate2")
     if lines:
         _answer_lines(asked, long_lines)
     elif alternatives is not None:
@@ -135,8 +135,8 @@ def _check(
         raise DecodingError(
             "--lines reads prompts from standard input: add --json, leave out PROMPT and --alternatives-at"
         )
-    if engine != "torch" and alternatives is not None:
-        raise DecodingError(f"--alternatives-at needs --engine torch, not {engine}")
+    if engine == "ctranslate2" and alternatives is not None:
+        raise DecodingError("--alternatives-at needs --engine native or torch, not ctranslate2")
     if alternatives is None:
         model.check_n_best(n_best, settings)
 

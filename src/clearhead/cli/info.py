@@ -12,15 +12,20 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def info(folder: Folder, as_json: Json = False) -> None:
-    """Show what a model folder is: its sizes, settings, data and scores. Every checksum is checked.
+    """Show the contents of a model folder: sizes, settings, data and scores, and the engine that runs it, with the
+    reason if it is not the native one. Every checksum is checked.
 
     Example: clearhead info runs/de
     """
     from clearhead import bundle
+    from clearhead import config as configs
+    from clearhead.engines.select import choose_engine
 
     found = bundle.load(folder)
+    choice = choose_engine(configs.parse(found.config).model)
     facts: dict[str, Any] = {
         "folder": str(folder),
+        "engine": choice.to_json() if as_json else str(choice),
         **found.manifest.model_dump(mode="json"),
         "config": found.config,
     }

@@ -59,10 +59,11 @@ Device = Annotated[
 ]
 Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses kept; 1 is greedy. [default: the model's, 4]")]
 ComputeType = Annotated[
-    Literal["float32", "int8"], typer.Option("--compute-type", help="int8: smaller and faster, a little less exact.")
+    Literal["float32", "int8"], typer.Option("--compute-type", help="int8: smaller and faster, slightly less exact.")
 ]
 EngineName = Annotated[
-    Literal["torch", "ctranslate2"], typer.Option("--engine", help="What searches; ctranslate2: fast on a CPU.")
+    Literal["native", "torch", "ctranslate2"] | None,
+    typer.Option("--engine", help="Inference engine. [default: native if it supports the model, else torch]"),
 ]
 NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")]
 Include = Annotated[
@@ -85,11 +86,10 @@ Alternatives = Annotated[
 
 
 def use_threads(threads: int) -> None:
-    """Tells torch how many cores it may use."""
-    if threads:
-        import torch
+    """Set the number of threads of all engines; torch is told when it is imported."""
+    from clearhead.engines.threads import set_num_threads
 
-        torch.set_num_threads(threads)
+    set_num_threads(threads)
 
 
 def warn_untrained(model: "Model") -> None:

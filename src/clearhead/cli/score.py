@@ -6,6 +6,8 @@ import typer
 
 from clearhead.cli.options import (
     ColumnsOption,
+    ComputeType,
+    EngineName,
     Folder,
     Json,
     PairFiles,
@@ -30,6 +32,8 @@ def score(
     per_token: Annotated[bool, typer.Option("--per-token", help="The mean of a token instead of the sum.")] = False,
     columns: ColumnsOption = "",
     tag: Tag = "",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
     as_json: Json = False,
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
@@ -52,7 +56,7 @@ def score(
     if settings and not as_json:
         raise ConfigError("--set changes what search would rank by, which only --json prints; add --json")
     use_threads(threads)
-    model = load(folder, tag)
+    model = load(folder, tag, engine=engine, compute_type=compute_type)
     if model.config.task != "translate":
         fitting = get_task(model.config.task).verb
         problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"

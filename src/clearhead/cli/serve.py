@@ -3,17 +3,18 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.options import Tag, Threads, use_threads
+from clearhead.cli.options import ComputeType, EngineName, Tag, Threads, use_threads
 from clearhead.data.extras import require_package
 
 if TYPE_CHECKING:
+    from clearhead.api import Model
     from clearhead.serving.limits import Limits
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -28,6 +29,8 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: the whole network.")] = LOCAL[0],
     tag: Tag = "",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
     threads: Threads = 0,
     idle_seconds: Annotated[
         int, typer.Option(min=1, help="Close a connection that sends no request for this long.")
@@ -58,18 +61,23 @@ def serve(
             body_seconds=body_seconds, idle_seconds=idle_seconds, shutdown_seconds=shutdown_seconds,
             connections=connection_limit(max_connections),
         )  # fmt: skip
-        raise typer.Exit(_run(folders, tag, host, port, limits))
+
+        def load_all() -> "list[Model]":
+            from clearhead.api import load
+
+            return [load(folder, tag, engine=engine, compute_type=compute_type) for folder in folders]
+
+        raise typer.Exit(_run(load_all, host, port, limits))
 
 
-def _run(folders: list[Path], tag: str, host: str, port: int, limits: "Limits") -> int:
+def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "Limits") -> int:
     """Serve until a signal ends it and return the exit code."""
-    from clearhead.api import load
     from clearhead.serving.app import make_app
     from clearhead.serving.server import Server, listen
     from clearhead.serving.traces import named
 
     with listen(host, port) as listener:  # before loading: a port in use is reported at once
-        models = named([load(folder, tag) for folder in folders])
+        models = named(load_all())
         for model in models.values():
             model.need_tag()
         application = make_app(models, limits, frozenset(LOCAL if host in LOCAL else ()))

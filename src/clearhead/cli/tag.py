@@ -6,13 +6,20 @@ from collections.abc import Iterator
 import typer
 
 from clearhead.cli.line_answers import answer_lines
-from clearhead.cli.options import Folder, Json, LongLines, Threads, use_threads, warn_untrained
+from clearhead.cli.options import ComputeType, EngineName, Folder, Json, LongLines, Threads, use_threads, warn_untrained
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()
-def tag(folder: Folder, long_lines: LongLines = "split", as_json: Json = False, threads: Threads = 0) -> None:
+def tag(
+    folder: Folder,
+    long_lines: LongLines = "split",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
+    as_json: Json = False,
+    threads: Threads = 0,
+) -> None:
     r"""Mark names and other spans in each line of standard input, as in "[Nairobi LOC] grows".
 
     Brackets and backslashes of the text are printed as \[, \] and \\. With --json each line gives one object
@@ -25,7 +32,7 @@ def tag(folder: Folder, long_lines: LongLines = "split", as_json: Json = False, 
     from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
-    model, long_texts = load(folder), LongTexts(long_lines)
+    model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
     model.need("tag")
     warn_untrained(model)
 

@@ -59,7 +59,7 @@ def translate(
         bool, typer.Option("--split/--no-split", help="Translate each sentence of a line separately, if trained so.")
     ] = True,
     long_lines: LongLines = "split",
-    engine: EngineName = "torch",
+    engine: EngineName = None,
     compute_type: ComputeType = "float32",
     shortlist: Annotated[
         Path | None, typer.Option("--shortlist", metavar="FILE", help="Made by `clearhead shortlist`; faster.")
@@ -84,17 +84,17 @@ def translate(
     from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)
-    model = load(folder, tag)
+    model = load(folder, tag, engine=engine, compute_type=compute_type)
     model.need("translate", pictures=bool(pictures))
     listed = None if shortlist is None else model.load_shortlist(shortlist)
     how = _How(n_best, alternatives, stream, as_json, listed, split)
-    how.check(engine, bool(pictures))
+    how.check(engine or "", bool(pictures))
     given = {"prefix": prefix, "include": include or None, "exclude": exclude or None,
              "method": "sample" if sample else None, "sampling": None if seed is None else {"seed": seed}}  # fmt: skip
     decoding = model.decoding(**decoding_settings(settings, beam, given))
     if alternatives is None:
         model.check_n_best(n_best, decoding)
-    chosen = model.engine(engine, compute_type, as_json, how.shortlist)
+    chosen = model.engine(token_log_probs=as_json, shortlist=how.shortlist)
     chosen.run([], decoding)  # refuses at once what it cannot honour
     for note in chosen.notes(decoding):
         typer.echo(note, err=True)
@@ -125,8 +125,8 @@ class _How:
             raise DecodingError("--stream and --alternatives-at are for lines of text, not for images; leave them out")
         if self.stream and (self.n_best > 1 or self.alternatives is not None):
             raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")
-        if is_special and engine != "torch":
-            raise DecodingError(f"--stream and --alternatives-at need --engine torch, not {engine}")
+        if is_special and engine == "ctranslate2":
+            raise DecodingError("--stream and --alternatives-at need --engine native or torch, not ctranslate2")
         if self.shortlist is not None and (is_special or has_pictures):
             raise DecodingError(
                 "--shortlist is for lines of text, without --stream and --alternatives-at; leave one of them out"

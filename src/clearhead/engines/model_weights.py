@@ -1,16 +1,15 @@
 """The weights of one model, and the torch network that is built from them on first use."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
-
-from numpy.typing import NDArray
 
 from clearhead.bundle import Bundle
 from clearhead.config import ModelConfig
+from clearhead.data.extras import require_package
 from clearhead.engines.threads import set_torch_threads
 
-Arrays = Mapping[str, NDArray[Any]]
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics of batch norm
 
 
 class ModelWeights:
@@ -26,13 +25,15 @@ class ModelWeights:
     ) -> None:  # fmt: skip
         """`read`: reads the bundle again. `network`: used instead of a bundle; torch is then the only engine."""
         self.config = config
+        self.num_parameters = _count_parameters(bundle, network)
         self.is_changed = network is not None
         self._bundle, self._read, self._network = bundle, read, network
         self._lock = threading.Lock()
 
     @property
     def network(self) -> Any:
-        """The torch network, in evaluation mode."""
+        """The torch network, in evaluation mode. Raises MissingPackageError if torch is not installed."""
+        require_package("torch", "the torch engine")
         with self._lock:
             if self._network is None:
                 self._network = _build(self.config, self._take())
@@ -59,3 +60,12 @@ def _build(config: ModelConfig, bundle: Bundle) -> Any:
         network = build_model(config)
     restore(network, bundle.tensors())
     return network.eval()
+
+
+def _count_parameters(bundle: Bundle | None, network: Any) -> int:
+    """Return the number of trained values, each tied tensor counted once."""
+    if network is not None:
+        return sum(parameter.numel() for parameter in network.parameters())
+    assert bundle is not None
+    trained = {id(array): array.size for name, array in bundle.weights.items() if not name.endswith(BUFFERS)}
+    return sum(trained.values())

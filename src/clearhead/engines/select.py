@@ -2,8 +2,9 @@
 
 import importlib.util
 import sys
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Literal
 
 from clearhead.config import ModelConfig
 from clearhead.data.extras import install_command
@@ -12,6 +13,10 @@ from clearhead.errors import DecodingError, MissingPackageError
 EngineName = Literal["native", "torch", "ctranslate2"]
 ENGINES: tuple[EngineName, ...] = ("native", "torch", "ctranslate2")
 COMPUTE_TYPES = ("float32", "int8")
+NEITHER = (
+    "neither the C++ core nor torch is installed; install a C++17 compiler (g++ or clang++) and reinstall clearhead, "
+    f"or {install_command('train')}"
+)
 
 
 @dataclass(frozen=True)
@@ -19,22 +24,38 @@ class EngineChoice:
     """The default engine of a model."""
 
     name: EngineName
-    reason: str
+    reason: str = ""
     """Why the native engine cannot run the model; empty if it does."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.reason})" if self.reason else self.name
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+    def require(self) -> None:
+        """Raise MissingPackageError if this is torch and torch is not installed.
+
+        The first time that torch is used because the core is missing, say so on stderr.
+        """
+        if self.name != "torch":
+            return
+        core_problem = _why_unavailable()
+        is_fallback = self.reason == core_problem != ""
+        if not has_torch():
+            raise MissingPackageError(NEITHER if is_fallback else f"{self.reason}; {install_command('train')}")
+        if is_fallback:
+            _report_fallback(core_problem)
+
 
 def choose_engine(model: ModelConfig, is_changed: bool = False) -> EngineChoice:
-    """Return the default engine; `is_changed`: the network differs from its weights, such as by an ablation.
-
-    Raises MissingPackageError if torch is needed and not installed. The first time that torch is chosen because the
-    core is missing, say so on stderr.
-    """
+    """Return the default engine; `is_changed`: the network differs from its weights, such as by an ablation."""
     if is_changed:
         return EngineChoice("torch", "the network was changed")
-    return EngineChoice("torch", "the native engine is not wired yet")
+    if reason := _why_unsupported(model) or _why_unavailable():
+        return EngineChoice("torch", reason)
+    return EngineChoice("native")
 
 
 def check_engine(name: str, compute_type: str) -> None:
@@ -45,20 +66,28 @@ def check_engine(name: str, compute_type: str) -> None:
             f"not {name} and {compute_type}"
         )
     if name == "torch" and compute_type != "float32":
-        raise DecodingError(f"the torch engine computes in float32, not in {compute_type}; use --engine native")
+        raise DecodingError(f"the torch engine computes in float32, not in {compute_type}; use another engine")
 
 
 def check_native(model: ModelConfig) -> None:
     """Raise DecodingError if the native engine cannot run this model."""
-    raise DecodingError("the native engine cannot run this model; use --engine torch")
+    if reason := _why_unavailable() or _why_unsupported(model):
+        raise DecodingError(f"the native engine cannot run this model: {reason.rstrip('.')}; use --engine torch")
 
 
 def has_torch() -> bool:
     """Return whether torch is installed, without importing it."""
-    return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
+    return sys.modules.get("torch") is not None or importlib.util.find_spec("torch") is not None
 
 
-def require_torch(problem: str) -> None:
-    """Raise MissingPackageError if torch is not installed."""
-    if not has_torch():
-        raise MissingPackageError(f"{problem}, or {install_command('train')}")
+@cache
+def _report_fallback(reason: str) -> None:
+    print(f"The slower torch engine is used. {reason}", file=sys.stderr)
+
+
+def _why_unavailable() -> str:
+    return ""
+
+
+def _why_unsupported(model: ModelConfig) -> str:
+    return "the native engine is not wired yet"

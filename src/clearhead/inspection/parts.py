@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from clearhead.config import RECURRENT, ModelConfig
 from clearhead.errors import InspectionError
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -32,3 +33,29 @@ class Part:
 
     def __str__(self) -> str:
         return f"{self.name}.{self.layer}" + ("" if self.head is None else f".{self.head}")
+
+
+@dataclass(frozen=True)
+class PartInfo:
+    """A sub-layer of a model, and its number of heads; 0 for a feed-forward network."""
+
+    name: str
+    layer: int
+    heads: int
+
+
+def list_parts(config: ModelConfig) -> list[PartInfo]:
+    """Return the sub-layers of a model in the order in which they run, as its settings say."""
+    found = []
+    if config.family in ("transformer", "encoder", "vit"):
+        for layer in range(config.num_encoder_layers):
+            found += [PartInfo("encoder", layer, config.num_heads), PartInfo("encoder_feed_forward", layer, 0)]
+    if config.family in ("transformer", "decoder"):
+        for layer in range(config.num_decoder_layers):
+            found.append(PartInfo("decoder", layer, config.num_heads))
+            if config.family == "transformer":
+                found.append(PartInfo("cross", layer, config.num_heads))
+            found.append(PartInfo("decoder_feed_forward", layer, 0))
+    if config.family in RECURRENT and config.head == "generation" and config.attention != "none":
+        found.append(PartInfo("cross", 0, 1))
+    return found

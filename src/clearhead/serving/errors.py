@@ -14,6 +14,7 @@ from clearhead.errors import (
     DataError,
     DecodingError,
     InspectionError,
+    MissingPackageError,
     ServingError,
     TaskError,
     TokenizerError,
@@ -70,6 +71,8 @@ def add_handlers(app: FastAPI, hide_paths: Callable[[str], str]) -> None:
     async def refused(_: Request, error: ClearheadError) -> JSONResponse:
         if isinstance(error, RequestError):
             return answer(error.status, error.code, str(error), error.param)
+        if isinstance(error, MissingPackageError):
+            return answer(501, "not_installed", str(error))
         return answer(400, CODES.get(type(error), "refused"), hide_paths(str(error)))
 
     @app.exception_handler(RequestValidationError)

@@ -14,20 +14,20 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from PIL import Image
+from typing import TYPE_CHECKING
 
 from clearhead.api import Model
 from clearhead.config import DecodingConfig
+from clearhead.data.extras import require_package
 from clearhead.data.pictures import MAX_SIDE
 from clearhead.errors import DataError
-from clearhead.inspection import tracing
-from clearhead.inspection.forcing import go_on_from
-from clearhead.inspection.places_off import without_positions
-from clearhead.inspection.trace import Trace
 from clearhead.serving.errors import RequestError
 from clearhead.serving.limits import Limits, OneAtATime
 from clearhead.serving.requests import TraceRequest
+
+if TYPE_CHECKING:
+    from clearhead.inspection.trace import Trace
+    from clearhead.inspection.tracing import Given
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Held:
     placed: Model
     """The same with its positions."""
     settings: DecodingConfig
-    trace: Trace
+    trace: "Trace"
 
 
 def named(models: Sequence[Model]) -> dict[str, Model]:
@@ -112,6 +112,11 @@ class Traces:
         return held
 
     def _trace(self, number: str, request: TraceRequest, name: str, model: Model) -> Held:
+        require_package("torch", "a trace")
+        from clearhead.inspection import tracing
+        from clearhead.inspection.forcing import go_on_from
+        from clearhead.inspection.places_off import without_positions
+
         self.limits.check_beam(request.beam_size)
         if sum(each is not None for each in (request.target, request.tokens, request.prefix)) > 1:
             raise RequestError(400, "bad_setting", "expected one of target, tokens and prefix, got several", "target")
@@ -132,7 +137,9 @@ class Traces:
         )
         return Held(number, request, name, changed, placed, settings, seen)
 
-    def _given(self, request: TraceRequest, model: Model) -> tracing.Given:
+    def _given(self, request: TraceRequest, model: Model) -> "Given":
+        from clearhead.inspection import tracing
+
         if model.config.model.reads_images:
             if request.picture is None:
                 raise RequestError(400, "wrong_input", "this model reads pictures: expected a PNG in base64", "picture")
@@ -168,8 +175,9 @@ class Traces:
 
 def _as_grey(content: bytes) -> bytes:
     """A PNG whose colours are all greys as a grey one: browsers write every picture in colour. Any other as it is."""
+    pillow = require_package("PIL.Image", "a trace of an image")
     try:
-        with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
+        with pillow.open(io.BytesIO(content), formats=["PNG"]) as picture:
             if max(picture.size) > MAX_SIDE or picture.mode not in ("RGB", "RGBA"):
                 return content
             red, green, blue = picture.convert("RGB").split()

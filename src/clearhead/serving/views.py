@@ -12,43 +12,19 @@ import numpy as np
 
 from clearhead.api import Model
 from clearhead.errors import InspectionError
+from clearhead.inspection import tracing
 from clearhead.inspection.ablation import effect, head_effects
 from clearhead.inspection.attribution import CAUTION, gradient_times_input, leave_out
 from clearhead.inspection.head_statistics import head_statistics
 from clearhead.inspection.lens import logit_lens
 from clearhead.inspection.parts import KINDS, Kind
-from clearhead.inspection.sublayers import sub_layers
+from clearhead.inspection.places_off import marks, order_difference, without_positions
 from clearhead.inspection.trace import Attention, Bools, Floats, Place, Trace
 from clearhead.serving.traces import Held
 from clearhead.tasks.registry import get_task
 
+SHOWN_POSITIONS = 96  # of the position table
 THUMBNAIL = 28  # places a side; what is longer is drawn by its largest weights
-EXAMPLES = {
-    "lm": "The animal",
-    "mlm": "The old [MASK] eats the grass.",
-    "denoise": "The old <x0> eats the <x1> in the house.",
-}
-EXAMPLE = "The animal did not cross the street because it was too tired."
-
-
-def model_card(name: str, model: Model) -> dict[str, Any]:
-    """What the page needs to know of a model before anything is traced."""
-    config = model.config
-    return {
-        "name": name,
-        "task": config.task,
-        "verb": get_task(config.task).verb,
-        "description": config.model.describe(),
-        "writes": not hasattr(model.network, "reader"),
-        "reads_images": config.model.reads_images,
-        "parameters": sum(tensor.numel() for tensor in model.network.parameters()),
-        "example": "" if config.model.reads_images else EXAMPLES.get(config.task, EXAMPLE),
-        "labels": list(config.labels),
-        "config": {**config.model.model_dump(mode="json"), "d_k": config.model.head_key_dim,
-                   "d_v": config.model.head_value_dim},
-        "decoding": config.decoding.model_dump(mode="json"),
-        "parts": [{"name": one.name, "layer": one.layer, "heads": one.num_heads} for one in sub_layers(model.network)],
-    }  # fmt: skip
 
 
 def summary(held: Held) -> dict[str, Any]:
@@ -193,3 +169,38 @@ def effects(held: Held, outputs: bool) -> dict[str, Any]:
             off = held.model.with_heads_off([part])
             found[-1]["after"] = effect(held.model, off, held.trace, held.settings).after.target_text
     return {"effects": found}
+
+
+def positions(held: Held) -> dict[str, Any]:
+    """Return the position table of the model, and its output for the source in order and reversed, with and without."""
+    model, text = held.placed, held.trace.source_text
+    length = min(SHOWN_POSITIONS, held.model.config.model.max_positions)
+    found = marks(model.network, model.config.model.positions, length)
+    blind = model.with_network(without_positions(model.network))
+    record: dict[str, Any] = {
+        "kind": found.kind,
+        "table": None if found.table_LD is None else found.table_LD.astype(float).tolist(),
+        "bias": None if found.bias_HO is None else found.bias_HO.astype(float).tolist(),
+        "order": None,
+    }
+    if found.kind == "none" or model.config.model.reads_images:
+        return record
+    words = text.split()
+    given, swapped = (tracing.given_text(model, each) for each in (text, " ".join(reversed(words))))
+    settings = model.config.decoding
+    record["order"] = {"text": given.text, "reversed": swapped.text} | {
+        name: {"difference": order_difference(each.network, given.src),
+               "output": tracing.trace(each, given, None, settings).target_text,
+               "reversed_output": tracing.trace(each, swapped, None, settings).target_text}
+        for name, each in (("with", model), ("without", blind))
+    }  # fmt: skip
+    return record
+
+
+def ablation(held: Held, off: list[str]) -> dict[str, Any]:
+    """Return the output of the model with parts ablated, and the log-probability that the old output has then."""
+    found = effect(held.model, held.model.with_heads_off(off), held.trace, held.settings)
+    after = found.after
+    return {**found.to_json(), "pieces_before": [one.text for one in held.trace.outputs],
+            "pieces_after": [one.text for one in after.outputs], "log_prob_before": held.trace.log_prob,
+            "log_prob_after": after.log_prob, "output_ids_after": list(after.output_ids)}  # fmt: skip

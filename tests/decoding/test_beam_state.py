@@ -96,3 +96,12 @@ def test_the_margin_of_the_stop_rule(gap: float) -> None:
     settings = DecodingConfig(beam_size=1, length_penalty=1.0, stopping_rule="cannot_improve")
     [found] = run_search(SearchBatch(generator, [[0]], settings, [limit], END, PAD))
     assert found.margin == pytest.approx(abs(gap), rel=0.05)
+
+
+@pytest.mark.parametrize("rule", ["cannot_improve", "no_better_now"])
+def test_an_unfinished_hypothesis_that_can_only_equal_the_worst_is_given_up(rule: str) -> None:
+    """The end and the word are equally probable, so the end comes first; after the word everything is certain."""
+    generator = Scripted([{END: 0.25, 5: 0.25, PAD: 0.5}, {6: 1.0}, {END: 1.0}])
+    settings = DecodingConfig.model_validate({"beam_size": 1, "length_penalty_form": "none", "stopping_rule": rule})
+    [[found]] = search(SearchBatch(generator, [[0]], settings, [9], END, PAD))
+    assert found.tokens == () and generator.rows_seen == [1]

@@ -8,7 +8,7 @@ from clearhead.decoding.candidates import best_candidates
 INF = np.float32(np.inf)
 
 
-@pytest.mark.parametrize("vocab_size", [2, 7, 127, 128, 131, 257, 1009, 5003])
+@pytest.mark.parametrize("vocab_size", [2, 7, 127, 128, 131, 257, 1009, 1031, 5003])
 @pytest.mark.parametrize("width", [1, 3, 5])
 @pytest.mark.parametrize("distinct", [0, 2, 40])
 def test_candidates_are_the_first_of_a_full_sort(vocab_size: int, width: int, distinct: int) -> None:

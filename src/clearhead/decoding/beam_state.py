@@ -111,7 +111,7 @@ def decide(found: "Candidates", eos_id: int, is_last_N: Bools, width: int, is_st
     order_NK = np.argsort(is_end_NK, 1, kind="stable")  # the others first
     others_NK = np.take_along_axis(np.where(is_end_NK, np.float32(-np.inf), ranks_NK), order_NK, 1)
     kept_NW, kept_ranks_NW, next_N = order_NK[:, :width], others_NK[:, :width], others_NK[:, width]
-    if is_stop_NK is not None:  # there may be so many that the next one is not among the candidates
+    if is_stop_NK is not None:  # the next one may be beyond the candidates
         next_N = np.maximum(next_N, ranks_NK[:, -1])
     totals_NW = np.where(kept_ranks_NW > -np.inf, np.take_along_axis(found.totals_NK, kept_NW, 1), np.float32(-np.inf))
     return Decision(

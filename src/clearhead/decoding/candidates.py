@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clearhead.decoding.beam_state import BeamState
 from clearhead.decoding.generator import Bools, Floats, Ints
 
-_NUM_BLOCKS = 128
+_NUM_BLOCKS = 512
 _FEW = 2048
 """Continuations of a search up to which they are compared directly, without blocks."""
 

@@ -21,9 +21,9 @@ from clearhead.decoding.generator import Floats, Ints
 from clearhead.decoding.logits_rules import TokenAutomaton, exact_tokens
 
 _OTHER, _JOINING, _OPENING = -1, -2, -3
-"""Stand for any token unrelated to the phrases; one that continues the word before; one that separates words."""
+"""Placeholders for any token unrelated to the phrases; one that continues the word before; one that separates words."""
 LETTER = -4
-"""Stands for a prompt that ends with a letter: directly after it no word begins."""
+"""Placeholder for a prompt that ends with a letter: directly after it no word begins."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class PhraseProgress:
 
 
 def _needs_edge(phrase: tuple[int, ...], word: TokenAutomaton) -> bool:
-    """Return whether it can begin only where no letter is before it, since it has no space of its own."""
+    """Return whether it can begin only where no letter is before it, since its first token has no space."""
     return phrase[0] in word.begin_open and phrase[0] not in word.begin
 
 
@@ -151,7 +151,7 @@ class BankCandidates:
         for bank in range(groups):
             inside_RV = np.where(banks_RV == bank, log_probs_RV, np.float32(-np.inf))
             each = best_candidates(inside_RV, totals_MW, 2 * width + 1)
-            # Parents are counted from the first row of the bank; what is no candidate has no parent elsewhere.
+            # Parents are counted from the first row of the bank; impossible candidates get parent 0.
             parents_NK = np.where(each.totals_NK > -np.inf, each.parents_NK - bank * width, 0)
             found.append(Candidates(each.totals_NK, each.log_probs_NK, parents_NK, each.tokens_NK))
         return stack_groups(found)

@@ -84,7 +84,7 @@ class TokenAutomaton:
     go_on: tuple[dict[int, int], ...]
     """For each number of bytes written: the tokens that continue the word, and the bytes written after them."""
     begin: dict[int, tuple[int, ...]]
-    """Tokens that begin the word after characters of their own, such as a space."""
+    """Tokens that begin the word after other characters, such as a space."""
     begin_open: dict[int, tuple[int, ...]]
     """Tokens that begin the word with their first byte."""
     opening: frozenset[int]
@@ -145,7 +145,7 @@ class Exclude:
     """Bans words in every segmentation, also as the beginning of a longer word."""
 
     words_N: Sequence[Sequence[TokenAutomaton]]
-    """Of each search."""
+    """Words of each search."""
     prompts_N: Sequence[Sequence[int]]
     """Tokens before the output of each search, in which a word may have begun."""
 

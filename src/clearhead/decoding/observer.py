@@ -34,9 +34,9 @@ class Candidate:
     """Position of the token in the output, from 0."""
     token: int
     log_prob: float
-    """Of this token alone."""
+    """Log-probability of this token."""
     total: float
-    """Of the hypothesis up to this token; candidates of a step are ranked by it."""
+    """Log-probability of the hypothesis up to this token; candidates of a step are ranked by it."""
     score: float
     """`total` divided by the length penalty, as if the hypothesis ended here."""
     outcome: Outcome

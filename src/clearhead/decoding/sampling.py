@@ -28,7 +28,7 @@ class Sampled:
 
     settings: SamplingConfig
     generators: Sequence[np.random.Generator]
-    """Of each search of the batch."""
+    """One per search of the batch."""
 
     def select(self, log_probs_RV: Floats, beams: BeamState) -> Candidates:
         """Return the sample and the two runners-up of each search."""
@@ -122,7 +122,7 @@ def rank_samples(logits_RV: Doubles, settings: SamplingConfig, noise_RV: Floats)
     left_RV = logits_RV / temperature
     noisy_RV = left_RV + noise_RV
     found: list[Filtered] = []
-    with np.errstate(invalid="ignore"):  # -inf minus -inf, of tokens that no filter looks at
+    with np.errstate(invalid="ignore"):  # -inf minus -inf, of tokens that are filtered out already
         for each in filters(settings):
             was_out_RV, filtered = left_RV == -np.inf, each(left_RV)
             left_RV = np.where(filtered.kept_RV, left_RV, -np.inf)

@@ -46,7 +46,7 @@ class BeamLayout:
 
 
 class BatchShortlist:
-    """Shortlists of a batch. Columns stand for the tokens of their union; each sentence uses its own tokens only."""
+    """Shortlists of a batch. Columns are the tokens of their union; each sentence uses its own tokens only."""
 
     def __init__(self, lists_M: Sequence[Sequence[int]], vocab_size: int) -> None:
         self.vocab_size = vocab_size
@@ -84,7 +84,7 @@ class SearchBatch:
     n_best: int = 1
     observer: Observer | None = None
     constraints: Sequence[Constraints] = ()
-    """Of each sentence; empty: none."""
+    """One per sentence; empty: none."""
     suppressed_tokens: Sequence[int] | None = None
     """Tokens that are never generated, besides padding; None: the start token, if rows start with a single token."""
 

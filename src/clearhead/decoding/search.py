@@ -26,8 +26,8 @@ same tokens, log-probabilities, scores, order and finish reasons, bit for bit.
    - no_better_now: best / penalties[n] <= worst,
    where best is the total of the first hypothesis of the next beam.
 6. If n = L or no candidate continues, and nothing is finished, the hypotheses of the current beam (before this step)
-   finish without a further token, in the order of the beam (`blocked`; penalties[0] = penalties[1]); but if log-probabilities are
-   NaN, the sentence has no hypotheses.
+   finish without a further token, in the order of the beam (`blocked`; penalties[0] = penalties[1]); but if
+   log-probabilities are NaN, the sentence has no hypotheses.
 7. The result is the `n_best` finished hypotheses with the highest scores; equal scores in the order in which they
    finished.
 

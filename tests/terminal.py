@@ -165,10 +165,11 @@ def run_process(
     threads: int = 1,
     timeout: float = TIMEOUT,
     while_running: Callable[["subprocess.Popen[bytes]"], None] | None = None,
+    program: Sequence[str] = ("-m", "clearhead"),
 ) -> Finished:
     """Run `clearhead ARGUMENTS` in a new process with `text` on stdin and these streams connected to terminals.
 
-    `while_running` is called with the process after its start.
+    `while_running` is called with the process after its start. `program`: options of the Python interpreter.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         streams = _Streams(Path(folder), text.encode(), terminals)
@@ -178,7 +179,7 @@ def run_process(
             stack.callback(os.close, handle)
             files.append(handle)
         process = subprocess.Popen(
-            [sys.executable, "-m", "clearhead", *map(str, arguments)],
+            [sys.executable, *program, *map(str, arguments)],
             stdin=files[0], stdout=files[1], stderr=files[2], env=_environment(threads), start_new_session=True,
         )  # fmt: skip
         try:

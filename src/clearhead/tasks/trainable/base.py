@@ -1,7 +1,6 @@
-"""What the trainer asks of a task, and what a run asks of a purpose.
+"""A task as the trainer sees it: examples, loss and validation; and the records that it is prepared from.
 
-The trainer knows tasks, never families; a family knows tensors, never tasks. A purpose is what a user names with
-`--task`: it reads files, makes a task of them, and scores a trained model.
+The trainer knows tasks, never families; a family knows tensors, never tasks.
 """
 
 import json
@@ -9,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -21,12 +20,13 @@ from clearhead.data.lines import excerpt
 from clearhead.data.split import Split, overlap, split_valid
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.degenerate import OutputCounts
-from clearhead.model.loss import Loss
+from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.baseline import Baseline
 
-MIN_RECORDS = 10  # fewer are no corpus
-Tell = Callable[[str], object]
+if TYPE_CHECKING:
+    from clearhead.model.loss import Loss
 
+MIN_RECORDS = 10  # fewer are no corpus
 
 Decode = Literal["if_worthwhile", "always", "sample"]
 """Which validation examples are decoded: `validate_lines` of them, but none, or only `SAMPLE_LINES`, as long as the
@@ -131,7 +131,7 @@ class TrainingTask(Protocol[Batch]):
     def lines(self, indices: Indices) -> Sequence[int | str]:
         """Where these examples stand in the training file, or as FILE:LINE in several, to name a batch gone wrong."""
 
-    def loss(self, model: Any, batch: Batch) -> Loss:
+    def loss(self, model: Any, batch: Batch) -> "Loss":
         """The loss of one batch, summed over its tokens, under a network of the family that the task needs."""
 
     def validate(self, model: Any, decode: Decode = "always") -> Validation:

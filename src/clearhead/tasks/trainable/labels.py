@@ -17,7 +17,8 @@ from clearhead.data.labelled import is_number
 from clearhead.data.lines import excerpt
 from clearhead.evaluation.labels import score_labels
 from clearhead.model.loss import Loss
-from clearhead.tasks.trainable.base import MIN_RECORDS, Tell, Validation
+from clearhead.tasks.task import Tell
+from clearhead.tasks.trainable.base import MIN_RECORDS, Validation
 from clearhead.tasks.trainable.baseline import Baseline
 
 LABELS_SHOWN = 20

@@ -1,14 +1,7 @@
-"""Number of threads that engines use, and batches computed in several threads. Does not import torch."""
+"""Number of threads that engines use. Does not import torch."""
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
-from clearhead.data.batching import length_batches
-
-Result = TypeVar("Result")
 
 _chosen = 0
 
@@ -17,7 +10,7 @@ def set_num_threads(threads: int) -> None:
     """Set the number of threads of all engines; 0: all cores."""
     global _chosen
     _chosen = threads
-    if "torch" in sys.modules:
+    if sys.modules.get("torch") is not None:
         set_torch_threads()
 
 
@@ -35,22 +28,3 @@ def set_torch_threads() -> None:
         import torch
 
         torch.set_num_threads(_chosen)
-
-
-def map_batches(costs: Sequence[int], max_cost: int, compute: Callable[[list[int]], Sequence[Result]]) -> list[Result]:
-    """Return one result per item; `compute` gets the indices of a batch of similar items and runs in several threads.
-
-    The cost of a batch is that of its largest item times their number; it is at most `max_cost`, unless one item is
-    larger.
-    """
-    threads = num_threads()
-    fair = -(-sum(costs) // threads) if threads > 1 else max_cost
-    batches = length_batches(costs, min(max_cost, max(1, fair)))
-    if threads == 1 or len(batches) <= 1:
-        found = [compute(batch) for batch in batches]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(compute, batches))
-    results = {index: one for batch, some in zip(batches, found, strict=True)
-               for index, one in zip(batch, some, strict=True)}  # fmt: skip
-    return [results[index] for index in range(len(costs))]

@@ -40,9 +40,8 @@ def test_clearhead_and_torch_are_the_same_model(norm: str) -> None:
 def copy_weights(ours: Clearhead, theirs: TorchTransformer) -> None:
     """Torch lists the parts of a layer in another order than ours; shapes within a kind of part are the same."""
     names = {
-        "attention.in_": "self_attn.in_proj_", "attention.out.": "self_attn.out_proj.",
-        "cross.in_": "multihead_attn.in_proj_", "cross.out.": "multihead_attn.out_proj.",
-        "feed_forward.inner.": "linear1.", "feed_forward.outer.": "linear2.", "attention_residual.norm.": "norm1.",
+        "self_attention.": "self_attn.", "cross_attention.": "multihead_attn.", "output.": "out_proj.",
+        "feed_forward.w1.": "linear1.", "feed_forward.w2.": "linear2.", "self_attention_residual.norm.": "norm1.",
     }  # fmt: skip
     given = ours.model.state_dict()
     wanted = theirs.module.model.state_dict()
@@ -54,8 +53,14 @@ def copy_weights(ours: Clearhead, theirs: TorchTransformer) -> None:
         for old, new in names.items():
             source = source.replace(new, old)
         source = source.replace("norm3.", "feed_forward_residual.norm.")
-        source = source.replace("norm2.", "cross_residual.norm." if is_decoder else "feed_forward_residual.norm.")
-        wanted[name] = given[source]
+        source = source.replace(
+            "norm2.", "cross_attention_residual.norm." if is_decoder else "feed_forward_residual.norm."
+        )
+        if "in_proj_" in source:  # queries, keys and values are one matrix there
+            parts = [source.replace("in_proj_", f"{part}.") for part in ("query", "key", "value")]
+            wanted[name] = torch.cat([given[part] for part in parts])
+        else:
+            wanted[name] = given[source]
     theirs.module.model.load_state_dict(wanted)
 
 

@@ -53,7 +53,7 @@ def test_vectors_are_pooled_and_mean_states_over_real_positions() -> None:
     model = network("embedding", pooling="first", pooler=True).eval()
     engine = TorchEncoderEngine(model, 12)
     for number, ids_1S in enumerate(alone(ROWS)):
-        read = model.reader(ids_1S)
+        read = model.backbone(ids_1S)
         np.testing.assert_allclose(engine.pooled(ROWS)[number], read.pooled_BD[0].detach().numpy(), atol=1e-5)
         expected_D = read.states_BSD[0].mean(0).detach().numpy()
         np.testing.assert_allclose(engine.mean_states(ROWS)[number], expected_D, atol=1e-5)
@@ -73,7 +73,7 @@ def test_masked_positions_keep_their_order() -> None:
     found = TorchEncoderEngine(model, 12).masked_lm(ROWS, positions)
     for log_probs_MV, asked, ids_1S in zip(found, positions, alone(ROWS), strict=True):
         assert log_probs_MV.shape == (len(asked), 37)
-        expected_SV = model.predict(model.reader(ids_1S))[0].log_softmax(-1).detach().numpy()
+        expected_SV = model.predict(model.backbone(ids_1S))[0].log_softmax(-1).detach().numpy()
         np.testing.assert_allclose(log_probs_MV, expected_SV[asked], atol=1e-5)
 
 

@@ -25,9 +25,9 @@ def without(network: Any, part: Part, by: float = 0.0) -> Any:
     module: Any = next(one.module for one in sub_layers(copied) if (one.name, one.layer) == (part.name, part.layer))
     with torch.no_grad():
         if part.head is not None:
-            module.out.weight[:, part.head * module.value_dim : (part.head + 1) * module.value_dim] *= by
+            module.output.weight[:, part.head * module.value_dim : (part.head + 1) * module.value_dim] *= by
         else:
-            last = module.out if hasattr(module, "out") else module.outer
+            last = module.output if hasattr(module, "output") else module.w2
             for parameter in last.parameters():
                 parameter *= by
     return copied
@@ -90,7 +90,7 @@ def test_the_mean_of_a_head_is_what_it_gives_in_the_mean() -> None:
         mixed.append(one.weights_HTS[1] @ one.arithmetic.v_HSE[1])
     mean_E = torch.from_numpy(np.concatenate(mixed).mean(0))
     copied = without(model.network, part)
-    out, whole = copied.encoder.layers[1].attention.out, model.network.encoder.layers[1].attention.out
+    out, whole = copied.encoder.layers[1].self_attention.output, model.network.encoder.layers[1].self_attention.output
     with torch.no_grad():
         out.bias += whole.weight[:, 11:22] @ mean_E
     expected = model.with_network(copied).trace(TEXT).logits_TV

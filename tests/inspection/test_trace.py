@@ -77,8 +77,8 @@ def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
     model, trace = small(name), traced(name, tmp_path)
     given = given_picture(model, picture(tmp_path)) if name in PICTURES else given_text(model, trace.source_text)
     with torch.inference_mode():
-        fast = model.network.reader(given.src)
-        attention = model.network.reader(given.src, want_attention=True).attention
+        fast = model.network.backbone(given.src)
+        attention = model.network.backbone(given.src, want_attention=True).attention
         expected = model.network.predict(fast)[0].view(trace.logits_TV.shape)
     np.testing.assert_allclose(trace.logits_TV, expected.numpy(), atol=1e-5, rtol=0)
     assert len(trace.attention) == len(attention)

@@ -245,7 +245,7 @@ def test_distilbert(tmp_path: Path, name: str) -> None:
         found = (
             network(ids_NS)
             if ours.config.task != "mlm"
-            else network.logits(network.hidden(network.reader(ids_NS).states_BSD))
+            else network.logits(network.hidden(network.backbone(ids_NS).states_BSD))
         )
         close(found, theirs(ids_NS, torch.ones_like(ids_NS)).logits)
 

@@ -80,7 +80,7 @@ def outputs(model: Model, vocabulary: int = 90) -> Tensor:
     ids_NS[1, 6:] = config.pad_id
     if config.family == "transformer":
         return network.logits(network(ids_NS, torch.randint(5, vocabulary, (3, 7))))  # type: ignore[no-any-return]
-    read = network.reader(ids_NS)
+    read = network.backbone(ids_NS)
     return read.states_BSD if config.head == "embedding" else network.predict(read)  # type: ignore[no-any-return]
 
 

@@ -1,5 +1,7 @@
 """The Transformer equals `torch.nn.Transformer` on the same weights: forward and gradients, post-norm and pre-norm."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,25 +25,26 @@ def config(norm: str) -> ModelConfig:
 
 
 def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
-    """Their weights, which have the same layout."""
+    """Their weights: queries, keys and values are one matrix there."""
     assert theirs.in_proj_weight is not None
-    ours.in_weight.copy_(theirs.in_proj_weight)
-    ours.in_bias.copy_(theirs.in_proj_bias)
-    ours.out.load_state_dict(theirs.out_proj.state_dict())
+    parts = zip(theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True)
+    for projection, (weight, bias) in zip((ours.query, ours.key, ours.value), parts, strict=True):
+        projection.load_state_dict({"weight": weight, "bias": bias})
+    ours.output.load_state_dict(theirs.out_proj.state_dict())
 
 
 def copy_layer(ours: EncoderLayer | DecoderLayer, theirs: nn.Module) -> None:
     """One layer's weights."""
-    copy_attention(ours.attention, theirs.self_attn)  # type: ignore[arg-type]
-    residuals = [ours.attention_residual]
+    copy_attention(ours.self_attention, theirs.self_attn)  # type: ignore[arg-type]
+    residuals = [ours.self_attention_residual]
     if isinstance(ours, DecoderLayer):
-        copy_attention(ours.cross, theirs.multihead_attn)  # type: ignore[arg-type]
-        residuals.append(ours.cross_residual)
+        copy_attention(ours.cross_attention, theirs.multihead_attn)  # type: ignore[arg-type]
+        residuals.append(ours.cross_attention_residual)
     residuals.append(ours.feed_forward_residual)
     for number, residual in enumerate(residuals, 1):
         residual.norm.load_state_dict(getattr(theirs, f"norm{number}").state_dict())
-    ours.feed_forward.inner.load_state_dict(theirs.linear1.state_dict())  # type: ignore[union-attr]
-    ours.feed_forward.outer.load_state_dict(theirs.linear2.state_dict())  # type: ignore[union-attr]
+    ours.feed_forward.w1.load_state_dict(theirs.linear1.state_dict())  # type: ignore[union-attr]
+    ours.feed_forward.w2.load_state_dict(theirs.linear2.state_dict())  # type: ignore[union-attr]
 
 
 def pair(norm: str) -> tuple[Transformer, nn.Transformer]:
@@ -93,17 +96,17 @@ def test_forward_and_gradients_equal_torch(norm: str) -> None:
     expected.backward(gradient)
     hidden.backward(gradient)
     for layer, their_layer in zip(ours.decoder.layers, theirs.decoder.layers, strict=True):
-        for name in ("attention", "cross"):
-            their_attention = their_layer.self_attn if name == "attention" else their_layer.multihead_attn
+        for name in ("self_attention", "cross_attention"):
+            their_attention = their_layer.self_attn if name == "self_attention" else their_layer.multihead_attn
             attention: MultiHeadAttention = getattr(layer, name)
-            torch.testing.assert_close(
-                attention.in_weight.grad, their_attention.in_proj_weight.grad, atol=1e-5, rtol=1e-4
-            )
+            gradients = [each.weight.grad for each in (attention.query, attention.key, attention.value)]
+            torch.testing.assert_close(gradients, [*their_attention.in_proj_weight.grad.chunk(3)], atol=1e-5, rtol=1e-4)
+    layers: Any = ours.encoder.layers
     for ours_part, theirs_part in (
-        (ours.encoder.layers[0].feed_forward.inner, theirs.encoder.layers[0].linear1),
-        (ours.encoder.layers[1].feed_forward.outer, theirs.encoder.layers[1].linear2),
+        (layers[0].feed_forward.w1, theirs.encoder.layers[0].linear1),
+        (layers[1].feed_forward.w2, theirs.encoder.layers[1].linear2),
     ):
-        torch.testing.assert_close(ours_part.weight.grad, theirs_part.weight.grad, atol=1e-5, rtol=1e-4)  # type: ignore[union-attr]
+        torch.testing.assert_close(ours_part.weight.grad, theirs_part.weight.grad, atol=1e-5, rtol=1e-4)
 
 
 def test_weights_equal_torchs_heads() -> None:

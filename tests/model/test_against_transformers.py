@@ -1,7 +1,8 @@
 """BERT, GPT-2, GPT-NeoX and T5 equal `transformers` on the same weights: states, logits, weights, every gradient."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,22 +25,28 @@ N, S, T, V, D, H, F = 3, 13, 7, 23, 22, 11, 17
 
 
 class Pair(NamedTuple):
-    """One weight of ours, those of theirs that are the same numbers, and how."""
+    """One weight of ours, that of theirs which has the same numbers, and how."""
 
     ours: Tensor
-    theirs: list[Tensor]
+    theirs: Tensor
     link: Link
 
-    def join(self, parts: list[Tensor | None]) -> Tensor:
-        """Their weights, or their gradients, in the shape of ours."""
-        return self.link.join([part for part in parts if part is not None], tuple(self.ours.shape))
+    def read(self, theirs: Tensor | None) -> Tensor:
+        """Their weight, or its gradient, in the shape of ours."""
+        assert theirs is not None
+        return self.link.read(theirs, tuple(self.ours.shape))
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Equal for weights of ours that are one of theirs."""
+        return id(self.theirs), self.link.block
 
 
 def pairs(ours: nn.Module, theirs: Any, links: Iterable[Link]) -> list[Pair]:
     """The weights that a table of names links."""
     own = dict(ours.named_parameters())
     their = dict(theirs.named_parameters(remove_duplicate=False))
-    return [Pair(own[link.ours], [their[name] for name in link.theirs], link) for link in links]
+    return [Pair(own[link.ours], their[link.theirs], link) for link in links]
 
 
 def whole(task: str, settings: dict[str, Any]) -> Config:
@@ -51,22 +58,23 @@ def whole(task: str, settings: dict[str, Any]) -> Config:
 class ByHead(Link):
     """GPT-NeoX has the rows of queries, keys and values of one head together: here 3 heads."""
 
-    def join(self, parts: Sequence[Tensor], ours: tuple[int, ...]) -> Tensor:
-        return parts[0].reshape(3, 3, -1, *ours[1:]).transpose(0, 1).reshape(ours)
+    def read(self, theirs: Tensor, ours: tuple[int, ...]) -> Tensor:
+        return theirs.reshape(3, 3, -1, *ours[1:])[:, self.block].reshape(ours)
 
 
 def neox_links() -> Iterator[Link]:
     """GPT-NeoX."""
-    yield Link("embedding.tokens.weight", ("gpt_neox.embed_in.weight",))
-    yield Link("output.weight", ("lm_head.weight",))
+    yield Link("embedding.tokens.weight", "gpt_neox.embed_in.weight")
+    yield Link("output.weight", "lm_head.weight")
     for number in range(2):
         ours, theirs = f"decoder.layers.{number}", f"gpt_neox.layers.{number}"
-        yield ByHead(f"{ours}.attention.in_weight", (f"{theirs}.attention.query_key_value.weight",))
-        yield ByHead(f"{ours}.attention.in_bias", (f"{theirs}.attention.query_key_value.bias",))
-        yield from linear(f"{ours}.attention.out", f"{theirs}.attention.dense")
-        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.input_layernorm")
-        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.mlp.dense_h_to_4h")
-        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.dense_4h_to_h")
+        joint = f"{theirs}.attention.query_key_value"
+        for block, (name, kind) in enumerate(product(("query", "key", "value"), ("weight", "bias"))):
+            yield ByHead(f"{ours}.self_attention.{name}.{kind}", f"{joint}.{kind}", block=block // 2)
+        yield from linear(f"{ours}.self_attention.output", f"{theirs}.attention.dense")
+        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm")
+        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.mlp.dense_h_to_4h")
+        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.mlp.dense_4h_to_h")
         yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm")
     yield from linear("decoder.norm", "gpt_neox.final_layer_norm")
 
@@ -77,7 +85,7 @@ def copy(ours: nn.Module, theirs: Any, links: list[Pair]) -> None:
     for parameter in theirs.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.2)
     for link in links:
-        link.ours.copy_(link.join([*link.theirs]))
+        link.ours.copy_(link.read(link.theirs))
     assert {id(link.ours) for link in links} == {id(parameter) for parameter in ours.parameters()}
     ours.eval()
     theirs.eval()
@@ -97,13 +105,12 @@ def same_gradients(links: list[Pair], found: Tensor, expected: Tensor) -> None:
     found.backward(gradient)  # type: ignore[no-untyped-call]
     expected.backward(gradient)  # type: ignore[no-untyped-call]
     # Theirs, shared by several of ours, is the sum over them.
-    ours: dict[tuple[int, ...], Tensor] = {}
+    ours: dict[tuple[int, int], Tensor] = {}
     for link in links:
         assert link.ours.grad is not None
-        key = tuple(map(id, link.theirs))
-        ours[key] = ours[key] + link.ours.grad if key in ours else link.ours.grad
+        ours[link.key] = ours[link.key] + link.ours.grad if link.key in ours else link.ours.grad
     for link in links:
-        close_gradients(ours[tuple(map(id, link.theirs))], link.join([weight.grad for weight in link.theirs]))
+        close_gradients(ours[link.key], link.read(link.theirs.grad))
 
 
 def ids(rows: int, length: int, padded: bool = False) -> Tensor:
@@ -141,11 +148,11 @@ def test_bert_guesses_masked_words_as_theirs_does() -> None:
     ids_NS, segments_NS = ids(N, S, padded=True), torch.randint(2, (N, S))
     mask_NS = (ids_NS != 0).long()
     expected = theirs(ids_NS, mask_NS, segments_NS, output_attentions=True, output_hidden_states=True)
-    read = ours.reader(ids_NS, want_attention=True, segments_BS=segments_NS)
+    read = ours.backbone(ids_NS, want_attention=True, segments_BS=segments_NS)
     close(read.states_BSD, expected.hidden_states[-1])
     for weights, their_weights in zip(read.attention, expected.attentions, strict=True):
         close(weights, their_weights)
-    fused = ours.logits(ours.hidden(ours.reader(ids_NS, segments_BS=segments_NS).states_BSD))
+    fused = ours.logits(ours.hidden(ours.backbone(ids_NS, segments_BS=segments_NS).states_BSD))
     close(fused, expected.logits)
     same_gradients(links, fused, expected.logits)
 
@@ -155,7 +162,7 @@ def test_bert_pools_as_theirs_does() -> None:
     config = whole("embed", settings)
     network, theirs = VectorNetwork(config.model, TextReader(config.model)), hf.BertModel(their_bert())
     copy(network, theirs, pairs(network, theirs, bert.table(config).links))
-    ours = network.reader
+    ours = network.backbone
     ids_NS = ids(N, S, padded=True)
     expected, read = theirs(ids_NS, (ids_NS != 0).long()), ours(ids_NS)
     close(read.states_BSD, expected.last_hidden_state)

@@ -32,24 +32,27 @@ def test_initial_weights_have_the_spread_of_their_scheme() -> None:
     layer: Any = narrow.decoder.layers[0]
     assert narrow.embedding.positions is not None
     for weights in (
-        narrow.output.weight, narrow.embedding.positions.table_LD, layer.attention.in_weight,
-        layer.attention.out.weight, layer.feed_forward.outer.weight,
+        narrow.output.weight, narrow.embedding.positions.table_LD, layer.self_attention.query.weight,
+        layer.self_attention.output.weight, layer.feed_forward.w2.weight,
     ):  # fmt: skip
         assert deviation(weights) == pytest.approx(0.02, rel=0.1)
-    assert layer.feed_forward.inner.bias.abs().max() == 0
+    assert layer.feed_forward.w1.bias.abs().max() == 0
 
     t5 = {"positions": "relative", "scale_attention": False, "scale_embeddings": False, "scale_output": True}
     layer = Transformer(config(**sizes, **t5)).encoder.layers[0]
-    q, k, v = layer.attention.in_parts()
+    attention = layer.self_attention
     for weights, expected in (
-        (q, (128 * 32) ** -0.5), (k, 128**-0.5), (v, 128**-0.5), (layer.attention.out.weight, (4 * 64) ** -0.5),
-        (layer.feed_forward.inner.weight, 128**-0.5), (layer.feed_forward.outer.weight, 256**-0.5),
+        (attention.query.weight, (128 * 32) ** -0.5), (attention.key.weight, 128**-0.5),
+        (attention.value.weight, 128**-0.5), (attention.output.weight, (4 * 64) ** -0.5),
+        (layer.feed_forward.w1.weight, 128**-0.5), (layer.feed_forward.w2.weight, 256**-0.5),
     ):  # fmt: skip
         assert deviation(weights) == pytest.approx(expected, rel=0.1)
 
     layer = Transformer(config(**sizes)).encoder.layers[0]
-    for part, rows in zip(layer.attention.in_parts(), (128, 128, 256), strict=True):
-        assert float(part.detach().abs().max()) == pytest.approx(math.sqrt(6 / (128 + rows)), rel=0.01)
+    attention = layer.self_attention
+    for part, rows in zip((attention.query, attention.key, attention.value), (128, 128, 256), strict=True):
+        assert float(part.weight.detach().abs().max()) == pytest.approx(math.sqrt(6 / (128 + rows)), rel=0.01)
+        assert part.bias.abs().max() == 0
 
 
 @pytest.mark.parametrize("scaled", [True, False], ids=["tied and scaled", "separate"])

@@ -189,7 +189,7 @@ def test_readers_ignore_padding_and_company(settings: dict[str, Any], head: str)
         whole = run(ids_BS)
         torch.testing.assert_close(whole, run(padded_BS), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(whole[2:], run(ids_BS[2:, :5]), atol=1e-5, rtol=1e-5)
-        attention = model.reader(ids_BS, want_attention=True).attention
+        attention = model.backbone(ids_BS, want_attention=True).attention
     assert len(attention) == (2 if settings["family"] == "encoder" else 0)
     for weights_BHSS in attention:
         torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(3, 2, 7), atol=1e-5, rtol=0)
@@ -209,8 +209,8 @@ def test_bodies_that_see_keep_the_contract(name: str) -> None:
     with torch.inference_mode():
         logits_BL = model(pictures_BCYX)
         torch.testing.assert_close(logits_BL[3:4], model(pictures_BCYX[3:4]), atol=1e-5, rtol=1e-5)
-        read = model.reader(pictures_BCYX, want_attention=True)
-    assert logits_BL.shape == (5, 7) and read.states_BSD.shape[2] == model.reader.width
+        read = model.backbone(pictures_BCYX, want_attention=True)
+    assert logits_BL.shape == (5, 7) and read.states_BSD.shape[2] == model.backbone.width
     assert len(read.attention) == (2 if name == "patches" else 0)
     for weights_BHSS in read.attention:
         torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(5, 2, 10), atol=1e-5, rtol=0)
@@ -278,7 +278,7 @@ def test_every_reader_can_be_traced(name: str) -> None:
     recorder = Recorder(model)
     with torch.inference_mode():
         torch.testing.assert_close(recorder.network(inputs), model(inputs), atol=1e-5, rtol=0)
-        asked = model.reader(inputs, want_attention=True).attention
+        asked = model.backbone(inputs, want_attention=True).attention
     check_probabilities(recorder, settings)
     assert len(asked) == len(recorder.looked)
     for one, weights_BHSS in zip(recorder.looked, asked, strict=True):

@@ -185,14 +185,14 @@ def test_the_modules_run_where_somebody_looks_on() -> None:
         assert flatten(*parts, Kept()) is None  # dropout
         for part in parts:
             part.eval()
-        for module in (model.decoder.layers[1].attention.out, model.target_embedding.positions):
+        for module in (model.decoder.layers[1].self_attention.output, model.target_embedding.positions):
             assert isinstance(module, torch.nn.Module)
             for hook in (module.register_forward_hook, module.register_forward_pre_hook):
                 handle = hook(lambda *_: None)
                 assert flatten(*parts, Kept()) is None
                 handle.remove()
         assert flatten(*parts, Kept()) is not None
-        parametrize.register_parametrization(model.decoder.layers[1].feed_forward.inner, "weight", torch.nn.Tanh())
+        parametrize.register_parametrization(model.decoder.layers[1].feed_forward.w1, "weight", torch.nn.Tanh())
         assert flatten(*parts, Kept()) is None  # weights that are computed
 
 
@@ -245,11 +245,9 @@ def test_logits_that_somebody_else_makes_are_asked_for(build: Callable[[dict[str
 
 @torch.inference_mode()
 def test_a_flat_stack_is_kept_while_it_is_of_the_same_numbers() -> None:
-    """In doubles, of which nothing is copied: numbers that change in their place are seen as they are.
-
-    What is put in another's place is laid out anew.
-    """
-    model: Any = transformer({})
+    """Numbers that change in their place are seen, and what is put in another's place."""
+    with torch.inference_mode(False):
+        model: Any = transformer({})
     kept, parts = Kept[Flat](), (model.target_embedding, model.decoder)
     layer, memories = model.decoder.layers[1], model.encode(sources()[:2])
 
@@ -259,20 +257,38 @@ def test_a_flat_stack_is_kept_while_it_is_of_the_same_numbers() -> None:
 
     first = flatten(*parts, kept)
     assert first is not None and flatten(*parts, kept) is first
-    before = states(first)
-    layer.feed_forward.inner.weight.mul_(2.0)
-    assert flatten(*parts, kept) is first and not torch.equal(states(first), before)
+    for projection in (layer.feed_forward.w1, layer.self_attention.value, layer.cross_attention.query):
+        before = states(first)
+        projection.weight.mul_(2.0)
+        new = flatten(*parts, kept)
+        assert new is not None and new is not first and not torch.equal(states(new), before)
+        first = new
     changes: list[Callable[[], object]] = [
-        lambda: setattr(layer.feed_forward.inner.weight, "data", layer.feed_forward.inner.weight.data.clone()),
-        lambda: setattr(layer.attention, "out", copy.deepcopy(layer.attention.out)),
-        lambda: setattr(layer.cross.out, "weight", torch.nn.Parameter(layer.cross.out.weight.clone())),
+        lambda: setattr(layer.feed_forward.w1.weight, "data", layer.feed_forward.w1.weight.data.clone()),
+        lambda: setattr(layer.self_attention, "output", copy.deepcopy(layer.self_attention.output)),
+        lambda: setattr(
+            layer.cross_attention.output, "weight", torch.nn.Parameter(layer.cross_attention.output.weight.clone())
+        ),
     ]
     for change in changes:
         old, again = flatten(*parts, kept), copy.deepcopy(kept)
         change()
         new = flatten(*parts, kept)
         assert new is not None and new is not old and flatten(*parts, again) is not old
-        assert torch.equal(states(new), states(first))
+        close(states(new), states(first))
+
+
+@torch.inference_mode()
+def test_changes_of_weights_made_for_inference_are_seen() -> None:
+    """Changes of those are not counted, so that copies of them are made for each search."""
+    model: Any = transformer({})
+    kept, parts = Kept[Flat](), (model.source_embedding, model.encoder)
+    before = flatten(*parts, kept)
+    assert before is not None
+    states_NSD = before(sources())[0]
+    model.encoder.layers[0].self_attention.value.weight.mul_(2.0)
+    after = flatten(*parts, kept)
+    assert after is not None and not torch.equal(after(sources())[0], states_NSD)
 
 
 @torch.inference_mode()
@@ -281,7 +297,9 @@ def test_a_hook_in_the_middle_of_search_is_seen_by_the_next_one() -> None:
     src_NS = sources()
     first, state = model.start(model.encode(src_NS), 1)
     plain = model.step(first, state).logits_RTV
-    model.decoder.layers[0].attention.register_forward_hook(lambda _, __, given: given._replace(y_BTD=given.y_BTD * 0))
+    model.decoder.layers[0].self_attention.register_forward_hook(
+        lambda _, __, given: given._replace(y_BTD=given.y_BTD * 0)
+    )
     first, state = model.start(model.encode(src_NS), 1)  # hooks count from here on
     assert state.flat is None
     assert (model.step(first, state).logits_RTV - plain).abs().max() > 1e-3
@@ -340,7 +358,7 @@ def test_steps_may_leave_the_mode_that_they_began_in(build: Callable[[dict[str, 
 def test_a_norm_without_gains() -> None:
     model = transformer({"key_dim": 5, "value_dim": 5})
     norm = torch.nn.LayerNorm(model.config.model_dim, elementwise_affine=False)
-    model.get_submodule("decoder.layers.0.attention_residual").register_module("norm", norm)
+    model.get_submodule("decoder.layers.0.self_attention_residual").register_module("norm", norm)
     src_NS, tgt_NT = sources()[:1], ids(1, 3)
     expected_NTV = model.logits(model(src_NS, tgt_NT))
     _, state = model.start(model.encode(src_NS), 1)

@@ -66,13 +66,15 @@ def test_tables(tied_embeddings: str, rows: set[int]) -> None:
         "output_bias": True,
     }
     network = Transformer(ModelConfig.model_validate(settings)).eval()
-    tables = {network.source_embedding.tokens, network.target_embedding.tokens, network.output}
+    tables = {
+        each.weight for each in (network.source_embedding.tokens, network.target_embedding.tokens, network.output)
+    }
     assert len(tables) == {"all": 1, "input": 2, "target": 2, "none": 3}[tied_embeddings]
-    assert {len(table.weight) for table in tables} == rows
+    assert {len(table) for table in tables} == rows
     src_NS, tgt_NT = torch.randint(4, source or 23, (3, 5)), torch.randint(4, 23, (3, 7))
     before = network.logits(network(src_NS, tgt_NT))
     with torch.no_grad():
-        network.output_bias_V.add_(torch.arange(23.0))  # type: ignore[union-attr]
+        network.output.bias.add_(torch.arange(23.0))  # type: ignore[union-attr]
     torch.testing.assert_close(network.logits(network(src_NS, tgt_NT)), before + torch.arange(23.0))
 
 

@@ -94,35 +94,39 @@ def test_feed_forward_follows_its_formula(kind: str, gated: bool, bias: bool) ->
     def apply(linear: nn.Linear, x: Tensor) -> Tensor:
         return x @ linear.weight.T + (linear.bias if bias else 0)
 
-    inner_NF = ACTIVATIONS[kind](apply(network.inner, x_ND))
+    inner_NF = ACTIVATIONS[kind](apply(network.w1, x_ND))
     if gated:
-        assert network.gate is not None
-        inner_NF = inner_NF * apply(network.gate, x_ND)
-    close(network(x_ND[:, None])[:, 0], apply(network.outer, inner_NF))
+        assert network.w3 is not None
+        inner_NF = inner_NF * apply(network.w3, x_ND)
+    close(network(x_ND[:, None])[:, 0], apply(network.w2, inner_NF))
     assert bias == any("bias" in name for name, _ in network.named_parameters())
+
+
+def draw(attention: MultiHeadAttention, deviation: float) -> None:
+    """Random projections."""
+    for projection in (attention.query, attention.key, attention.value):
+        nn.init.normal_(projection.weight, std=deviation)
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "unscaled"])
 def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
     attention = MultiHeadAttention.build(config(scale_attention=scaled, bias=bias))
-    nn.init.normal_(attention.in_weight, std=0.3)
+    draw(attention, 0.3)
     shaken(attention)
-    assert attention.in_weight.shape == (2 * H * K + H * E, D) and attention.out.weight.shape == (D, H * E)
+    assert attention.query.weight.shape == attention.key.weight.shape == (H * K, D)
+    assert attention.value.weight.shape == (H * E, D) and attention.output.weight.shape == (D, H * E)
     x_NTD, source_NSD = torch.randn(N, T, D), torch.randn(N, S, D)
-    w = attention.in_weight
-    b = attention.in_bias if bias else torch.zeros(len(w))
     expected_NTD = torch.zeros(N, T, D)
     for n, t in itertools.product(range(N), range(T)):
         mixed = []
         for h in range(H):
-            q_rows, k_rows = slice(h * K, (h + 1) * K), slice(H * K + h * K, H * K + (h + 1) * K)
-            v_rows = slice(2 * H * K + h * E, 2 * H * K + (h + 1) * E)
-            q = w[q_rows] @ x_NTD[n, t] + b[q_rows]
-            scores = torch.stack([q @ (w[k_rows] @ source_NSD[n, s] + b[k_rows]) for s in range(S)])
+            k_rows, v_rows = slice(h * K, (h + 1) * K), slice(h * E, (h + 1) * E)
+            q = attention.query(x_NTD[n, t])[k_rows]
+            scores = torch.stack([q @ attention.key(source_NSD[n, s])[k_rows] for s in range(S)])
             share = torch.softmax(scores / math.sqrt(K) if scaled else scores, 0)
-            mixed.append(sum(share[s] * (w[v_rows] @ source_NSD[n, s] + b[v_rows]) for s in range(S)))
-        expected_NTD[n, t] = attention.out(torch.cat(mixed))  # type: ignore[arg-type]
+            mixed.append(sum(share[s] * attention.value(source_NSD[n, s])[v_rows] for s in range(S)))
+        expected_NTD[n, t] = attention.output(torch.cat(mixed))
     for want_weights in (False, True):
         q, memory = attention.queries(x_NTD), attention.keys_values(source_NSD)
         close(attention(q, memory, want_weights=want_weights).y_BTD, expected_NTD)
@@ -134,7 +138,7 @@ def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_dropout_on_attention_weights_follows_its_formula_and_ends_with_training(is_causal: bool) -> None:
     attention = MultiHeadAttention.build(config(attention_dropout=0.25))
-    nn.init.normal_(attention.in_weight, std=0.3)
+    draw(attention, 0.3)
     q_NHTK, memory = attention.project(torch.randn(N, T, D))
     whole = attention.eval()(q_NHTK, memory, is_causal=is_causal)
     weights_NHTT = attention(q_NHTK, memory, is_causal=is_causal, want_weights=True).weights_BHTS
@@ -155,7 +159,7 @@ def test_rotary_is_a_rotation_of_complex_numbers() -> None:
     close(rotary(3, T)(x_NHTK), torch.cat((turned.real, turned.imag), -1))
     assert not rotary.state_dict()
     attention, x_NTD = MultiHeadAttention.build(config()), torch.randn(N, T, D)
-    nn.init.normal_(attention.in_weight)
+    draw(attention, 1.0)
     (q, memory), (turned_q, turned_memory) = attention.project(x_NTD), attention.project(x_NTD, rotary(3, T))
     close(turned_q, rotary(3, T)(q))
     close(turned_memory.k_BHSK, rotary(3, T)(memory.k_BHSK))
@@ -202,7 +206,7 @@ def test_relative_bias_is_looked_up_by_difference(bidirectional: bool) -> None:
     assert found_1HTS.shape == (1, H, T, 2 + T)
     for h, t, s in itertools.product(range(H), range(T), range(2 + T)):
         bucket = int(relative_buckets(torch.tensor(s - (2 + t)), 6, 5, bidirectional))
-        assert found_1HTS[0, h, t, s] == bias.table_UH[bucket, h]
+        assert found_1HTS[0, h, t, s] == bias.weight[bucket, h]
 
 
 def test_embedding_sums_tokens_positions_and_segments_under_a_norm() -> None:

@@ -56,7 +56,7 @@ def pair() -> tuple[LabelNetwork, ViTForImageClassification]:
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
-        copy_weights(ours.reader, theirs.vit)
+        copy_weights(ours.backbone, theirs.vit)
         ours.output.load_state_dict(theirs.classifier.state_dict())
     return ours, theirs
 
@@ -65,22 +65,22 @@ def copy_weights(ours: PatchReader, theirs: Any) -> None:
     """Their weights; a convolution with stride is a linear layer on each patch."""
     embedding, their_embedding = ours.embedding, theirs.embeddings
     projection = their_embedding.patch_embeddings.projection
-    embedding.project.load_state_dict({"weight": projection.weight.flatten(1), "bias": projection.bias})
+    embedding.projection.load_state_dict({"weight": projection.weight.flatten(1), "bias": projection.bias})
     embedding.load_state_dict(
-        {"class_D": their_embedding.cls_token[0, 0], "positions.table_LD": their_embedding.position_embeddings[0]},
+        {"class_token": their_embedding.cls_token[0, 0], "positions.weight": their_embedding.position_embeddings[0]},
         strict=False,
     )
     for layer, their_layer in zip(ours.encoder.layers, theirs.layers, strict=True):
         parts: Any = layer
-        q, k, v = (getattr(their_layer.attention, f"{name}_proj") for name in "qkv")
-        parts.attention.in_weight.copy_(torch.cat((q.weight, k.weight, v.weight)))
-        parts.attention.in_bias.copy_(torch.cat((q.bias, k.bias, v.bias)))
         for part, their_part in (
-            (parts.attention.out, their_layer.attention.o_proj),
-            (parts.attention_residual.norm, their_layer.layernorm_before),
+            (parts.self_attention.query, their_layer.attention.q_proj),
+            (parts.self_attention.key, their_layer.attention.k_proj),
+            (parts.self_attention.value, their_layer.attention.v_proj),
+            (parts.self_attention.output, their_layer.attention.o_proj),
+            (parts.self_attention_residual.norm, their_layer.layernorm_before),
             (parts.feed_forward_residual.norm, their_layer.layernorm_after),
-            (parts.feed_forward.inner, their_layer.mlp.fc1),
-            (parts.feed_forward.outer, their_layer.mlp.fc2),
+            (parts.feed_forward.w1, their_layer.mlp.fc1),
+            (parts.feed_forward.w2, their_layer.mlp.fc2),
         ):
             part.load_state_dict(their_part.state_dict())
     ours.encoder.norm.load_state_dict(theirs.layernorm.state_dict())
@@ -92,7 +92,7 @@ def test_patches_equal_the_vision_transformer() -> None:
     pictures_BCYX = pictures()
     expected = theirs(pictures_BCYX, output_attentions=True)
     torch.testing.assert_close(ours(pictures_BCYX), expected.logits, atol=1e-5, rtol=1e-5)
-    read: Read = ours.reader(pictures_BCYX, want_attention=True)
+    read: Read = ours.backbone(pictures_BCYX, want_attention=True)
     assert len(read.attention) == 2
     for weights_BHSS, their_weights in zip(read.attention, expected.attentions, strict=True):
         torch.testing.assert_close(weights_BHSS, their_weights, atol=1e-5, rtol=1e-5)

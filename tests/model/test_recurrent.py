@@ -80,13 +80,13 @@ def test_what_padding_looks_like_does_not_matter(model: RecurrentTranslator) -> 
     src, tgt = padded(), ids(N, T)
     before = model(src, tgt)
     with torch.no_grad():
-        model.encoder.tokens.weight[PAD] = 100.0
+        model.encoder.embedding.weight[PAD] = 100.0
     after = model(src, tgt)
     torch.testing.assert_close(after, before, atol=2e-6, rtol=1e-5)
     after.square().sum().backward()
-    assert model.encoder.tokens.weight.grad is not None
-    assert model.encoder.tokens.weight.grad[PAD].abs().max() == 0
-    assert model.encoder.tokens.weight.grad[src[0, 0]].abs().max() > 0
+    assert model.encoder.embedding.weight.grad is not None
+    assert model.encoder.embedding.weight.grad[PAD].abs().max() == 0
+    assert model.encoder.embedding.weight.grad[src[0, 0]].abs().max() > 0
 
 
 def test_every_source_token_matters(model: RecurrentTranslator) -> None:
@@ -185,9 +185,9 @@ def test_a_copy_over_the_same_weights_has_gradients_of_its_own(model: RecurrentT
     for parameter, copied in zip(model.parameters(), replica.parameters(), strict=True):
         copied.data = parameter.data
     with torch.no_grad():
-        next(iter(model.encoder.stack.parameters())).add_(0.1)
+        next(iter(model.encoder.parameters())).add_(0.1)
     src, tgt = padded(), ids(N, T)
     torch.testing.assert_close(replica(src, tgt), model(src, tgt))
     replica(src, tgt).sum().backward()
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert all(parameter.grad is not None for parameter in replica.encoder.stack.parameters())
+    assert all(parameter.grad is not None for parameter in replica.encoder.parameters())

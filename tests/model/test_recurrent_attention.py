@@ -24,7 +24,7 @@ def score_by_hand(attention: SourceAttention, q: Tensor, k: Tensor) -> float:
         total = 0.0
         for i in range(D):
             inner = float(bias[i]) + sum(float(a[i, j] * q[j] + b[i, j] * k[j]) for j in range(D))
-            total += float(similarity.v_D[i]) * math.tanh(inner)
+            total += float(similarity.v[i]) * math.tanh(inner)
         return total
     if isinstance(similarity, Cosine):
         norms = math.sqrt(sum(float(q[i]) ** 2 for i in range(D)) * sum(float(k[i]) ** 2 for i in range(D)))
@@ -61,7 +61,7 @@ def test_gradients_of_additive_scores(chunk: int, monkeypatch: pytest.MonkeyPatc
     gradient = torch.randn(N, T, S)
     inputs = (q, k, *similarity.parameters())
     found = similarity(q, similarity.keys(k))
-    expected = torch.tanh(similarity.query(q)[:, :, None] + similarity.key(k)[:, None]) @ similarity.v_D
+    expected = torch.tanh(similarity.query(q)[:, :, None] + similarity.key(k)[:, None]) @ similarity.v
     torch.testing.assert_close(found, expected)
     for one, other in zip(
         torch.autograd.grad(found, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True

@@ -35,9 +35,9 @@ from tests.model.recurrent import (
 def copy_stack(ours: RecurrentStack, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
     """Their weights into ours; the pairs, to compare gradients."""
     pairs = []
-    for suffix, layers in (("", ours.onward), ("_reverse", ours.reverse)):
+    for suffix, layers in (("", ours.forward_layers), ("_reverse", ours.backward_layers)):
         for number, layer in enumerate(layers or ()):
-            for name, parameter in layer.kernel.named_parameters():  # type: ignore[union-attr]
+            for name, parameter in layer.rnn.named_parameters():  # type: ignore[union-attr]
                 pairs.append((parameter, getattr(theirs, name.replace("_l0", f"_l{number}{suffix}"))))
     with torch.no_grad():
         for parameter, truth in pairs:
@@ -87,7 +87,7 @@ def test_translator_without_attention_equals_torch(family: str) -> None:
     """The last encoder state starts the decoder, whose states go through one layer with tanh."""
     ours: RecurrentTranslator = RecurrentTranslator(config(family, num_decoder_layers=2, dropout=0.0))
     encoder, decoder = (loud(KERNELS[family](D, D, 2, batch_first=True)) for _ in range(2))
-    pairs = copy_stack(ours.encoder.stack, encoder) + copy_stack(ours.decoder, decoder)
+    pairs = copy_stack(ours.encoder, encoder) + copy_stack(ours.decoder, decoder)
     src, tgt = padded(), ids(N, T)
     _, last = run_torch(encoder, F.embedding(src, ours.output.weight.detach()), LENGTHS)
     states, _ = decoder(F.embedding(tgt, ours.output.weight.detach()), tuple(last) if family == "lstm" else last[0])
@@ -106,7 +106,7 @@ def test_translator_without_attention_equals_torch(family: str) -> None:
 def test_each_decoder_layer_starts_from_an_encoder_layer(encoder: int, decoder: int, expected: list[int]) -> None:
     model = RecurrentTranslator(config("lstm", num_encoder_layers=encoder, num_decoder_layers=decoder)).eval()
     src = padded()
-    lasts, starts = model.encoder(src).lasts, model.encode(src).starts
+    lasts, starts = model.encoder.encode(src).lasts, model.encode(src).starts
     assert len(starts) == decoder
     for start, layer in zip(starts, expected, strict=True):
         for kind in range(2):
@@ -116,7 +116,7 @@ def test_each_decoder_layer_starts_from_an_encoder_layer(encoder: int, decoder: 
 @pytest.mark.parametrize("tied_embeddings", ["all", "target", "none"])
 def test_tied_tables_are_one_tensor(tied_embeddings: str) -> None:
     model = RecurrentTranslator(config("gru", tied_embeddings=tied_embeddings))
-    tables = [model.encoder.tokens.weight, model.target_tokens.weight, model.output.weight]
+    tables = [model.encoder.embedding.weight, model.target_embedding.weight, model.output.weight]
     assert len({table.data_ptr() for table in tables}) == {"all": 1, "target": 2, "none": 3}[tied_embeddings]
     assert model.logits(model(ids(N, S), ids(N, T))).shape == (N, T, V)
 
@@ -130,7 +130,7 @@ def test_bias_is_a_choice(family: str) -> None:
 
 
 def test_forget_gate_starts_open_and_states_keep_their_length() -> None:
-    _, state_weight, *biases = RecurrentLayer("lstm", 7, D, bias=True).kernel.all_weights[0]
+    _, state_weight, *biases = RecurrentLayer("lstm", 7, D, bias=True).rnn.all_weights[0]
     assert (biases[0] + biases[1]).view(4, D).tolist() == [[0.0] * D, [1.0] * D, [0.0] * D, [0.0] * D]
     for gate in state_weight.view(4, D, D):
         torch.testing.assert_close(gate @ gate.T, torch.eye(D), atol=1e-5, rtol=0)
@@ -157,11 +157,11 @@ def test_dropout_follows_its_seed() -> None:
 def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> None:
     reader = RecurrentReader(config(family, "additive", bidirectional, head="classification", pooling=pooling)).eval()
     theirs = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional))
-    copy_stack(reader.encoder.stack, theirs)
+    copy_stack(reader.encoder, theirs)
     src = padded()
-    states, last = run_torch(theirs, reader.encoder.tokens(src), LENGTHS)
+    states, last = run_torch(theirs, reader.encoder.embedding(src), LENGTHS)
     ends = torch.cat(tuple(last[0][-2:]), 1) if bidirectional else last[0][-1]
-    states, ends = reader.merge(states), reader.merge(ends)
+    states, ends = reader.encoder_projection(states), reader.encoder_projection(ends)
     read = reader(src, want_attention=True)
     assert read.attention == () and reader.width == D
     for row, length in enumerate(LENGTHS):

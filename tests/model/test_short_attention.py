@@ -67,7 +67,7 @@ def test_in_bfloat16_only_what_comes_in_and_goes_out_is_rounded(
     short = [torch.randn(B, length, H, K).bfloat16().transpose(1, 2) for length in (queries, num_keys, num_keys)]
     leaves = [each.detach().clone().requires_grad_() for each in short]
     layer = MultiHeadAttention(H * K, H, bias=False)
-    torch.nn.init.eye_(layer.out.weight)
+    torch.nn.init.eye_(layer.output.weight)
     with torch.autocast("cpu", torch.bfloat16):
         found = layer(leaves[0], attention.KeysValues(*leaves[1:]), None, is_causal).y_BTD
     assert found.dtype == torch.bfloat16 and seen == [torch.float32] * (num_keys > LONGEST)
@@ -120,7 +120,8 @@ def test_a_layer_takes_it_while_training_alone(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(attention, "attend_short", noted)
     layer, x = MultiHeadAttention(12, 3), torch.randn(B, T, 12)
-    torch.nn.init.normal_(layer.in_weight)
+    for projection in (layer.query, layer.key, layer.value):
+        torch.nn.init.normal_(projection.weight)
     mask = document_mask(torch.tensor([[1, 1, 2, 2, 3]] * B))
     outputs = [layer.train(mode)(*layer.project(x), mask).y_BTD for mode in (True, False)]
     assert len(calls) == 1

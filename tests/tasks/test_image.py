@@ -164,7 +164,7 @@ def test_a_read_picture_shows_where_it_looked(reader: Path, digits: tuple[Path, 
     model = clearhead.load(reader)
     pictures = torch.from_numpy(scaled(load_pictures(digits[1]).pixels_NCYX[:3]))
     with torch.inference_mode():
-        (weights_BHSS,) = model.network.reader(pictures, want_attention=True).attention
+        (weights_BHSS,) = model.network.backbone(pictures, want_attention=True).attention
     assert weights_BHSS.shape == (3, 2, 5, 5)
     assert torch.allclose(weights_BHSS.sum(-1), torch.ones(3, 2, 5))
 

@@ -165,10 +165,8 @@ def test_a_sharded_model_is_written_whole(sharded: Path) -> None:
         name: tensor.shape for name, tensor in expected.items()
     }
     for name, tensor in weights.items():
-        here, there = tensor.clone(), expected[name].clone()
-        if name.endswith("in_bias"):  # that of the keys changes no score: its gradient is rounding, made large by Adam
-            here[16:32] = there[16:32] = 0
-        torch.testing.assert_close(here, there, atol=1e-4, rtol=1e-3)
+        if not name.endswith("key.bias"):  # it changes no score: its gradient is rounding, made large by Adam
+            torch.testing.assert_close(tensor, expected[name], atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.slow

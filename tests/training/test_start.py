@@ -87,9 +87,9 @@ def test_texts_with_more_labels_get_a_fresh_head(models: Models, tmp_path: Path)
 @pytest.mark.parametrize("task", ["classify", "tag"])
 def test_what_has_no_place_is_told_to_be_left_behind(task: str, models: Models, tmp_path: Path) -> None:
     prepared, told = start(tmp_path, task, models["mlm"], write_files(tmp_path, task))
-    readers = {name for name in named_weights(prepared.model) if name.startswith("reader.")}
+    readers = {name for name in named_weights(prepared.model) if name.startswith("backbone.")}
     assert taken_over(prepared, models["mlm"]) == readers
-    left = "bias_V, norm.bias, norm.weight, transform.bias, transform.weight"
+    left = "norm.bias, norm.weight, transform.bias, transform.weight"
     assert told.endswith(f"; fresh: output.weight, output.bias; left behind: {left}")
     tokenizer = load_bundle(models["mlm"]).tokenizer
     assert prepared.tokenizer and prepared.tokenizer.to_json() == tokenizer
@@ -124,7 +124,7 @@ def test_misuse_is_refused_in_a_sentence(
     options = ["--task", task, "--from", str(folder), "--out", str(tmp_path / "out"), "--steps", "1", *more]
     code = main(["train", str(write_files(tmp_path, task)), *options])
     if not message:  # more layers than before: the lower ones are trained, the new ones are told
-        assert code == 0 and "fresh: reader.encoder.layers.1." in capsys.readouterr().err
+        assert code == 0 and "fresh: backbone.encoder.layers.1." in capsys.readouterr().err
         return
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2 and error.startswith("clearhead: ") and message in error

@@ -34,7 +34,7 @@ class TorchEncoderEngine:
 
     def pooled(self, rows: Sequence[Sequence[int]]) -> Floats:
         """Return one vector per row, pooled as the model is configured, [N, D]."""
-        return self._stack(rows, lambda ids_BS: self.network.reader(ids_BS).pooled_BD)
+        return self._stack(rows, lambda ids_BS: self.network.backbone(ids_BS).pooled_BD)
 
     def mean_states(self, rows: Sequence[Sequence[int]]) -> Floats:
         """Return the mean of the encoder states of each row, [N, D]."""
@@ -75,8 +75,8 @@ class TorchEncoderEngine:
 
     def _states(self, ids_BS: Tensor) -> Tensor:
         """Return the encoder states, [B, S, D]."""
-        if hasattr(self.network, "reader"):
-            states_BSD: Tensor = self.network.reader(ids_BS).states_BSD
+        if hasattr(self.network, "backbone"):
+            states_BSD: Tensor = self.network.backbone(ids_BS).states_BSD
             return states_BSD
         embedded_BSD = self.network.source_embedding(ids_BS)
         encoded_BSD: Tensor = self.network.encoder(embedded_BSD, padding_mask(ids_BS, self.network.config.pad_id))[0]

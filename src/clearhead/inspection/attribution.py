@@ -69,7 +69,7 @@ def _cut_at_embeddings(network: nn.Module) -> list[Tensor]:
         if isinstance(module, TokenEmbedding):
             module.register_forward_hook(cut)
         elif isinstance(module, PatchEmbedding):
-            module.project.register_forward_hook(cut)
+            module.projection.register_forward_hook(cut)
     return leaves
 
 

@@ -17,7 +17,7 @@ from clearhead.tasks.task import LoadedModel
 def go_on_from(model: LoadedModel, given: Given, prefix: Sequence[int], settings: DecodingConfig) -> list[int]:
     """Return the prefix and its best continuation, with the end token if it is generated."""
     config = model.config.model
-    if hasattr(model.network, "reader"):
+    if hasattr(model.network, "backbone"):
         raise InspectionError(
             f"a model for the task {model.config.task} writes nothing: there is nothing to go on from"
         )

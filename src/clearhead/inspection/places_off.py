@@ -72,6 +72,6 @@ def _top(network: nn.Module, src_1S: Tensor) -> Tensor | None:
     recorder = Recorder(network)
     with torch.inference_mode():
         watched: Any = recorder.network
-        watched.reader(src_1S) if hasattr(watched, "reader") else watched.encode(src_1S)
+        watched.backbone(src_1S) if hasattr(watched, "backbone") else watched.encode(src_1S)
     streams = [one for one in recorder.streamed if one.name.startswith("encoder")]
     return streams[-1].states_BTD[0] if streams else None

@@ -50,7 +50,7 @@ def sub_layers(network: nn.Module) -> list[SubLayer]:
             for part, module in parts.items():
                 residual = parts.get(f"{part}_residual")
                 if isinstance(module, MultiHeadAttention):
-                    name = "cross" if part == "cross" else side
+                    name = "cross" if part == "cross_attention" else side
                 elif isinstance(module, FeedForward):
                     name = f"{side}_{FEED_FORWARD}"
                 else:

@@ -41,4 +41,4 @@ def _tap_head(module: MultiHeadAttention, head: int, change: Change) -> None:
         changed[..., columns] = change(args[0][..., columns])
         return (changed,)
 
-    module.out.register_forward_pre_hook(replace)
+    module.output.register_forward_pre_hook(replace)

@@ -88,7 +88,7 @@ def patch_places(network: nn.Module) -> tuple[tuple[Place, ...], Grid | None]:
     """The places of a picture, and how they lie; none where a network does not cut pictures into patches."""
     for module in network.modules():
         if isinstance(module, PatchEmbedding):
-            side, has_class_token = patches_a_side(module.config), module.class_D is not None
+            side, has_class_token = patches_a_side(module.config), module.class_token is not None
             patches = [Place(f"{row},{column}") for row in range(side) for column in range(side)]
             front = [Place("class", is_special=True)] * has_class_token
             return (*front, *patches), Grid(side, side, has_class_token)
@@ -119,7 +119,7 @@ def trace(
         raise InspectionError("expected a target or tokens, got both; leave one out")
     if tokens is not None:
         _check_known(model, tokens)
-    if hasattr(model.network, "reader"):
+    if hasattr(model.network, "backbone"):
         return _trace_reader(model, given, _answers(model, target, tokens), arithmetic)
     searched = Searched()
     if target is not None:
@@ -205,8 +205,8 @@ class Ran:
 
 def run(network: Any, src: Tensor, outputs: Sequence[int]) -> Ran:
     """One pass, in which a network that writes is made to write the outputs; of a reader they are not asked."""
-    if hasattr(network, "reader"):
-        logits = network.predict(network.reader(src))
+    if hasattr(network, "backbone"):
+        logits = network.predict(network.backbone(src))
         return Ran([], logits[0].view(-1, logits.shape[-1]), is_prompt=False)
     first_RT, state = network.start(network.encode(src), 1)
     behind_RT = torch.tensor([list(outputs[:-1])], dtype=first_RT.dtype)

@@ -76,12 +76,12 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
     links = [*_body(prefix, model.num_encoder_layers, bool(model.num_segments))]
     if _has_pooler(config):
-        links += linear("reader.pooler", f"{prefix}pooler.dense")
+        links += linear("backbone.pooler", f"{prefix}pooler.dense")
     if task == "mlm":
         head = "cls.predictions"
         links += linear("transform", f"{head}.transform.dense")
         links += linear("norm", f"{head}.transform.LayerNorm")
-        links.append(Link("bias_V", (f"{head}.bias",)))
+        links.append(Link("output.bias", f"{head}.bias"))
     elif task != "embed":
         links += linear("output", "classifier")
     copies = {
@@ -95,18 +95,18 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
 
 def _body(prefix: str, num_layers: int, has_segments: bool) -> Iterator[Link]:
     embedding = f"{prefix}embeddings"
-    yield Link("reader.embedding.tokens.weight", (f"{embedding}.word_embeddings.weight",))
-    yield Link("reader.embedding.positions.table_LD", (f"{embedding}.position_embeddings.weight",))
+    yield Link("backbone.embedding.tokens.weight", f"{embedding}.word_embeddings.weight")
+    yield Link("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
     if has_segments:
-        yield Link("reader.embedding.segments.weight", (f"{embedding}.token_type_embeddings.weight",))
-    yield from linear("reader.embedding.norm", f"{embedding}.LayerNorm")
+        yield Link("backbone.embedding.segments.weight", f"{embedding}.token_type_embeddings.weight")
+    yield from linear("backbone.embedding.norm", f"{embedding}.LayerNorm")
     for number in range(num_layers):
-        ours, theirs = f"reader.encoder.layers.{number}", f"{prefix}encoder.layer.{number}"
+        ours, theirs = f"backbone.encoder.layers.{number}", f"{prefix}encoder.layer.{number}"
         parts = [f"{theirs}.attention.self.{name}" for name in ("query", "key", "value")]
-        yield from attention(f"{ours}.attention", parts, f"{theirs}.attention.output.dense")
-        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.attention.output.LayerNorm")
-        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense")
-        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense")
+        yield from attention(f"{ours}.self_attention", parts, f"{theirs}.attention.output.dense")
+        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.attention.output.LayerNorm")
+        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.intermediate.dense")
+        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.output.dense")
         yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm")
 
 

@@ -23,7 +23,7 @@ from clearhead.engines.ctranslate2_models import ComputeType, Vocabulary, librar
 from clearhead.errors import InteropError
 from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain
-from clearhead.model.attention import MultiHeadAttention
+from clearhead.model.attention import MultiHeadAttention, join_projections
 from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.encoder import SelfLayer, Stack
 from clearhead.model.feed_forward import FeedForward
@@ -138,9 +138,9 @@ def _translator(network: "Transformer", vocabulary: Vocabulary) -> Any:
     _fill_stack(encoder, network.encoder, network.source_embedding, config)
     _fill_stack(decoder, network.decoder, network.target_embedding, config)
     for layer_spec, layer in zip(decoder.layer, network.decoder.layers, strict=True):
-        _fill_cross(layer_spec.attention, layer.cross)  # type: ignore[arg-type]
-        _fill_norm(layer_spec.attention.layer_norm, layer.cross_residual.norm)  # type: ignore[arg-type]
-    _fill_linear(decoder.projection, network.output.weight, network.output_bias_V)
+        _fill_cross(layer_spec.attention, layer.cross_attention)  # type: ignore[arg-type]
+        _fill_norm(layer_spec.attention.layer_norm, layer.cross_attention_residual.norm)  # type: ignore[arg-type]
+    _fill_linear(decoder.projection, network.output)
     if config.scale_output:
         decoder.scale_outputs = config.model_dim**-0.5
     spec = specs.TransformerSpec(encoder, decoder)
@@ -187,14 +187,14 @@ def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, config:
     tables[0].weight = _array(embedding.tokens.weight)
     spec.pre_norm = config.norm_placement == "pre"
     spec.scale_embeddings = embedding.scale is not None
-    if stack.relative is None and stack.rotary is None:
+    if stack.relative_bias is None and stack.rotary is None:
         spec.position_encodings.encodings = _positions(embedding, config.max_positions)
     if embedding.norm is not None:
         _fill_norm(spec.layernorm_embedding, embedding.norm)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         assert isinstance(layer, SelfLayer)
-        _fill_self(layer_spec.self_attention, layer.attention, stack)
-        _fill_norm(layer_spec.self_attention.layer_norm, layer.attention_residual.norm)
+        _fill_self(layer_spec.self_attention, layer.self_attention, stack)
+        _fill_norm(layer_spec.self_attention.layer_norm, layer.self_attention_residual.norm)
         _fill_feed_forward(layer_spec.ffn, layer.feed_forward)
         _fill_norm(layer_spec.ffn.layer_norm, layer.feed_forward_residual.norm)
     if not isinstance(stack.norm, nn.Identity):
@@ -213,25 +213,23 @@ def _positions(embedding: PositionedEmbedding, max_positions: int) -> Any:
 
 
 def _fill_self(spec: Any, attention: MultiHeadAttention, stack: Stack) -> None:
-    """Self-attention: queries, keys and values are one matrix there as they are here."""
-    _fill_linear(spec.linear[0], attention.in_weight, attention.in_bias)
-    _fill_linear(spec.linear[1], attention.out.weight, attention.out.bias)
+    """Self-attention: queries, keys and values are one matrix there."""
+    _fill_linear(spec.linear[0], attention.query, attention.key, attention.value)
+    _fill_linear(spec.linear[1], attention.output)
     _fill_scale(spec, attention)
-    if stack.relative is not None:
-        table_UH = stack.relative.table_UH
-        num_exact = len(table_UH) // (4 if stack.relative.is_bidirectional else 2)
+    if stack.relative_bias is not None:
+        table_UH = stack.relative_bias.weight
+        num_exact = len(table_UH) // (4 if stack.relative_bias.is_bidirectional else 2)
         spec.relative_attention_bias = _array(table_UH)
-        distance = max(stack.relative.max_distance, num_exact + 1)
+        distance = max(stack.relative_bias.max_distance, num_exact + 1)
         spec.relative_attention_max_distance = _array(torch.tensor(distance, dtype=torch.int32))
 
 
 def _fill_cross(spec: Any, attention: MultiHeadAttention) -> None:
     """Encoder-decoder attention: queries apart, keys and values one matrix."""
-    rows = attention.num_heads * attention.key_dim
-    bias = attention.in_bias
-    _fill_linear(spec.linear[0], attention.in_weight[:rows], None if bias is None else bias[:rows])
-    _fill_linear(spec.linear[1], attention.in_weight[rows:], None if bias is None else bias[rows:])
-    _fill_linear(spec.linear[2], attention.out.weight, attention.out.bias)
+    _fill_linear(spec.linear[0], attention.query)
+    _fill_linear(spec.linear[1], attention.key, attention.value)
+    _fill_linear(spec.linear[2], attention.output)
     _fill_scale(spec, attention)
 
 
@@ -241,16 +239,18 @@ def _fill_scale(spec: Any, attention: MultiHeadAttention) -> None:
 
 
 def _fill_feed_forward(spec: Any, feed_forward: FeedForward) -> None:
-    _fill_linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
-    _fill_linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
-    if feed_forward.gate is not None:
-        _fill_linear(spec.linear_0_noact, feed_forward.gate.weight, feed_forward.gate.bias)
+    _fill_linear(spec.linear_0, feed_forward.w1)
+    _fill_linear(spec.linear_1, feed_forward.w2)
+    if feed_forward.w3 is not None:
+        _fill_linear(spec.linear_0_noact, feed_forward.w3)
 
 
-def _fill_linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
-    spec.weight = _array(weight)
-    if bias is not None:
-        spec.bias = _array(bias)
+def _fill_linear(spec: Any, *projections: Any) -> None:
+    """One linear layer there; several here are concatenated."""
+    weight_ND, bias_N = join_projections(projections)
+    spec.weight = _array(weight_ND)
+    if bias_N is not None:
+        spec.bias = _array(bias_N)
 
 
 def _fill_norm(spec: Any, norm: nn.Module) -> None:

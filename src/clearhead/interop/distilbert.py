@@ -63,27 +63,27 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     if task == "mlm":
         links += linear("transform", "vocab_transform")
         links += linear("norm", "vocab_layer_norm")
-        links.append(Link("bias_V", ("vocab_projector.bias",)))
+        links.append(Link("output.bias", "vocab_projector.bias"))
     elif task != "embed":
         links += linear("output", "classifier")
     if task == "classify" and config.model.pooler:
-        links += linear("reader.pooler", "pre_classifier")
+        links += linear("backbone.pooler", "pre_classifier")
     copies = {"vocab_projector.weight": f"{prefix}embeddings.word_embeddings.weight"}
     return Table(links, copies, r".*\.position_ids", r"vocab_.*" if task == "embed" else r"(?!)")
 
 
 def _body(prefix: str, num_layers: int) -> Iterator[Link]:
     embedding = f"{prefix}embeddings"
-    yield Link("reader.embedding.tokens.weight", (f"{embedding}.word_embeddings.weight",))
-    yield Link("reader.embedding.positions.table_LD", (f"{embedding}.position_embeddings.weight",))
-    yield from linear("reader.embedding.norm", f"{embedding}.LayerNorm")
+    yield Link("backbone.embedding.tokens.weight", f"{embedding}.word_embeddings.weight")
+    yield Link("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
+    yield from linear("backbone.embedding.norm", f"{embedding}.LayerNorm")
     for number in range(num_layers):
-        ours, theirs = f"reader.encoder.layers.{number}", f"{prefix}transformer.layer.{number}"
+        ours, theirs = f"backbone.encoder.layers.{number}", f"{prefix}transformer.layer.{number}"
         parts = [f"{theirs}.attention.{name}_lin" for name in "qkv"]
-        yield from attention(f"{ours}.attention", parts, f"{theirs}.attention.out_lin")
-        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.sa_layer_norm")
-        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.ffn.lin1")
-        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.ffn.lin2")
+        yield from attention(f"{ours}.self_attention", parts, f"{theirs}.attention.out_lin")
+        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.sa_layer_norm")
+        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.ffn.lin1")
+        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.ffn.lin2")
         yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output_layer_norm")
 
 

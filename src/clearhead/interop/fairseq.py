@@ -148,11 +148,11 @@ def table(config: Config, tensors: Tensors) -> Table:
 
 
 def _embedding_links(model: ModelConfig, tensors: Tensors) -> list[Link]:
-    links = [Link("source_embedding.tokens.weight", ("encoder.embed_tokens.weight",))]
+    links = [Link("source_embedding.tokens.weight", "encoder.embed_tokens.weight")]
     if model.tied_embeddings != "all":
-        links.append(Link("target_embedding.tokens.weight", ("decoder.embed_tokens.weight",)))
+        links.append(Link("target_embedding.tokens.weight", "decoder.embed_tokens.weight"))
     if model.tied_embeddings == "none":
-        links.append(Link("output.weight", (next((name for name in OUTPUTS if name in tensors.shapes), OUTPUTS[0]),)))
+        links.append(Link("output.weight", next((name for name in OUTPUTS if name in tensors.shapes), OUTPUTS[0])))
     if model.embedding_norm:
         for stack, ours in (("encoder", "source_embedding"), ("decoder", "target_embedding")):
             links += linear(f"{ours}.norm", f"{stack}.layernorm_embedding")

@@ -6,7 +6,7 @@ from clearhead.config import Config
 from clearhead.interop.bert import ACTIVATIONS
 from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, plain_heads
 from clearhead.interop.options import Options
-from clearhead.interop.tables import Link, Table, linear
+from clearhead.interop.tables import Link, Table, joint_projections, linear
 from clearhead.interop.tensors import Tensors
 
 PREFIX = "transformer."
@@ -50,22 +50,22 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     links = [*_body(prefix, config.model.num_decoder_layers)]
     copies = {"lm_head.weight": f"{prefix}wte.weight"}
     if config.model.tied_embeddings == "none":
-        links.append(Link("output.weight", ("lm_head.weight",)))
+        links.append(Link("output.weight", "lm_head.weight"))
         copies = {}
     return Table(links, copies, r".*\.attn\.(bias|masked_bias)")
 
 
 def _body(prefix: str, num_layers: int) -> Iterator[Link]:
-    yield Link("embedding.tokens.weight", (f"{prefix}wte.weight",))
-    yield Link("embedding.positions.table_LD", (f"{prefix}wpe.weight",))
+    yield Link("embedding.tokens.weight", f"{prefix}wte.weight")
+    yield Link("embedding.positions.weight", f"{prefix}wpe.weight")
     for number in range(num_layers):
         ours, theirs = f"decoder.layers.{number}", f"{prefix}h.{number}"
-        yield Link(f"{ours}.attention.in_weight", (f"{theirs}.attn.c_attn.weight",), "transposed")
-        yield Link(f"{ours}.attention.in_bias", (f"{theirs}.attn.c_attn.bias",))
-        yield from linear(f"{ours}.attention.out", f"{theirs}.attn.c_proj", arrangement="transposed")
-        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.ln_1")
-        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc", arrangement="transposed")
-        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", arrangement="transposed")
+        joint = f"{theirs}.attn.c_attn"
+        yield from joint_projections(f"{ours}.self_attention", f"{joint}.weight", f"{joint}.bias", "transposed")
+        yield from linear(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", arrangement="transposed")
+        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.ln_1")
+        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.mlp.c_fc", arrangement="transposed")
+        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.mlp.c_proj", arrangement="transposed")
         yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2")
     yield from linear("decoder.norm", f"{prefix}ln_f")
 

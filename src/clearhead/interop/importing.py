@@ -15,6 +15,7 @@ from clearhead.interop import fairseq, huggingface, torch_layouts
 from clearhead.interop.formats import Foreign
 from clearhead.interop.pickles import load_pickle
 from clearhead.interop.tensors import Loaded, SafetensorsFiles
+from clearhead.model.families import with_tied_names
 
 INNER = ("model_state_dict", "state_dict", "model")  # where training scripts put the state dict
 
@@ -49,7 +50,7 @@ def import_checkpoint(source: Source, out: Path, overwrite: bool = False) -> Imp
     parameters = sum(tensor.numel() for tensor in foreign.weights.values())
     save_bundle(
         out,
-        weights=foreign.weights,
+        weights=with_tied_names(foreign.config.model, foreign.weights),
         config=foreign.config.model_dump(mode="json"),
         tokenizer=foreign.tokenizer.to_json() if foreign.tokenizer else bundle.NO_TOKENIZER,
         weights_kind="imported",

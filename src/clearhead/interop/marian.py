@@ -82,7 +82,7 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
         if model.has_final_norm:
             links += linear(f"{stack}.norm", f"model.{stack}.layer_norm")
     if model.output_bias:
-        links.append(Link("output_bias_V", ("final_logits_bias",), "reshaped", (1, model.vocab_size)))
+        links.append(Link("output.bias", "final_logits_bias", "reshaped", (1, model.vocab_size)))
     shared = "model.shared.weight"
     copies = {f"model.{stack}.embed_tokens.weight": shared for stack, _ in STACKS} | {"lm_head.weight": shared}
     if model.tied_embeddings == "target":
@@ -93,23 +93,23 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
 
 def _embeddings(model: ModelConfig) -> Iterator[Link]:
     if model.tied_embeddings == "all":
-        yield Link("source_embedding.tokens.weight", ("model.shared.weight",))
+        yield Link("source_embedding.tokens.weight", "model.shared.weight")
     for stack, ours in STACKS:
         if model.tied_embeddings == "target":
-            yield Link(f"{ours}.tokens.weight", (f"model.{stack}.embed_tokens.weight",))
+            yield Link(f"{ours}.tokens.weight", f"model.{stack}.embed_tokens.weight")
         if model.positions == "learned":
-            yield Link(f"{ours}.positions.table_LD", (f"model.{stack}.embed_positions.weight",))
+            yield Link(f"{ours}.positions.weight", f"model.{stack}.embed_positions.weight")
 
 
 def layer_links(ours: str, theirs: str, stack: str) -> Iterator[Link]:
     """One layer of either stack; fairseq has the same names."""
-    for name, look in (("attention", "self_attn"), ("cross", "encoder_attn")):
-        if name == "attention" or stack == "decoder":
+    for name, look in (("self_attention", "self_attn"), ("cross_attention", "encoder_attn")):
+        if name == "self_attention" or stack == "decoder":
             parts = [f"{theirs}.{look}.{part}_proj" for part in "qkv"]
             yield from attention(f"{ours}.{name}", parts, f"{theirs}.{look}.out_proj")
             yield from linear(f"{ours}.{name}_residual.norm", f"{theirs}.{look}_layer_norm")
-    yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.fc1")
-    yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.fc2")
+    yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.fc1")
+    yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.fc2")
     yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
 
 

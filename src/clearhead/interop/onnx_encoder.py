@@ -44,7 +44,7 @@ class HeadGraph(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the logits of ids_BS or of pixels_BCYX."""
-        logits: Tensor = self.network.predict(self.network.reader(inputs))
+        logits: Tensor = self.network.predict(self.network.backbone(inputs))
         return logits
 
 
@@ -57,7 +57,7 @@ class EmbeddingGraph(nn.Module):
 
     def forward(self, ids_BS: Tensor) -> Tensor:
         """Return embedding_BD."""
-        read: Read = self.network.reader(ids_BS)
+        read: Read = self.network.backbone(ids_BS)
         return pool(read.states_BSD, ids_BS != self.network.config.pad_id, "mean")
 
 
@@ -108,10 +108,10 @@ def _run_operator(
     layer: RecurrentLayer, x_BSI: Tensor, start: LayerState, weights: Sequence[Tensor]
 ) -> tuple[Tensor, LayerState]:
     """Return h_BSD and the last state, as `RecurrentLayer._run`, from one ONNX operator."""
-    operator, order = _OPERATORS[type(layer.kernel)]
+    operator, order = _OPERATORS[type(layer.rnn)]
     batch, length, width = x_BSI.shape[0], x_BSI.shape[1], layer.model_dim
     parts = [weight.view(len(order), width, *weight.shape[1:])[list(order)].flatten(0, 1)[None] for weight in weights]
-    bias = torch.cat(parts[2:], 1) if layer.kernel.bias else None
+    bias = torch.cat(parts[2:], 1) if layer.rnn.bias else None
     shapes = [(length, 1, batch, width), *[(1, batch, width)] * len(start)]
     attributes: dict[str, Any] = {"hidden_size": width}
     if operator == "GRU":

@@ -69,15 +69,15 @@ def _has_own_output(tensors: Tensors) -> bool:
 def table(config: Config, names: Collection[str] = ()) -> Table:
     """The names."""
     model = config.model
-    links = [Link("source_embedding.tokens.weight", ("shared.weight",))]
+    links = [Link("source_embedding.tokens.weight", "shared.weight")]
     copies = {f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")}
     if model.tied_embeddings == "input":
-        links.append(Link("output.weight", ("lm_head.weight",)))
+        links.append(Link("output.weight", "lm_head.weight"))
     else:
         copies["lm_head.weight"] = "shared.weight"
     for stack, num_layers in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        links.append(Link(f"{stack}.relative.table_UH", (bias,)))
+        links.append(Link(f"{stack}.relative_bias.weight", bias))
         for number in range(num_layers):
             links += _layer(f"{stack}.layers.{number}", f"{stack}.block.{number}.layer", stack, model.gated)
         links += linear(f"{stack}.norm", f"{stack}.final_layer_norm", bias=False)
@@ -86,18 +86,18 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
 
 
 def _layer(ours: str, theirs: str, stack: str, gated: bool) -> Iterator[Link]:
-    looks = [("attention", f"{theirs}.0", "SelfAttention")]
+    looks = [("self_attention", f"{theirs}.0", "SelfAttention")]
     if stack == "decoder":
-        looks.append(("cross", f"{theirs}.1", "EncDecAttention"))
+        looks.append(("cross_attention", f"{theirs}.1", "EncDecAttention"))
     for name, layer, kind in looks:
         parts = [f"{layer}.{kind}.{part}" for part in "qkv"]
         yield from attention(f"{ours}.{name}", parts, f"{layer}.{kind}.o", bias=False)
         yield from linear(f"{ours}.{name}_residual.norm", f"{layer}.layer_norm", bias=False)
     network = f"{theirs}.{len(looks)}"
-    yield from linear(f"{ours}.feed_forward.inner", f"{network}.DenseReluDense.{'wi_0' if gated else 'wi'}", bias=False)
+    yield from linear(f"{ours}.feed_forward.w1", f"{network}.DenseReluDense.{'wi_0' if gated else 'wi'}", bias=False)
     if gated:
-        yield from linear(f"{ours}.feed_forward.gate", f"{network}.DenseReluDense.wi_1", bias=False)
-    yield from linear(f"{ours}.feed_forward.outer", f"{network}.DenseReluDense.wo", bias=False)
+        yield from linear(f"{ours}.feed_forward.w3", f"{network}.DenseReluDense.wi_1", bias=False)
+    yield from linear(f"{ours}.feed_forward.w2", f"{network}.DenseReluDense.wo", bias=False)
     yield from linear(f"{ours}.feed_forward_residual.norm", f"{network}.layer_norm", bias=False)
 
 

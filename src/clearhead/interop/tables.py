@@ -19,6 +19,7 @@ from clearhead.model.families import build_model
 from clearhead.model.weights import Weights, named_weights
 
 Arrangement = Literal["same", "transposed", "reshaped"]
+PROJECTIONS = ("query", "key", "value")
 _SHOWN = 8  # names in a message
 _FAR = 4
 _PLACES = 1_000_000  # sines and cosines are computed, so that no tensor of the file says how many there are
@@ -26,32 +27,33 @@ _PLACES = 1_000_000  # sines and cosines are computed, so that no tensor of the 
 
 @dataclass(frozen=True)
 class Link:
-    """One tensor of ours, and the one or more of theirs that are the same numbers: below each other, maybe turned."""
+    """One tensor of ours and the tensor of theirs with the same numbers, or the block of its rows that has them."""
 
     ours: str
-    theirs: tuple[str, ...]
+    theirs: str
     arrangement: Arrangement = "same"
     shape: Shape = ()  # of theirs, where reshaped
+    block: int = 0
+    blocks: int = 1  # into which the rows of theirs are divided
 
-    def part_shape(self, ours: Shape) -> Shape:
-        """The shape of each of theirs."""
+    def their_shape(self, ours: Shape) -> Shape:
+        """Return the shape of theirs, all blocks together."""
         if self.arrangement == "reshaped":
             return self.shape
-        part = (ours[0] // len(self.theirs), *ours[1:])
-        return part[::-1] if self.arrangement == "transposed" else part
+        whole = (self.blocks * ours[0], *ours[1:])
+        return whole[::-1] if self.arrangement == "transposed" else whole
 
-    def join(self, parts: Sequence[Tensor], ours: Shape) -> Tensor:
-        """Theirs in our shape."""
+    def read(self, theirs: Tensor, ours: Shape) -> Tensor:
+        """Return our tensor."""
         if self.arrangement == "transposed":
-            parts = [part.T for part in parts]
-        return torch.cat(list(parts)).reshape(ours) if len(parts) > 1 else parts[0].reshape(ours)
+            theirs = theirs.T
+        return theirs.chunk(self.blocks)[self.block].reshape(ours)
 
-    def split(self, ours: Tensor) -> dict[str, Tensor]:
-        """Ours as theirs."""
-        parts = ours.chunk(len(self.theirs))
-        shape = self.part_shape(tuple(ours.shape))
-        turned = [part.T if self.arrangement == "transposed" else part.reshape(shape) for part in parts]
-        return {name: part.contiguous() for name, part in zip(self.theirs, turned, strict=True)}
+    def write(self, ours: Tensor) -> Tensor:
+        """Return their tensor, or its block."""
+        if self.arrangement == "reshaped":
+            return ours.reshape(self.shape)
+        return ours.T if self.arrangement == "transposed" else ours
 
 
 @dataclass(frozen=True)
@@ -77,17 +79,23 @@ class Applied:
 
 def linear(ours: str, theirs: str, bias: bool = True, arrangement: Arrangement = "same") -> Iterator[Link]:
     """A linear layer or a norm."""
-    yield Link(f"{ours}.weight", (f"{theirs}.weight",), arrangement)
+    yield Link(f"{ours}.weight", f"{theirs}.weight", arrangement)
     if bias:
-        yield Link(f"{ours}.bias", (f"{theirs}.bias",))
+        yield Link(f"{ours}.bias", f"{theirs}.bias")
 
 
-def attention(ours: str, theirs: Sequence[str], out: str, bias: bool = True) -> Iterator[Link]:
-    """Attention whose queries, keys and values are three linear layers there and one matrix here."""
-    yield Link(f"{ours}.in_weight", tuple(f"{name}.weight" for name in theirs))
-    if bias:
-        yield Link(f"{ours}.in_bias", tuple(f"{name}.bias" for name in theirs))
-    yield from linear(f"{ours}.out", out, bias)
+def attention(ours: str, theirs: Sequence[str], output: str, bias: bool = True) -> Iterator[Link]:
+    """Attention whose queries, keys and values are three linear layers there as here."""
+    for name, their_name in zip(PROJECTIONS, theirs, strict=True):
+        yield from linear(f"{ours}.{name}", their_name, bias)
+    yield from linear(f"{ours}.output", output, bias)
+
+
+def joint_projections(ours: str, weight: str, bias: str, arrangement: Arrangement = "same") -> Iterator[Link]:
+    """Queries, keys and values that are one linear layer there."""
+    for block, name in enumerate(PROJECTIONS):
+        yield Link(f"{ours}.{name}.weight", weight, arrangement, block=block, blocks=len(PROJECTIONS))
+        yield Link(f"{ours}.{name}.bias", bias, block=block, blocks=len(PROJECTIONS))
 
 
 def apply(table: Table, tensors: Tensors, config: ModelConfig) -> Applied:
@@ -101,7 +109,7 @@ def apply(table: Table, tensors: Tensors, config: ModelConfig) -> Applied:
         _check_shapes(link, shapes[name], tensors.shapes)
     _check_copies(table, tensors)
     weights = {
-        name: link.join([as_float(tensors.get(part), part) for part in link.theirs], shapes[name]).clone()
+        name: link.read(as_float(tensors.get(link.theirs), link.theirs), shapes[name]).clone()
         for name, link in links.items()
     }
     unused = [name for name in tensors.shapes if re.fullmatch(table.left_out, name)]
@@ -110,15 +118,22 @@ def apply(table: Table, tensors: Tensors, config: ModelConfig) -> Applied:
 
 def invert(table: Table, weights: Mapping[str, Tensor]) -> Weights:
     """Their tensors from our weights."""
-    found: Weights = {}
+    blocks: dict[str, dict[int, Tensor]] = {}
+    axes: dict[str, int] = {}
     for link in table.links:
-        for name, tensor in link.split(weights[link.ours].detach()).items():
-            if name in found and not torch.equal(found[name], tensor):
-                raise InteropError(
-                    f"{link.ours} is not tied here, but the format has one tensor, {name}, for it and others"
-                )
-            found[name] = tensor
-    return found
+        found, tensor = blocks.setdefault(link.theirs, {}), link.write(weights[link.ours].detach())
+        if link.block in found and not torch.equal(found[link.block], tensor):
+            raise InteropError(
+                f"{link.ours} is not tied here, but the format has one tensor, {link.theirs}, for it and others"
+            )
+        found[link.block] = tensor
+        axes[link.theirs] = 1 if link.arrangement == "transposed" else 0
+    return {
+        name: torch.cat([tensor for _, tensor in sorted(found.items())], axes[name])
+        if len(found) > 1
+        else found[0].contiguous()
+        for name, found in blocks.items()
+    }
 
 
 def our_shapes(config: ModelConfig) -> dict[str, Shape]:
@@ -154,7 +169,7 @@ def check_size(config: ModelConfig, tensors: Tensors) -> None:
 
 
 def _check_names(table: Table, shapes: Mapping[str, Shape]) -> None:
-    expected = {name for link in table.links for name in link.theirs}
+    expected = {link.theirs for link in table.links}
     missing = expected - shapes.keys()
     unused = f"(?:{table.ignored})|(?:{table.left_out})"
     unexpected = {name for name in shapes.keys() - expected - table.copies.keys() if not re.fullmatch(unused, name)}
@@ -171,12 +186,11 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _check_shapes(link: Link, ours: Shape, shapes: Mapping[str, Shape]) -> None:
-    expected = link.part_shape(ours)
-    for name in link.theirs:
-        if shapes[name] != expected or prod(ours) != prod(expected) * len(link.theirs):
-            raise InteropError(
-                f"{name} has shape {shapes[name]}, the settings ask for {expected}; they do not belong together"
-            )
+    expected, found = link.their_shape(ours), shapes[link.theirs]
+    if found != expected or link.blocks * prod(ours) != prod(expected):
+        raise InteropError(
+            f"{link.theirs} has shape {found}, the settings ask for {expected}; they do not belong together"
+        )
 
 
 def _check_copies(table: Table, tensors: Tensors) -> None:

@@ -16,7 +16,7 @@ from clearhead.data.tokenizer.imported import ImportedTokenizer
 from clearhead.errors import InteropError
 from clearhead.interop.formats import Foreign, Settings
 from clearhead.interop.piece_files import numbered, read_lines, words_pipeline
-from clearhead.interop.tables import Link, Table, apply, attention, check_size, linear
+from clearhead.interop.tables import Link, Table, apply, attention, check_size, joint_projections, linear
 from clearhead.interop.tensors import Tensors
 from clearhead.model.positions import sinusoids
 
@@ -141,12 +141,12 @@ def table(config: Config, prefix: str, around: Mapping[str, str], layer: LayerLi
     """The names of either layout, which differ in their layers and norms."""
     model = config.model
     links = [
-        Link("source_embedding.tokens.weight", (around["source"],)),
-        Link("target_embedding.tokens.weight", (around["target"],)),
-        Link("output.weight", (around["output"],)),
+        Link("source_embedding.tokens.weight", around["source"]),
+        Link("target_embedding.tokens.weight", around["target"]),
+        Link("output.weight", around["output"]),
     ]
     if model.output_bias:
-        links.append(Link("output_bias_V", (around["output"].replace(".weight", ".bias"),)))
+        links.append(Link("output.bias", around["output"].replace(".weight", ".bias")))
     for stack, count in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         for number in range(count):
             links += layer(f"{stack}.layers.{number}", f"{prefix}{stack}.layers.{number}", stack)
@@ -157,30 +157,30 @@ def table(config: Config, prefix: str, around: Mapping[str, str], layer: LayerLi
 
 def _norm(ours: str, theirs: str, annotated: bool) -> Iterator[Link]:
     names = ("a_2", "b_2") if annotated else ("weight", "bias")
-    yield Link(f"{ours}.weight", (f"{theirs}.{names[0]}",))
-    yield Link(f"{ours}.bias", (f"{theirs}.{names[1]}",))
+    yield Link(f"{ours}.weight", f"{theirs}.{names[0]}")
+    yield Link(f"{ours}.bias", f"{theirs}.{names[1]}")
 
 
 def _torch_layer(ours: str, theirs: str, stack: str) -> Iterator[Link]:
-    looks = [("attention", "self_attn")] + [("cross", "multihead_attn")] * (stack == "decoder")
+    looks = [("self_attention", "self_attn")] + [("cross_attention", "multihead_attn")] * (stack == "decoder")
     for number, (name, look) in enumerate(looks, 1):
-        yield Link(f"{ours}.{name}.in_weight", (f"{theirs}.{look}.in_proj_weight",))
-        yield Link(f"{ours}.{name}.in_bias", (f"{theirs}.{look}.in_proj_bias",))
-        yield from linear(f"{ours}.{name}.out", f"{theirs}.{look}.out_proj")
+        joint = f"{theirs}.{look}.in_proj"
+        yield from joint_projections(f"{ours}.{name}", f"{joint}_weight", f"{joint}_bias")
+        yield from linear(f"{ours}.{name}.output", f"{theirs}.{look}.out_proj")
         yield from _norm(f"{ours}.{name}_residual.norm", f"{theirs}.norm{number}", annotated=False)
-    yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.linear1")
-    yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.linear2")
+    yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.linear1")
+    yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.linear2")
     yield from _norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.norm{len(looks) + 1}", annotated=False)
 
 
 def _annotated_layer(ours: str, theirs: str, stack: str) -> Iterator[Link]:
-    looks = [("attention", "self_attn")] + [("cross", "src_attn")] * (stack == "decoder")
+    looks = [("self_attention", "self_attn")] + [("cross_attention", "src_attn")] * (stack == "decoder")
     for number, (name, look) in enumerate(looks):
         parts = [f"{theirs}.{look}.linears.{part}" for part in range(4)]
         yield from attention(f"{ours}.{name}", parts[:3], parts[3])
         yield from _norm(f"{ours}.{name}_residual.norm", f"{theirs}.sublayer.{number}.norm", annotated=True)
-    yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.feed_forward.w_1")
-    yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.feed_forward.w_2")
+    yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.feed_forward.w_1")
+    yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.feed_forward.w_2")
     yield from _norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.sublayer.{len(looks)}.norm", annotated=True)
 
 

@@ -61,23 +61,23 @@ def _links(model: ModelConfig) -> Iterator[Link]:
     size, width = model.patch_size, model.model_dim
     places = (model.image_size // size) ** 2 + 1
     embedding = "vit.embeddings"
-    yield Link("reader.embedding.class_D", (f"{embedding}.cls_token",), "reshaped", (1, 1, width))
+    yield Link("backbone.embedding.class_token", f"{embedding}.cls_token", "reshaped", (1, 1, width))
     yield Link(
-        "reader.embedding.positions.table_LD", (f"{embedding}.position_embeddings",), "reshaped", (1, places, width)
+        "backbone.embedding.positions.weight", f"{embedding}.position_embeddings", "reshaped", (1, places, width)
     )
     project = f"{embedding}.patch_embeddings.projection"
     shape = width, model.image_channels, size, size
-    yield Link("reader.embedding.project.weight", (f"{project}.weight",), "reshaped", shape)
-    yield Link("reader.embedding.project.bias", (f"{project}.bias",))
+    yield Link("backbone.embedding.projection.weight", f"{project}.weight", "reshaped", shape)
+    yield Link("backbone.embedding.projection.bias", f"{project}.bias")
     for number in range(model.num_encoder_layers):
-        ours, theirs = f"reader.encoder.layers.{number}", f"vit.encoder.layer.{number}"
+        ours, theirs = f"backbone.encoder.layers.{number}", f"vit.encoder.layer.{number}"
         parts = [f"{theirs}.attention.attention.{name}" for name in ("query", "key", "value")]
-        yield from attention(f"{ours}.attention", parts, f"{theirs}.attention.output.dense")
-        yield from linear(f"{ours}.attention_residual.norm", f"{theirs}.layernorm_before")
-        yield from linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense")
-        yield from linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense")
+        yield from attention(f"{ours}.self_attention", parts, f"{theirs}.attention.output.dense")
+        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.layernorm_before")
+        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.intermediate.dense")
+        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.output.dense")
         yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.layernorm_after")
-    yield from linear("reader.encoder.norm", "vit.layernorm")
+    yield from linear("backbone.encoder.norm", "vit.layernorm")
     yield from linear("output", "classifier")
 
 

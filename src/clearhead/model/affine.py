@@ -11,6 +11,7 @@ oneDNN, have the plain product.
 M rows, D numbers of each before, N behind
 """
 
+from collections.abc import Sequence
 from functools import cache
 from math import gcd
 from typing import Any, NamedTuple
@@ -77,6 +78,7 @@ class Affine:
 
     __slots__ = (
         "_can_pack",
+        "_is_unmarked",
         "_marks",
         "_most_few",
         "_packed",
@@ -87,11 +89,17 @@ class Affine:
         "weight_ND",
     )
 
-    def __init__(self, weight_ND: Tensor, bias_N: Tensor | None) -> None:
+    def __init__(self, weight_ND: Tensor, bias_N: Tensor | None, copied: Sequence[Tensor] = ()) -> None:
+        """`copied`: the parameters that weight and bias were concatenated from, where they are copies."""
         self.weight_ND, self.weight_DN, self.bias_N = weight_ND, weight_ND.t(), bias_N
         self._packed: Tensor | None = None
         self._turned: tuple[Array, Array | None] | None = None  # weight_DN and bias_N
         self._marks: dict[int, Mark] = {}  # of what was copied, by its id
+        plain = (torch.float32, torch.float64)
+        can_mark = all(each.device.type == "cpu" and each.dtype in plain and not each.is_inference() for each in copied)
+        self._is_unmarked = not can_mark  # copies that cannot be compared are made again for each search
+        for part in copied if can_mark else ():
+            self._remember(part)
         numbers = weight_ND.numel()
         can_copy = weight_ND.device.type == "cpu" and weight_ND.is_contiguous()
         can_copy = can_copy and not weight_ND.is_inference()  # their changes are not counted
@@ -193,7 +201,7 @@ class Affine:
     @property
     def is_fresh(self) -> bool:
         """Whether the copies, if there are any, have the numbers that the weights have."""
-        return all(mark.holds for mark in self._marks.values())
+        return not self._is_unmarked and all(mark.holds for mark in self._marks.values())
 
 
 def has_kernel(*factors: Tensor) -> bool:

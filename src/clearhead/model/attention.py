@@ -3,6 +3,7 @@
 B batch, T queries, S keys, D model width, H heads, K head width, E head width of values, W beam width; 1 = broadcast
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -190,14 +191,27 @@ def attend(
     return mixed_BHTE
 
 
+def join_projections(projections: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Return the weights and biases of several linear layers, concatenated."""
+    weight_ND = torch.cat([each.weight for each in projections])
+    return weight_ND, None if projections[0].bias is None else torch.cat([each.bias for each in projections])
+
+
+class InputProjection(Linear):
+    """Projection to queries, keys or values. Its weight is drawn by `initialise`, as part of its attention."""
+
+    def reset_parameters(self) -> None:
+        """Set the bias to zero."""
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
 class MultiHeadAttention(nn.Module):
-    """H small look-ups side by side, concatenated and projected again (section 3.2.2).
+    """h attention functions in parallel over learned projections, concatenated and projected (section 3.2.2).
 
-    The three input projections are one matrix (queries, keys, values below each other), so that self-attention
-    is one product; the rows of one head are H small projections cut out of one big one.
+    `query`, `key` and `value` project to all heads at once. Projections of the same input are computed in one product,
+    with their weights concatenated.
     """
-
-    in_bias: nn.Parameter  # None without biases
 
     def __init__(
         self,
@@ -216,10 +230,10 @@ class MultiHeadAttention(nn.Module):
         self.value_dim = value_dim or model_dim // num_heads
         self.scale = None if is_scaled else 1.0  # None: 1 / sqrt(K)
         self.dropout = Dropout(dropout)
-        rows = num_heads * (2 * self.key_dim + self.value_dim)
-        self.in_weight = nn.Parameter(torch.empty(rows, model_dim))
-        self.register_parameter("in_bias", nn.Parameter(torch.zeros(rows)) if bias else None)
-        self.out = Linear(num_heads * self.value_dim, model_dim, bias=bias)
+        self.query = InputProjection(model_dim, num_heads * self.key_dim, bias=bias)
+        self.key = InputProjection(model_dim, num_heads * self.key_dim, bias=bias)
+        self.value = InputProjection(model_dim, num_heads * self.value_dim, bias=bias)
+        self.output = Linear(num_heads * self.value_dim, model_dim, bias=bias)
 
     @classmethod
     def build(cls, config: ModelConfig) -> "MultiHeadAttention":
@@ -233,11 +247,6 @@ class MultiHeadAttention(nn.Module):
             config.scale_attention,
             config.attention_dropout,
         )
-
-    def in_parts(self) -> tuple[Tensor, ...]:
-        """The rows of `in_weight` that make queries, keys and values."""
-        keys, values = self.num_heads * self.key_dim, self.num_heads * self.value_dim
-        return self.in_weight.split_with_sizes([keys, keys, values])
 
     def _split_heads(self, x_BTD: Tensor, *widths: int) -> tuple[Tensor, ...]:
         """One tensor BHTK for each head width K, from what stands side by side."""
@@ -261,7 +270,7 @@ class MultiHeadAttention(nn.Module):
 
         `packed`, here and below: x has one row for each place that is no padding.
         """
-        joint = linear(x_BTD, self.in_weight, self.in_bias, self.training)
+        joint = self._joint(x_BTD, self.query, self.key, self.value)
         if packed is None:
             q_BHTK, k_BHTK, v_BHTE = self._split_heads(joint, self.key_dim, self.key_dim, self.value_dim)
         else:
@@ -271,20 +280,20 @@ class MultiHeadAttention(nn.Module):
             q_BHTK, k_BHTK = turn(q_BHTK), turn(k_BHTK)
         return q_BHTK, KeysValues(k_BHTK, v_BHTE)
 
+    def _joint(self, x_BTD: Tensor, *projections: Linear) -> Tensor:
+        """Return the projections of x side by side, computed in one product."""
+        return linear(x_BTD, *join_projections(projections), self.training)
+
     def queries(self, x_BTD: Tensor, packed: Packed | None = None) -> Tensor:
         """q_BHTK alone, where the keys come from elsewhere."""
-        rows = self.num_heads * self.key_dim
-        bias = None if self.in_bias is None else self.in_bias[:rows]
-        q = linear(x_BTD, self.in_weight[:rows], bias, self.training)
+        q = self.query(x_BTD)
         if packed is not None:
             return self._spread(q, packed, packed.length)[0]
         return self._split_heads(q, self.key_dim)[0]
 
     def keys_values(self, x_BSD: Tensor, packed: Packed | None = None) -> KeysValues:
         """Keys and values alone: what the decoder looks up in the encoder's output."""
-        rows = self.num_heads * self.key_dim
-        bias = None if self.in_bias is None else self.in_bias[rows:]
-        joint = linear(x_BSD, self.in_weight[rows:], bias, self.training)
+        joint = self._joint(x_BSD, self.key, self.value)
         if packed is not None:
             return KeysValues(*self._spread(joint, packed, packed.num_keys, packed.num_keys))
         k_BHSK, v_BHSE = self._split_heads(joint, self.key_dim, self.value_dim)
@@ -321,5 +330,7 @@ class MultiHeadAttention(nn.Module):
 
     def merge_heads(self, mixed_BHTE: Tensor, packed: Packed | None = None) -> Tensor:
         """The heads concatenated and projected: y_BTD."""
-        y_BTD: Tensor = self.out(mixed_BHTE.transpose(1, 2).flatten(2) if packed is None else packed.pack(mixed_BHTE))
+        y_BTD: Tensor = self.output(
+            mixed_BHTE.transpose(1, 2).flatten(2) if packed is None else packed.pack(mixed_BHTE)
+        )
         return y_BTD

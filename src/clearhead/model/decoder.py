@@ -38,10 +38,10 @@ class DecoderLayer(SelfLayer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention.build(config)
-        self.attention_residual = Residual(config)
-        self.cross = MultiHeadAttention.build(config)
-        self.cross_residual = Residual(config)
+        self.self_attention = MultiHeadAttention.build(config)
+        self.self_attention_residual = Residual(config)
+        self.cross_attention = MultiHeadAttention.build(config)
+        self.cross_attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
 
@@ -50,8 +50,10 @@ class DecoderLayer(SelfLayer):
     ) -> tuple[Tensor, KeysValues, LayerWeights | None]:
         """The stream after this layer, the past with these tokens added, and the weights if asked for."""
         x_RTD, past, self_weights = self.attend_to_self(x_RTD, scope, memory.past, want_weights)
-        y_RTD, cross_weights = self._look_up(self.cross_residual.enter(x_RTD), memory, want_weights, scope.packed)
-        x_RTD = self.cross_residual(x_RTD, y_RTD)
+        y_RTD, cross_weights = self._look_up(
+            self.cross_attention_residual.enter(x_RTD), memory, want_weights, scope.packed
+        )
+        x_RTD = self.cross_attention_residual(x_RTD, y_RTD)
         weights = None if self_weights is None or cross_weights is None else LayerWeights(self_weights, cross_weights)
         return self.think(x_RTD), past, weights
 
@@ -61,12 +63,14 @@ class DecoderLayer(SelfLayer):
         """Encoder-decoder attention. The W rows of a sentence ask together, so its keys are never copied."""
         if packed is not None:
             assert not want_weights, "of packed rows nobody asks for weights"
-            q_NHTK = self.cross.queries(x_RTD, packed)
-            return self.cross(q_NHTK, memory.source, memory.allowed_N11S, packed=packed).y_BTD, None
+            q_NHTK = self.cross_attention.queries(x_RTD, packed)
+            return self.cross_attention(q_NHTK, memory.source, memory.allowed_N11S, packed=packed).y_BTD, None
         rows, length, width = x_RTD.shape
         num_sentences = memory.source.k_BHSK.shape[0]
-        q_NHQK = self.cross.queries(x_RTD.view(num_sentences, -1, width))  # Q = W * T
-        y_NQD, weights_NHQS = self.cross(q_NHQK, memory.source, memory.allowed_N11S, want_weights=want_weights)
+        q_NHQK = self.cross_attention.queries(x_RTD.view(num_sentences, -1, width))  # Q = W * T
+        y_NQD, weights_NHQS = self.cross_attention(
+            q_NHQK, memory.source, memory.allowed_N11S, want_weights=want_weights
+        )
         if weights_NHQS is None:
             return y_NQD.reshape(rows, length, width), None
         cross_RHTS = weights_NHQS.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
@@ -82,7 +86,7 @@ class Decoder(Stack):
 
     def source_memory(self, states_NSD: Tensor, packed: Packed | None = None) -> tuple[KeysValues, ...]:
         """Each layer's keys and values of the encoder's output, computed once a sentence."""
-        return tuple(layer.cross.keys_values(states_NSD, packed) for layer in self.layers)  # type: ignore[union-attr,operator]
+        return tuple(layer.cross_attention.keys_values(states_NSD, packed) for layer in self.layers)  # type: ignore[union-attr,operator]
 
     def forward(
         self,

@@ -17,7 +17,7 @@ from clearhead.model.positions import added_positions
 
 
 class TokenEmbedding(nn.Module):
-    """One vector a token. The same table turns hidden states back into logits where embeddings are tied."""
+    """One vector per token."""
 
     def __init__(self, vocab_size: int, model_dim: int) -> None:
         super().__init__()
@@ -29,6 +29,25 @@ class TokenEmbedding(nn.Module):
         return F.embedding(ids_BT, self.weight)
 
 
+class OutputProjection(nn.Module):
+    """Hidden states to logits. Where embeddings are tied, `weight` is that of the token embedding (section 3.4)."""
+
+    bias: nn.Parameter | None
+
+    def __init__(self, vocab_size: int, model_dim: int, tied: nn.Parameter | None = None, bias: bool = False) -> None:
+        super().__init__()
+        if tied is None:
+            self.weight = nn.Parameter(torch.empty(vocab_size, model_dim))
+            nn.init.normal_(self.weight, std=model_dim**-0.5)
+        else:
+            self.weight = tied
+        self.register_parameter("bias", nn.Parameter(torch.zeros(vocab_size)) if bias else None)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        """logits_BTV."""
+        return F.linear(hidden_BTD, self.weight, self.bias)
+
+
 class Narrowed(NamedTuple):
     """The rows of an output projection that belong to some tokens, where logits of others are not wanted."""
 
@@ -36,9 +55,9 @@ class Narrowed(NamedTuple):
     bias_U: Tensor | None
 
     @classmethod
-    def of(cls, weight_VD: Tensor, bias_V: Tensor | None, tokens_U: Tensor) -> "Narrowed":
+    def of(cls, output: OutputProjection, tokens_U: Tensor) -> "Narrowed":
         """The rows of these tokens, in this order."""
-        return cls(weight_VD[tokens_U], None if bias_V is None else bias_V[tokens_U])
+        return cls(output.weight[tokens_U], None if output.bias is None else output.bias[tokens_U])
 
 
 class PositionedEmbedding(nn.Module):

@@ -33,8 +33,8 @@ class Scope(NamedTuple):
 class SelfLayer(nn.Module):
     """What encoder and decoder layers have in common. They list their own parts, in the order in which they run."""
 
-    attention: MultiHeadAttention
-    attention_residual: Residual
+    self_attention: MultiHeadAttention
+    self_attention_residual: Residual
     feed_forward: FeedForward
     feed_forward_residual: Residual
 
@@ -42,10 +42,10 @@ class SelfLayer(nn.Module):
         self, x_BTD: Tensor, scope: Scope, past: KeysValues | None, want_weights: bool
     ) -> tuple[Tensor, KeysValues, Tensor | None]:
         """The stream after self-attention, the past with these tokens added, and the weights if asked for."""
-        q, now = self.attention.project(self.attention_residual.enter(x_BTD), scope.turn, scope.packed)
+        q, now = self.self_attention.project(self.self_attention_residual.enter(x_BTD), scope.turn, scope.packed)
         past = now if past is None else past.extended(now)
-        y_BTD, weights = self.attention(q, past, scope.mask, scope.is_causal, want_weights, scope.packed)
-        return self.attention_residual(x_BTD, y_BTD), past, weights
+        y_BTD, weights = self.self_attention(q, past, scope.mask, scope.is_causal, want_weights, scope.packed)
+        return self.self_attention_residual(x_BTD, y_BTD), past, weights
 
     def think(self, x_BTD: Tensor) -> Tensor:
         """The stream after the feed-forward network."""
@@ -59,8 +59,8 @@ class EncoderLayer(SelfLayer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention.build(config)
-        self.attention_residual = Residual(config)
+        self.self_attention = MultiHeadAttention.build(config)
+        self.self_attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
 
@@ -84,7 +84,7 @@ class Stack(nn.Module):
         self.norm = build_norm(config) if config.has_final_norm else nn.Identity()
         self.is_causal = is_causal
         kind = config.positions
-        self.relative = RelativeBias(config, is_bidirectional=not is_causal) if kind == "relative" else None
+        self.relative_bias = RelativeBias(config, is_bidirectional=not is_causal) if kind == "relative" else None
         self.rotary = RotaryPositions(config.max_positions, config.head_key_dim) if kind == "rotary" else None
 
     def through(self, layer: nn.Module, *given: Any) -> Any:
@@ -109,13 +109,13 @@ class Stack(nn.Module):
         if self.rotary is not None:
             turn = self.rotary(start, length) if places_BT is None else self.rotary.at(places_BT)
         fills_up = packed is not None and packed.num_keys > length
-        if self.relative is None and allowed is None and not fills_up:
+        if self.relative_bias is None and allowed is None and not fills_up:
             return Scope(None, self.is_causal, turn, packed)  # attention itself knows how to be causal, the fastest way
         if self.is_causal and length > 1:
             allowed = both(allowed, causal_mask(length, start + length, x_BTD.device))
-        if self.relative is None:
+        if self.relative_bias is None:
             return Scope(allowed if packed is None else packed.mask(allowed), False, turn, packed)
-        return Scope(additive_mask(self.relative(start, length), allowed), False, turn, packed)
+        return Scope(additive_mask(self.relative_bias(start, length), allowed), False, turn, packed)
 
 
 class Encoder(Stack):

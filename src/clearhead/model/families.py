@@ -1,8 +1,11 @@
 """From a config to its network: the one place that knows every family."""
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.model.convolutional import ConvolutionalReader
@@ -13,6 +16,7 @@ from clearhead.model.perceptron import PerceptronReader
 from clearhead.model.recurrent import RecurrentReader, RecurrentTranslator
 from clearhead.model.text_reader import TextReader
 from clearhead.model.transformer import Transformer
+from clearhead.model.weights import tied_names
 
 WRITERS: dict[str, type[nn.Module]] = {
     "transformer": Transformer,
@@ -36,6 +40,17 @@ HEADS: dict[str, type[nn.Module]] = {
     "masked_lm": MaskedNetwork,
     "embedding": VectorNetwork,
 }
+
+
+def with_tied_names(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return named weights with the further names of tied ones, as bundles have them."""
+    return {**weights, **{name: weights[first] for name, first in _tied_names(config).items()}}
+
+
+@cache
+def _tied_names(config: ModelConfig) -> dict[str, str]:
+    with torch.device("meta"):
+        return tied_names(build_model(config))
 
 
 def build_model(config: ModelConfig) -> Any:

@@ -24,15 +24,15 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = Linear(config.model_dim, config.feed_forward_dim, bias=config.bias)
-        self.outer = Linear(config.feed_forward_dim, config.model_dim, bias=config.bias)
-        self.gate = Linear(config.model_dim, config.feed_forward_dim, bias=config.bias) if config.gated else None
+        self.w1 = Linear(config.model_dim, config.feed_forward_dim, bias=config.bias)
+        self.w2 = Linear(config.feed_forward_dim, config.model_dim, bias=config.bias)
+        self.w3 = Linear(config.model_dim, config.feed_forward_dim, bias=config.bias) if config.gated else None
         self.activation = config.activation
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """y_BTD."""
-        inner_BTF = ACTIVATIONS[self.activation](self.inner(x_BTD))
-        if self.gate is not None:
-            inner_BTF = inner_BTF * self.gate(x_BTD)
-        y_BTD: Tensor = self.outer(inner_BTF)
+        inner_BTF = ACTIVATIONS[self.activation](self.w1(x_BTD))
+        if self.w3 is not None:
+            inner_BTF = inner_BTF * self.w3(x_BTD)
+        y_BTD: Tensor = self.w2(inner_BTF)
         return y_BTD

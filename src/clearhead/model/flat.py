@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from clearhead.model.affine import Affine, more_rows
-from clearhead.model.attention import KeysValues, MultiHeadAttention, attend
-from clearhead.model.embedding import PositionedEmbedding
+from clearhead.model.attention import KeysValues, MultiHeadAttention, attend, join_projections
+from clearhead.model.embedding import OutputProjection, PositionedEmbedding
 from clearhead.model.encoder import Scope, Stack
 from clearhead.model.feed_forward import ACTIVATIONS, FeedForward
 from clearhead.model.kept import Kept
@@ -235,8 +235,7 @@ def flatten(
     embedding: nn.Module,
     stack: Stack,
     kept: Kept[Flat],
-    output: nn.Module | None = None,
-    bias_V: nn.Parameter | None = None,
+    output: OutputProjection | None = None,
 ) -> Flat | None:
     """The flat form of a stack and what stands before it and behind, or None where the modules themselves must run."""
     if stack.training or torch.is_grad_enabled() or torch_module._has_any_global_hook():  # type: ignore[no-untyped-call]
@@ -244,7 +243,7 @@ def flatten(
     if not isinstance(embedding, PositionedEmbedding) or embedding.segments is not None:
         return None
     modules = [embedding, stack] if output is None else [embedding, stack, output]
-    return kept.of(modules, [] if bias_V is None else [bias_V], partial(_lay_out, embedding, stack, output, bias_V))
+    return kept.of(modules, partial(_lay_out, embedding, stack, output))
 
 
 def has_own(module: nn.Module, family: type[nn.Module], name: str) -> bool:
@@ -252,10 +251,10 @@ def has_own(module: nn.Module, family: type[nn.Module], name: str) -> bool:
     return getattr(type(module), name) is getattr(family, name) and name not in module.__dict__
 
 
-def _lay_out(embedding: PositionedEmbedding, stack: Stack, output: Any, bias_V: nn.Parameter | None) -> Flat:
+def _lay_out(embedding: PositionedEmbedding, stack: Stack, output: OutputProjection | None) -> Flat:
     norm = same if embedding.norm is None else _norm(embedding.norm)
     layers = tuple(map(_flat_layer, stack.layers))
-    logits = None if output is None else Affine(output.weight, bias_V)
+    logits = None if output is None else Affine(output.weight, output.bias)
     return Flat(embedding, embedding.tokens.weight, norm, stack, layers, _norm(stack.norm), logits)
 
 
@@ -282,31 +281,35 @@ def _affine(linear: nn.Linear) -> Affine:
     return Affine(linear.weight, linear.bias)
 
 
-def _heads(attention: MultiHeadAttention, rows: int | None = None) -> Heads:
-    """With all that stands side by side, or with its first rows: the queries."""
-    weight, bias = attention.in_weight[:rows], attention.in_bias
+def _heads(attention: MultiHeadAttention, *projections: nn.Linear) -> Heads:
+    """An attention whose input goes through these projections."""
     shape = attention.num_heads, attention.key_dim, attention.value_dim, attention.scale
-    return Heads(*shape, Affine(weight, None if bias is None else bias[:rows]), _affine(attention.out))
+    return Heads(*shape, _joined(*projections), _affine(attention.output))
 
 
-def _keys_values(attention: MultiHeadAttention, first: int) -> Affine:
-    """What the queries leave, from that row on."""
-    bias = attention.in_bias
-    return Affine(attention.in_weight[first:], None if bias is None else bias[first:])
+def _joined(*projections: nn.Linear) -> Affine:
+    """One product for several projections of the same input."""
+    if len(projections) == 1:
+        return _affine(projections[0])
+    with torch.inference_mode(False), torch.no_grad():
+        weight_ND, bias_N = join_projections(projections)
+    parts = [part for each in projections for part in (each.weight, each.bias) if part is not None]
+    return Affine(weight_ND, bias_N, parts)
 
 
 def _flat_layer(layer: Any) -> FlatLayer:
     inside: FeedForward = layer.feed_forward
-    cross: MultiHeadAttention | None = getattr(layer, "cross", None)
+    own: MultiHeadAttention = layer.self_attention
+    cross: MultiHeadAttention | None = getattr(layer, "cross_attention", None)
     return FlatLayer(
-        _around(layer.attention_residual),
-        _heads(layer.attention),
-        None if cross is None else _around(layer.cross_residual),
-        None if cross is None else _heads(cross, cross.num_heads * cross.key_dim),
-        None if cross is None else _keys_values(cross, cross.num_heads * cross.key_dim),
+        _around(layer.self_attention_residual),
+        _heads(own, own.query, own.key, own.value),
+        None if cross is None else _around(layer.cross_attention_residual),
+        None if cross is None else _heads(cross, cross.query),
+        None if cross is None else _joined(cross.key, cross.value),
         _around(layer.feed_forward_residual),
-        _affine(inside.inner),
-        None if inside.gate is None else _affine(inside.gate),
+        _affine(inside.w1),
+        None if inside.w3 is None else _affine(inside.w3),
         None if inside.activation == "relu" else ACTIVATIONS[inside.activation],
-        _affine(inside.outer),
+        _affine(inside.w2),
     )

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
+from clearhead.model.embedding import OutputProjection
 from clearhead.model.normalisation import build_norm
 from clearhead.model.reading import Read
 
@@ -17,12 +18,12 @@ from clearhead.model.reading import Read
 class LinearHead(nn.Module):
     """A body with a linear layer on it: what networks that give labels and tags have in common."""
 
-    def __init__(self, config: ModelConfig, reader: Any) -> None:
+    def __init__(self, config: ModelConfig, backbone: Any) -> None:
         super().__init__()
         self.config = config
-        self.reader = reader
+        self.backbone = backbone
         self.dropout = Dropout(config.dropout)
-        self.output = nn.Linear(reader.width, config.num_labels)
+        self.output = nn.Linear(backbone.width, config.num_labels)
 
 
 class LabelNetwork(LinearHead):
@@ -30,7 +31,7 @@ class LabelNetwork(LinearHead):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """logits_BL."""
-        return self.predict(self.reader(inputs))
+        return self.predict(self.backbone(inputs))
 
     def predict(self, read: Read) -> Tensor:
         """logits_BL from what the body read."""
@@ -41,14 +42,14 @@ class LabelNetwork(LinearHead):
 class VectorNetwork(nn.Module):
     """A body alone: a vector for the whole."""
 
-    def __init__(self, config: ModelConfig, reader: Any) -> None:
+    def __init__(self, config: ModelConfig, backbone: Any) -> None:
         super().__init__()
         self.config = config
-        self.reader = reader
+        self.backbone = backbone
 
     def forward(self, inputs: Tensor) -> Tensor:
         """pooled_BD."""
-        read: Read = self.reader(inputs)
+        read: Read = self.backbone(inputs)
         return read.pooled_BD
 
     def predict(self, read: Read) -> Tensor:
@@ -61,7 +62,7 @@ class TagNetwork(LinearHead):
 
     def forward(self, inputs_BS: Tensor) -> Tensor:
         """logits_BSL."""
-        return self.predict(self.reader(inputs_BS))
+        return self.predict(self.backbone(inputs_BS))
 
     def predict(self, read: Read) -> Tensor:
         """logits_BSL from what the body read."""
@@ -72,23 +73,17 @@ class TagNetwork(LinearHead):
 class MaskedNetwork(nn.Module):
     """The words behind masks, as in BERT: a layer, a norm, and the embedding table as output, with a bias."""
 
-    def __init__(self, config: ModelConfig, reader: Any) -> None:
+    def __init__(self, config: ModelConfig, backbone: Any) -> None:
         super().__init__()
         self.config = config
-        self.reader = reader
-        self.transform = nn.Linear(reader.width, reader.width)
+        self.backbone = backbone
+        self.transform = nn.Linear(backbone.width, backbone.width)
         self.norm = build_norm(config)
-        self.bias_V = nn.Parameter(self.table_VD.new_zeros(config.vocab_size))
-
-    @property
-    def table_VD(self) -> Tensor:
-        """The output projection: the embedding's own table."""
-        table_VD: Tensor = self.reader.embedding.tokens.weight
-        return table_VD
+        self.output = OutputProjection(config.vocab_size, backbone.width, backbone.embedding.tokens.weight, bias=True)
 
     def forward(self, inputs_BS: Tensor, places_BS: Tensor) -> Tensor:
         """hidden_MD of the places that are asked for, row by row."""
-        return self.hidden(self.reader(inputs_BS).states_BSD[places_BS])
+        return self.hidden(self.backbone(inputs_BS).states_BSD[places_BS])
 
     def hidden(self, states_MD: Tensor) -> Tensor:
         """What the table is compared with."""
@@ -101,4 +96,5 @@ class MaskedNetwork(nn.Module):
 
     def logits(self, hidden_MD: Tensor) -> Tensor:
         """logits_MV."""
-        return F.linear(hidden_MD, self.table_VD, self.bias_V)
+        logits_MV: Tensor = self.output(hidden_MD)
+        return logits_MV

@@ -3,8 +3,8 @@
 from torch import nn
 
 from clearhead.config import ModelConfig
-from clearhead.model.attention import MultiHeadAttention
-from clearhead.model.embedding import TokenEmbedding
+from clearhead.model.attention import InputProjection, MultiHeadAttention
+from clearhead.model.embedding import OutputProjection, TokenEmbedding
 from clearhead.model.positions import LearnedPositions
 
 
@@ -23,40 +23,39 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
 
 
 def _draw_xavier(module: nn.Module) -> None:
-    """The three input projections of attention each on their own."""
-    if isinstance(module, nn.Linear):
+    """Draw matrices from the uniform distribution of Glorot and Bengio (2010); set biases to zero."""
+    if isinstance(module, MultiHeadAttention):
+        for projection in (module.query, module.key, module.value):
+            nn.init.xavier_uniform_(projection.weight)
+    elif isinstance(module, nn.Linear) and not isinstance(module, InputProjection):
         nn.init.xavier_uniform_(module.weight)
         _clear_bias(module)
-    elif isinstance(module, MultiHeadAttention):
-        for part in module.in_parts():
-            nn.init.xavier_uniform_(part.detach())
 
 
 def _draw_narrow(module: nn.Module) -> None:
-    """Normal of deviation 0.02, as in BERT and GPT."""
-    if isinstance(module, nn.Linear):
+    """Draw all weights from a normal distribution of deviation 0.02, as in BERT and GPT."""
+    if isinstance(module, MultiHeadAttention):
+        for projection in (module.query, module.key, module.value):
+            nn.init.normal_(projection.weight, std=0.02)
+    elif isinstance(module, nn.Linear) and not isinstance(module, InputProjection):
         nn.init.normal_(module.weight, std=0.02)
         _clear_bias(module)
-    elif isinstance(module, MultiHeadAttention):
-        nn.init.normal_(module.in_weight, std=0.02)
-    elif isinstance(module, TokenEmbedding):
+    elif isinstance(module, TokenEmbedding | OutputProjection | LearnedPositions):
         nn.init.normal_(module.weight, std=0.02)
-    elif isinstance(module, LearnedPositions):
-        nn.init.normal_(module.table_LD, std=0.02)
 
 
 def _draw_t5(module: nn.Module, config: ModelConfig) -> None:
-    """Variance 1 / inputs; the division of scores by sqrt(K) that is left out goes into the weights of queries.
+    """Draw matrices with variance 1 / inputs; queries with 1 / (inputs K), as scores are not divided by sqrt(K).
 
-    Tables have variance 1 where the states before the output are scaled down, so that logits start with variance 1.
+    Embeddings have variance 1 where the states before the output are scaled down, so that logits start with variance 1.
     """
-    if isinstance(module, nn.Linear):
+    if isinstance(module, MultiHeadAttention):
+        for projection, divisor in ((module.query, module.key_dim), (module.key, 1), (module.value, 1)):
+            nn.init.normal_(projection.weight, std=(config.model_dim * divisor) ** -0.5)
+    elif isinstance(module, nn.Linear) and not isinstance(module, InputProjection):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
         _clear_bias(module)
-    elif isinstance(module, MultiHeadAttention):
-        for part, divisor in zip(module.in_parts(), (module.key_dim, 1, 1), strict=True):
-            nn.init.normal_(part.detach(), std=(config.model_dim * divisor) ** -0.5)
-    elif isinstance(module, TokenEmbedding):
+    elif isinstance(module, TokenEmbedding | OutputProjection):
         nn.init.normal_(module.weight, std=1.0 if config.scale_output else config.model_dim**-0.5)
 
 

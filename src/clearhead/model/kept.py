@@ -31,12 +31,12 @@ class Parts(NamedTuple):
     places: list[int]
 
     @classmethod
-    def of(cls, modules: list[nn.Module], parameters: list[nn.Parameter]) -> "Parts | None":
+    def of(cls, modules: list[nn.Module]) -> "Parts | None":
         """These and all that is below, if calling them runs their own `forward` and nothing else, all the way down."""
-        count, modules, parameters = len(modules), [*modules], [*parameters]
+        count, modules = len(modules), [*modules]
         for module in modules:  # grows
             modules += [each for each in module._modules.values() if each is not None]
-        parameters += [each for module in modules for each in module._parameters.values() if each is not None]
+        parameters = [each for module in modules for each in module._parameters.values() if each is not None]
         tables: list[dict[str, Any]] = [table for each in modules for table in (each._modules, each._parameters)]
         hooks = [table for each in modules for table in (each._forward_hooks, each._forward_pre_hooks)]
         own = [each.__dict__ for each in modules]
@@ -50,14 +50,13 @@ class Parts(NamedTuple):
         """Whether nothing is hooked to them, or stands in the place of what they compute."""
         return not any(self.hooks) and not any("forward" in each for each in self.own)
 
-    def are_still(self, modules: list[nn.Module], parameters: list[nn.Parameter]) -> bool:
+    def are_still(self, modules: list[nn.Module]) -> bool:
         """Whether these are those of then, with all that is below, and with their numbers where they were."""
         entries = _entries(self.tables)
         return (
             self.are_bare
             and len(modules) == self.num_modules
             and all(module.__dict__ is own for module, own in zip(modules, self.own, strict=False))
-            and all(map(is_, parameters, self.parameters))
             and len(entries) == len(self.entries)
             and all(map(is_, entries, self.entries))
             and [each.data_ptr() for each in self.parameters] == self.places
@@ -82,10 +81,10 @@ class Kept(Generic[Copy]):
     def __reduce__(self) -> tuple[type["Kept[Copy]"], tuple[()]]:
         return Kept, ()  # a copied model has parameters of its own
 
-    def of(self, modules: list[nn.Module], parameters: list[nn.Parameter], make: Callable[[], Copy]) -> Copy | None:
+    def of(self, modules: list[nn.Module], make: Callable[[], Copy]) -> Copy | None:
         """The one of these parts; None where they are not bare."""
         made = self._made
-        if made is None or not made[0].are_still(modules, parameters) or not made[1].is_fresh:
-            parts = Parts.of(modules, parameters)
+        if made is None or not made[0].are_still(modules) or not made[1].is_fresh:
+            parts = Parts.of(modules)
             made = self._made = None if parts is None else (parts, make())
         return None if made is None else made[1]

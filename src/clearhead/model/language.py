@@ -9,11 +9,10 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues
-from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
+from clearhead.model.embedding import OutputProjection, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import EncoderLayer, Scope, Stack
 from clearhead.model.flat import Flat, flatten, has_own
 from clearhead.model.initialisation import initialise
@@ -84,7 +83,7 @@ class LanguageModel(nn.Module):
         self.embedding = PositionedEmbedding(tokens, config)
         self.decoder = CausalStack(config)
         separate = config.tied_embeddings in ("input", "none")
-        self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else tokens
+        self.output = OutputProjection(config.vocab_size, config.model_dim, None if separate else tokens.weight)
         self._flat = Kept[Flat]()
         initialise(self, config)
 
@@ -115,8 +114,9 @@ class LanguageModel(nn.Module):
         return hidden_NTD
 
     def logits(self, hidden_NTD: Tensor) -> Tensor:
-        """logits_NTV: the output projection, with the embedding's own table where they are tied."""
-        return F.linear(hidden_NTD, self.output.weight)
+        """logits_NTV: the output projection."""
+        logits_NTV: Tensor = self.output(hidden_NTD)
+        return logits_NTV
 
     def encode(self, src_NT: Tensor) -> Prompts:
         """The prompts, kept as they are: nothing is read before the first step."""

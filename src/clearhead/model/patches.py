@@ -61,12 +61,12 @@ class PatchEmbedding(nn.Module):
                 f"model.max_positions={config.max_positions} is less than a picture's {self.num_places} places; "
                 "raise it or take larger patches."
             )
-        self.project = nn.Linear(config.image_channels * config.patch_size**2, config.model_dim)
-        nn.init.xavier_uniform_(self.project.weight)
-        nn.init.zeros_(self.project.bias)
-        self.class_D: nn.Parameter | None = None
+        self.projection = nn.Linear(config.image_channels * config.patch_size**2, config.model_dim)
+        nn.init.xavier_uniform_(self.projection.weight)
+        nn.init.zeros_(self.projection.bias)
+        self.class_token: nn.Parameter | None = None
         if class_token:
-            self.class_D = nn.Parameter(torch.randn(config.model_dim) * config.model_dim**-0.5)
+            self.class_token = nn.Parameter(torch.randn(config.model_dim) * config.model_dim**-0.5)
         self.positions: LearnedPositions | SinusoidalPositions | None = None
         if config.positions == "learned":
             self.positions = LearnedPositions(self.num_places, config.model_dim)
@@ -79,9 +79,9 @@ class PatchEmbedding(nn.Module):
         """x_BSD: the class token first if there is one, then the patches from the upper left to the lower right."""
         check_pictures(pictures_BCYX, self.config)
         size = self.config.patch_size
-        embedded_BSD: Tensor = self.project(F.unfold(pictures_BCYX, size, stride=size).transpose(1, 2))
-        if self.class_D is not None:
-            embedded_BSD = torch.cat((self.class_D.expand(embedded_BSD.shape[0], 1, -1), embedded_BSD), 1)
+        embedded_BSD: Tensor = self.projection(F.unfold(pictures_BCYX, size, stride=size).transpose(1, 2))
+        if self.class_token is not None:
+            embedded_BSD = torch.cat((self.class_token.expand(embedded_BSD.shape[0], 1, -1), embedded_BSD), 1)
         if self.positions is not None:
             embedded_BSD = embedded_BSD + self.positions(0, self.num_places)
         x_BSD: Tensor = self.dropout(self.norm(embedded_BSD))

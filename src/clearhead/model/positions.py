@@ -84,8 +84,13 @@ class LearnedPositions(AddedPositions):
     def __init__(self, max_positions: int, model_dim: int, deviation: float = 0.0) -> None:
         """`deviation`: of the numbers that it begins with; 0 for 1 / sqrt(model_dim), as embeddings have."""
         super().__init__()
-        self.table_LD = nn.Parameter(torch.empty(max_positions, model_dim))
-        nn.init.normal_(self.table_LD, std=deviation or model_dim**-0.5)
+        self.weight = nn.Parameter(torch.empty(max_positions, model_dim))
+        nn.init.normal_(self.weight, std=deviation or model_dim**-0.5)
+
+    @property
+    def table_LD(self) -> Tensor:  # type: ignore[override]
+        """The trained vectors."""
+        return self.weight
 
 
 def added_positions(config: ModelConfig) -> AddedPositions | None:
@@ -173,12 +178,12 @@ class RelativeBias(nn.Module):
         super().__init__()
         self.max_distance = config.relative_max_distance
         self.is_bidirectional = is_bidirectional
-        self.table_UH = nn.Parameter(torch.empty(config.relative_buckets, config.num_heads))
-        nn.init.normal_(self.table_UH, std=config.model_dim**-0.5)
+        self.weight = nn.Parameter(torch.empty(config.relative_buckets, config.num_heads))
+        nn.init.normal_(self.weight, std=config.model_dim**-0.5)
 
     def forward(self, start: int, length: int) -> Tensor:
         """bias_1HTS of `length` queries from place `start` on, with all keys up to the last of them."""
-        places_S = torch.arange(start + length, device=self.table_UH.device)
+        places_S = torch.arange(start + length, device=self.weight.device)
         offsets_TS = places_S - places_S[start:, None]
-        buckets_TS = relative_buckets(offsets_TS, len(self.table_UH), self.max_distance, self.is_bidirectional)
-        return F.embedding(buckets_TS, self.table_UH).permute(2, 0, 1)[None]
+        buckets_TS = relative_buckets(offsets_TS, len(self.weight), self.max_distance, self.is_bidirectional)
+        return F.embedding(buckets_TS, self.weight).permute(2, 0, 1)[None]

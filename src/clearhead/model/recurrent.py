@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
-from clearhead.model.embedding import Narrowed, TokenEmbedding
+from clearhead.model.embedding import Narrowed, OutputProjection, TokenEmbedding
 from clearhead.model.masks import padding_mask
 from clearhead.model.reading import Read, pool
 from clearhead.model.recurrent_attention import Source, SourceAttention
@@ -28,25 +28,23 @@ class Encoded:
     real_BS: Tensor | None  # None: there is no padding
 
 
-class RecurrentEncoder(nn.Module):
-    """Embeddings and a stack over them, in one direction or both."""
+class RecurrentEncoder(RecurrentStack):
+    """Embedding and recurrent layers, in one direction or both."""
 
-    def __init__(self, config: ModelConfig, tokens: TokenEmbedding) -> None:
-        super().__init__()
+    def __init__(self, config: ModelConfig, embedding: TokenEmbedding) -> None:
+        super().__init__(config, config.num_encoder_layers, config.bidirectional)
         self.pad_id = config.pad_id
-        self.tokens = tokens
-        self.dropout = Dropout(config.dropout)
-        self.stack = RecurrentStack(config, config.num_encoder_layers, config.bidirectional)
+        self.embedding = embedding
 
-    def forward(self, src_BS: Tensor) -> Encoded:
-        """States of sources that are padded behind."""
+    def encode(self, src_BS: Tensor) -> Encoded:
+        """Return the states of sources, whose padding is at the end."""
         allowed_B11S = padding_mask(src_BS, self.pad_id)
         real_BS = None if allowed_B11S is None else allowed_B11S[:, 0, 0]
-        states_BSE, lasts = self.stack(self.dropout(self.tokens(src_BS)), real_BS=real_BS)
+        states_BSE, lasts = self(self.dropout(self.embedding(src_BS)), real_BS=real_BS)
         return Encoded(states_BSE, lasts, real_BS)
 
 
-def _merge(config: ModelConfig) -> nn.Module:
+def _encoder_projection(config: ModelConfig) -> nn.Module:
     """From the width of what an encoder gives to D: a linear layer, where it reads in both directions."""
     width = config.model_dim
     return nn.Linear(2 * width, width, bias=config.bias) if config.bidirectional else nn.Identity()
@@ -60,14 +58,14 @@ class RecurrentReader(nn.Module):
         self.config = config
         self.width = config.model_dim
         self.encoder = RecurrentEncoder(config, TokenEmbedding(config.vocab_size, config.model_dim))
-        self.merge = _merge(config)
+        self.encoder_projection = _encoder_projection(config)
 
     def forward(self, inputs_BS: Tensor, want_attention: bool = False) -> Read:
         """One state a place and one for the whole: `last` is where each direction ended. There is no attention."""
-        encoded: Encoded = self.encoder(inputs_BS)
-        states_BSD = self.merge(encoded.states_BSE)
+        encoded = self.encoder.encode(inputs_BS)
+        states_BSD = self.encoder_projection(encoded.states_BSE)
         if self.config.pooling == "last":
-            return Read(states_BSD, self.merge(encoded.lasts[-1][0]))
+            return Read(states_BSD, self.encoder_projection(encoded.lasts[-1][0]))
         return Read(states_BSD, pool(states_BSD, encoded.real_BS, self.config.pooling))
 
 
@@ -122,19 +120,19 @@ class RecurrentTranslator(nn.Module):
         width, has_attention = config.model_dim, config.attention != "none"
         source_tokens = TokenEmbedding(config.vocab_size, width)
         shared = config.tied_embeddings in ("all", "input")
-        self.target_tokens = source_tokens if shared else TokenEmbedding(config.vocab_size, width)
+        self.target_embedding = source_tokens if shared else TokenEmbedding(config.vocab_size, width)
         self.encoder = RecurrentEncoder(config, source_tokens)
         kinds = 2 if config.family == "lstm" else 1
         self.bridges = nn.ModuleList(
-            nn.ModuleList(_merge(config) for _ in range(kinds)) for _ in range(config.num_decoder_layers)
+            nn.ModuleList(_encoder_projection(config) for _ in range(kinds)) for _ in range(config.num_decoder_layers)
         )
         self.decoder = RecurrentStack(config, config.num_decoder_layers, bidirectional=False)
-        self.merge = _merge(config) if has_attention else None
+        self.encoder_projection = _encoder_projection(config) if has_attention else None
         self.attention = SourceAttention(config) if has_attention else None
         self.feed_forward = nn.Linear(2 * width if has_attention else width, width, bias=config.bias)
         self.dropout = Dropout(config.dropout)
         separate = config.tied_embeddings in ("input", "none")
-        self.output = TokenEmbedding(config.vocab_size, width) if separate else self.target_tokens
+        self.output = OutputProjection(config.vocab_size, width, None if separate else self.target_embedding.weight)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
         """hidden_NTD for all target positions at once, each made of targets up to itself (teacher forcing)."""
@@ -142,19 +140,22 @@ class RecurrentTranslator(nn.Module):
         return self._decode(tgt_NT, State(memory.source, 1, memory.starts))[0]
 
     def logits(self, hidden_NTD: Tensor) -> Tensor:
-        """logits_NTV: the output projection, with the embedding's own table where they are tied."""
-        return F.linear(hidden_NTD, self.output.weight)
+        """logits_NTV: the output projection."""
+        logits_NTV: Tensor = self.output(hidden_NTD)
+        return logits_NTV
 
     def encode(self, src_NS: Tensor) -> Memory:
         """The sources, read once."""
-        encoded: Encoded = self.encoder(src_NS)
+        encoded = self.encoder.encode(src_NS)
         starts, above = [], len(encoded.lasts) - len(self.bridges)
         for number, bridges in enumerate(self.bridges):
             last = encoded.lasts[max(0, number + above)]
             starts.append(tuple(bridge(each) for bridge, each in zip(bridges, last, strict=True)))  # type: ignore[call-overload]
-        if self.attention is None or self.merge is None:
+        if self.attention is None or self.encoder_projection is None:
             return Memory(None, tuple(starts))
-        return Memory(self.attention.source(self.merge(encoded.states_BSE), encoded.real_BS), tuple(starts))
+        return Memory(
+            self.attention.source(self.encoder_projection(encoded.states_BSE), encoded.real_BS), tuple(starts)
+        )
 
     def start(self, memory: Memory, width: int) -> tuple[Tensor, State]:
         """first_R1, the start token in each of `width` rows a sentence, and the state before it."""
@@ -173,11 +174,11 @@ class RecurrentTranslator(nn.Module):
 
     def narrow(self, state: State, tokens_U: Tensor) -> State:
         """The state with which steps give logits of these tokens only, in this order."""
-        return replace(state, narrowed=Narrowed.of(self.output.weight, None, tokens_U))
+        return replace(state, narrowed=Narrowed.of(self.output, tokens_U))
 
     def _decode(self, tokens_RT: Tensor, state: State) -> tuple[Tensor, tuple[LayerState, ...], Tensor | None]:
         """hidden_RTD, the state of each layer, and weights_RTS where there is attention."""
-        x_RTD = self.dropout(self.target_tokens(tokens_RT))
+        x_RTD = self.dropout(self.target_embedding(tokens_RT))
         h_RTD, layers = self.decoder(x_RTD, state.layers)
         weights_RTS = None
         if self.attention is not None and state.source is not None:

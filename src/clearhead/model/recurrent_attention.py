@@ -91,7 +91,7 @@ class Additive(nn.Module):
         super().__init__()
         self.query = nn.Linear(model_dim, model_dim, bias=False)
         self.key = nn.Linear(model_dim, model_dim, bias=bias)
-        self.v_D = nn.Parameter(torch.randn(model_dim) * model_dim**-0.5)
+        self.v = nn.Parameter(torch.randn(model_dim) * model_dim**-0.5)
 
     def keys(self, states_NSD: Tensor) -> Tensor:
         """keys_NSD, computed once a sentence."""
@@ -100,7 +100,7 @@ class Additive(nn.Module):
 
     def forward(self, q_NQD: Tensor, keys_NSD: Tensor) -> Tensor:
         """scores_NQS."""
-        scores_NQS: Tensor = _AdditiveScores.apply(self.query(q_NQD), keys_NSD, self.v_D)  # type: ignore[no-untyped-call]
+        scores_NQS: Tensor = _AdditiveScores.apply(self.query(q_NQD), keys_NSD, self.v)  # type: ignore[no-untyped-call]
         return scores_NQS
 
 

@@ -35,8 +35,8 @@ class RecurrentLayer(nn.Module):
     def __init__(self, family: str, input_dim: int, model_dim: int, bias: bool) -> None:
         super().__init__()
         self.model_dim = model_dim
-        self.kernel = _KERNELS[family](input_dim, model_dim, bias=bias, batch_first=True)
-        _initialise(self.kernel)
+        self.rnn = _KERNELS[family](input_dim, model_dim, bias=bias, batch_first=True)
+        _initialise(self.rnn)
 
     def forward(
         self, x_BSI: Tensor, start: LayerState | None = None, real_BS: Tensor | None = None
@@ -44,27 +44,27 @@ class RecurrentLayer(nn.Module):
         """h_BSD of all places, and the state after the last real token of each row."""
         if start is None:
             zeros_BD = x_BSI.new_zeros(x_BSI.shape[0], self.model_dim)
-            start = (zeros_BD, zeros_BD) if isinstance(self.kernel, nn.LSTM) else (zeros_BD,)
-        weights: list[Tensor] = list(self.kernel.all_weights[0])
+            start = (zeros_BD, zeros_BD) if isinstance(self.rnn, nn.LSTM) else (zeros_BD,)
+        weights: list[Tensor] = list(self.rnn.all_weights[0])
         if real_BS is None:
             return self._run(x_BSI, start, weights)
-        if isinstance(self.kernel, nn.LSTM):
+        if isinstance(self.rnn, nn.LSTM):
             x_BSI, weights = self._hold(x_BSI, weights, real_BS)
         h_BSD, (_, *cell) = self._run(x_BSI, start, weights)
         return h_BSD, (select_last(h_BSD, real_BS), *cell)
 
     def _run(self, x_BSI: Tensor, start: LayerState, weights: list[Tensor]) -> tuple[Tensor, LayerState]:
         """h_BSD, and the state at the end of the rows."""
-        has_bias, needs_grad = self.kernel.bias, torch.is_grad_enabled()
+        has_bias, needs_grad = self.rnn.bias, torch.is_grad_enabled()
         h_1BD = start[0][None]
-        if isinstance(self.kernel, nn.LSTM):
+        if isinstance(self.rnn, nn.LSTM):
             if not torch.compiler.is_exporting() and x_BSI.shape[1] == 1 and len(x_BSI) < _FEW_ROWS:
                 h_BD, c_BD = torch.lstm_cell(x_BSI[:, 0], start, *weights)
                 return h_BD[:, None], (h_BD, c_BD)
             both = (h_1BD, start[1][None])
             h_BSD, h_1BD, c_1BD = torch.lstm(x_BSI, both, weights, has_bias, 1, 0.0, needs_grad, False, True)
             return h_BSD, (h_1BD[0], c_1BD[0])
-        run = torch.gru if isinstance(self.kernel, nn.GRU) else torch.rnn_tanh
+        run = torch.gru if isinstance(self.rnn, nn.GRU) else torch.rnn_tanh
         h_BSD, h_1BD = run(x_BSI, h_1BD, weights, has_bias, 1, 0.0, needs_grad, False, True)
         return h_BSD, (h_1BD[0],)
 
@@ -81,18 +81,18 @@ class RecurrentLayer(nn.Module):
 
 
 @torch.no_grad()
-def _initialise(kernel: nn.RNN | nn.GRU | nn.LSTM) -> None:
+def _initialise(rnn: nn.RNN | nn.GRU | nn.LSTM) -> None:
     """Each gate orthogonal in the state and Xavier-uniform in the input; no bias, but 1 for an LSTM's forget gate."""
-    input_weight, state_weight, *biases = kernel.all_weights[0]
-    num_gates = len(input_weight) // kernel.hidden_size
+    input_weight, state_weight, *biases = rnn.all_weights[0]
+    num_gates = len(input_weight) // rnn.hidden_size
     for part in input_weight.chunk(num_gates):
         nn.init.xavier_uniform_(part)
     for part in state_weight.chunk(num_gates):
         nn.init.orthogonal_(part)
     for bias in biases:
         nn.init.zeros_(bias)
-    if biases and isinstance(kernel, nn.LSTM):
-        nn.init.ones_(biases[0][kernel.hidden_size : 2 * kernel.hidden_size])
+    if biases and isinstance(rnn, nn.LSTM):
+        nn.init.ones_(biases[0][rnn.hidden_size : 2 * rnn.hidden_size])
 
 
 class RecurrentStack(nn.Module):
@@ -109,8 +109,8 @@ class RecurrentStack(nn.Module):
         def layers() -> nn.ModuleList:
             return nn.ModuleList(RecurrentLayer(config.family, each, config.model_dim, config.bias) for each in inputs)
 
-        self.onward = layers()
-        self.reverse = layers() if bidirectional else None
+        self.forward_layers = layers()
+        self.backward_layers = layers() if bidirectional else None
         self.dropout = Dropout(config.dropout)
 
     def forward(
@@ -118,12 +118,12 @@ class RecurrentStack(nn.Module):
     ) -> tuple[Tensor, tuple[LayerState, ...]]:
         """y_BSE of the last layer, and each layer's state after the last real token (backwards: after the first)."""
         y_BSE, lasts = x_BSD, []
-        order_P = None if self.reverse is None else _reversal(x_BSD, real_BS)
-        for number, layer in enumerate(self.onward):
+        order_P = None if self.backward_layers is None else _reversal(x_BSD, real_BS)
+        for number, layer in enumerate(self.forward_layers):
             x_BSE = self.dropout(y_BSE) if number else y_BSE
             y_BSE, last = layer(x_BSE, None if starts is None else starts[number], real_BS)
-            if self.reverse is not None:
-                back_BSD, back_last = self.reverse[number](_rearrange(x_BSE, order_P), None, real_BS)
+            if self.backward_layers is not None:
+                back_BSD, back_last = self.backward_layers[number](_rearrange(x_BSE, order_P), None, real_BS)
                 y_BSE = torch.cat((y_BSE, _rearrange(back_BSD, order_P)), 2)
                 last = tuple(torch.cat(pair, 1) for pair in zip(last, back_last, strict=True))
             lasts.append(last)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.model.attention import KeysValues
 from clearhead.model.decoder import Decoder, LayerMemory, LayerWeights
-from clearhead.model.embedding import Narrowed, PositionedEmbedding, TokenEmbedding
+from clearhead.model.embedding import Narrowed, OutputProjection, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
 from clearhead.model.flat import Flat, flatten, has_own
 from clearhead.model.initialisation import initialise
@@ -62,8 +62,6 @@ class Step:
 class Transformer(nn.Module):
     """Encoder and decoder with embeddings and output projection. Sources are src_NS, or pictures_NCYX (S11)."""
 
-    output_bias_V: nn.Parameter | None
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -79,9 +77,8 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         separate = config.tied_embeddings in ("input", "none")
-        self.output = TokenEmbedding(config.vocab_size, config.model_dim) if separate else target_tokens
-        bias_V = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
-        self.register_parameter("output_bias_V", bias_V)
+        tied = None if separate else target_tokens.weight
+        self.output = OutputProjection(config.vocab_size, config.model_dim, tied, config.output_bias)
         self._forget()
         initialise(self, config)
 
@@ -134,14 +131,15 @@ class Transformer(nn.Module):
         return hidden_NTD * self.config.model_dim**-0.5 if self.config.scale_output else hidden_NTD
 
     def logits(self, hidden_NTD: Tensor) -> Tensor:
-        """logits_NTV: the output projection, with the embedding's own table where they are tied."""
-        return F.linear(hidden_NTD, self.output.weight, self.output_bias_V)
+        """logits_NTV: the output projection."""
+        logits_NTV: Tensor = self.output(hidden_NTD)
+        return logits_NTV
 
     def encode(self, src_NS: Tensor) -> Memory:
         """The sources, read once."""
         states_NSD, allowed_N11S = self._read(src_NS)
         output = self.output if has_own(self, Transformer, "logits") else None
-        flat = flatten(self.target_embedding, self.decoder, self._flat_decoder, output, self.output_bias_V)
+        flat = flatten(self.target_embedding, self.decoder, self._flat_decoder, output)
         source = self.decoder.source_memory(states_NSD) if flat is None else flat.sources(states_NSD)
         return Memory(tuple(source), allowed_N11S, flat)
 
@@ -179,7 +177,7 @@ class Transformer(nn.Module):
 
     def narrow(self, state: State, tokens_U: Tensor) -> State:
         """The state with which steps give logits of these tokens only, in this order."""
-        return replace(state, narrowed=Narrowed.of(self.output.weight, self.output_bias_V, tokens_U))
+        return replace(state, narrowed=Narrowed.of(self.output, tokens_U))
 
     def widen(self, state: State, width: int) -> State:
         """Where each sentence has one row: `width` of them, which all stand where that one stands."""

@@ -1,4 +1,4 @@
-"""A network's weights by name, each once: tied weights go under the first of their names."""
+"""Weights of a network by name, each once: tied weights have the first of their names."""
 
 from collections.abc import Mapping
 
@@ -17,6 +17,16 @@ def named_weights(model: nn.Module) -> Weights:
     return {**dict(model.named_parameters()), **buffers}
 
 
+def tied_names(model: nn.Module) -> dict[str, str]:
+    """Return the further names of tied weights, each with the name that `named_weights` has for it."""
+    first = {id(tensor): name for name, tensor in named_weights(model).items()}
+    return {
+        name: first[id(tensor)]
+        for name, tensor in model.state_dict(keep_vars=True).items()
+        if first[id(tensor)] != name
+    }
+
+
 def count_parameters(module: nn.Module) -> int:
     """Numbers to learn, each counted once however many names it has."""
     return sum(parameter.numel() for parameter in module.parameters())
@@ -29,9 +39,12 @@ def snapshot(model: nn.Module) -> Weights:
 
 @torch.no_grad()
 def restore(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Puts weights into a network of the same shape; what is missing, too much or of another shape is named."""
-    own = named_weights(model)
-    missing, unknown = [*(own.keys() - weights.keys())], [*(weights.keys() - own.keys())]
+    """Copy weights into a network of the same shape; raise BundleError for missing, unknown and misshapen ones.
+
+    Further names of tied weights may be there; their numbers must be the same.
+    """
+    own, tied = named_weights(model), tied_names(model)
+    missing, unknown = [*(own.keys() - weights.keys())], [*(weights.keys() - own.keys() - tied.keys())]
     if missing or unknown:
         raise BundleError(f"the weights do not fit the config: missing {sorted(missing)}, unknown {sorted(unknown)}")
     for name, tensor in own.items():
@@ -39,6 +52,13 @@ def restore(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
             shapes = f"{tuple(weights[name].shape)} instead of {tuple(tensor.shape)}"
             raise BundleError(f"the weights do not fit the config: {name} has shape {shapes}")
         tensor.copy_(weights[name])
+    for name, first in tied.items():
+        if name in weights and not _is_same(weights[name], weights[first]):
+            raise BundleError(f"the weights do not fit the config: {name} must be tied to {first}, but differs from it")
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one is other or torch.equal(one, other)
 
 
 @torch.no_grad()

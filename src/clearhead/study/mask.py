@@ -98,7 +98,7 @@ class Mask:
             else:
                 network = fresh("classify", seed, {**shape, "num_encoder_layers": self.layers, "num_labels": 3})
                 network = network.double()
-                run, embedding = _states(network), network.reader.embedding
+                run, embedding = _states(network), network.backbone.embedding
             future, past = gradients(run, embedding, ids_BT)
             found |= {f"future@{length}": future, f"past@{length}": past}
             if condition != OPEN:
@@ -124,7 +124,7 @@ def _with_source(network: nn.Module, src_BS: Tensor) -> Run:
 
 
 def _states(network: Any) -> Run:
-    return lambda ids_BT: network.reader(ids_BT).states_BSD
+    return lambda ids_BT: network.backbone(ids_BT).states_BSD
 
 
 def gradients(run: Run, embedding: nn.Module, ids_BT: Tensor) -> tuple[float, float]:

@@ -73,7 +73,7 @@ class Order:
                 layers = {"num_decoder_layers": CAUSAL[condition], "positions": "none"}
                 return _of_decoder(fresh("lm", seed, shape | layers).double(), ids_BS, orders)
             layers = {"num_encoder_layers": self.layers, "positions": condition, "num_labels": 3}
-            return _of_encoder(fresh("classify", seed, shape | layers).double().reader, ids_BS, orders)
+            return _of_encoder(fresh("classify", seed, shape | layers).double().backbone, ids_BS, orders)
 
     def charts(self, found: Findings) -> list[Chart]:
         """How much the whole changes, by kind of positions."""

@@ -130,7 +130,7 @@ class Parallel:
             model |= {"feed_forward_dim": 2 * self.width, "num_heads": 4}
         else:
             model |= {"family": condition, "pooling": "last"}
-        return fresh("classify", seed, model).reader
+        return fresh("classify", seed, model).backbone
 
     def _seconds(self, reader: nn.Module, ids_BS: Tensor) -> float:
         """Forward and backward over one batch, the fastest of some."""
@@ -195,7 +195,7 @@ def longest_chain(reader: nn.Module, ids_BS: Tensor) -> int:
 
 def gradient_norms(reader: Any, ids_BS: Tensor, distances: tuple[int, ...]) -> dict[int, float]:
     """Norms of the gradient of the last state, at the embeddings so many places back."""
-    embedding = reader.embedding if hasattr(reader, "embedding") else reader.encoder.tokens
+    embedding = reader.embedding if hasattr(reader, "embedding") else reader.encoder.embedding
     with leaves(embedding) as kept:
         states_BSD = reader(ids_BS).states_BSD
     direction_D = torch.linspace(-1.0, 1.0, states_BSD.shape[-1], dtype=states_BSD.dtype)

@@ -130,7 +130,7 @@ def receptive_fields(seed: int) -> list[float]:
                                     "image_channels": 1, "num_labels": 10, "vocab_size": 0})  # fmt: skip
     pictures_BCYX = torch.rand(1, 1, SIDE, SIDE, requires_grad=True)
     x_BCYX, reaches = pictures_BCYX, []
-    for layer in network.reader.layers:
+    for layer in network.backbone.layers:
         x_BCYX = layer.convolution(x_BCYX)  # without the norm, whose mean would touch everything
         middle_y, middle_x = (size // 2 for size in x_BCYX.shape[2:])
         [gradient] = torch.autograd.grad(x_BCYX[0, :, middle_y, middle_x].sum(), pictures_BCYX, retain_graph=True)

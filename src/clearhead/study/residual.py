@@ -143,5 +143,10 @@ def first_to_last(shape: Mapping[str, Any], seed: int) -> float:
     loss = -logits_BTV.log_softmax(-1).gather(2, ids_BT[:, 1:, None]).mean()
     assert logits_BTV.shape[-1] == VOCABULARY
     loss.backward()
-    norms = [float(layer.attention.in_weight.grad.norm()) for layer in network.decoder.layers]
+    norms = [_gradient_norm(layer.self_attention) for layer in network.decoder.layers]
     return max(norms[0], 1e-30) / max(norms[-1], 1e-30)  # a logarithm has no zero
+
+
+def _gradient_norm(attention: Any) -> float:
+    projections = (attention.query, attention.key, attention.value)
+    return math.hypot(*(float(each.weight.grad.norm()) for each in projections))

@@ -125,7 +125,7 @@ class Scaling:
         """Of the first layer of a network whose weights were just drawn."""
         network = fresh("classify", seed, {**self._shape(key_dim, is_divided), "num_labels": 3})
         with torch.no_grad():
-            weights_BHSS = network.reader(random_ids(2, self.keys, seed), want_attention=True).attention[0]
+            weights_BHSS = network.backbone(random_ids(2, self.keys, seed), want_attention=True).attention[0]
         return entropy(weights_BHSS.flatten(0, 2).numpy())
 
     def charts(self, found: Findings) -> list[Chart]:

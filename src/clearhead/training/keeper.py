@@ -14,6 +14,7 @@ from clearhead.bundle.writing import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import sync
+from clearhead.model.families import with_tied_names
 from clearhead.model.weights import Weights
 from clearhead.tasks.trainable.base import Validation
 from clearhead.training.counts import Counts
@@ -145,7 +146,7 @@ class RunFolder:
         training = {name: fact for name, fact in self.training.items() if fact != ""}  # such as no warning
         save_bundle(
             self.folder,
-            weights=weights,
+            weights=with_tied_names(self.config.model, weights),
             config=self.config.model_dump(),
             tokenizer=self.tokenizer,
             weights_kind=kind,

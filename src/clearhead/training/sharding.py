@@ -31,9 +31,9 @@ def shard(model: nn.Module, processes: Processes) -> nn.Module:
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")  # layers change nothing in place
     for module in list(model.modules()):
         if isinstance(module, DecoderLayer):
-            _unit(module.cross, mesh)
+            _unit(module.cross_attention, mesh)
             for method in ("queries", "keys_values"):
-                register_fsdp_forward_method(module.cross, method)
+                register_fsdp_forward_method(module.cross_attention, method)
         if isinstance(module, SelfLayer):
             _unit(module, mesh)
     _unit(model, mesh)

@@ -86,18 +86,26 @@ class Start:
                     f"{self._why(config)}; leave the preset and the model settings as they are, or leave out --from"
                 )
         known = self.weights
-        if config.labels != self.config.labels or config.task != self.config.task:  # the same size, another meaning
-            known = {name: tensor for name, tensor in known.items() if not (config.labels and name.startswith(HEAD))}
+        if self._has_other_head(config):
+            known = {name: tensor for name, tensor in known.items() if not name.startswith(HEAD)}
         fresh = take_over(model, known)
         if len(fresh) == len(own):
             raise ConfigError(
                 f"{self.folder} has no weight in common with this model; see clearhead info {self.folder}"
             )
-        trained, unused = len(own) - len(fresh), sorted(self.weights.keys() - own.keys())
+        used = {self.weights[name].data_ptr() for name in own.keys() & self.weights.keys()}  # tied ones have more names
+        unused = sorted(name for name, tensor in self.weights.items() if tensor.data_ptr() not in used)
+        trained = len(own) - len(fresh)
         left = f"; left behind: {', '.join(unused)}" if unused else ""
         watcher.message(
             f"starting from {trained} trained tensors of {self.folder}; fresh: {', '.join(fresh) or 'none'}{left}"
         )
+
+    def _has_other_head(self, config: Config) -> bool:
+        """Whether the output layer means something else, even if it has the same size."""
+        if config.model.head != self.config.model.head:
+            return True
+        return bool(config.labels) and (config.labels, config.task) != (self.config.labels, self.config.task)
 
     def _why(self, config: Config) -> str:
         """What the data has to do with a shape that does not fit."""

@@ -57,9 +57,8 @@ def pair_batches(store: PairStore, model: ModelConfig, batch_tokens: int) -> Ite
 
 def writing_loss(model: Any, batch: TranslationBatch, pad_id: int, smoothing: float) -> Loss:
     """Cross-entropy under teacher forcing, summed over the target tokens."""
-    bias_V = getattr(model, "output_bias_V", None)  # of families that have one
     hidden_NTD = model(batch.src, batch.tgt_in_NT)
-    return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out_NT, pad_id, smoothing, bias_V)
+    return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out_NT, pad_id, smoothing, model.output.bias)
 
 
 @torch.inference_mode()

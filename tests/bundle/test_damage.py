@@ -37,7 +37,13 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("truncated", lambda f: os.truncate(f / "model.safetensors", 100), r"model\.safetensors .*\d bytes, found 100;"),
     ("flipped", lambda f: flip_a_bit(f / "model.safetensors"), r"model\.safetensors was changed.*[0-9a-f]{16}…, found"),
     ("edited", lambda f: flip_a_bit(f / "config.json"), r"config\.json was changed"),
-    ("newer", lambda f: edit_manifest(f, format_version=7), r"newer clearhead \(format 7; .* up to 1\): upgrade"),
+    ("newer", lambda f: edit_manifest(f, format_version=7), r"newer clearhead \(format 7; .* up to 2\): upgrade"),
+    (
+        "pre-release",
+        lambda f: edit_manifest(f, format_version=1),
+        r"run was written by a pre-release version .*format 1; this version reads format 2\); train the model again, "
+        "or import it again$",
+    ),
     ("no version", lambda f: edit_manifest(f, format_version="1"), r"format_version of 1 or more, found '1'"),
     ("no record", lambda f: edit_manifest(f, files={}), r"no checksum for model\.safetensors"),
     ("wrong kind", lambda f: edit_manifest(f, weights_kind="worst"), r"weights_kind: .*'best'"),

@@ -13,7 +13,8 @@ from clearhead.bundle.checksums import FileRecord
 from clearhead.bundle.layout import CHECKED, MANIFEST
 from clearhead.errors import BundleError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+PRERELEASE_VERSION = 1  # other names of tensors and settings; never released
 
 WeightsKind = Literal["best", "averaged", "ema", "last", "imported"]
 
@@ -70,7 +71,7 @@ def as_json(value: object) -> JsonValue:
 
 
 def parse_manifest(content: bytes, folder: Path) -> Manifest:
-    """Read `manifest.json`; an error says whether the file is damaged or comes from a newer clearhead."""
+    """Read `manifest.json`; an error says whether the file is damaged or comes from another version of clearhead."""
     path = folder / MANIFEST
     try:
         raw = json.loads(content)
@@ -80,6 +81,11 @@ def parse_manifest(content: bytes, folder: Path) -> Manifest:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise BundleError(
             f"{path} is not a clearhead manifest: expected a format_version of 1 or more, found {version!r}"
+        )
+    if version == PRERELEASE_VERSION:
+        raise BundleError(
+            f"{folder} was written by a pre-release version of clearhead (format {version}; this version reads format "
+            f"{FORMAT_VERSION}); train the model again, or import it again"
         )
     if version > FORMAT_VERSION:
         raise BundleError(

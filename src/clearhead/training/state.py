@@ -32,7 +32,8 @@ from clearhead.files import replacing, write_atomically
 from clearhead.model.weights import Weights
 from clearhead.training.counts import Counts
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+PRERELEASE_VERSION = 1  # other names of tensors and settings; never released
 STATE = "state.json"
 TOKENIZER = "tokenizer.json"
 UNSAVED = "nothing-saved-yet"
@@ -279,6 +280,11 @@ def _parse(content: bytes, path: Path) -> State:
     if content != _HEAD + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _TAIL:
         raise BundleError(f"{path} is damaged: it was changed or cut off after it was saved; {REMEDY}")
     raw = json.loads(body)
+    if raw["format_version"] == PRERELEASE_VERSION:
+        raise BundleError(
+            f"{path} was written by a pre-release version of clearhead (format {PRERELEASE_VERSION}; this version "
+            f"reads format {FORMAT_VERSION}); train again from the beginning with --overwrite"
+        )
     if raw["format_version"] != FORMAT_VERSION:
         raise BundleError(
             f"{path} was written by another clearhead (format {raw['format_version']}; this one reads "

@@ -1,5 +1,29 @@
-"""Inference without torch: weights are prepared once, and the C++ core in native/ computes."""
+"""Inference without torch: weights are prepared once, and the C++ core in native/ computes.
+
+Imports config and errors, never torch.
+"""
 
 from clearhead.runtime.availability import instruction_set, is_available, why_unavailable
+from clearhead.runtime.native_model import (
+    Cancellation,
+    ComputeType,
+    CoreHypothesis,
+    CoreSearch,
+    NativeModel,
+    NativeState,
+)
+from clearhead.runtime.prepare import prepare, why_unsupported
 
-__all__ = ["instruction_set", "is_available", "why_unavailable"]
+__all__ = [
+    "Cancellation",
+    "ComputeType",
+    "CoreHypothesis",
+    "CoreSearch",
+    "NativeModel",
+    "NativeState",
+    "instruction_set",
+    "is_available",
+    "prepare",
+    "why_unavailable",
+    "why_unsupported",
+]

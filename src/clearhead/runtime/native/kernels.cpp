@@ -1,20 +1,23 @@
+// Compiled once per instruction set, with KERNELS_NAMESPACE naming it. No standard library templates here: the linker
+// could use a copy compiled for AVX-512 in code that runs everywhere.
 #include "kernels.h"
 
-#ifndef KERNELS_NAMESPACE
-#error "KERNELS_NAMESPACE names the instruction set: avx512, avx2 or generic"
-#endif
+#include "attention.h"
+#include "matmul.h"
+#include "normalization.h"
+#include "quantize.h"
+#include "softmax.h"
 
-namespace clearhead::KERNELS_NAMESPACE {
+#define TEXT_OF(name) #name
+#define TEXT(name) TEXT_OF(name)
+#define JOIN_TWO(a, b) a##b
+#define JOIN(a, b) JOIN_TWO(a, b)
 
-static float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-
-static const Kernels kernels = {fused_multiply_add};
-
-}  // namespace clearhead::KERNELS_NAMESPACE
-
-#define JOIN_NAMES(prefix, name) prefix##name
-#define EXPORTED_NAME(name) JOIN_NAMES(clearhead_kernels_, name)
-
-extern "C" const clearhead::Kernels* EXPORTED_NAME(KERNELS_NAMESPACE)() {
-    return &clearhead::KERNELS_NAMESPACE::kernels;
+extern "C" const clearhead::Kernels* JOIN(clearhead_kernels_, KERNELS_NAMESPACE)() {
+    namespace k = clearhead::KERNELS_NAMESPACE;
+    static const clearhead::Kernels kernels = {
+        TEXT(KERNELS_NAMESPACE), k::linear,    k::quantize, k::normalize, k::activate, k::attend,
+        k::attend_cached,        k::transpose, k::scan,     k::log_sum,
+    };
+    return &kernels;
 }

@@ -1,18 +1,551 @@
 // Python binding: module clearhead.runtime._core, limited C API of Python 3.11 (one binary for all later versions).
+//
+// Arrays come in and go out through the buffer protocol: Python allocates, the core reads and writes. Everything that
+// comes in is checked here or where it is used; exceptions of C++ become exceptions of Python.
 #include <Python.h>
 
+#include <algorithm>
+#include <atomic>
 #include <exception>
+#include <new>
 #include <stdexcept>
+#include <string>
+#include <type_traits>
 
 #include "dispatch.h"
+#include "model.h"
+#include "search.h"
+#include "stepwise.h"
 
 namespace {
+
+using namespace clearhead;
+
+struct PythonError {};  // a Python exception is set
+
+void require(bool condition, const char* message) {
+    if (!condition) throw std::invalid_argument(message);
+}
+
+// Call `work` and translate its exceptions; null on error.
+template <typename Work>
+PyObject* guarded(Work work) {
+    try {
+        return work();
+    } catch (const PythonError&) {
+    } catch (const Interrupted&) {
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::invalid_argument& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
+}
+
+// Other Python threads run while this object lives.
+class WithoutGil {
+  public:
+    WithoutGil() : state_(PyEval_SaveThread()) {}
+    ~WithoutGil() { PyEval_RestoreThread(state_); }
+    // Returns whether a signal handler raised an exception, such as KeyboardInterrupt.
+    bool check_signals() {
+        PyEval_RestoreThread(state_);
+        const bool is_raised = PyErr_CheckSignals() < 0;
+        state_ = PyEval_SaveThread();
+        return is_raised;
+    }
+
+  private:
+    PyThreadState* state_;
+};
+
+// A C-contiguous array of Python's, of one element type.
+template <typename T>
+class Array {
+  public:
+    Array(PyObject* object, bool is_written = false) {
+        if (!object || object == Py_None) return;
+        const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (is_written ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(object, &view_, flags) < 0) throw PythonError();
+        has_view_ = true;
+        const bool fits = view_.itemsize == sizeof(T) && view_.format && is_format(view_.format);
+        if (!fits) {
+            PyBuffer_Release(&view_);
+            throw std::invalid_argument("an array has another element type than expected");
+        }
+    }
+    ~Array() {
+        if (has_view_) PyBuffer_Release(&view_);
+    }
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
+    explicit operator bool() const { return has_view_; }
+    T* data() const { return static_cast<T*>(view_.buf); }
+    size_t size() const { return has_view_ ? (size_t)view_.len / sizeof(T) : 0; }
+    std::vector<size_t> shape() const { return {view_.shape, view_.shape + view_.ndim}; }
+
+  private:
+    static bool is_format(const char* format) {
+        const char* code = *format == '<' || *format == '=' || *format == '@' ? format + 1 : format;
+        if (code[0] == '\0' || code[1] != '\0') return false;
+        if (std::is_same<T, float>::value) return *code == 'f';
+        if (std::is_same<T, double>::value) return *code == 'd';
+        if (std::is_same<T, uint8_t>::value) return *code == 'B' || *code == '?';
+        return *code == 'i' || (sizeof(long) == sizeof(T) && *code == 'l');
+    }
+    Py_buffer view_{};
+    bool has_view_ = false;
+};
+
+// Lengths of sequences that stand one after the other in an array of `total` elements.
+std::vector<int> lengths_of(const Array<int32_t>& lengths, size_t total) {
+    std::vector<int> result(lengths.data(), lengths.data() + lengths.size());
+    size_t sum = 0;
+    for (int length : result) {
+        require(length >= 0, "a length is negative");
+        sum += length;
+    }
+    require(sum == total, "the lengths do not add up to the number of ids");
+    return result;
+}
+
+double number(PyObject* settings, const char* name) {
+    PyObject* value = PyDict_GetItemString(settings, name);  // borrowed
+    if (!value) throw std::invalid_argument(std::string("the setting ") + name + " is missing");
+    const double result = PyFloat_AsDouble(value);
+    if (result == -1 && PyErr_Occurred()) throw PythonError();
+    return result;
+}
+
+int whole(PyObject* settings, const char* name, int least, int most) {
+    const double value = number(settings, name);
+    if (!(value >= least && value <= most && value == (double)(int)value))
+        throw std::invalid_argument(std::string("the setting ") + name + " is out of range");
+    return (int)value;
+}
+
+Settings read_settings(PyObject* given) {
+    constexpr int kMany = 1 << 24;
+    Settings s;
+    s.architecture = (Architecture)whole(given, "architecture", 0, 2);
+    s.encoder_layers = whole(given, "encoder_layers", 0, 10000);
+    s.decoder_layers = whole(given, "decoder_layers", 0, 10000);
+    s.width = whole(given, "width", 1, 1 << 20);
+    s.feed_forward = whole(given, "feed_forward", 1, 1 << 20);
+    s.heads = whole(given, "heads", 1, 1 << 14);
+    s.key_width = whole(given, "key_width", 1, 1 << 16);
+    s.value_width = whole(given, "value_width", 1, 1 << 16);
+    s.vocabulary = whole(given, "vocabulary", 1, kMany);
+    s.source_vocabulary = whole(given, "source_vocabulary", 1, kMany);
+    s.max_positions = whole(given, "max_positions", 1, kMany);
+    s.labels = whole(given, "labels", 0, kMany);
+    s.segments = whole(given, "segments", 0, 1 << 16);
+    s.query_scale = (float)number(given, "query_scale");
+    s.embedding_scale = (float)number(given, "embedding_scale");
+    s.output_scale = (float)number(given, "output_scale");
+    s.norm_epsilon = (float)number(given, "norm_epsilon");
+    s.norm = (NormKind)whole(given, "norm", 1, 3);
+    s.activation = (Activation)whole(given, "activation", 0, 3);
+    s.pooler_activation = (Activation)whole(given, "pooler_activation", 0, 4);
+    s.pooling = (Pooling)whole(given, "pooling", 0, 2);
+    s.pre_norm = whole(given, "pre_norm", 0, 1);
+    s.final_norm = whole(given, "final_norm", 0, 1);
+    s.gated = whole(given, "gated", 0, 1);
+    s.embedding_norm = whole(given, "embedding_norm", 0, 1);
+    s.int8 = whole(given, "int8", 0, 1);
+    s.has_masked_head = whole(given, "has_masked_head", 0, 1);
+    s.has_classifier = whole(given, "has_classifier", 0, 1);
+    s.has_pooler = whole(given, "has_pooler", 0, 1);
+    return s;
+}
+
+// ---- The type Model
+
+struct ModelObject {
+    PyObject_HEAD Model* model;
+    WorkerPool* pool;
+};
+
+ModelObject& of(PyObject* self) { return *reinterpret_cast<ModelObject*>(self); }
+
+std::unique_ptr<Model> build_model(PyObject* settings, PyObject* tensors, const char* isa) {
+    Tensors named;
+    std::vector<std::unique_ptr<Array<float>>> arrays;
+    PyObject *name, *value;
+    Py_ssize_t place = 0;
+    while (PyDict_Next(tensors, &place, &name, &value)) {
+        PyObject* bytes = PyUnicode_AsUTF8String(name);
+        if (!bytes) throw PythonError();
+        const std::string text = PyBytes_AsString(bytes);
+        Py_DECREF(bytes);
+        arrays.push_back(std::make_unique<Array<float>>(value));
+        require(static_cast<bool>(*arrays.back()), "a tensor is None");
+        named.add(text, {arrays.back()->data(), arrays.back()->shape()});
+    }
+    const Settings read = read_settings(settings);
+    WithoutGil without;
+    auto model = std::make_unique<Model>(read, named, select_kernels(isa));
+    const std::string unused = named.unused();
+    if (!unused.empty()) throw std::invalid_argument("the tensor " + unused + " has no place in the model");
+    return model;
+}
+
+PyObject* model_new(PyTypeObject* type, PyObject* args, PyObject*) {
+    PyObject *settings, *tensors;
+    const char* isa;
+    if (!PyArg_ParseTuple(args, "O!O!s", &PyDict_Type, &settings, &PyDict_Type, &tensors, &isa)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        auto model = build_model(settings, tensors, isa);
+        auto pool = std::make_unique<WorkerPool>();
+        auto allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+        PyObject* self = allocate(type, 0);
+        if (!self) return nullptr;
+        of(self).model = model.release();
+        of(self).pool = pool.release();
+        return self;
+    });
+}
+
+void model_dealloc(PyObject* self) {
+    PyTypeObject* type = Py_TYPE(self);
+    delete of(self).pool;
+    delete of(self).model;
+    auto release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+// ---- Search
+
+template <typename T, typename Convert>
+PyObject* list_of(const std::vector<T>& values, Convert convert) {
+    PyObject* list = PyList_New((Py_ssize_t)values.size());
+    if (!list) throw PythonError();
+    for (size_t i = 0; i < values.size(); i++) {
+        PyObject* item = convert(values[i]);
+        if (!item) {
+            Py_DECREF(list);
+            throw PythonError();
+        }
+        PyList_SetItem(list, (Py_ssize_t)i, item);  // takes the reference
+    }
+    return list;
+}
+
+PyObject* hypothesis_tuple(const Hypothesis& found) {
+    static const char* const kReasons[] = {"end", "length", "blocked"};
+    PyObject* tokens = list_of(found.tokens, [](int token) { return PyLong_FromLong(token); });
+    PyObject* log_probs = list_of(found.log_probs, [](float x) { return PyFloat_FromDouble(x); });
+    return Py_BuildValue("(NddNs)", tokens, (double)found.score, (double)found.total, log_probs,
+                         kReasons[(int)found.reason]);
+}
+
+PyObject* result_list(const SearchResult& result) {
+    if (result.cancelled) Py_RETURN_NONE;
+    return list_of(result.hypotheses, hypothesis_tuple);
+}
+
+PyObject* model_search(PyObject* self, PyObject* args) {
+    PyObject *ids_, *lengths_, *limits_, *options, *penalties_, *suppressed_, *allowed_, *allowed_lengths_;
+    PyObject *cancelled_, *deadlines_;
+    if (!PyArg_ParseTuple(args, "OOOO!OOOOOO", &ids_, &lengths_, &limits_, &PyDict_Type, &options, &penalties_,
+                          &suppressed_, &allowed_, &allowed_lengths_, &cancelled_, &deadlines_))
+        return nullptr;
+    return guarded([&]() -> PyObject* {
+        Array<int32_t> ids(ids_), lengths(lengths_), limits(limits_), suppressed(suppressed_), allowed(allowed_),
+            allowed_lengths(allowed_lengths_);
+        Array<float> penalties(penalties_);
+        Array<uint8_t> cancelled(cancelled_);
+        Array<double> deadlines(deadlines_);
+        SearchSettings settings;
+        settings.beam_size = whole(options, "beam_size", 1, 4096);
+        settings.n_best = whole(options, "n_best", 1, 4096);
+        settings.min_length = whole(options, "min_length", 0, 1 << 24);
+        settings.end_id = whole(options, "end_id", 0, 1 << 24);
+        settings.start_id = whole(options, "start_id", 0, 1 << 24);
+        settings.threads = whole(options, "threads", 1, 4096);
+        settings.batch_rows = whole(options, "batch_rows", 0, 1 << 16);
+        settings.stopping_rule = (StoppingRule)whole(options, "stopping_rule", 0, 2);
+        settings.penalties.assign(penalties.data(), penalties.data() + penalties.size());
+        settings.suppressed.assign(suppressed.data(), suppressed.data() + suppressed.size());
+        std::sort(settings.suppressed.begin(), settings.suppressed.end());
+        const std::vector<int> source_lengths = lengths_of(lengths, ids.size());
+        const size_t count = source_lengths.size();
+        require(limits.size() == count, "a limit for each source");
+        require(!cancelled || cancelled.size() == count, "a cancel flag for each source");
+        require(!deadlines || deadlines.size() == count, "a deadline for each source");
+        std::vector<int> list_lengths;
+        if (allowed) list_lengths = lengths_of(allowed_lengths, allowed.size());
+        require(!allowed || list_lengths.size() == count, "a shortlist for each source");
+        std::vector<SearchRequest> requests(count);
+        const int32_t *source = ids.data(), *list = allowed ? allowed.data() : nullptr;
+        for (size_t i = 0; i < count; i++) {
+            SearchRequest& asked = requests[i];
+            asked.ids = source;
+            asked.length = source_lengths[i];
+            asked.limit = limits.data()[i];
+            source += asked.length;
+            if (allowed) {
+                asked.allowed = list;
+                asked.num_allowed = list_lengths[i];
+                list += asked.num_allowed;
+            }
+            asked.cancelled = cancelled ? cancelled.data() + i : nullptr;
+            asked.deadline = deadlines ? deadlines.data()[i] : 0;
+        }
+        std::vector<SearchResult> results;
+        {
+            WithoutGil without;
+            results =
+                search(*of(self).model, *of(self).pool, settings, requests, [&] { return without.check_signals(); });
+        }
+        return list_of(results, result_list);
+    });
+}
+
+// ---- Step by step
+
+template <typename T>
+void free_capsule(PyObject* capsule) {
+    delete static_cast<T*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
+}
+
+constexpr const char* kSources = "clearhead.runtime.sources";
+constexpr const char* kState = "clearhead.runtime.state";
+using SourcesHandle = std::shared_ptr<const Sources>;
+
+struct StateHandle {
+    std::unique_ptr<DecoderState> state;
+    PyObject* owner;  // the model that the state belongs to; not a reference
+    std::atomic<bool> is_busy{false};
+};
+
+template <typename T>
+T& from_capsule(PyObject* capsule, const char* name) {
+    void* pointer = PyCapsule_GetPointer(capsule, name);
+    if (!pointer) throw PythonError();
+    return *static_cast<T*>(pointer);
+}
+
+// The state of a capsule, for one thread at a time.
+class BorrowedState {
+  public:
+    BorrowedState(PyObject* self, PyObject* capsule) : handle_(from_capsule<StateHandle>(capsule, kState)) {
+        require(handle_.owner == self, "the state belongs to another model");
+        require(!handle_.is_busy.exchange(true), "the state is in use by another thread");
+    }
+    ~BorrowedState() { handle_.is_busy = false; }
+    DecoderState& operator*() { return *handle_.state; }
+    DecoderState* operator->() { return handle_.state.get(); }
+
+  private:
+    StateHandle& handle_;
+};
+
+PyObject* model_encode(PyObject* self, PyObject* args) {
+    PyObject *ids_, *lengths_;
+    if (!PyArg_ParseTuple(args, "OO", &ids_, &lengths_)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        Array<int32_t> ids(ids_), lengths(lengths_);
+        const std::vector<int> counts = lengths_of(lengths, ids.size());
+        auto handle = std::make_unique<SourcesHandle>();
+        {
+            WithoutGil without;
+            BorrowedWorker worker(*of(self).pool);
+            *handle = encode_sources(*of(self).model, *worker, ids.data(), counts);
+        }
+        PyObject* capsule = PyCapsule_New(handle.get(), kSources, free_capsule<SourcesHandle>);
+        if (capsule) handle.release();
+        return capsule;
+    });
+}
+
+PyObject* model_start(PyObject* self, PyObject* args) {
+    PyObject* sources;
+    int sentences, width;
+    if (!PyArg_ParseTuple(args, "Oii", &sources, &sentences, &width)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        const Model& model = *of(self).model;
+        const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
+        require(has_encoder == (sources != Py_None), "sources are for models with an encoder");
+        auto handle = std::make_unique<StateHandle>();
+        SourcesHandle encoded = has_encoder ? from_capsule<SourcesHandle>(sources, kSources) : nullptr;
+        handle->state = start_state(model, encoded, sentences, width);
+        handle->owner = self;
+        PyObject* capsule = PyCapsule_New(handle.get(), kState, free_capsule<StateHandle>);
+        if (capsule) handle.release();
+        return capsule;
+    });
+}
+
+PyObject* model_step(PyObject* self, PyObject* args) {
+    PyObject *capsule, *tokens_, *log_probs_, *attention_;
+    int count, all_positions, layer;
+    if (!PyArg_ParseTuple(args, "OOipOiO", &capsule, &tokens_, &count, &all_positions, &log_probs_, &layer,
+                          &attention_))
+        return nullptr;
+    return guarded([&]() -> PyObject* {
+        BorrowedState state(self, capsule);
+        Array<int32_t> tokens(tokens_);
+        Array<float> log_probs(log_probs_, true), attention(attention_, true);
+        const Model& model = *of(self).model;
+        const size_t rows = state->rows();
+        require(count >= 1 && tokens.size() == rows * count, "tokens for each row");
+        const size_t blocks = all_positions ? rows * count : rows;
+        require(log_probs.size() == blocks * state->num_outputs, "log_probs has another size");
+        if (attention) {
+            require(state->sources != nullptr, "this model has no cross-attention");
+            size_t size = 0;
+            for (int sentence : state->sentences) size += state->sources->sources[sentence].length;
+            require(attention.size() == size * count * model.settings.heads, "attention has another size");
+        }
+        WithoutGil without;
+        BorrowedWorker worker(*of(self).pool);
+        step_state(model, *worker, *state, tokens.data(), count, all_positions, log_probs.data(), layer,
+                   attention ? attention.data() : nullptr);
+        return Py_NewRef(Py_None);
+    });
+}
+
+PyObject* model_repeat(PyObject* self, PyObject* args) {
+    PyObject* capsule;
+    int width;
+    if (!PyArg_ParseTuple(args, "Oi", &capsule, &width)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        BorrowedState state(self, capsule);
+        repeat_state(*state, width);
+        return Py_NewRef(Py_None);
+    });
+}
+
+PyObject* model_reorder(PyObject* self, PyObject* args) {
+    PyObject *capsule, *rows_;
+    if (!PyArg_ParseTuple(args, "OO", &capsule, &rows_)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        BorrowedState state(self, capsule);
+        Array<int32_t> rows(rows_);
+        reorder_state(*state, rows.data(), rows.size());
+        return Py_NewRef(Py_None);
+    });
+}
+
+PyObject* model_restrict(PyObject* self, PyObject* args) {
+    PyObject *capsule, *tokens_, *counts_;
+    if (!PyArg_ParseTuple(args, "OOO", &capsule, &tokens_, &counts_)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        BorrowedState state(self, capsule);
+        Array<int32_t> tokens(tokens_), counts(counts_);
+        restrict_state(*of(self).model, *state, tokens.data(), lengths_of(counts, tokens.size()));
+        return Py_NewRef(Py_None);
+    });
+}
+
+PyObject* model_score(PyObject* self, PyObject* args) {
+    PyObject *ids_, *lengths_, *targets_, *target_lengths_, *log_probs_, *attention_;
+    int start_id, layer, threads;
+    if (!PyArg_ParseTuple(args, "OOOOiOiOi", &ids_, &lengths_, &targets_, &target_lengths_, &start_id, &log_probs_,
+                          &layer, &attention_, &threads))
+        return nullptr;
+    return guarded([&]() -> PyObject* {
+        const Model& model = *of(self).model;
+        Array<int32_t> ids(ids_), lengths(lengths_), targets(targets_), target_lengths(target_lengths_);
+        Array<float> log_probs(log_probs_, true), attention(attention_, true);
+        const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
+        require(model.settings.architecture != Architecture::encoder, "this model does not generate text");
+        require(has_encoder == static_cast<bool>(ids), "sources are for models with an encoder");
+        require(start_id >= 0 && start_id < model.settings.vocabulary, "unknown start id");
+        std::vector<int> sources;
+        if (has_encoder) sources = lengths_of(lengths, ids.size());
+        const std::vector<int> outputs = lengths_of(target_lengths, targets.size());
+        require(!has_encoder || sources.size() == outputs.size(), "a target for each source");
+        require(log_probs.size() == targets.size() - (has_encoder ? 0 : outputs.size()), "log_probs has another size");
+        if (attention) {
+            size_t size = 0;
+            for (size_t i = 0; i < sources.size(); i++) size += (size_t)sources[i] * outputs[i];
+            require(attention.size() == size * model.settings.heads, "attention has another size");
+        }
+        require(threads >= 1, "threads must be positive");
+        WithoutGil without;
+        Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
+        score_targets(model, execution, ids ? ids.data() : nullptr, sources, targets.data(), outputs, start_id,
+                      log_probs.data(), layer, attention ? attention.data() : nullptr);
+        return Py_NewRef(Py_None);
+    });
+}
+
+// ---- Encoders
+
+PyObject* model_encode_texts(PyObject* self, PyObject* args) {
+    PyObject *ids_, *lengths_, *out_;
+    int kind, threads;
+    if (!PyArg_ParseTuple(args, "OOiOi", &ids_, &lengths_, &kind, &out_, &threads)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        Array<int32_t> ids(ids_), lengths(lengths_);
+        Array<float> out(out_, true);
+        const Model& model = *of(self).model;
+        const std::vector<int> counts = lengths_of(lengths, ids.size());
+        require(kind >= 0 && kind <= (int)EncoderOutput::tags, "unknown output");
+        require(out.size() == encoder_output_size(model, (EncoderOutput)kind, counts), "the output has another size");
+        require(threads >= 1, "threads must be positive");
+        WithoutGil without;
+        Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
+        encode_texts(model, execution, ids.data(), counts, (EncoderOutput)kind, out.data());
+        return Py_NewRef(Py_None);
+    });
+}
+
+PyObject* model_predict_masked(PyObject* self, PyObject* args) {
+    PyObject *ids_, *lengths_, *rows_, *out_;
+    int threads;
+    if (!PyArg_ParseTuple(args, "OOOOi", &ids_, &lengths_, &rows_, &out_, &threads)) return nullptr;
+    return guarded([&]() -> PyObject* {
+        Array<int32_t> ids(ids_), lengths(lengths_), rows(rows_);
+        Array<float> out(out_, true);
+        const Model& model = *of(self).model;
+        const std::vector<int> counts = lengths_of(lengths, ids.size());
+        require(out.size() == rows.size() * model.settings.vocabulary, "the output has another size");
+        const std::vector<int> places(rows.data(), rows.data() + rows.size());
+        require(threads >= 1, "threads must be positive");
+        WithoutGil without;
+        Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
+        predict_masked(model, execution, ids.data(), counts, places, out.data());
+        return Py_NewRef(Py_None);
+    });
+}
+
+PyMethodDef model_methods[] = {
+    {"search", model_search, METH_VARARGS, nullptr},
+    {"encode", model_encode, METH_VARARGS, nullptr},
+    {"start", model_start, METH_VARARGS, nullptr},
+    {"step", model_step, METH_VARARGS, nullptr},
+    {"repeat", model_repeat, METH_VARARGS, nullptr},
+    {"reorder", model_reorder, METH_VARARGS, nullptr},
+    {"restrict", model_restrict, METH_VARARGS, nullptr},
+    {"score", model_score, METH_VARARGS, nullptr},
+    {"encode_texts", model_encode_texts, METH_VARARGS, nullptr},
+    {"predict_masked", model_predict_masked, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot model_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(model_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(model_dealloc)},
+    {Py_tp_methods, model_methods},
+    {Py_tp_doc, const_cast<char*>("A Transformer with prepared weights; see clearhead/runtime/native_model.py.")},
+    {0, nullptr},
+};
+
+PyType_Spec model_spec = {"clearhead.runtime._core.Model", sizeof(ModelObject), 0, Py_TPFLAGS_DEFAULT, model_slots};
+
+// ---- The module
 
 // Return {name: supported by this CPU} of all compiled instruction sets, the fastest first.
 PyObject* list_instruction_sets(PyObject*, PyObject*) {
     PyObject* result = PyDict_New();
     if (result == nullptr) return nullptr;
-    for (const clearhead::InstructionSet& isa : clearhead::instruction_sets()) {
+    for (const InstructionSet& isa : instruction_sets()) {
         if (PyDict_SetItemString(result, isa.name, isa.supported ? Py_True : Py_False) < 0) {
             Py_DECREF(result);
             return nullptr;
@@ -22,23 +555,31 @@ PyObject* list_instruction_sets(PyObject*, PyObject*) {
 }
 
 // Return the name of the instruction set in use; the argument forces one unless it is empty.
-PyObject* select_instruction_set(PyObject*, PyObject* args) {
+PyObject* select_instruction_set_(PyObject*, PyObject* args) {
     const char* forced = nullptr;
     if (!PyArg_ParseTuple(args, "s", &forced)) return nullptr;
-    try {
-        return PyUnicode_FromString(clearhead::select_instruction_set(forced).name);
-    } catch (const std::invalid_argument& error) {
-        PyErr_SetString(PyExc_ValueError, error.what());
-        return nullptr;
-    }
+    return guarded([&] { return PyUnicode_FromString(select_instruction_set(forced).name); });
 }
+
+PyObject* count_allocated_bytes(PyObject*, PyObject*) { return PyLong_FromSize_t(allocated_bytes()); }
 
 PyMethodDef methods[] = {
     {"instruction_sets", list_instruction_sets, METH_NOARGS, "Return {name: supported by this CPU}, fastest first."},
-    {"select_instruction_set", select_instruction_set, METH_VARARGS,
+    {"select_instruction_set", select_instruction_set_, METH_VARARGS,
      "Return the name of the fastest supported instruction set, or of the forced one. Raise ValueError."},
+    {"allocated_bytes", count_allocated_bytes, METH_NOARGS, "Return the bytes that weights, caches and buffers hold."},
     {nullptr, nullptr, 0, nullptr},
 };
+
+int add_types(PyObject* module) {
+    PyObject* type = PyType_FromSpec(&model_spec);
+    if (!type) return -1;
+    const int result = PyModule_AddObjectRef(module, "Model", type);
+    Py_DECREF(type);
+    return result;
+}
+
+PyModuleDef_Slot module_slots[] = {{Py_mod_exec, reinterpret_cast<void*>(add_types)}, {0, nullptr}};
 
 PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
@@ -46,7 +587,7 @@ PyModuleDef module_definition = {
     "C++ core of the inference runtime.",
     0,
     methods,
-    nullptr,
+    module_slots,
     nullptr,
     nullptr,
     nullptr,

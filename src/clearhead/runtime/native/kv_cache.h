@@ -1,0 +1,47 @@
+// Keys and values of the tokens that a decoder has processed.
+//
+// An entry holds the keys and then the values of all heads of one token in one layer. Entries are stored by position
+// and slot; a sentence owns `width` consecutive slots, one per hypothesis. An entry is never moved: when hypotheses are
+// reordered, only their ancestor tables change, which say for every position in which slot the hypothesis was then.
+#pragma once
+
+#include <vector>
+
+#include "memory.h"
+
+namespace clearhead {
+
+class KVCache {
+  public:
+    KVCache() = default;
+    KVCache(int layers, int slots, int entry_width) : layers_(layers), slots_(slots), entry_width_(entry_width) {}
+
+    // Makes positions [0, count) available.
+    void reserve(int count) {
+        while ((int)chunks_.size() * kPositions < count)
+            chunks_.emplace_back((size_t)layers_ * kPositions * slots_ * entry_width_, Content::anything);
+    }
+    float* entry(int layer, int position, int slot) {
+        float* chunk = chunks_[position / kPositions].data();
+        return chunk + (((size_t)layer * kPositions + position % kPositions) * slots_ + slot) * entry_width_;
+    }
+    int slots() const { return slots_; }
+    // A cache in which each of this one's slots is the first of `width` slots; keeps positions [0, count).
+    KVCache widened(int width, int count) {
+        KVCache wide(layers_, slots_ * width, entry_width_);
+        wide.reserve(count);
+        for (int layer = 0; layer < layers_; layer++)
+            for (int position = 0; position < count; position++)
+                for (int slot = 0; slot < slots_; slot++)
+                    std::memcpy(wide.entry(layer, position, slot * width), entry(layer, position, slot),
+                                sizeof(float) * (size_t)entry_width_);
+        return wide;
+    }
+
+  private:
+    static constexpr int kPositions = 16;  // of a chunk
+    int layers_ = 0, slots_ = 0, entry_width_ = 0;
+    std::vector<Buffer<float>> chunks_;
+};
+
+}  // namespace clearhead

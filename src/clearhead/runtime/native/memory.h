@@ -1,0 +1,78 @@
+// Aligned memory that is counted: the runtime reports how much it holds.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace clearhead {
+
+// Bytes that all live buffers hold.
+inline std::atomic<size_t>& allocated_bytes() {
+    static std::atomic<size_t> bytes{0};
+    return bytes;
+}
+
+enum class Content { zero, anything };
+
+// A fixed-size array of numbers, zero at first unless told otherwise. From 2 MiB on it asks for huge pages: weights are
+// read from end to end at every step, and 4 KiB pages would cost a miss of the address cache each.
+template <typename T>
+class Buffer {
+  public:
+    Buffer() = default;
+    explicit Buffer(size_t count, Content content = Content::zero) : count_(count) {
+        if (!count) return;
+        if (count > (SIZE_MAX >> 1) / sizeof(T)) throw std::bad_alloc();
+        const size_t huge = size_t{2} << 20, alignment = count * sizeof(T) >= huge ? huge : 64;
+        bytes_ = (count * sizeof(T) + alignment - 1) / alignment * alignment;
+        data_ = static_cast<T*>(std::aligned_alloc(alignment, bytes_));
+        if (!data_) throw std::bad_alloc();
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+        if (alignment == huge) madvise(data_, bytes_, MADV_HUGEPAGE);
+#endif
+        if (content == Content::zero) std::memset(static_cast<void*>(data_), 0, bytes_);
+        allocated_bytes() += bytes_;
+    }
+    Buffer(Buffer&& other) noexcept { swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer() {
+        if (data_) allocated_bytes() -= bytes_;
+        std::free(data_);
+    }
+
+    T* data() { return data_; }
+    const T* data() const { return data_; }
+    size_t size() const { return count_; }
+    T& operator[](size_t i) { return data_[i]; }
+    const T& operator[](size_t i) const { return data_[i]; }
+    // Holds at least `count` afterwards; what it held before is lost if it has to grow.
+    void reserve(size_t count) {
+        if (count <= count_) return;
+        *this = Buffer();  // freed first: both need not fit together
+        *this = Buffer(count);
+    }
+
+  private:
+    void swap(Buffer& other) {
+        std::swap(data_, other.data_);
+        std::swap(count_, other.count_);
+        std::swap(bytes_, other.bytes_);
+    }
+    T* data_ = nullptr;
+    size_t count_ = 0, bytes_ = 0;
+};
+
+}  // namespace clearhead

@@ -1,0 +1,491 @@
+#include "search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+namespace clearhead {
+
+constexpr int kEncoderRows = 256;  // source tokens that are encoded together, if one sentence has not more
+// Sentences that a thread decodes together, unless told otherwise. More of them share each read of the weights, but
+// their keys and values no longer fit in the cache: with small weights 24 sentences are the fastest. Large weights,
+// which come from memory at every step, need at least 96 rows.
+constexpr int kSentences = 24, kRowsWithLargeWeights = 96;
+constexpr size_t kLargeWeights = size_t{32} << 20;  // bytes
+
+static double monotonic_seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::unique_ptr<Worker> WorkerPool::take() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (workers_.empty()) return std::make_unique<Worker>();
+    std::unique_ptr<Worker> worker = std::move(workers_.back());
+    workers_.pop_back();
+    return worker;
+}
+
+void WorkerPool::put_back(std::unique_ptr<Worker> worker) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    workers_.push_back(std::move(worker));
+}
+
+namespace {
+
+struct Choice {  // a candidate of a sentence: hypothesis `parent` continued with `token`
+    float total, log_prob;
+    int parent, token;
+};
+
+bool is_before(const Choice& a, const Choice& b) {
+    if (a.total != b.total) return a.total > b.total;
+    return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
+}
+
+// One sentence at work.
+struct Beam {
+    int request = 0, prompt = 0, length = 0;  // length: tokens generated so far
+    int live = 1;                             // unfinished hypotheses
+    int capacity = 0;                         // positions of an ancestor table
+    const Source* source = nullptr;
+    std::vector<uint16_t> ancestors, next_ancestors;  // [beam size][capacity]
+    std::vector<float> totals;
+    std::vector<int> last_tokens;
+    std::vector<Choice> history;  // [length][beam size]: how each hypothesis came about
+    std::vector<Hypothesis> finished;
+    std::unique_ptr<SelectedOutputs> shortlist;
+};
+
+class ThreadSearch {
+  public:
+    ThreadSearch(const Model& model, const SearchSettings& settings, const std::vector<SearchRequest>& requests,
+                 const std::vector<int>& order, std::atomic<size_t>& next, std::vector<SearchResult>& results,
+                 const std::atomic<bool>& stop, Worker& worker)
+        : model_(model),
+          settings_(settings),
+          requests_(requests),
+          order_(order),
+          next_(next),
+          results_(results),
+          stop_(stop),
+          worker_(worker),
+          width_(settings.beam_size),
+          wanted_(settings.beam_size + 2) {
+        int batch = std::max(1, settings.batch_rows / width_);
+        if (!settings.batch_rows)
+            batch = model.weight_bytes() < kLargeWeights ? kSentences
+                                                         : std::max(kSentences, kRowsWithLargeWeights / width_);
+        const int sentences = std::min<int>((int)requests.size(), batch);
+        if (worker_.cache.slots() != sentences * width_)
+            worker_.cache = KVCache(model.settings.decoder_layers, sentences * width_, model.entry_width());
+        worker_.sources.resize(sentences);
+        beams_.resize(sentences);
+        block_bans_.resize((model.output.panels + kVocabularyPanels - 1) / kVocabularyPanels);
+        for (int token : settings.suppressed) {
+            if (token < 0 || token >= model.settings.vocabulary) continue;
+            block_bans_[token / kBlock].push_back(token % kBlock);
+        }
+    }
+
+    void run(const std::function<bool()>* is_interrupted) {
+        double checked = monotonic_seconds();
+        while (!stop_) {
+            admit();
+            if (active_.empty()) return;
+            step();
+            const double now = monotonic_seconds();
+            drop_cancelled(now);
+            if (is_interrupted && now - checked > 0.05) {
+                if ((*is_interrupted)()) throw Interrupted();
+                checked = now;
+            }
+        }
+    }
+
+  private:
+    static constexpr int kBlock = kVocabularyPanels * kPanel;
+
+    // Fills free slots: a few sentences are encoded together.
+    void admit() {
+        const size_t capacity = beams_.size();
+        if (next_ >= order_.size() || active_.size() > capacity - (capacity + 3) / 4)
+            return;  // wait until a quarter is free
+        std::vector<bool> is_used(capacity);
+        for (int slot : active_) is_used[slot] = true;
+        std::vector<int> slots;
+        for (size_t slot = 0; slot < capacity; slot++)
+            if (!is_used[slot]) slots.push_back((int)slot);
+        size_t taken = 0;
+        for (int slot : slots) {
+            const size_t number = next_++;
+            if (number >= order_.size()) break;
+            start(slot, order_[number]);
+            active_.push_back(slot);
+            taken++;
+        }
+        if (model_.settings.architecture == Architecture::encoder_decoder)
+            encode(slots, taken);
+        else
+            for (size_t i = 0; i < taken; i++) read_prompt(slots[i]);
+    }
+
+    void start(int slot, int request) {
+        const SearchRequest& asked = requests_[request];
+        Beam beam;
+        const bool has_encoder = model_.settings.architecture == Architecture::encoder_decoder;
+        beam.request = request;
+        beam.prompt = has_encoder ? 1 : asked.length;
+        beam.capacity = beam.prompt + asked.limit;
+        beam.ancestors.resize((size_t)width_ * beam.capacity);
+        beam.next_ancestors.resize((size_t)width_ * beam.capacity);
+        beam.totals.assign(width_, 0.0f);
+        beam.last_tokens.assign(width_, has_encoder ? settings_.start_id : asked.ids[asked.length - 1]);
+        if (asked.allowed)
+            beam.shortlist = std::make_unique<SelectedOutputs>(model_.output, asked.allowed, asked.num_allowed);
+        beams_[slot] = std::move(beam);
+    }
+
+    void encode(const std::vector<int>& slots, size_t taken) {
+        for (size_t first = 0, last; first < taken; first = last) {
+            std::vector<int> lengths;
+            std::vector<int32_t> ids;
+            for (last = first; last < taken; last++) {
+                const SearchRequest& asked = requests_[beams_[slots[last]].request];
+                if (last > first && ids.size() + asked.length > kEncoderRows) break;
+                ids.insert(ids.end(), asked.ids, asked.ids + asked.length);
+                lengths.push_back(asked.length);
+            }
+            const Activations& states = model_.encode(worker_.work, ids.data(), lengths);
+            int row = 0;
+            for (size_t i = first; i < last; i++) {
+                Source& source = worker_.sources[slots[i]];
+                model_.attend_to(worker_.work, states, row, lengths[i - first], source);
+                beams_[slots[i]].source = &source;
+                row += lengths[i - first];
+            }
+        }
+    }
+
+    // Fills the cache with all tokens of a prompt but the last, which is the first row of the search.
+    void read_prompt(int slot) {
+        Beam& beam = beams_[slot];
+        const SearchRequest& asked = requests_[beam.request];
+        const int first_slot = slot * width_;
+        for (int start = 0; start + 1 < asked.length; start += kEncoderRows) {
+            rows_.clear();
+            for (int p = start; p < std::min(asked.length - 1, start + kEncoderRows); p++)
+                rows_.push_back({asked.ids[p], p, first_slot, first_slot, beam.ancestors.data(), nullptr});
+            model_.decode(worker_.work, rows_, worker_.cache);
+        }
+    }
+
+    void step() {
+        rows_.clear();
+        row_beams_.clear();
+        for (int slot : active_) {
+            Beam& beam = beams_[slot];
+            for (int w = 0; w < beam.live; w++) {
+                rows_.push_back({beam.last_tokens[w], beam.prompt - 1 + beam.length, slot * width_ + w, slot * width_,
+                                 beam.ancestors.data() + (size_t)w * beam.capacity, beam.source});
+                row_beams_.push_back(&beam);
+            }
+        }
+        const Activations& states = model_.decode(worker_.work, rows_, worker_.cache);
+        scan_vocabulary(states);
+        size_t kept = 0;
+        for (size_t i = 0, row = 0; i < active_.size(); i++) {
+            Beam& beam = beams_[active_[i]];
+            const int live = beam.live;
+            if (advance(beam, states, (int)row))
+                active_[kept++] = active_[i];
+            else
+                conclude(beam);
+            row += live;
+        }
+        active_.resize(kept);
+    }
+
+    VocabularyScan fresh_scan(int row) {
+        VocabularyScan scan{};
+        scan.maximum = -3.0e38f;
+        scan.wanted = wanted_;
+        scan.best = candidates_.data() + (size_t)row * wanted_;
+        return scan;
+    }
+
+    // The best candidates and the normalization of every row.
+    void scan_vocabulary(const Activations& states) {
+        const int count = (int)rows_.size();
+        candidates_.resize((size_t)count * wanted_);
+        scans_.clear();
+        for (int row = 0; row < count; row++) scans_.push_back(fresh_scan(row));
+        if (!requests_[row_beams_[0]->request].allowed) return scan_rows(states, 0, count, model_.output, nullptr);
+        for (int row = 0, end; row < count; row = end) {
+            Beam* beam = row_beams_[row];
+            for (end = row + 1; end < count && row_beams_[end] == beam;) end++;
+            scan_rows(states, row, end, beam->shortlist->linear, beam);
+        }
+    }
+
+    void scan_rows(const Activations& states, int first, int last, const Linear& output, const Beam* shortlisted) {
+        Activations some = from_row(states, first);
+        const int rows = last - first;
+        float* logits = worker_.work.logits.data();
+        for (int panel = 0; panel < output.panels; panel += kVocabularyPanels) {
+            const int end = std::min(panel + kVocabularyPanels, output.panels), columns = (end - panel) * kPanel;
+            model_.kernels.linear(some, rows, output, panel, end, Epilogue::store, logits, kBlock);
+            for (int row = first; row < last; row++) {
+                bans_.clear();
+                if (!shortlisted) bans_ = block_bans_[panel / kVocabularyPanels];
+                if (row_beams_[row]->length < settings_.min_length) ban_end(row, panel * kPanel, columns, shortlisted);
+                model_.kernels.scan(scans_[row], logits + (size_t)(row - first) * kBlock, columns, panel * kPanel,
+                                    bans_.data(), (int)bans_.size());
+            }
+        }
+    }
+
+    void ban_end(int row, int first_column, int columns, const Beam* shortlisted) {
+        int column = settings_.end_id;
+        if (shortlisted) {
+            const SearchRequest& asked = requests_[row_beams_[row]->request];
+            const int32_t* found = std::lower_bound(asked.allowed, asked.allowed + asked.num_allowed, settings_.end_id);
+            if (found == asked.allowed + asked.num_allowed || *found != settings_.end_id) return;
+            column = (int)(found - asked.allowed);
+        }
+        if (column >= first_column && column < first_column + columns) bans_.push_back(column - first_column);
+    }
+
+    // Decides what becomes of a sentence's hypotheses; false: its search is over.
+    bool advance(Beam& beam, const Activations& states, int first_row) {
+        const SearchRequest& asked = requests_[beam.request];
+        bool is_number = true;
+        choices_.clear();
+        for (int w = 0; w < beam.live; w++) {
+            const VocabularyScan& scan = scans_[first_row + w];
+            const float log_sum = model_.kernels.log_sum(scan);
+            is_number = is_number && log_sum == log_sum;
+            if (log_sum != log_sum) continue;
+            for (int i = 0; i < scan.found; i++)
+                add_choice(beam, asked, w, scan.best[i].token, scan.best[i].logit - log_sum);
+        }
+        std::sort(choices_.begin(), choices_.end(), is_before);
+        resolve_ties(beam, states, first_row);
+        const bool is_last = beam.length + 1 >= asked.limit;
+        kept_.clear();
+        for (int rank = 0; rank < (int)choices_.size() && ((int)kept_.size() < width_ || rank < width_); rank++) {
+            const Choice& choice = choices_[rank];
+            const bool is_end = choice.token == settings_.end_id;
+            if (rank < width_ && (is_end || is_last)) finish(beam, choice, is_end);
+            if (!is_end && (int)kept_.size() < width_) kept_.push_back(choice);
+        }
+        if (is_last || kept_.empty()) {
+            if (beam.finished.empty() && is_number) finish_blocked(beam);
+            return false;
+        }
+        if (is_settled(beam, asked)) return false;
+        keep(beam);
+        return true;
+    }
+
+    void add_choice(const Beam& beam, const SearchRequest& asked, int parent, int index, float log_prob) {
+        const float total = beam.totals[parent] + log_prob;
+        if (total > -std::numeric_limits<float>::infinity())
+            choices_.push_back({total, log_prob, parent, asked.allowed ? (int)asked.allowed[index] : index});
+    }
+
+    // Candidates of a row are kept by logit; rounding may make totals equal that are not among them. Then the token id
+    // decides, and all totals of that row are compared.
+    void resolve_ties(Beam& beam, const Activations& states, int first_row) {
+        int others = 0;
+        size_t matters = 0;  // choices up to the last one that continues
+        while (matters < choices_.size() && others < width_) others += choices_[matters++].token != settings_.end_id;
+        if (!matters) return;
+        const float least = choices_[matters - 1].total;
+        bool is_changed = false;
+        for (int w = 0; w < beam.live; w++) {
+            const VocabularyScan& scan = scans_[first_row + w];
+            if (scan.found < wanted_) continue;
+            const float log_sum = model_.kernels.log_sum(scan);
+            if (!(beam.totals[w] + (scan.best[wanted_ - 1].logit - log_sum) >= least)) continue;
+            compare_all(beam, states, first_row + w, w, log_sum);
+            is_changed = true;
+        }
+        if (is_changed) std::sort(choices_.begin(), choices_.end(), is_before);
+    }
+
+    void compare_all(Beam& beam, const Activations& states, int row, int w, float log_sum) {
+        const SearchRequest& asked = requests_[beam.request];
+        const Linear& output = beam.shortlist ? beam.shortlist->linear : model_.output;
+        Activations one = from_row(states, row);
+        std::vector<float> logits((size_t)output.panels * kPanel);
+        model_.kernels.linear(one, 1, output, 0, output.panels, Epilogue::store, logits.data(), 0);
+        std::vector<Choice> others;
+        choices_.swap(others);
+        others.erase(std::remove_if(others.begin(), others.end(), [w](const Choice& c) { return c.parent == w; }),
+                     others.end());
+        for (int index = 0; index < output.outputs; index++) {
+            const int token = asked.allowed ? asked.allowed[index] : index;
+            const bool is_suppressed =
+                !asked.allowed && std::binary_search(settings_.suppressed.begin(), settings_.suppressed.end(), token);
+            if (is_suppressed || (token == settings_.end_id && beam.length < settings_.min_length)) continue;
+            add_choice(beam, asked, w, index, logits[index] - log_sum);
+        }
+        const size_t enough = std::min(choices_.size(), (size_t)wanted_);
+        std::partial_sort(choices_.begin(), choices_.begin() + enough, choices_.end(), is_before);
+        choices_.resize(enough);
+        choices_.insert(choices_.end(), others.begin(), others.end());
+    }
+
+    void finish(Beam& beam, const Choice& last, bool is_end) {
+        Hypothesis found = written(beam, last.parent);
+        if (!is_end) found.tokens.push_back(last.token);
+        found.log_probs.push_back(last.log_prob);
+        found.total = last.total;
+        found.score = last.total / settings_.penalties[found.log_probs.size()];
+        found.reason = is_end ? FinishReason::end : FinishReason::length;
+        beam.finished.push_back(std::move(found));
+    }
+
+    // Nothing may follow and nothing is finished: the hypotheses are taken as they are.
+    void finish_blocked(Beam& beam) {
+        for (int w = 0; w < beam.live; w++) {
+            Hypothesis found = written(beam, w);
+            found.total = beam.totals[w];
+            found.score = found.total / settings_.penalties[std::max<size_t>(1, found.log_probs.size())];
+            found.reason = FinishReason::blocked;
+            beam.finished.push_back(std::move(found));
+        }
+    }
+
+    Hypothesis written(const Beam& beam, int w) const {
+        Hypothesis found;
+        found.tokens.resize(beam.length);
+        found.log_probs.resize(beam.length);
+        for (int i = beam.length - 1; i >= 0; i--) {
+            const Choice& choice = beam.history[(size_t)i * width_ + w];
+            found.tokens[i] = choice.token;
+            found.log_probs[i] = choice.log_prob;
+            w = choice.parent;
+        }
+        return found;
+    }
+
+    bool is_settled(const Beam& beam, const SearchRequest& asked) {
+        if ((int)beam.finished.size() < width_) return false;
+        if (settings_.stopping_rule == StoppingRule::beam_finished) return true;
+        scores_.clear();
+        for (const Hypothesis& each : beam.finished) scores_.push_back(each.score);
+        std::sort(scores_.begin(), scores_.end(), std::greater<float>());
+        const bool is_now = settings_.stopping_rule == StoppingRule::no_better_now;
+        const float penalty = settings_.penalties[is_now ? beam.length + 1 : asked.limit];
+        return kept_[0].total / penalty <= scores_[width_ - 1];
+    }
+
+    void keep(Beam& beam) {
+        const int position = beam.prompt - 1 + beam.length;
+        beam.history.resize((size_t)(beam.length + 1) * width_);
+        for (int w = 0; w < (int)kept_.size(); w++) {
+            const Choice& choice = kept_[w];
+            uint16_t* to = beam.next_ancestors.data() + (size_t)w * beam.capacity;
+            std::memcpy(to, beam.ancestors.data() + (size_t)choice.parent * beam.capacity,
+                        sizeof(uint16_t) * (size_t)position);
+            to[position] = (uint16_t)choice.parent;
+            beam.history[(size_t)beam.length * width_ + w] = choice;
+        }
+        for (int w = 0; w < (int)kept_.size(); w++) {
+            beam.totals[w] = kept_[w].total;
+            beam.last_tokens[w] = kept_[w].token;
+        }
+        beam.ancestors.swap(beam.next_ancestors);
+        beam.live = (int)kept_.size();
+        beam.length++;
+    }
+
+    void conclude(Beam& beam) {
+        std::stable_sort(beam.finished.begin(), beam.finished.end(),
+                         [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+        if ((int)beam.finished.size() > settings_.n_best) beam.finished.resize(settings_.n_best);
+        results_[beam.request].hypotheses = std::move(beam.finished);
+    }
+
+    void drop_cancelled(double now) {
+        size_t kept = 0;
+        for (int slot : active_) {
+            const SearchRequest& asked = requests_[beams_[slot].request];
+            const bool is_late = asked.deadline > 0 && now > asked.deadline;
+            if (is_late || (asked.cancelled && *asked.cancelled))
+                results_[beams_[slot].request].cancelled = true;
+            else
+                active_[kept++] = slot;
+        }
+        active_.resize(kept);
+    }
+
+    const Model& model_;
+    const SearchSettings& settings_;
+    const std::vector<SearchRequest>& requests_;
+    const std::vector<int>& order_;
+    std::atomic<size_t>& next_;
+    std::vector<SearchResult>& results_;
+    const std::atomic<bool>& stop_;
+    Worker& worker_;
+    const int width_, wanted_;  // wanted_: candidates per row; W + 1 can be used, one more shows whether there are ties
+
+    std::vector<Beam> beams_;  // by slot
+    std::vector<int> active_;  // slots at work
+    std::vector<DecoderRow> rows_;
+    std::vector<Beam*> row_beams_;
+    std::vector<VocabularyScan> scans_;
+    std::vector<Candidate> candidates_;
+    std::vector<Choice> choices_, kept_;
+    std::vector<float> scores_;
+    std::vector<int> bans_;
+    std::vector<std::vector<int>> block_bans_;
+};
+
+void check(const Model& model, const SearchSettings& settings, const std::vector<SearchRequest>& requests) {
+    const Settings& s = model.settings;
+    if (s.architecture == Architecture::encoder) throw std::invalid_argument("this model does not generate text");
+    if (settings.beam_size < 1 || settings.beam_size > 4096)
+        throw std::invalid_argument("beam size outside of 1 to 4096");
+    if (settings.n_best < 1 || settings.threads < 1) throw std::invalid_argument("n_best and threads must be positive");
+    if (settings.start_id < 0 || settings.start_id >= s.vocabulary) throw std::invalid_argument("unknown start id");
+    for (const SearchRequest& asked : requests) {
+        const bool has_encoder = s.architecture == Architecture::encoder_decoder;
+        const int positions = asked.limit + (has_encoder ? 0 : asked.length - 1);
+        if (asked.length < 1 || asked.length > s.max_positions)
+            throw std::invalid_argument("a source is empty or too long");
+        if (asked.limit < 1 || positions > s.max_positions)
+            throw std::invalid_argument("a length limit is out of range");
+        if ((size_t)asked.limit >= settings.penalties.size()) throw std::invalid_argument("too few length penalties");
+        model.check_ids(asked.ids, asked.length, has_encoder ? s.source_vocabulary : s.vocabulary);
+        if (!asked.allowed != !requests[0].allowed) throw std::invalid_argument("only some requests have a shortlist");
+        if (asked.allowed) model.check_ids(asked.allowed, asked.num_allowed, s.vocabulary);
+        if (asked.allowed && asked.num_allowed < 1) throw std::invalid_argument("an empty shortlist");
+    }
+}
+
+}  // namespace
+
+std::vector<SearchResult> search(const Model& model, WorkerPool& pool, const SearchSettings& settings,
+                                 const std::vector<SearchRequest>& requests,
+                                 const std::function<bool()>& is_interrupted) {
+    check(model, settings, requests);
+    std::vector<SearchResult> results(requests.size());
+    std::vector<int> order(requests.size());
+    for (size_t i = 0; i < order.size(); i++) order[i] = (int)i;
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return requests[a].length > requests[b].length; });
+    std::atomic<size_t> next{0};
+    std::atomic<bool> stop{false};
+    run_threads(std::min<size_t>(settings.threads, requests.size()), stop, [&](bool is_caller) {
+        BorrowedWorker worker(pool);
+        ThreadSearch thread(model, settings, requests, order, next, results, stop, *worker);
+        thread.run(is_caller ? &is_interrupted : nullptr);
+    });
+    return results;
+}
+
+}  // namespace clearhead

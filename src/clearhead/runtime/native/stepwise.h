@@ -1,0 +1,68 @@
+// Decoding step by step, for searches outside of the core, forced decoding, and the heads of encoders.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model.h"
+#include "search.h"
+
+namespace clearhead {
+
+// Encoded sources, shared by all states that start from them.
+struct Sources {
+    std::vector<Source> sources;
+};
+
+// Hypotheses of some sentences, one per row, all after the same number of tokens. Row r stores its next entry in slot
+// r.
+struct DecoderState {
+    std::shared_ptr<const Sources> sources;  // null without an encoder
+    int num_sentences = 0, position = 0;
+    std::vector<int> sentences;                    // by row
+    std::vector<std::vector<uint16_t>> ancestors;  // by row: the slot of the hypothesis at each position
+    KVCache cache;
+    std::vector<std::shared_ptr<SelectedOutputs>> outputs;  // by sentence, if only some tokens are allowed; else empty
+    int num_outputs = 0;                                    // log-probabilities per row
+    size_t rows() const { return sentences.size(); }
+};
+
+// How a call computes: with `threads` threads; `is_interrupted` is called on the calling thread between batches.
+struct Execution {
+    WorkerPool& pool;
+    int threads;
+    std::function<bool()> is_interrupted;
+};
+
+std::shared_ptr<Sources> encode_sources(const Model& model, Worker& worker, const int32_t* ids,
+                                        const std::vector<int>& lengths);
+std::unique_ptr<DecoderState> start_state(const Model& model, std::shared_ptr<const Sources> sources, int sentences,
+                                          int width);
+// Appends `count` tokens to every row: tokens[row * count + i]. `log_probs` gets one block per row, after its last
+// token, or with `all_positions` one per token. `attention`: see Model::decode; sources of one length only.
+void step_state(const Model& model, Worker& worker, DecoderState& state, const int32_t* tokens, int count,
+                bool all_positions, float* log_probs, int attention_layer, float* attention);
+// Every row becomes `width` equal rows, which follow each other.
+void repeat_state(DecoderState& state, int width);
+// Row i continues row rows[i]; rows may be repeated and dropped, but there are never more than before.
+void reorder_state(DecoderState& state, const int32_t* rows, size_t count);
+// Only some tokens are allowed, for each sentence its own: log-probabilities are normalized over them. Rows with fewer
+// tokens than others get -infinity behind.
+void restrict_state(const Model& model, DecoderState& state, const int32_t* tokens, const std::vector<int>& counts);
+
+// The log-probability of each target token after its source (or, without an encoder, after the tokens before it, of
+// which the first has none), one after the other. `attention`: per target token a block [heads][source length].
+void score_targets(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,
+                   const int32_t* targets, const std::vector<int>& target_lengths, int start_id, float* log_probs,
+                   int attention_layer, float* attention);
+
+enum class EncoderOutput { states, mean, pooled, classes, tags };
+// Floats that encode_texts writes: per token (states, tags) or per sequence.
+size_t encoder_output_size(const Model& model, EncoderOutput kind, const std::vector<int>& lengths);
+void encode_texts(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,
+                  EncoderOutput kind, float* out);
+// Log-probabilities of the vocabulary at some rows (tokens, counted over all sequences).
+void predict_masked(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,
+                    const std::vector<int>& rows, float* log_probs);
+
+}  // namespace clearhead

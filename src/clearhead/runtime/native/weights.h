@@ -1,0 +1,89 @@
+// From the tensors of a bundle to prepared weights: padded, in panels, float32 or int8.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+#include "memory.h"
+
+namespace clearhead {
+
+inline int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// A float32 tensor that somebody else owns.
+struct Tensor {
+    const float* data = nullptr;
+    std::vector<size_t> shape;
+};
+
+// Named tensors. Throws std::invalid_argument where one is missing or has another shape than the settings say.
+class Tensors {
+  public:
+    void add(std::string name, Tensor tensor) { tensors_[std::move(name)] = std::move(tensor); }
+    bool has(const std::string& name) const { return tensors_.count(name) > 0; }
+    const float* get(const std::string& name, std::vector<size_t> shape) const;
+    std::string unused() const;  // the name of a tensor that was never read; empty if there is none
+
+  private:
+    std::map<std::string, Tensor> tensors_;
+    mutable std::set<std::string> used_;
+};
+
+// Where the elements of an axis are stored: `blocks` blocks (heads) of `width` elements, each padded to `padded`,
+// from element `start` on.
+struct Axis {
+    int blocks, width, padded, start = 0;
+    int size() const { return blocks * width; }
+    int at(int i) const { return start + i / width * padded + i % width; }
+    static Axis plain(int width, int start = 0) { return {1, width, width, start}; }
+};
+
+// One weight matrix [outputs][inputs] of a linear layer, with its bias [outputs] or null, both times `factor`.
+struct LinearPart {
+    const float* weight;
+    const float* bias;
+    Axis outputs;
+    float factor = 1;
+};
+
+// Owns everything that is prepared; the structs that it returns point into it.
+class Preparation {
+  public:
+    explicit Preparation(bool int8) : int8_(int8) {}
+
+    // Several matrices below each other as one layer: outputs are stored where their axes say.
+    Linear linear(const std::vector<LinearPart>& parts, const Axis& inputs, bool may_quantize = true);
+    // The projection to the vocabulary; the same tensors are prepared only once. Columns that pad it get no logit.
+    Linear vocabulary(const float* weight, const float* bias, int outputs, int inputs);
+    Norm norm(NormKind kind, int width, float epsilon, const float* gain, const float* bias);
+    const float* rows(const float* data, int count, int width);  // each row padded
+    const float* copy(const float* data, size_t count);
+    size_t bytes() const;
+
+  private:
+    float* floats(size_t count);
+
+    bool int8_;
+    std::vector<Buffer<float>> floats_;
+    std::vector<Buffer<uint8_t>> bytes_;
+    std::map<std::pair<const float*, const float*>, Linear> shared_;
+};
+
+// Copies the weights of output `index` (an embedding, where the layer is tied to one) to `out`, times `factor`.
+void copy_output_weights(const Linear& layer, int index, float factor, float* out);
+
+// The outputs `indices` of a layer as a separate layer.
+class SelectedOutputs {
+  public:
+    SelectedOutputs(const Linear& layer, const int* indices, int count);
+    Linear linear;
+
+  private:
+    Buffer<float> weight_, bias_, scale_;
+    Buffer<uint8_t> bytes_;
+};
+
+}  // namespace clearhead

@@ -1,0 +1,291 @@
+"""A model in the C++ core, seen through NumPy arrays and token ids.
+
+Weights are read-only and all methods may be called from several threads; a decoder state belongs to one thread at a
+time. The core releases the interpreter lock while it computes.
+
+N sequences, R rows, W rows per sentence, T tokens, S source length, H heads, D model width, V vocabulary, L labels
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.config import ModelConfig
+
+ComputeType = Literal["float32", "int8"]
+StoppingRule = Literal["beam_finished", "cannot_improve", "no_better_now"]
+FinishReason = Literal["end", "length", "blocked"]
+Floats = NDArray[np.float32]
+Ids = Sequence[int]
+
+_STOPPING_RULES = ("beam_finished", "cannot_improve", "no_better_now")
+_STATES, _MEAN, _POOLED, _CLASSES, _TAGS = range(5)
+_NO_LAYER = -1
+
+
+@dataclass(frozen=True)
+class CoreSearch:
+    """Settings of a search that runs inside the core."""
+
+    penalties: Floats
+    """Length penalties by length, the end token included: a score is the total divided by its penalty."""
+    end_id: int
+    start_id: int = 0
+    """First token of the decoder; ignored for decoder-only models, which continue their prompt."""
+    beam_size: int = 1
+    n_best: int = 1
+    min_length: int = 0
+    stopping_rule: StoppingRule = "beam_finished"
+    suppressed: tuple[int, ...] = ()
+    """Tokens that are never generated."""
+    threads: int = 1
+    batch_rows: int = 0
+    """Rows that a thread decodes together; 0: chosen by the core."""
+
+
+@dataclass(frozen=True)
+class Cancellation:
+    """Flags and deadlines of the requests of one search; other threads may set flags while it runs."""
+
+    flags_N: NDArray[np.uint8]
+    deadlines_N: NDArray[np.float64] | None = None
+    """Seconds of time.monotonic(); 0: none."""
+
+    @classmethod
+    def of(cls, count: int) -> "Cancellation":
+        """Return flags for `count` requests, none of them set."""
+        return cls(np.zeros(count, dtype=np.uint8))
+
+
+class CoreHypothesis(NamedTuple):
+    """One output: its tokens without the end token, and log-probabilities with it."""
+
+    tokens: list[int]
+    score: float
+    total: float
+    token_log_probs: list[float]
+    finish_reason: FinishReason
+
+
+@dataclass
+class NativeState:
+    """Unfinished hypotheses of some sentences, one per row."""
+
+    handle: Any = field(repr=False)
+    source_lengths_R: list[int]
+    """Source length of each row; 0 without an encoder."""
+    num_outputs: int
+    """Tokens that log-probabilities are computed for."""
+    max_source_length: int
+    """Length of the longest source at the start."""
+
+
+class StepOutput(NamedTuple):
+    """Log-probabilities after the last token of each row (RV), or after every token (RTV)."""
+
+    log_probs: Floats
+    cross_RHTS: Floats | None
+
+
+class NativeModel:
+    """A prepared model; made by `runtime.prepare`."""
+
+    def __init__(self, core: Any, config: ModelConfig, compute_type: ComputeType) -> None:
+        self._core = core
+        self.config = config
+        self.compute_type = compute_type
+
+    # ---- search
+
+    def search(
+        self,
+        sources: Sequence[Ids],
+        limits: Sequence[int],
+        settings: CoreSearch,
+        shortlists: Sequence[Ids] | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> list[list[CoreHypothesis] | None]:
+        """Return the hypotheses of each source (or prompt), best first; None if its search was cancelled.
+
+        An empty list means that the model gave no finite probabilities. `limits`: most tokens to generate, the end
+        included. `shortlists`: ascending ids of the tokens that each output may have. Raises ValueError for ids and
+        limits that the model cannot take.
+        """
+        if not sources:
+            return []
+        options = {
+            "beam_size": settings.beam_size,
+            "n_best": settings.n_best,
+            "min_length": settings.min_length,
+            "end_id": settings.end_id,
+            "start_id": settings.start_id,
+            "threads": settings.threads,
+            "batch_rows": settings.batch_rows,
+            "stopping_rule": _STOPPING_RULES.index(settings.stopping_rule),
+        }
+        allowed, allowed_lengths = (None, None) if shortlists is None else _joined(shortlists)
+        found = self._core.search(
+            *_joined(sources),
+            np.asarray(limits, dtype=np.int32),
+            options,
+            np.ascontiguousarray(settings.penalties, dtype=np.float32),
+            np.asarray(settings.suppressed, dtype=np.int32),
+            allowed,
+            allowed_lengths,
+            None if cancellation is None else cancellation.flags_N,
+            None if cancellation is None else cancellation.deadlines_N,
+        )
+        return [None if each is None else [CoreHypothesis(*one) for one in each] for each in found]
+
+    # ---- step by step
+
+    def encode(self, sources: Sequence[Ids]) -> tuple[Any, list[int]]:
+        """Return the encoded sources and their lengths."""
+        return self._core.encode(*_joined(sources)), [len(source) for source in sources]
+
+    def start(self, memory: tuple[Any, list[int]] | None, num_sentences: int, width: int) -> NativeState:
+        """Return the state before the first token; `memory` is None for a decoder-only model."""
+        handle = self._core.start(None if memory is None else memory[0], num_sentences, width)
+        lengths = [0] * num_sentences if memory is None else memory[1]
+        lengths_R = [length for length in lengths for _ in range(width)]
+        return NativeState(handle, lengths_R, self.config.vocab_size, max(lengths))
+
+    def step(
+        self,
+        tokens_RT: NDArray[np.int64],
+        state: NativeState,
+        attention_layer: int | None = None,
+        all_positions: bool = False,
+    ) -> StepOutput:
+        """Append the tokens to the rows of the state; return log-probabilities of the tokens that may follow.
+
+        With `attention_layer`, the cross-attention of that decoder layer is returned too; sources shorter than the
+        longest get zeros behind.
+        """
+        rows, count = tokens_RT.shape
+        shape = (rows, count, state.num_outputs) if all_positions else (rows, state.num_outputs)
+        log_probs = np.empty(shape, dtype=np.float32)
+        flat, layer = None, _NO_LAYER
+        if attention_layer is not None:
+            size = sum(state.source_lengths_R) * count * self.config.num_heads
+            flat, layer = np.empty(size, dtype=np.float32), attention_layer
+        tokens = np.ascontiguousarray(tokens_RT, dtype=np.int32)
+        self._core.step(state.handle, tokens, count, all_positions, log_probs, layer, flat)
+        return StepOutput(log_probs, None if flat is None else self._attention(flat, state, count))
+
+    def _attention(self, flat: Floats, state: NativeState, count: int) -> Floats:
+        """Return cross_RHTS from blocks [T, H, S] per row."""
+        lengths, heads = state.source_lengths_R, self.config.num_heads
+        cross_RHTS = np.zeros((len(lengths), heads, count, state.max_source_length), dtype=np.float32)
+        start = 0
+        for row, length in enumerate(lengths):
+            size = count * heads * length
+            block_THS = flat[start : start + size].reshape(count, heads, length)
+            cross_RHTS[row, :, :, :length] = block_THS.transpose(1, 0, 2)
+            start += size
+        return cross_RHTS
+
+    def repeat(self, state: NativeState, width: int) -> None:
+        """Repeat every row `width` times."""
+        self._core.repeat(state.handle, width)
+        state.source_lengths_R = [length for length in state.source_lengths_R for _ in range(width)]
+
+    def reorder(self, state: NativeState, rows_R: NDArray[np.int64]) -> None:
+        """Let row i continue row rows_R[i]; rows may be repeated and dropped, but there are never more than before."""
+        self._core.reorder(state.handle, np.ascontiguousarray(rows_R, dtype=np.int32))
+        state.source_lengths_R = [state.source_lengths_R[row] for row in rows_R.tolist()]
+
+    def restrict(self, state: NativeState, lists: Sequence[Ids]) -> None:
+        """Allow only these tokens (ids ascending) in each sentence of the start, and normalize over them.
+
+        Log-probabilities of a row then have one column for each token of its sentence's list; rows with shorter lists
+        get minus infinity behind.
+        """
+        self._core.restrict(state.handle, *_joined(lists))
+        state.num_outputs = max(map(len, lists))
+
+    def score(
+        self,
+        sources: Sequence[Ids] | None,
+        targets: Sequence[Ids],
+        start_id: int = 0,
+        attention_layer: int | None = None,
+        threads: int = 1,
+    ) -> tuple[list[Floats], list[Floats] | None]:
+        """Return the log-probabilities of the tokens of each target, and cross-attention [H, T, S] if a layer is given.
+
+        Without sources (decoder-only models) a target's first token has no log-probability.
+        """
+        ids, lengths = (None, None) if sources is None else _joined(sources)
+        flat_targets, target_lengths = _joined(targets)
+        counts = [len(target) - (sources is None) for target in targets]
+        log_probs = np.empty(sum(counts), dtype=np.float32)
+        flat, layer, heads = None, _NO_LAYER, self.config.num_heads
+        if attention_layer is not None and sources is not None:
+            sizes = [len(source) * len(target) * heads for source, target in zip(sources, targets, strict=True)]
+            flat, layer = np.empty(sum(sizes), dtype=np.float32), attention_layer
+        self._core.score(ids, lengths, flat_targets, target_lengths, start_id, log_probs, layer, flat, threads)
+        scores = np.split(log_probs, np.cumsum(counts)[:-1])
+        if flat is None or sources is None:
+            return scores, None
+        blocks = np.split(flat, np.cumsum(sizes)[:-1])
+        pairs = zip(blocks, sources, targets, strict=True)
+        return scores, [
+            block.reshape(len(target), heads, len(source)).transpose(1, 0, 2) for block, source, target in pairs
+        ]
+
+    # ---- encoders
+
+    def states(self, rows: Sequence[Ids], threads: int = 1) -> list[Floats]:
+        """Return the encoder's final states of each sequence, [S, D]."""
+        return self._per_token(rows, _STATES, self.config.model_dim, threads)
+
+    def mean_states(self, rows: Sequence[Ids], threads: int = 1) -> Floats:
+        """Return the mean of the encoder's final states of each sequence, [N, D]."""
+        return self._per_sequence(rows, _MEAN, self.config.model_dim, threads)
+
+    def pooled(self, rows: Sequence[Ids], threads: int = 1) -> Floats:
+        """Return one vector per sequence as model.pooling says, through the pooler if there is one, [N, D]."""
+        return self._per_sequence(rows, _POOLED, self.config.model_dim, threads)
+
+    def class_logits(self, rows: Sequence[Ids], threads: int = 1) -> Floats:
+        """Return the logits of the labels of each sequence, [N, L]."""
+        return self._per_sequence(rows, _CLASSES, self.config.num_labels, threads)
+
+    def tag_logits(self, rows: Sequence[Ids], threads: int = 1) -> list[Floats]:
+        """Return the logits of the labels of each token, [S, L] per sequence."""
+        return self._per_token(rows, _TAGS, self.config.num_labels, threads)
+
+    def masked_log_probs(
+        self, rows: Sequence[Ids], positions: Sequence[Sequence[int]], threads: int = 1
+    ) -> list[Floats]:
+        """Return log-probabilities of the vocabulary at some positions (ascending) of each sequence, [M, V]."""
+        starts = np.cumsum([0, *(len(row) for row in rows)])
+        places = [start + place for start, some in zip(starts[:-1].tolist(), positions, strict=True) for place in some]
+        out_MV = np.empty((len(places), self.config.vocab_size), dtype=np.float32)
+        if places:
+            self._core.predict_masked(*_joined(rows), np.asarray(places, dtype=np.int32), out_MV, threads)
+        return np.split(out_MV, np.cumsum([len(some) for some in positions])[:-1])
+
+    def _per_sequence(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> Floats:
+        out = np.empty((len(rows), width), dtype=np.float32)
+        if rows:
+            self._core.encode_texts(*_joined(rows), kind, out, threads)
+        return out
+
+    def _per_token(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> list[Floats]:
+        counts = [len(row) for row in rows]
+        out = np.empty((sum(counts), width), dtype=np.float32)
+        if rows:
+            self._core.encode_texts(*_joined(rows), kind, out, threads)
+        return np.split(out, np.cumsum(counts)[:-1]) if rows else []
+
+
+def _joined(sequences: Sequence[Ids]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return all ids one after the other, and the length of each sequence."""
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
+    ids = np.fromiter((token for sequence in sequences for token in sequence), dtype=np.int32, count=int(lengths.sum()))
+    return ids, lengths

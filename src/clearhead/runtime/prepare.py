@@ -1,0 +1,170 @@
+"""Preparation of a model for the C++ core: settings as numbers, position tables, and which models it can run."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.config import ModelConfig
+from clearhead.errors import BundleError
+from clearhead.runtime.availability import instruction_set, why_unavailable
+from clearhead.runtime.native_model import ComputeType, NativeModel
+
+Floats = NDArray[np.float32]
+
+ARCHITECTURES = {"transformer": 0, "decoder": 1, "encoder": 2}
+NORMS = {"layer": 1, "rms": 2, "sample": 3}
+ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "tanh": 4}
+POOLINGS = {"first": 0, "mean": 1, "last": 2}
+FAIRSEQ_OFFSET = 2  # fairseq counts positions from 2: 0 and 1 are reserved for padding
+
+
+def why_unsupported(model: ModelConfig) -> str:
+    """Return one reason why the core cannot run this architecture; empty if it can."""
+    if model.family not in ARCHITECTURES:
+        return f"model.family={model.family} runs in torch"
+    if model.input == "image":
+        return "images are encoded in torch"
+    if model.norm not in NORMS:
+        return f"model.norm={model.norm} runs in torch"
+    if not model.residual:
+        return "model.residual=false, an ablation, runs in torch"
+    return ""
+
+
+def prepare(
+    model: ModelConfig, tensors: Mapping[str, NDArray[np.generic]], compute_type: ComputeType = "float32"
+) -> NativeModel:
+    """Return the model with its weights prepared for the core.
+
+    `tensors` are those of a bundle; two names of one tied tensor hold the same array. Raises BundleError if tensors are
+    missing, superfluous or of another shape than the settings say.
+    """
+    if problem := why_unavailable() or why_unsupported(model):
+        raise BundleError(problem)
+    from clearhead.runtime import _core
+
+    arrays: dict[str, Floats] = {}
+    converted: dict[int, Floats] = {}
+    for name, tensor in tensors.items():
+        if name not in arrays:
+            arrays[name] = converted.setdefault(id(tensor), np.ascontiguousarray(tensor, dtype=np.float32))
+    arrays = _replace_position_tables(model, _with_tied_names(model, arrays))
+    try:
+        core = _core.Model(_settings(model, compute_type), arrays, instruction_set())
+    except ValueError as error:
+        raise BundleError(f"the weights do not fit the settings: {error}") from error
+    return NativeModel(core, model, compute_type)
+
+
+def _with_tied_names(model: ModelConfig, arrays: dict[str, Floats]) -> dict[str, Floats]:
+    """Return the tensors with every name of tied embeddings."""
+    source, target = "source_embedding.tokens.weight", "target_embedding.tokens.weight"
+    tied: dict[str, str] = {}
+    if model.family == "encoder":
+        tied = {"output.weight": "backbone.embedding.tokens.weight"} if model.head == "masked_lm" else {}
+    elif model.family == "decoder":
+        tied = {"output.weight": "embedding.tokens.weight"} if model.tied_embeddings in ("all", "target") else {}
+    elif model.tied_embeddings == "all":
+        tied = {target: source, "output.weight": source}
+    elif model.tied_embeddings == "target":
+        tied = {"output.weight": target}
+    elif model.tied_embeddings == "input":
+        tied = {target: source}
+    return {**{name: arrays[first] for name, first in tied.items() if first in arrays}, **arrays}
+
+
+def _settings(model: ModelConfig, compute_type: ComputeType) -> dict[str, float]:
+    """Return the settings that the core reads."""
+    is_encoder = model.family == "encoder"
+    return {
+        "architecture": ARCHITECTURES[model.family],
+        "encoder_layers": 0 if model.family == "decoder" else model.num_encoder_layers,
+        "decoder_layers": 0 if is_encoder else model.num_decoder_layers,
+        "width": model.model_dim,
+        "feed_forward": model.feed_forward_dim,
+        "heads": model.num_heads,
+        "key_width": model.head_key_dim,
+        "value_width": model.head_value_dim,
+        "vocabulary": model.vocab_size,
+        "source_vocabulary": model.read_vocab_size,
+        "max_positions": model.max_positions,
+        "labels": model.num_labels if is_encoder else 0,
+        "segments": model.num_segments,
+        "query_scale": model.head_key_dim**-0.5 if model.scale_attention else 1.0,
+        "embedding_scale": math.sqrt(model.model_dim) if model.scale_embeddings else 1.0,
+        "output_scale": model.model_dim**-0.5 if model.scale_output else 1.0,
+        "norm_epsilon": model.norm_epsilon,
+        "norm": NORMS[model.norm],
+        "activation": ACTIVATIONS[model.activation],
+        "pooler_activation": ACTIVATIONS[model.pooler_activation],
+        "pooling": POOLINGS[model.pooling],
+        "pre_norm": model.norm_placement == "pre",
+        "final_norm": model.has_final_norm,
+        "gated": model.gated,
+        "embedding_norm": model.embedding_norm,
+        "int8": compute_type == "int8",
+        "has_masked_head": model.head == "masked_lm",
+        "has_classifier": model.head in ("classification", "token_classification"),
+        "has_pooler": is_encoder and model.pooler,
+    }
+
+
+def _replace_position_tables(model: ModelConfig, arrays: dict[str, Floats]) -> dict[str, Floats]:
+    """Return the tensors with the position tables in the form that the core reads."""
+    if model.positions == "sinusoidal":
+        table_LD = sinusoids(model.max_positions, model.model_dim, model.sinusoidal_layout)
+        names = {"transformer": ("source_embedding", "target_embedding"), "decoder": ("embedding",)}
+        for name in names.get(model.family, ("backbone.embedding",)):
+            arrays[f"{name}.positions.weight"] = table_LD
+    elif model.positions == "rotary":
+        table_LK = sinusoids(model.max_positions, model.head_key_dim, "interleaved")
+        arrays["rotary.cos"] = np.ascontiguousarray(table_LK[:, 1::2])
+        arrays["rotary.sin"] = np.ascontiguousarray(table_LK[:, 0::2])
+    elif model.positions == "relative":
+        for name in [name for name in arrays if name.endswith("relative_bias.weight")]:
+            stack, is_causal = name.removesuffix(".weight"), name.startswith("decoder.")
+            # By offset, key minus query: 1 - L to L - 1, or for a decoder by distance, 0 to L - 1.
+            length = model.max_positions
+            offsets = -np.arange(length) if is_causal else np.arange(1 - length, length)
+            buckets = relative_buckets(offsets, model.relative_buckets, model.relative_max_distance, not is_causal)
+            arrays[stack] = np.ascontiguousarray(arrays.pop(name)[buckets].T)
+    return arrays
+
+
+def sinusoids(num_positions: int, model_dim: int, layout: str) -> Floats:
+    """Return the table [positions, model_dim] of section 3.5 in one of the layouts of model.sinusoidal_layout."""
+    positions_L1 = np.arange(num_positions, dtype=np.float64)[:, None]
+    even = np.arange(0, model_dim, 2, dtype=np.float64)
+    if layout == "fairseq":
+        positions_L1, half = positions_L1 + FAIRSEQ_OFFSET, model_dim // 2
+        even = np.arange(half, dtype=np.float64) * (model_dim / max(1, half - 1))
+    angles = positions_L1 / 10000.0 ** (even / model_dim)
+    table_LD = np.zeros((num_positions, model_dim))
+    if layout == "interleaved":
+        table_LD[:, 0::2] = np.sin(angles)
+        table_LD[:, 1::2] = np.cos(angles)[:, : model_dim // 2]
+    else:
+        num_sines = angles.shape[1]
+        num_cosines = min(num_sines, model_dim - num_sines)
+        table_LD[:, :num_sines] = np.sin(angles)
+        table_LD[:, num_sines : num_sines + num_cosines] = np.cos(angles)[:, :num_cosines]
+    return table_LD.astype(np.float32)
+
+
+def relative_buckets(
+    offsets: NDArray[np.int64], num_buckets: int, max_distance: int, is_bidirectional: bool
+) -> NDArray[np.int64]:
+    """Return the bucket of each offset (position of the key minus that of the query), as in T5."""
+    first = np.zeros_like(offsets)
+    if is_bidirectional:
+        num_buckets //= 2
+        first = (offsets > 0) * num_buckets
+    distances = np.abs(offsets) if is_bidirectional else np.maximum(-offsets, 0)
+    num_exact = max(1, num_buckets // 2)
+    growth = math.log(max(max_distance, num_exact + 1) / num_exact)
+    ratio = np.maximum(distances, num_exact).astype(np.float32) / np.float32(num_exact)
+    steps = np.log(ratio) / np.float32(growth) * np.float32(num_buckets - num_exact)
+    far = np.minimum(num_exact + steps.astype(np.int64), num_buckets - 1)
+    return np.asarray(first + np.where(distances < num_exact, distances, far))

@@ -1,0 +1,287 @@
+"""The core against the torch modules, and its own guarantees: same bits in any batch, on any number of threads."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clearhead.errors import BundleError
+from clearhead.runtime import CoreSearch, NativeModel
+from clearhead.runtime.native_model import Cancellation, ComputeType, CoreHypothesis
+from tests.runtime.models import (
+    ENCODERS,
+    LANGUAGE_MODELS,
+    TRANSLATORS,
+    native,
+    random_model,
+    random_sequences,
+)
+
+SOURCES = random_sequences([5, 17, 1, 33])
+TARGETS = random_sequences([7, 3, 19, 1], seed=1)
+TOLERANCE = 2e-5
+COMPUTE_TYPES: tuple[ComputeType, ...] = ("float32", "int8")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@torch.inference_mode()
+def test_scores_and_attention_of_translators_are_those_of_torch(name: str) -> None:
+    network: Any = random_model(**TRANSLATORS[name])
+    start = network.config.decoder_start_id
+    scores, attention = native(network).score(SOURCES, TARGETS, start, attention_layer=1)
+    assert attention is not None
+    for source, target, found, weights_HTS in zip(SOURCES, TARGETS, scores, attention, strict=True):
+        inputs = torch.tensor([[start, *target[:-1]]])
+        state = network.start(network.encode(torch.tensor([source])), 1)[1]
+        step = network.step(inputs, state, want_attention=True)
+        expected = step.logits_RTV.log_softmax(-1)[0, torch.arange(len(target)), torch.tensor(target)]
+        np.testing.assert_allclose(found, expected.numpy(), atol=TOLERANCE, rtol=1e-5)
+        np.testing.assert_allclose(weights_HTS, step.attention[1].cross_RHTS[0].numpy(), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+@torch.inference_mode()
+def test_scores_of_language_models_are_those_of_torch(name: str) -> None:
+    network: Any = random_model(family="decoder", num_encoder_layers=4, **LANGUAGE_MODELS[name])
+    scores, _ = native(network).score(None, TARGETS)
+    for target, found in zip(TARGETS, scores, strict=True):
+        log_probs_TV = network.logits(network(torch.tensor([target]))).log_softmax(-1)[0]
+        expected = log_probs_TV[torch.arange(len(target) - 1), torch.tensor(target[1:], dtype=torch.long)]
+        np.testing.assert_allclose(found, expected.numpy(), atol=TOLERANCE, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@torch.inference_mode()
+def test_outputs_of_encoders_are_those_of_torch(name: str) -> None:
+    network: Any = random_model(family="encoder", num_decoder_layers=4, **ENCODERS[name])
+    model, head = native(network), network.config.head
+    places = [[0, 3], [2, 16], [0], [1, 5, 32]]
+    outputs: dict[str, Callable[[], Any]] = {
+        "classification": lambda: model.class_logits(SOURCES),
+        "token_classification": lambda: model.tag_logits(SOURCES),
+        "masked_lm": lambda: model.masked_log_probs(SOURCES, places),
+        "embedding": lambda: model.pooled(SOURCES),
+    }
+    found = outputs[head]()
+    for source, values, some in zip(SOURCES, found, places, strict=True):
+        ids = torch.tensor([source])
+        if head == "masked_lm":
+            expected = network.predict(network.backbone(ids)).log_softmax(-1)[0, some]
+        else:
+            expected = network(ids)[0]
+        np.testing.assert_allclose(values, expected.numpy(), atol=TOLERANCE, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_mean_states_of_a_translators_encoder() -> None:
+    network: Any = random_model()
+    states, means = native(network).states(SOURCES), native(network).mean_states(SOURCES)
+    for source, states_SD, mean_D in zip(SOURCES, states, means, strict=True):
+        embedded = network.source_embedding(torch.tensor([source]))
+        expected_SD = network.encoder(embedded, None)[0][0]
+        np.testing.assert_allclose(states_SD, expected_SD.numpy(), atol=TOLERANCE)
+        np.testing.assert_allclose(mean_D, expected_SD.mean(0).numpy(), atol=TOLERANCE)
+
+
+def settings(beam_size: int = 4, **others: Any) -> CoreSearch:
+    penalties = np.arange(70, dtype=np.float32) ** np.float32(0.6)
+    penalties[0] = 1
+    given = {"n_best": min(beam_size, 3), "start_id": 2, "suppressed": (0, 2), **others}
+    return CoreSearch(penalties, end_id=3, beam_size=beam_size, **given)
+
+
+def search(model: NativeModel, sources: list[list[int]], asked: CoreSearch) -> list[list[CoreHypothesis] | None]:
+    return model.search(sources, [len(source) + 9 for source in sources], asked)
+
+
+MANY = [[*source, 3] for source in random_sequences([*range(1, 30), 7, 7, 7], seed=4)]
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "int8"])
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("name", ["paper", "post-norm", "t5", "learned"])
+def test_a_sentence_has_the_same_bits_in_any_batch(name: str, beam_size: int, compute_type: Any) -> None:
+    model = native(random_model(scale=0.3, **TRANSLATORS[name]), compute_type)
+    alone = [search(model, [source], settings(beam_size))[0] for source in MANY]
+    assert len({tuple(found[0].tokens) for found in alone if found}) > 5
+    assert search(model, MANY, settings(beam_size)) == alone
+    assert search(model, MANY, settings(beam_size, threads=3)) == alone
+    assert search(model, MANY, settings(beam_size, batch_rows=2 * beam_size, threads=2)) == alone
+    order = np.random.default_rng(0).permutation(len(MANY)).tolist()
+    assert search(model, [MANY[i] for i in order], settings(beam_size)) == [alone[i] for i in order]
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "int8"])
+def test_avx2_has_the_bits_of_avx512(compute_type: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clearhead.runtime import _core
+
+    if not all(_core.instruction_sets().get(isa) for isa in ("avx512", "avx2")):
+        pytest.skip("this CPU has not both")
+    for name in TRANSLATORS:
+        network, found = random_model(scale=0.3, **TRANSLATORS[name]), []
+        for isa in ("avx512", "avx2"):
+            monkeypatch.setenv("CLEARHEAD_ISA", isa)
+            model = native(network, compute_type)
+            scores, attention = model.score(SOURCES, TARGETS, 2, attention_layer=0)
+            assert attention is not None
+            found.append((search(model, MANY, settings()), [*map(bytes, scores)], [*map(bytes, attention)]))
+        assert found[0] == found[1], name
+
+
+def test_generic_kernels_agree_with_the_fastest_up_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = random_model(scale=0.3)
+    fastest = native(network).score(SOURCES, TARGETS, 2)[0]
+    monkeypatch.setenv("CLEARHEAD_ISA", "generic")
+    for found, expected in zip(native(network).score(SOURCES, TARGETS, 2)[0], fastest, strict=True):
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+def test_int8_is_close_to_float32() -> None:
+    network = random_model(**TRANSLATORS["wide"])
+    exact, rounded = (native(network, kind).score(SOURCES, TARGETS, 2)[0] for kind in COMPUTE_TYPES)
+    error = np.abs(np.concatenate(exact) - np.concatenate(rounded))
+    assert 0 < error.mean() < 0.1
+
+
+def test_encoders_have_the_same_bits_in_any_batch_and_on_threads() -> None:
+    network = random_model(family="encoder", num_decoder_layers=4, **ENCODERS["bert-classifier"])
+    model, many = native(network), MANY * 9
+    together = model.class_logits(many, threads=3)
+    assert (together == np.concatenate([model.class_logits([source]) for source in many])).all()
+    assert (model.mean_states(many, threads=2)[5] == model.mean_states([many[5]])[0]).all()
+
+
+def test_steps_give_the_bits_of_forced_decoding() -> None:
+    model = native(random_model())
+    scores = model.score(SOURCES, TARGETS, 2)[0]
+    state = model.start(model.encode(SOURCES), len(SOURCES), 1)
+    tokens = np.full((len(SOURCES), 1), 2)
+    for place in [0]:
+        log_probs_RV = model.step(tokens, state).log_probs
+        assert [log_probs_RV[row, target[place]] for row, target in enumerate(TARGETS)] == [s[place] for s in scores]
+    several = model.start(model.encode(SOURCES[:2]), 2, 1)
+    inputs = np.array([[2, *target[:2]] for target in TARGETS[:2]])
+    all_RTV = model.step(inputs, several, all_positions=True).log_probs
+    for row, target in enumerate(TARGETS[:2]):
+        assert [all_RTV[row, place, target[place]] for place in range(3)] == scores[row][:3].tolist()
+
+
+def test_reordered_rows_continue_what_they_were() -> None:
+    model = native(random_model())
+    state = model.start(model.encode(SOURCES[:3]), 3, 1)
+    model.step(np.full((3, 1), 2), state)
+    model.repeat(state, 2)
+    model.step(np.array([[10], [11], [20], [21], [30], [31]]), state)
+    model.reorder(state, np.array([1, 1, 4, 5]))  # sentence 1 leaves; sentence 0 continues row 1 twice
+    found = model.step(np.array([[12], [13], [32], [33]]), state, attention_layer=0)
+    rows = [(0, [2, 11, 12]), (0, [2, 11, 13]), (2, [2, 30, 32]), (2, [2, 31, 33])]
+    assert found.cross_RHTS is not None
+    for row, (sentence, inputs) in enumerate(rows):
+        fresh = model.start(model.encode([SOURCES[sentence]]), 1, 1)
+        expected = model.step(np.array([inputs]), fresh, attention_layer=0)
+        assert (found.log_probs[row] == expected.log_probs[0]).all()
+        length = len(SOURCES[sentence])
+        assert expected.cross_RHTS is not None
+        assert (found.cross_RHTS[row, :, 0, :length] == expected.cross_RHTS[0, :, -1]).all()
+
+
+def test_a_shortlist_is_a_vocabulary_of_its_own() -> None:
+    model = native(random_model(scale=0.3))
+    lists = [sorted({3, *source, 50, 60, 70}) for source in MANY]
+    limits = [9] * len(MANY)
+    found = model.search(MANY, limits, settings(), lists)
+    assert [model.search([s], [9], settings(), [some])[0] for s, some in zip(MANY, lists, strict=True)] == found
+    for source, some, outputs in zip(MANY, lists, found, strict=True):
+        assert outputs
+        best = outputs[0]
+        assert {*best.tokens} <= {*some}
+        state = model.start(model.encode([source]), 1, 1)
+        model.restrict(state, [some])
+        first = model.step(np.array([[2]]), state).log_probs[0]
+        assert np.exp(first.astype(float)).sum() == pytest.approx(1, abs=1e-5)
+        token = best.tokens[0] if best.tokens else 3
+        assert first[some.index(token)] == np.float32(best.token_log_probs[0])
+
+
+def test_cancelled_sentences_leave_and_others_stay() -> None:
+    model, cancellation = native(random_model()), Cancellation.of(len(MANY))
+    cancellation.flags_N[[1, 4]] = 1
+    limits = [30] * len(MANY)
+    expected = model.search(MANY, limits, settings())
+    found = model.search(MANY, limits, settings(), cancellation=cancellation)
+    assert [index for index, each in enumerate(found) if each is None] == [1, 4]
+    assert all(each is None or each == expected[index] for index, each in enumerate(found))
+    late = Cancellation(np.zeros(len(MANY), np.uint8), np.full(len(MANY), 1e-9))
+    assert model.search(MANY, limits, settings(), cancellation=late) == [None] * len(MANY)
+
+
+def test_weights_that_are_no_numbers_give_no_hypotheses() -> None:
+    for kind in COMPUTE_TYPES:
+        network: Any = random_model()
+        with torch.no_grad():
+            network.decoder.layers[0].feed_forward.w1.weight[3, 5] = float("nan")
+        assert native(network, kind).search([[5, 3]], [4], settings()) == [[]]
+
+
+def test_tied_embeddings_are_prepared_once() -> None:
+    from clearhead.runtime import _core
+
+    def held(**given: Any) -> int:
+        network = random_model(vocab_size=4001, model_dim=96, num_heads=3, **given)
+        before = _core.allocated_bytes()
+        model = native(network)
+        size = _core.allocated_bytes() - before
+        assert model is not None
+        return size
+
+    table = 4001 * 96 * 4
+    assert held(tied_embeddings="none") - held(tied_embeddings="all") >= 2 * table
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays: arrays.pop("encoder.norm.weight"), "encoder.norm.weight is missing"),
+        (lambda arrays: arrays.update({"extra.weight": np.zeros(3, np.float32)}), "extra.weight has no place"),
+        (lambda arrays: arrays.update({"output.weight": np.zeros((9, 24), np.float32)}), r"has shape \[9, 24\]"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(change: Any, message: str) -> None:
+    from clearhead.runtime import prepare
+    from tests.runtime.models import tensors
+
+    network: Any = random_model()
+    arrays = tensors(network)
+    change(arrays)
+    with pytest.raises(BundleError, match=message):
+        prepare(network.config, arrays)
+
+
+def test_wrong_ids_limits_and_rows_are_refused() -> None:
+    model = native(random_model())
+    with pytest.raises(ValueError, match="outside of the vocabulary"):
+        model.search([[5, 107]], [4], settings())
+    with pytest.raises(ValueError, match="outside of the vocabulary"):
+        model.search([[-1]], [4], settings())
+    with pytest.raises(ValueError, match="empty or too long"):
+        model.search([[]], [4], settings())
+    with pytest.raises(ValueError, match="limit is out of range"):
+        model.search([[5]], [65], settings())
+    state = model.start(model.encode(SOURCES[:2]), 2, 1)
+    with pytest.raises(ValueError, match="no such row"):
+        model.reorder(state, np.array([0, 7]))
+    with pytest.raises(ValueError, match="too many rows"):
+        model.reorder(state, np.array([0, 0, 1]))
+    with pytest.raises(ValueError, match="belongs to another model"):
+        native(random_model()).step(np.array([[2], [2]]), state)
+    for _ in range(64):
+        model.step(np.array([[2], [2]]), state)
+    with pytest.raises(ValueError, match="max_positions"):
+        model.step(np.array([[2], [2]]), state)

@@ -12,9 +12,11 @@ from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine, StreamingEngine
 from clearhead.engines.model_weights import ModelWeights
+from clearhead.engines.native_engine import NativeEncoderEngine, NativeScoringEngine
 from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.threads import num_threads
 from clearhead.errors import ConfigError, DecodingError, TaskError
+from clearhead.runtime import ComputeType, NativeModel
 from clearhead.tasks.decoding_settings import check_decoding
 from clearhead.tasks.engines import open_engine
 from clearhead.tasks.lexical_constraints import constraints_of
@@ -163,7 +165,8 @@ class Loaded:
     @property
     def encoder_engine(self) -> EncoderEngine:
         """The engine that encodes texts."""
-        self._uses_native("encodes texts")
+        if self._uses_native("encodes texts"):
+            return NativeEncoderEngine(self._native(), num_threads())
         return self._torch_encoder_engine()
 
     @property
@@ -174,7 +177,8 @@ class Loaded:
     @property
     def scoring_engine(self) -> ScoringEngine:
         """The engine that computes the probabilities of given outputs."""
-        self._uses_native("scores given outputs")
+        if self._uses_native("scores given outputs"):
+            return NativeScoringEngine(self._native(), num_threads())
         from clearhead.engines.torch_scoring_engine import TorchScoringEngine
 
         return TorchScoringEngine(self.network)
@@ -187,6 +191,10 @@ class Loaded:
         if name == "native":
             check_native(self.config.model)
         return name == "native"
+
+    def _native(self) -> NativeModel:
+        """The model in the native engine, with the compute type of this model."""
+        return self.weights.native(cast(ComputeType, self._engine_of()[1]))
 
     def _torch_encoder_engine(self) -> "TorchEncoderEngine":
         from clearhead.engines.torch_encoder_engine import TorchEncoderEngine

@@ -8,6 +8,7 @@ from clearhead.bundle import Bundle
 from clearhead.config import ModelConfig
 from clearhead.data.extras import require_package
 from clearhead.engines.threads import set_torch_threads
+from clearhead.runtime import ComputeType, NativeModel, prepare
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics of batch norm
 
@@ -28,6 +29,7 @@ class ModelWeights:
         self.num_parameters = _count_parameters(bundle, network)
         self.is_changed = network is not None
         self._bundle, self._read, self._network = bundle, read, network
+        self._native: dict[str, NativeModel] = {}
         self._lock = threading.Lock()
 
     @property
@@ -38,6 +40,13 @@ class ModelWeights:
             if self._network is None:
                 self._network = _build(self.config, self._take())
             return self._network
+
+    def native(self, compute_type: ComputeType = "float32") -> NativeModel:
+        """Return the model prepared for the native engine. Raises BundleError if it cannot run there."""
+        with self._lock:
+            if compute_type not in self._native:
+                self._native[compute_type] = prepare(self.config, self._take().weights, compute_type)
+            return self._native[compute_type]
 
     def _take(self) -> Bundle:
         """Return the bundle and release it here."""

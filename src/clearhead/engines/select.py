@@ -86,8 +86,14 @@ def _report_fallback(reason: str) -> None:
 
 
 def _why_unavailable() -> str:
-    return ""
+    """Return why the core cannot be used on this machine; empty if it can. Imports the runtime on first use."""
+    from clearhead.runtime.availability import why_unavailable
+
+    return why_unavailable()
 
 
 def _why_unsupported(model: ModelConfig) -> str:
-    return "the native engine is not wired yet"
+    """Return why the core cannot run this architecture; empty if it can."""
+    from clearhead.runtime.prepare import why_unsupported
+
+    return why_unsupported(model)

@@ -7,8 +7,10 @@ from clearhead.bundle import Manifest, cached
 from clearhead.data.shortlist import Shortlist
 from clearhead.engines.engine import Engine
 from clearhead.engines.model_weights import ModelWeights
+from clearhead.engines.native_engine import NativeEngine
 from clearhead.engines.select import check_native
 from clearhead.engines.threads import num_threads
+from clearhead.runtime import ComputeType
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_generation import context_of, no_text
 
@@ -47,8 +49,12 @@ def open_engine(
 
 
 def _open_native(model: SavedModel, compute_type: str) -> Engine:
+    """Return the native engine. Raises DecodingError if it cannot run this model."""
     check_native(model.config.model)
-    raise NotImplementedError
+    prepared = model.weights.native(cast(ComputeType, compute_type))
+    if model.config.model.family != "decoder":
+        return NativeEngine(prepared, num_threads())
+    return NativeEngine(prepared, num_threads(), context_of(model.config), no_text(model.tokenizer))
 
 
 def _open_ctranslate2(
@@ -56,7 +62,7 @@ def _open_ctranslate2(
 ) -> Engine:
     """Return the engine over a conversion that is made once and kept; with a shortlist it is another one."""
     from clearhead.engines.ctranslate2_engine import CTranslate2Engine
-    from clearhead.engines.ctranslate2_models import ComputeType
+    from clearhead.engines.ctranslate2_models import ComputeType as CTranslate2Type
     from clearhead.interop import ctranslate2
     from clearhead.interop.plain import need_plain
 
@@ -73,7 +79,7 @@ def _open_ctranslate2(
         cached(model.folder, model.manifest, kind, make),
         model.config.model,
         vocabulary,
-        cast(ComputeType, compute_type),
+        cast(CTranslate2Type, compute_type),
         threads=num_threads(),
         token_log_probs=token_log_probs,
         context=context_of(model.config) if is_prompted else 0,

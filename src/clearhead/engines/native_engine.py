@@ -1,0 +1,242 @@
+"""The native engine: requests answered by the C++ core, without torch.
+
+Greedy and beam search run inside the core. Everything else (sampling, prefixes, lexical constraints, n-gram blocking,
+diverse groups, coverage, stop conditions, contexts that slide) runs in the search of `decoding` over the core's steps.
+Both find the same outputs, and every request gets the same bits in any batch and on any number of threads.
+"""
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.generator import Generator as Generating
+from clearhead.decoding.hypothesis import Hypothesis, SearchResult
+from clearhead.decoding.length_penalty import length_penalties
+from clearhead.decoding.requests import Request, check_request
+from clearhead.decoding.search import run_search, stream_search
+from clearhead.decoding.search_batch import BeamLayout, SearchBatch
+from clearhead.decoding.sliding_window import SlidingWindow
+from clearhead.engines.engine import NoOutputError
+from clearhead.engines.native_generator import NativeGenerator
+from clearhead.runtime import Cancellation, CoreHypothesis, CoreSearch, NativeModel
+
+Floats = NDArray[np.float32]
+
+BATCH_ROWS = 96  # of a search outside of the core
+
+
+class NativeEngine:
+    """Engine that generates token sequences, over a model in the core."""
+
+    def __init__(
+        self,
+        model: NativeModel,
+        threads: int = 1,
+        max_positions: int = 0,
+        suppressed_tokens: Sequence[int] | None = None,
+    ) -> None:
+        """`max_positions`: context, 0: the model's. `suppressed_tokens`: tokens that are never generated, besides
+        padding; None: the start token of a model that reads a source."""
+        config = model.config
+        self.model = model
+        self.threads = threads
+        self.is_prompted = config.family == "decoder"
+        self.max_positions = max_positions or config.max_positions
+        default = () if self.is_prompted else (config.decoder_start_id,)
+        self.suppressed_tokens = tuple(default if suppressed_tokens is None else suppressed_tokens)
+
+    def unsupported(self, settings: DecodingConfig) -> list[str]:
+        """Return nothing: every setting is supported."""
+        return []
+
+    def notes(self, settings: DecodingConfig) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def run(
+        self, requests: Sequence[Request], settings: DecodingConfig, cancellation: Cancellation | None = None
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each request, best first; none for a request that was cancelled.
+
+        `cancellation` has one flag for each request; it is heeded by searches inside the core.
+        """
+        vocab_size = self.model.config.read_vocab_size
+        for number, request in enumerate(requests, 1):
+            check_request(number, request, settings, self.max_positions, vocab_size)
+        answers: list[list[Hypothesis]] = [[] for _ in requests]
+        is_cancelled = [False] * len(requests)
+        in_core = [index for index, request in enumerate(requests) if self.runs_in_core(request, settings)]
+        for has_shortlist in (False, True):
+            some = [index for index in in_core if (requests[index].asked.shortlist is not None) == has_shortlist]
+            for index, found in zip(some, self._search_in_core(requests, some, settings, cancellation), strict=True):
+                is_cancelled[index] = found is None
+                answers[index] = [_hypothesis(each) for each in found or []][: requests[index].n_best]
+        others = sorted({*range(len(requests))} - {*in_core})
+        for index, result in zip(others, self._search_in_python([requests[i] for i in others], settings), strict=True):
+            answers[index] = result.hypotheses[: requests[index].n_best]
+        if not all(answer or cancelled for answer, cancelled in zip(answers, is_cancelled, strict=True)):
+            raise NoOutputError(requests, answers)
+        return answers
+
+    def runs_in_core(self, request: Request, settings: DecodingConfig) -> bool:
+        """Return whether the core's own search supports the request."""
+        asked = request.asked
+        if settings.method != "search" or settings.beam_groups > 1:
+            return False
+        if settings.coverage_penalty or settings.no_repeat_ngram_size:
+            return False
+        if asked.prefix or asked.include.size or asked.exclude or asked.is_stopped is not None:
+            return False
+        return not self.is_prompted or self._last_position(request, settings) < self.max_positions
+
+    def _last_position(self, request: Request, settings: DecodingConfig) -> int:
+        return len(request.source) + request.longest(settings, self.max_positions) - 2
+
+    def _search_in_core(
+        self,
+        requests: Sequence[Request],
+        indices: list[int],
+        settings: DecodingConfig,
+        cancellation: Cancellation | None,
+    ) -> list[list[CoreHypothesis] | None]:
+        if not indices:
+            return []
+        some = [requests[index] for index in indices]
+        config = self.model.config
+        suppressed = {*self.suppressed_tokens, config.pad_id} - {config.eos_id}
+        limits = [request.longest(settings, self.max_positions) for request in some]
+        lists = None
+        if some[0].asked.shortlist is not None:
+            lists = [sorted((request.asked.allowed_tokens | {config.eos_id}) - suppressed) for request in some]
+        if cancellation is not None and len(indices) < len(requests):
+            raise ValueError("requests of which only some can be cancelled; run them separately")
+        asked = CoreSearch(
+            length_penalties(settings, max(limits)),
+            end_id=config.eos_id,
+            start_id=config.decoder_start_id,
+            beam_size=settings.beam_size,
+            n_best=max(request.n_best for request in some),
+            min_length=settings.min_length,
+            stopping_rule=settings.stopping_rule,
+            suppressed=tuple(sorted(suppressed)),
+            threads=self.threads,
+        )
+        return self.model.search([request.source for request in some], limits, asked, lists, cancellation)
+
+    def _search_in_python(self, requests: list[Request], settings: DecodingConfig) -> list[SearchResult]:
+        """Return the results of the search of `decoding`, batch by batch on several threads."""
+        batches = self._batches(requests, settings)
+
+        def run(batch: list[int]) -> list[SearchResult]:
+            return run_search(self._search_batch([requests[index] for index in batch], settings))
+
+        with ThreadPoolExecutor(max(1, self.threads)) as pool:
+            found = [*pool.map(run, batches)]
+        results: dict[int, SearchResult] = {}
+        for batch, some in zip(batches, found, strict=True):
+            results.update(zip(batch, some, strict=True))
+        return [results[index] for index in range(len(requests))]
+
+    def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
+        """Return the indices of the requests of each batch: requests of one shape, of similar length."""
+        keys = [(_shape(request, self.is_prompted), len(request.source)) for request in requests]
+        batches: list[list[int]] = []
+        for index in sorted(range(len(requests)), key=lambda index: keys[index]):
+            rows = BeamLayout.of(settings, requests[index].n_best, requests[index].asked.include.size).rows
+            is_full = batches and (len(batches[-1]) + 1) * rows > BATCH_ROWS
+            if not batches or is_full or keys[batches[-1][0]][0] != keys[index][0]:
+                batches.append([])
+            batches[-1].append(index)
+        return batches
+
+    def _search_batch(self, requests: Sequence[Request], settings: DecodingConfig) -> SearchBatch:
+        generator: Generating = NativeGenerator(self.model)
+        if self.is_prompted:
+            generator = SlidingWindow(generator, self.max_positions)
+        config = self.model.config
+        return SearchBatch(
+            generator,
+            [request.source for request in requests],
+            settings,
+            [request.longest(settings, self.max_positions) for request in requests],
+            config.eos_id,
+            config.pad_id,
+            max(request.n_best for request in requests),
+            constraints=[request.asked for request in requests],
+            suppressed_tokens=self.suppressed_tokens,
+        )
+
+    def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
+        """Yield ever longer beginnings of the best output, and return the hypothesis."""
+        check_request(1, request, settings, self.max_positions, self.model.config.read_vocab_size)
+        result = yield from stream_search(self._search_batch([request], settings))
+        if not result.hypotheses:
+            raise NoOutputError([request], [[]])
+        return result.hypotheses[0]
+
+
+class NativeScoringEngine:
+    """Engine that computes the probabilities of given outputs, over a model in the core."""
+
+    def __init__(self, model: NativeModel, threads: int = 1) -> None:
+        self.model = model
+        self.threads = threads
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        attention_layer: int | None = None,
+    ) -> list[tuple[Floats, Floats | None]]:
+        """Return for each pair the log-probabilities [T] of the target tokens, given the source and those before.
+
+        With a decoder layer also its cross-attention [H, T, S]. Sources and targets have their end token.
+        """
+        if not sources:
+            return []
+        start = self.model.config.decoder_start_id
+        scores, attention = self.model.score(sources, targets, start, attention_layer, self.threads)
+        if attention is None:
+            return [(each, None) for each in scores]
+        return [*zip(scores, attention, strict=True)]
+
+
+class NativeEncoderEngine:
+    """Engine that encodes texts, over a model in the core."""
+
+    def __init__(self, model: NativeModel, threads: int = 1) -> None:
+        self.model = model
+        self.threads = threads
+
+    def pooled(self, rows: Sequence[Sequence[int]]) -> Floats:
+        """Return one vector per row, pooled as the model is configured, [N, D]."""
+        return self.model.pooled(rows, self.threads)
+
+    def mean_states(self, rows: Sequence[Sequence[int]]) -> Floats:
+        """Return the mean of the encoder states of each row, [N, D]."""
+        return self.model.mean_states(rows, self.threads)
+
+    def logits(self, rows: Sequence[Sequence[int]]) -> list[Any]:
+        """Return the logits of each row: [L], or [S, L] of a token classifier."""
+        if self.model.config.head == "token_classification":
+            return self.model.tag_logits(rows, self.threads)
+        return [*self.model.class_logits(rows, self.threads)]
+
+    def masked_lm(self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Floats]:
+        """Return the log-probabilities at the given positions of each row, [M, V]."""
+        return self.model.masked_log_probs(rows, positions, self.threads)
+
+
+def _shape(request: Request, is_prompted: bool) -> tuple[int, int, int, bool]:
+    """Return the properties that the requests of a batch share; prompts are not padded."""
+    asked, length = request.asked, len(request.source) if is_prompted else 0
+    return len(asked.prefix), asked.include.size, length, asked.shortlist is not None
+
+
+def _hypothesis(found: CoreHypothesis) -> Hypothesis:
+    log_probs = tuple(found.token_log_probs)
+    return Hypothesis(tuple(found.tokens), found.score, found.total, log_probs, found.finish_reason)

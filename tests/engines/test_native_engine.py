@@ -1,0 +1,188 @@
+"""The native engine: its two searches find the same, and torch's search finds the same up to rounding."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clearhead.config import DecodingConfig
+from clearhead.decoding.requests import AllowedTokens, Constraints, Request
+from clearhead.engines.engine import NoOutputError
+from clearhead.engines.native_engine import NativeEncoderEngine, NativeEngine, NativeScoringEngine
+from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+from clearhead.engines.torch_engine import TorchEngine
+from clearhead.engines.torch_scoring_engine import TorchScoringEngine
+from clearhead.runtime import Cancellation
+from tests.runtime.models import ENCODERS, LANGUAGE_MODELS, TRANSLATORS, native, random_model, random_sequences
+
+SOURCES = [[*source, 3] for source in random_sequences([*range(1, 20), 5, 5], seed=2, vocab_size=57)]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def engine_of(network: Any, **given: Any) -> NativeEngine:
+    return NativeEngine(native(network), threads=2, **given)
+
+
+def torch_engine_of(network: Any, **given: Any) -> TorchEngine:
+    config = network.config
+    return TorchEngine(network, config.eos_id, config.pad_id, config.vocab_size, config.max_positions, **given)
+
+
+COMBINATIONS = [
+    {
+        "beam_size": beam_size,
+        "length_penalty_form": form,
+        "stopping_rule": rule,
+        "min_length": least,
+        "max_length": most,
+    }
+    for beam_size, form, rule, (least, most) in itertools.product(
+        (1, 2, 4, 7),
+        ("gnmt", "length", "none"),
+        ("beam_finished", "cannot_improve", "no_better_now"),
+        ((0, "input+5"), (4, "8"), (0, "1")),
+    )
+]
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.05])
+def test_both_searches_find_the_same_bits(scale: float) -> None:
+    """A small scale gives nearly equal probabilities: many ties."""
+    engine = engine_of(random_model(vocab_size=57, scale=scale))
+    for combination in COMBINATIONS:
+        settings = DecodingConfig.model_validate(combination)
+        requests = [Request(tuple(source), min(3, settings.beam_size)) for source in SOURCES]
+        assert all(engine.runs_in_core(request, settings) for request in requests)
+        in_python = [result.hypotheses for result in engine._search_in_python(requests, settings)]
+        assert engine.run(requests, settings) == in_python, combination
+
+
+def test_exact_ties_are_broken_by_token_id() -> None:
+    network: Any = random_model(vocab_size=57, tied_embeddings="none", output_bias=True)
+    with torch.no_grad():
+        network.output.weight[10:30] = network.output.weight[10]
+        network.output.bias[10:30] = 5.0
+    engine = engine_of(network)
+    for beam_size in (1, 4, 9):
+        settings = DecodingConfig(beam_size=beam_size, max_length="6")
+        requests = [Request(tuple(source), beam_size) for source in SOURCES]
+        in_python = [result.hypotheses for result in engine._search_in_python(requests, settings)]
+        assert engine.run(requests, settings) == in_python
+    tied = [token for answer in in_python for each in answer for token in each.tokens if 10 <= token < 30]
+    assert tied, "the tie was never reached"
+    assert min(tied) == 10
+
+
+def test_both_searches_find_the_same_with_shortlists() -> None:
+    engine = engine_of(random_model(vocab_size=57, scale=0.3))
+    requests = [
+        Request(tuple(source), 2, Constraints(shortlist=AllowedTokens((*source, 2, 40, 41, 42), 57)))
+        for source in SOURCES
+    ]
+    for beam_size in (2, 5):
+        settings = DecodingConfig(beam_size=beam_size, min_length=2)
+        in_python = [result.hypotheses for result in engine._search_in_python(requests, settings)]
+        assert engine.run(requests, settings) == in_python
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_both_searches_find_the_same_after_prompts(name: str) -> None:
+    network = random_model(family="decoder", num_encoder_layers=4, vocab_size=57, scale=0.3, **LANGUAGE_MODELS[name])
+    engine = engine_of(network, suppressed_tokens=(0, 1, 2))
+    requests = [Request(tuple(prompt), 2, limit=11) for prompt in random_sequences([1, 2, 9, 9, 17], vocab_size=57)]
+    for beam_size in (2, 4):
+        settings = DecodingConfig(beam_size=beam_size)
+        in_python = [result.hypotheses for result in engine._search_in_python(requests, settings)]
+        assert engine.run(requests, settings) == in_python
+    beyond = [Request(tuple(requests[2].source), limit=100)]
+    assert not engine.runs_in_core(beyond[0], DecodingConfig(beam_size=1))
+    assert engine.run(beyond, DecodingConfig(beam_size=1, min_length=80))[0][0].finish_reason in ("end", "length")
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_torch_finds_the_same_outputs(name: str) -> None:
+    network = random_model(scale=0.3, **TRANSLATORS[name])
+    for given in ({"beam_size": 1}, {"beam_size": 4}, {"beam_size": 4, "coverage_penalty": 0.3}):
+        settings = DecodingConfig.model_validate({"max_length": "input+5", **given})
+        requests = [Request(tuple(source), min(2, settings.beam_size)) for source in SOURCES]
+        ours, theirs = (each.run(requests, settings) for each in (engine_of(network), torch_engine_of(network)))
+        for mine, other in zip(ours, theirs, strict=True):
+            assert [each.tokens for each in mine] == [each.tokens for each in other]
+            expected = [each.score for each in other]
+            np.testing.assert_allclose([each.score for each in mine], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": "sample", "sampling": {"temperature": 0.8, "top_k": 9, "seed": 4}},
+        {"beam_size": 6, "beam_groups": 3},
+        {"no_repeat_ngram_size": 2},
+    ],
+)
+def test_modes_outside_of_the_core_do_not_depend_on_the_batch(given: dict[str, Any]) -> None:
+    engine, settings = engine_of(random_model(vocab_size=57, scale=0.3)), DecodingConfig.model_validate(given)
+    requests = [Request(tuple(source), constraints=Constraints(prefix=(7, 8))) for source in SOURCES]
+    together = engine.run(requests, settings)
+    assert [engine.run([request], settings)[0] for request in requests] == together
+    assert all(answer[0].tokens[:2] == (7, 8) for answer in together)
+
+
+def test_streams_end_with_the_best_output() -> None:
+    engine, settings = engine_of(random_model(vocab_size=57, scale=0.3)), DecodingConfig(beam_size=3)
+    request = Request(tuple(SOURCES[7]))
+    steps, shown, best = engine.stream(request, settings), [], None
+    while best is None:
+        try:
+            shown.append(next(steps))
+        except StopIteration as done:
+            best = done.value
+    assert best == engine.run([request], settings)[0][0]
+    assert all(best.tokens[: len(some)] == some for some in shown)
+
+
+def test_scores_and_encoders_agree_with_torch() -> None:
+    network: Any = random_model()
+    targets = [source[::-1] for source in SOURCES]
+    ours = NativeScoringEngine(native(network), threads=2).score(SOURCES, targets, attention_layer=2)
+    theirs = TorchScoringEngine(network).score(SOURCES, targets, attention_layer=2)
+    for (mine, attention), (other, expected) in zip(ours, theirs, strict=True):
+        assert attention is not None and expected is not None
+        np.testing.assert_allclose(mine, other, atol=2e-5)
+        np.testing.assert_allclose(attention, expected, atol=2e-5)
+    for name, settings in ENCODERS.items():
+        network = random_model(family="encoder", num_decoder_layers=4, **settings)
+        mine_, other_ = NativeEncoderEngine(native(network), threads=2), TorchEncoderEngine(network)
+        np.testing.assert_allclose(mine_.mean_states(SOURCES), other_.mean_states(SOURCES), atol=2e-5)
+        np.testing.assert_allclose(mine_.pooled(SOURCES), other_.pooled(SOURCES), atol=2e-5)
+        if name == "masked":
+            places = [[0, len(source) - 1] for source in SOURCES]
+            pairs = zip(mine_.masked_lm(SOURCES, places), other_.masked_lm(SOURCES, places), strict=True)
+        elif name != "embedding":
+            pairs = zip(mine_.logits(SOURCES), other_.logits(SOURCES), strict=True)
+        for some, expected in pairs:
+            np.testing.assert_allclose(some, expected, atol=2e-5)
+
+
+def test_requests_that_were_cancelled_have_no_hypotheses() -> None:
+    engine, cancellation = engine_of(random_model()), Cancellation.of(len(SOURCES))
+    cancellation.flags_N[3] = 1
+    requests = [Request(tuple(source)) for source in SOURCES]
+    answers = engine.run(requests, DecodingConfig(), cancellation)
+    assert [index for index, answer in enumerate(answers) if not answer] == [3]
+
+
+def test_a_model_without_finite_probabilities_is_named() -> None:
+    network: Any = random_model()
+    with torch.no_grad():
+        network.decoder.norm.weight[0] = float("nan")
+    engine = engine_of(network)
+    for settings in (DecodingConfig(), DecodingConfig(no_repeat_ngram_size=3)):
+        with pytest.raises(NoOutputError, match="line 4: the model gives no finite probabilities"):
+            engine.run([Request(tuple(SOURCES[2]), name="line 4")], settings)

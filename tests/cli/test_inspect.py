@@ -20,6 +20,7 @@ from clearhead.cli.heatmap import draw
 from clearhead.cli.main import main
 from clearhead.inspection import html_file, picture
 from clearhead.inspection.heatmap import PALETTE, clearest, colour, heat_maps
+from clearhead.model.families import with_tied_names
 from clearhead.model.weights import snapshot
 from tests.inspection.small import TEXT, small
 from tests.inspection.small import picture as png
@@ -34,7 +35,8 @@ def saved(name: str, folder: Path) -> Path:
     model = small(name)
     words = bundle.NO_TOKENIZER if model.tokenizer is None else model.tokenizer.to_json()
     config = model.config.model_dump(mode="json")
-    save_bundle(folder, weights=snapshot(model.network), config=config, tokenizer=words, weights_kind="last",
+    weights = with_tied_names(model.config.model, snapshot(model.network))
+    save_bundle(folder, weights=weights, config=config, tokenizer=words, weights_kind="last",
                 data={}, training={})  # fmt: skip
     return folder
 

@@ -13,7 +13,7 @@ from clearhead.bundle.writing import save as save_bundle
 from clearhead.cli.main import main
 from clearhead.config import Config, TokenizerConfig, parse
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.model.families import build_model
+from clearhead.model.families import build_model, with_tied_names
 from clearhead.model.weights import named_weights
 from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop.folders import close, hf
@@ -64,7 +64,7 @@ def make(
     facts: dict[str, Any] = {"weights_kind": "last", "data": {}, "training": {}}
     save_bundle(
         folder,
-        weights=named_weights(network),
+        weights=with_tied_names(config.model, named_weights(network)),
         config=config.model_dump(mode="json"),
         tokenizer=tokenizer.to_json() if config.model.has_text else bundle.NO_TOKENIZER,
         **facts,

@@ -10,9 +10,11 @@ from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine, StreamingEngine
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeScoringEngine
+from clearhead.engines.native_generator import NativeGenerator
 from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.threads import num_threads
 from clearhead.errors import ConfigError, DecodingError, TaskError
@@ -118,7 +120,8 @@ class Loaded:
 
     def with_network(self, network: Any) -> Self:
         """Return this model with another torch network, such as one with heads ablated; torch is its engine."""
-        return replace(self, weights=ModelWeights(self.config.model, network=network))
+        weights = ModelWeights(self.config.model, network=network)
+        return replace(self, weights=weights, engine_name="", compute_type="float32")
 
     @property
     def engine_choice(self) -> EngineChoice:
@@ -152,6 +155,8 @@ class Loaded:
             choice.require()
             name = choice.name
         check_engine(name, compute_type)
+        if name == "native" and self.weights.is_changed:
+            raise DecodingError("the native engine runs models as they were saved, this one was changed; use torch")
         return name, compute_type
 
     @property
@@ -161,6 +166,17 @@ class Loaded:
         if not hasattr(engine, "stream"):
             raise DecodingError("the ctranslate2 engine returns whole texts only; use --engine native or torch")
         return cast(StreamingEngine, engine)
+
+    @property
+    def generator(self) -> Generator:
+        """The step function of the engine, for searches that are observed or forced."""
+        name, _ = self._engine_of()
+        if name == "native":
+            check_native(self.config.model)
+            return NativeGenerator(self._native())
+        from clearhead.engines.torch_generator import TorchGenerator
+
+        return TorchGenerator(self.network, self.config.model.pad_id)
 
     @property
     def encoder_engine(self) -> EncoderEngine:

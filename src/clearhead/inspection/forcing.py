@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 
-import torch
-
 from clearhead.config import DecodingConfig
 from clearhead.decoding.requests import Constraints
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
-from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.errors import InspectionError
 from clearhead.inspection.tracing import Given
 from clearhead.tasks.task import LoadedModel
@@ -17,19 +14,18 @@ from clearhead.tasks.task import LoadedModel
 def go_on_from(model: LoadedModel, given: Given, prefix: Sequence[int], settings: DecodingConfig) -> list[int]:
     """Return the prefix and its best continuation, with the end token if it is generated."""
     config = model.config.model
-    if hasattr(model.network, "backbone"):
+    if config.head != "generation":
         raise InspectionError(
             f"a model for the task {model.config.task} writes nothing: there is nothing to go on from"
         )
     if not prefix or not all(0 <= token < config.vocab_size for token in prefix):
         raise InspectionError(f"expected one or more tokens from 0 to {config.vocab_size - 1}, got {list(prefix)}")
-    with torch.inference_mode():
-        first_RT, _ = model.network.start(model.network.encode(given.src), 1)
+    generator, asked = model.generator, Constraints(tuple(prefix))
+    first_RT, _ = generator.start(generator.encode(given.sources), 1)
     room = config.max_positions - first_RT.shape[1] + 1
     limit = min(settings.longest(given.length), room)
     if prefix[-1] == config.eos_id or limit <= len(prefix):
         return list(prefix)
-    generator, asked = TorchGenerator(model.network, config.pad_id), Constraints(tuple(prefix))
     [found] = run_search(
         SearchBatch(generator, given.sources, settings, [limit], config.eos_id, config.pad_id, constraints=[asked])
     )

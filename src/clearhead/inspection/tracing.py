@@ -20,7 +20,6 @@ from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.observer import Candidate
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
-from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.errors import DataError, InspectionError
 from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
@@ -174,10 +173,9 @@ class _Tree:
 
 
 def search(model: LoadedModel, given: Given, settings: DecodingConfig, hypothesis: int = 0) -> Searched:
-    """The hypotheses of one input, and the tree that search walked."""
-    network, config, tree = model.network, model.config.model, _Tree()
-    with torch.inference_mode():
-        first_RT, _ = network.start(network.encode(given.src), 1)
+    """Return the hypotheses of one input, found by the model's own engine, and the tree of the search."""
+    generator, config, tree = model.generator, model.config.model, _Tree()
+    first_RT, _ = generator.start(generator.encode(given.sources), 1)
     room = config.max_positions - first_RT.shape[1] + 1
     limit = max(1, min(settings.longest(given.length), room))
     if settings.min_length > limit:
@@ -185,7 +183,6 @@ def search(model: LoadedModel, given: Given, settings: DecodingConfig, hypothesi
     asked = constraints_of(settings, model.tokenizer.target)
     n_best = settings.beam_size if settings.method == "search" else max(1, hypothesis + 1)
     ids, constraints = (config.eos_id, config.pad_id), [asked] if asked else ()
-    generator = TorchGenerator(network, config.pad_id)
     [found] = run_search(SearchBatch(generator, given.sources, settings, [limit], *ids, n_best, tree, constraints))
     if not 0 <= hypothesis < len(found.hypotheses):
         raise InspectionError(

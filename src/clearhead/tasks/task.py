@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.corpus import Corpus, R
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, ImageEngine, ScoringEngine, StreamingEngine
 from clearhead.tasks.text_codec import TextCodec
 
@@ -36,6 +37,8 @@ class LoadedModel(Protocol):
 
     @property
     def generating_engine(self) -> StreamingEngine: ...
+    @property
+    def generator(self) -> Generator: ...
     @property
     def encoder_engine(self) -> EncoderEngine: ...
     @property

@@ -1,0 +1,44 @@
+"""Traces explain what the model's own engine generates; changed networks run in torch."""
+
+from typing import Any
+
+import pytest
+
+import clearhead
+from clearhead import runtime
+from clearhead.engines import native_generator
+from clearhead.errors import DecodingError
+from tests.whole import Trained
+
+pytestmark = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())
+TEXTS = ["The old dog eats the grass.", "A cat sees the house."]
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "int8"])
+def test_a_trace_forces_the_tokens_of_the_engine(
+    trained: Trained, compute_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, steps = clearhead.load(trained.folder, compute_type=compute_type), list[Any]()
+    step = native_generator.NativeGenerator.step
+
+    def counted(self: native_generator.NativeGenerator, *given: Any, **more: Any) -> Any:
+        steps.append(given)
+        return step(self, *given, **more)
+
+    monkeypatch.setattr(native_generator.NativeGenerator, "step", counted)
+    for text in TEXTS:
+        found, trace = model.translate(text), model.trace(text)
+        assert steps, "the search of the trace steps through the native engine"
+        assert trace.target_text == found.text
+        best = trace.hypotheses[0]
+        assert (best.score, best.token_log_probs) == (found.score, found.token_log_probs)
+
+
+def test_a_changed_network_runs_in_torch(trained: Trained) -> None:
+    model = clearhead.load(trained.folder, engine="native")
+    changed = model.with_heads_off(["cross.0"])
+    assert str(model.engine_choice) == "native"
+    assert str(changed.engine_choice) == "torch (the network was changed)"
+    assert changed.translate(TEXTS[0]).log_prob != model.translate(TEXTS[0]).log_prob
+    with pytest.raises(DecodingError, match="this one was changed"):
+        changed.translate(TEXTS[0], engine="native")

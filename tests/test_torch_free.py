@@ -1,0 +1,150 @@
+"""Inference without torch: every command that runs a model, where torch is not installed and where it is."""
+
+import subprocess
+import sys
+from typing import Any
+
+import httpx2
+import pytest
+
+from clearhead import runtime
+from tests.serving.browser import free_port, wait_for
+from tests.tasks.every import Models, write_files
+from tests.terminal import Finished, run_process
+
+pytestmark = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())
+
+TRAINING_PACKAGES = ("torch", "sacrebleu", "PIL", "threadpoolctl")
+RUN = """
+import sys
+from clearhead.cli.main import main
+code = main(sys.argv[1:])
+print("torch imported:", sys.modules.get("torch") is not None, file=sys.stderr)
+sys.exit(code)
+"""
+BLOCKED = "".join(f"import sys; sys.modules[{name!r}] = None\n" for name in TRAINING_PACKAGES) + RUN
+LINES = "The old dog eats the grass.\n\nA cat.\n"
+
+# task of the model, arguments with {} for its folder and {pairs} for a file of pairs, standard input
+COMMANDS: dict[str, tuple[str, list[str], str]] = {
+    "translate": ("translate", ["translate", "{}"], LINES),
+    "n-best": ("translate", ["translate", "{}", "--beam", "3", "--n-best", "2", "--json"], LINES),
+    "int8": ("translate", ["translate", "{}", "--compute-type", "int8"], LINES),
+    "sample": ("translate", ["translate", "{}", "--sample", "--seed", "3"], LINES),
+    "prefix": ("translate", ["translate", "{}", "--prefix", "The"], LINES),
+    "include": ("translate", ["translate", "{}", "--include", "dog"], LINES),
+    "stream": ("translate", ["translate", "{}", "--beam", "1", "--stream"], LINES),
+    "alternatives": ("translate", ["translate", "{}", "--alternatives-at", "0", "--n-best", "2"], LINES),
+    "denoise": ("denoise", ["translate", "{}"], "The old <x0> eats the grass.\n"),
+    "generate": ("lm", ["generate", "{}", "The", "--max-tokens", "5"], ""),
+    "generate lines": ("lm", ["generate", "{}", "--lines", "--json", "--beam", "2", "--max-tokens", "3"], "The\nA\n"),
+    "classify": ("classify", ["classify", "{}", "--json"], LINES),
+    "tag": ("tag", ["tag", "{}"], LINES),
+    "fill": ("mlm", ["fill", "{}", "The old [MASK] eats the grass."], ""),
+    "embed": ("mlm", ["embed", "{}"], LINES),
+    "embed with a translator": ("translate", ["embed", "{}", "--json"], LINES),
+    "score": ("translate", ["score", "{}", "{pairs}"], ""),
+    "align": ("translate", ["align", "{}", "{pairs}"], ""),
+    "info": ("translate", ["info", "{}"], ""),
+    "evaluate": ("classify", ["evaluate", "{}", "{labels}"], ""),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("files")
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+    return {"pairs": str(write_files(folder / "a", "translate")), "labels": str(write_files(folder / "b", "classify"))}
+
+
+def run(models: Models, files: dict[str, str], name: str, program: str, **more: Any) -> Finished:
+    task, arguments, text = COMMANDS[name]
+    folder = str(models[task])
+    return run_process([word.format(folder, **files) for word in arguments], text, program=("-c", program), **more)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_run_without_torch(name: str, models: Models, files: dict[str, str]) -> None:
+    without = run(models, files, name, BLOCKED)
+    assert without.code == 0, without.stderr.decode()
+    assert without.stdout
+    beside = run(models, files, name, RUN)
+    assert (beside.code, beside.stdout) == (0, without.stdout)
+    assert beside.stderr.endswith(b"torch imported: False\n"), beside.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["translate", "classify", "tag", "embed", "score"])
+@pytest.mark.parametrize("terminals", [{"stderr"}, {"stdin", "stdout", "stderr"}], ids=["stderr", "all"])
+def test_a_terminal_does_not_import_torch(
+    name: str, terminals: set[str], models: Models, files: dict[str, str]
+) -> None:
+    found = run(models, files, name, RUN, terminals=frozenset(terminals))
+    assert found.code == 0 and b"torch imported: False" in found.stderr, found.stderr.decode()
+
+
+def test_the_python_api_runs_without_torch(models: Models) -> None:
+    code = BLOCKED.replace(RUN, "") + (
+        "import sys, clearhead\n"
+        "translator = clearhead.load(sys.argv[1])\n"
+        "print(translator.translate('The dog.').text)\n"
+        "print(translator.engine_choice)\n"
+        "print(clearhead.load(sys.argv[2], compute_type='int8').classify(['The dog.'])[0].label)\n"
+    )
+    found = run_process([models["translate"], models["classify"]], program=("-c", code))
+    assert found.code == 0, found.stderr.decode()
+    assert found.stdout.splitlines()[1] == b"native"
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "message"),
+    [
+        ("image", ["classify", "{}", "a.png"], "pip install 'clearhead[train]'"),
+        ("translate", ["inspect", "{}", "The dog."], "pip install 'clearhead[train]'"),
+        ("translate", ["translate", "{}", "--engine", "torch"], "pip install 'clearhead[train]'"),
+    ],
+    ids=["images", "traces", "torch engine"],
+)
+def test_what_needs_torch_names_the_extra(task: str, arguments: list[str], message: str, models: Models) -> None:
+    found = run_process([word.format(models[task]) for word in arguments], LINES, program=("-c", BLOCKED))
+    assert found.code == 2, found.stderr.decode()
+    assert message in found.stderr.decode()
+
+
+NO_CORE = "import clearhead.runtime.availability as a\na.CORE = 'clearhead.runtime._missing'\n"
+
+
+def test_with_neither_core_nor_torch_both_remedies_are_named(models: Models) -> None:
+    program = BLOCKED.replace(RUN, NO_CORE + RUN)
+    found = run_process(["translate", models["translate"]], LINES, program=("-c", program))
+    error = found.stderr.decode().splitlines()[0]
+    assert found.code == 2
+    assert "C++17 compiler" in error and "reinstall clearhead" in error and "pip install 'clearhead[train]'" in error
+
+
+def test_without_a_core_torch_is_used_and_said_so_once(models: Models) -> None:
+    found = run_process(["translate", models["translate"]], LINES, program=("-c", NO_CORE + RUN))
+    native = run_process(["translate", models["translate"]], LINES, program=("-c", RUN))
+    assert found.code == 0 and found.stdout == native.stdout
+    [said, imported] = [line for line in found.stderr.decode().splitlines() if "torch" in line]
+    assert said.startswith("The slower torch engine is used. The C++ core is not built;")
+    assert imported == "torch imported: True"
+
+
+def test_the_server_translates_without_torch(models: Models) -> None:
+    port = free_port()
+    command = ["serve", str(models["translate"]), "--port", str(port), "--threads", "1"]
+    process = subprocess.Popen([sys.executable, "-c", BLOCKED, *command], stderr=subprocess.PIPE)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process)
+        [card] = httpx2.get(f"http://127.0.0.1:{port}/v1/models").json()["models"]
+        body = {"text": "The old dog eats."}
+        translated = httpx2.post(f"http://127.0.0.1:{port}/v1/translate", json=body)
+        traced = httpx2.post(f"http://127.0.0.1:{port}/v1/trace", json=body)
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+    assert card["parameters"] > 0 and translated.json()["translations"][0]["tokens"]
+    assert (traced.status_code, traced.json()["error"]["code"]) == (501, "not_installed")
+    assert "clearhead[train]" in traced.json()["error"]["message"]
+    assert process.returncode == 0 and b"Traceback" not in said

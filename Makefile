@@ -91,7 +91,9 @@ wheel: $(INSTALLED)
 		|| { cat build/wheel/auditwheel.log; exit 1; }
 	@$(PYTHON) -m venv build/wheel/venv
 	@build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock dist/*.whl
-	@env -u PYTHONPATH build/wheel/venv/bin/python tests/runtime/smoke.py
+	@$(BIN)/python -m tests.runtime.smoke_models build/wheel/models 2>build/wheel/models.log \
+		|| { cat build/wheel/models.log; exit 1; }
+	@env -u PYTHONPATH build/wheel/venv/bin/python tests/runtime/smoke.py build/wheel/models
 	@ls dist/*.whl
 
 format-native: $(INSTALLED)

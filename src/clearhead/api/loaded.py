@@ -142,7 +142,7 @@ class Loaded:
         """
         name, compute_type = self._engine_of(name, compute_type)
         key = (name, compute_type, token_log_probs, "" if shortlist is None else shortlist.digest, num_threads())
-        if key not in self._engines:
+        if name == "torch" or key not in self._engines:  # torch's number of threads may have changed
             self._engines[key] = open_engine(self, name, compute_type, token_log_probs, shortlist)
         return self._engines[key]
 

@@ -14,6 +14,9 @@ from clearhead.errors import ConfigError
     [
         (["model.num_heads=6", "model.model_dim=512"], "num_heads=6 does not divide model.model_dim=512; try 4 or 8."),
         (["training.warm_up=3"], "unknown key training.warm_up; did you mean training.warmup?"),
+        (["decoding.beam=4"], "unknown key decoding.beam; did you mean decoding.beam_size?"),
+        (["model.embeddings=shared"], "unknown key model.embeddings; did you mean model.tied_embeddings?"),
+        (["data.tags=de"], "unknown key data.tags; did you mean data.source_tags?"),
         (["modell.dropout=3"], "unknown key modell; did you mean model?"),
         (["model.dropout=1.5"], "model.dropout=1.5: input should be less than 1."),
         (["model.dropout=much"], "model.dropout=much: input should be a valid number"),

@@ -45,5 +45,5 @@ def test_only_what_has_no_output_is_empty(monkeypatch: pytest.MonkeyPatch) -> No
         raise NoOutputError(requests, [[written], []])
 
     monkeypatch.setattr(constrained_decoding, "run", half)
-    monkeypatch.setattr(validation_decoding, "translation_engine", lambda network: None)
+    monkeypatch.setattr(validation_decoding, "_engine_of", lambda network: None)
     assert validation_decoding.best_of(requests, None, DecodingConfig()) == [(8, 9), ()]

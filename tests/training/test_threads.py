@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clearhead.cli.main import main
-from clearhead.engines.torch_engine import TorchEngine
+from clearhead.engines.native_engine import NativeEngine
 from clearhead.tasks.trainable.base import Validation
 from clearhead.tasks.trainable.classification import ClassificationTask
 from clearhead.tasks.trainable.translation import TranslationTask
@@ -56,13 +56,13 @@ def test_a_training_takes_the_threads_that_it_was_given(
 
 def test_validation_decodes_on_the_threads_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workers: list[int] = []
-    run = TorchEngine.run
+    run = NativeEngine.run
 
-    def watched(self: TorchEngine, *given: Any) -> Any:
-        workers.append(self._workers())
+    def watched(self: NativeEngine, *given: Any) -> Any:
+        workers.append(self.threads)
         return run(self, *given)
 
-    monkeypatch.setattr(TorchEngine, "run", watched)
+    monkeypatch.setattr(NativeEngine, "run", watched)
     seen = watch(monkeypatch, TranslationTask)
     torch.set_num_threads(3)
     data = write_files(tmp_path, "translate")

@@ -3,11 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from clearhead.config import DecodingConfig
 from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Constraints, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.engine import NoOutputError
+from clearhead.engines.engine import NoOutputError, StreamingEngine
+from clearhead.engines.native_engine import NativeEngine
+from clearhead.runtime import prepare, why_unavailable, why_unsupported
 from clearhead.tasks.torch_engines import translation_engine
 from clearhead.tasks.trainable.base import SAMPLE_LINES, Decode
 from clearhead.tasks.trainable.baseline import Baseline
@@ -44,7 +50,18 @@ def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig)
     """The best output for each request; an empty one where a network that has diverged gives no probabilities."""
     found: Sequence[list[Hypothesis]]
     try:
-        found = constrained_decoding.run(translation_engine(network), requests, decoding)
+        found = constrained_decoding.run(_engine_of(network), requests, decoding)
     except NoOutputError as error:
         found = error.answers if len(error.answers) == len(requests) else [[] for _ in requests]
     return [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
+
+
+def _engine_of(network: Any) -> StreamingEngine:
+    """Return the native engine with a copy of the present weights, or the torch engine if the core cannot run it."""
+    config, tensors = network.config, network.state_dict()
+    is_plain = all(type(tensor) is Tensor and tensor.device.type == "cpu" for tensor in tensors.values())
+    if not is_plain or why_unavailable() or why_unsupported(config):
+        return translation_engine(network)
+    arrays: dict[int, NDArray[Any]] = {}
+    named = {name: arrays.setdefault(each.data_ptr(), each.float().numpy()) for name, each in tensors.items()}
+    return NativeEngine(prepare(config, named), torch.get_num_threads())

@@ -28,5 +28,5 @@ def test_outputs_are_those_of_the_present_weights() -> None:
 
 
 @pytest.mark.parametrize("shape", [{"norm": "batch"}, {"norm": "none"}])
-def test_torch_decodes_what_the_core_cannot(shape: dict[str, str]) -> None:
+def test_torch_decodes_what_the_core_cannot(shape: dict[str, Any]) -> None:
     assert isinstance(validation_decoding._engine_of(random_model(**shape)), TorchEngine)

@@ -41,7 +41,6 @@ class TorchGenerator:
         """`min_source_length`: positions that sources are padded to. `transfers_all`: by default on a CPU only."""
         self.network, self.pad_id, self.device = network, pad_id, torch.device(device)
         self.min_source_length = min_source_length
-        self.network_is_prompted = getattr(network, "config", None) is not None and network.config.family == "decoder"
         self.transfers_all = self.device.type == "cpu" if transfers_all is None else transfers_all
 
     @torch.inference_mode()
@@ -50,8 +49,6 @@ class TorchGenerator:
         if isinstance(sources, np.ndarray):
             return self.network.encode(torch.from_numpy(sources).to(self.device))
         longest = max(self.min_source_length, *(len(source) for source in sources))
-        if self.network_is_prompted and any(len(source) != longest for source in sources):
-            raise ValueError("expected prompts of one length in a batch; group prompts by their length")
         rows = [[*source, *[self.pad_id] * (longest - len(source))] for source in sources]
         return self.network.encode(torch.tensor(rows, device=self.device))
 

@@ -120,6 +120,8 @@ class LanguageModel(nn.Module):
 
     def encode(self, src_NT: Tensor) -> Prompts:
         """The prompts, kept as they are: nothing is read before the first step."""
+        if bool((src_NT == self.config.pad_id).any()):
+            raise ValueError("expected prompts of one length in a batch, got padding; group prompts by their length")
         return Prompts(src_NT)
 
     def start(self, memory: Prompts, width: int) -> tuple[Tensor, LanguageState]:

@@ -79,6 +79,33 @@ def test_exact_ties_are_broken_by_token_id() -> None:
     assert min(tied) == 10
 
 
+@pytest.mark.parametrize("scale", [0.3, 0.05])
+@pytest.mark.parametrize("gap", [0.0, 2e-7, 1e-6, 1e-5])
+def test_greedy_search_without_scores_finds_the_same_tokens(scale: float, gap: float) -> None:
+    """Logits that differ in their last bits may have equal log-probabilities: then the token id decides."""
+    network: Any = random_model(vocab_size=57, tied_embeddings="none", output_bias=True, scale=scale)
+    with torch.no_grad():
+        network.output.weight[10:40] = network.output.weight[10]
+        network.output.bias[10:40] = 2.0 + gap * torch.randperm(30, generator=torch.Generator().manual_seed(1))
+    shortlists = [None, AllowedTokens((*range(10, 40, 3), 41, 55), 57)]
+    is_tied = False
+    for rule, least, shortlist in itertools.product(("beam_finished", "no_better_now"), (0, 4), shortlists):
+        settings = DecodingConfig.model_validate(
+            {"beam_size": 1, "stopping_rule": rule, "min_length": least, "max_length": "9"}
+        )
+        requests = [Request(tuple(source), constraints=Constraints(shortlist=shortlist)) for source in SOURCES]
+        with_scores = engine_of(network).run(requests, settings)
+        without = engine_of(network, token_log_probs=False).run(requests, settings)
+        in_python = [result.hypotheses for result in engine_of(network)._search_in_python(requests, settings)]
+        assert with_scores == in_python
+        for [expected], [found] in zip(with_scores, without, strict=True):
+            assert (found.tokens, found.finish_reason) == (expected.tokens, expected.finish_reason)
+            assert np.isnan(found.score) == (rule == "beam_finished")
+            assert bool(found.token_log_probs) == (rule != "beam_finished")
+            is_tied = is_tied or any(10 <= token < 40 for token in found.tokens)
+    assert is_tied, "no output has one of the tied tokens"
+
+
 def test_both_searches_find_the_same_with_shortlists() -> None:
     engine = engine_of(random_model(vocab_size=57, scale=0.3))
     requests = [
@@ -182,7 +209,12 @@ def test_a_model_without_finite_probabilities_is_named() -> None:
     network: Any = random_model()
     with torch.no_grad():
         network.decoder.norm.weight[0] = float("nan")
-    engine = engine_of(network)
-    for settings in (DecodingConfig(), DecodingConfig(no_repeat_ngram_size=3)):
+    cases = [
+        (True, DecodingConfig()),
+        (True, DecodingConfig(no_repeat_ngram_size=3)),
+        (False, DecodingConfig(beam_size=1)),
+    ]
+    for token_log_probs, settings in cases:
+        engine = engine_of(network, token_log_probs=token_log_probs)
         with pytest.raises(NoOutputError, match="line 4: the model gives no finite probabilities"):
             engine.run([Request(tuple(SOURCES[2]), name="line 4")], settings)

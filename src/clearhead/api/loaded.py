@@ -137,8 +137,9 @@ class Loaded:
     ) -> Engine:
         """Return an engine that generates text: native, torch or ctranslate2; by default that of this model.
 
-        Only native and ctranslate2 compute in int8. For ctranslate2 the bundle is converted once; without
-        `token_log_probs` it leaves out the pass that computes them, and it keeps its shortlist for all texts.
+        Only native and ctranslate2 compute in int8. Without `token_log_probs` greedy search of the native engine leaves
+        the softmax out, and scores are NaN. For ctranslate2 the bundle is converted once; without `token_log_probs` it
+        leaves out the pass that computes them, and it keeps its shortlist for all texts.
         """
         name, compute_type = self._engine_of(name, compute_type)
         key = (name, compute_type, token_log_probs, "" if shortlist is None else shortlist.digest, num_threads())

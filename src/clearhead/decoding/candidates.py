@@ -51,11 +51,15 @@ class Selector(Protocol):
 
 @dataclass(frozen=True)
 class BestCandidates:
-    """Candidates with the highest totals: beam search."""
+    """Candidates with the highest totals: beam search; with one hypothesis, with the highest log-probabilities."""
 
     def select(self, log_probs_RV: Floats, beams: BeamState) -> Candidates:
         """Return 2 * W + 1 candidates: at most W of them write the end token."""
-        return best_candidates(log_probs_RV, beams.totals_NW, 2 * beams.totals_NW.shape[1] + 1)
+        totals_NW = beams.totals_NW
+        if totals_NW.shape[1] > 1:
+            return best_candidates(log_probs_RV, totals_NW, 2 * totals_NW.shape[1] + 1)
+        base_NW = np.where(totals_NW > -np.inf, np.float32(0), totals_NW)
+        return best_candidates(log_probs_RV, totals_NW, 3, log_probs_RV, base_NW)
 
 
 @dataclass(frozen=True)

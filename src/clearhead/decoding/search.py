@@ -14,7 +14,8 @@ same tokens, log-probabilities, scores, order and finish reasons, bit for bit.
 3. Candidates of a step are all pairs of an unfinished hypothesis and a token, except suppressed tokens, the end token
    while fewer than `min_length` tokens are generated, and log-probabilities of -inf. They are ordered by total
    (descending), hypothesis (ascending, in the order of the beam), token id (ascending). The first step has one
-   hypothesis.
+   hypothesis. With W = 1 they are ordered by the log-probability of the token instead of the total, so that the output
+   does not depend on totals, and the core can leave out the softmax where nobody needs scores.
 4. Let W be the beam size, L the limit of the sentence (in tokens, the end token included) and n the number of tokens
    after this step. In the order of the candidates: of the first W, those with the end token finish (`end`); if n = L,
    all of the first W finish (`end` or `length`). The first W candidates without the end token, which may be beyond the

@@ -38,12 +38,15 @@ class NativeEngine:
         threads: int = 1,
         max_positions: int = 0,
         suppressed_tokens: Sequence[int] | None = None,
+        token_log_probs: bool = True,
     ) -> None:
         """`max_positions`: context, 0: the model's. `suppressed_tokens`: tokens that are never generated, besides
-        padding; None: the start token of a model that reads a source."""
+        padding; None: the start token of a model that reads a source. Without `token_log_probs` greedy search is
+        faster: it leaves the softmax out, and the scores of its hypotheses are NaN."""
         config = model.config
         self.model = model
         self.threads = threads
+        self.token_log_probs = token_log_probs
         self.is_prompted = config.family == "decoder"
         self.max_positions = max_positions or config.max_positions
         default = () if self.is_prompted else (config.decoder_start_id,)
@@ -124,6 +127,7 @@ class NativeEngine:
             stopping_rule=settings.stopping_rule,
             suppressed=tuple(sorted(suppressed)),
             threads=self.threads,
+            want_scores=self.token_log_probs,
         )
         return self.model.search([request.source for request in some], limits, asked, lists, cancellation)
 

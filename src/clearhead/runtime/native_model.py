@@ -41,6 +41,8 @@ class CoreSearch:
     stopping_rule: StoppingRule = "beam_finished"
     suppressed: tuple[int, ...] = ()
     """Tokens that are never generated."""
+    want_scores: bool = True
+    """False: greedy search leaves the softmax out; score and total are then NaN, and token_log_probs is empty."""
     threads: int = 1
     batch_rows: int = 0
     """Rows that a thread decodes together; 0: chosen by the core."""
@@ -125,6 +127,7 @@ class NativeModel:
             "threads": settings.threads,
             "batch_rows": settings.batch_rows,
             "stopping_rule": _STOPPING_RULES.index(settings.stopping_rule),
+            "want_scores": settings.want_scores,
         }
         allowed, allowed_lengths = (None, None) if shortlists is None else _joined(shortlists)
         found = self._core.search(

@@ -40,7 +40,7 @@ def open_engine(
     if name == "ctranslate2":
         return _open_ctranslate2(model, compute_type, token_log_probs, shortlist)
     if name == "native":
-        return _open_native(model, compute_type)
+        return _open_native(model, compute_type, token_log_probs)
     from clearhead.tasks.torch_engines import translation_engine, writing_engine
 
     if model.config.model.family == "decoder":
@@ -48,13 +48,15 @@ def open_engine(
     return translation_engine(model.network)
 
 
-def _open_native(model: SavedModel, compute_type: str) -> Engine:
+def _open_native(model: SavedModel, compute_type: str, token_log_probs: bool) -> Engine:
     """Return the native engine. Raises DecodingError if it cannot run this model."""
     check_native(model.config.model)
     prepared = model.weights.native(cast(ComputeType, compute_type))
     if model.config.model.family != "decoder":
-        return NativeEngine(prepared, num_threads())
-    return NativeEngine(prepared, num_threads(), context_of(model.config), no_text(model.tokenizer))
+        return NativeEngine(prepared, num_threads(), token_log_probs=token_log_probs)
+    return NativeEngine(
+        prepared, num_threads(), context_of(model.config), no_text(model.tokenizer), token_log_probs=token_log_probs
+    )
 
 
 def _open_ctranslate2(

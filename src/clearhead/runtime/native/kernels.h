@@ -77,8 +77,9 @@ struct Candidate {
 
 // Running softmax and best candidates of one row over the blocks of a vocabulary.
 struct VocabularyScan {
+    bool is_normalized = true;  // false: the softmax is left out
     float maximum;
-    float lanes[16];  // sums of exp(logit - maximum)
+    float lanes[16];  // sums of exp(logit - maximum); without softmax NaN if any logit is infinite or NaN, else 0
     int wanted;       // number of candidates to keep
     int found;
     Candidate* best;  // by logit, descending; equal logits by token
@@ -110,9 +111,10 @@ struct Kernels {
     // keys[(column) * capacity + s] = x[s * stride + column]
     void (*transpose)(const float* x, int stride, int length, int columns, float* keys, int capacity);
 
-    // Takes the logits of `count` (a multiple of 16) columns, starting at token `first`, into the running softmax;
-    // then those of them that are not -infinity into the candidates. `banned` columns (ascending, relative to the
-    // block) count in the softmax but are no candidates: their logits are overwritten with -infinity.
+    // Takes the logits of `count` (a multiple of 16) columns, starting at token `first`, into the running softmax,
+    // unless it is left out; then those of them that are not -infinity into the candidates. `banned` columns
+    // (ascending, relative to the block) count in the softmax but are no candidates: their logits are overwritten with
+    // -infinity.
     void (*scan)(VocabularyScan& scan, float* logits, int count, int first, const int* banned, int num_banned);
     float (*log_sum)(const VocabularyScan& scan);  // maximum + log(sum of exp(logit - maximum)); NaN if any logit was
 };

@@ -268,6 +268,7 @@ PyObject* model_search(PyObject* self, PyObject* args) {
         settings.threads = whole(options, "threads", 1, 4096);
         settings.batch_rows = whole(options, "batch_rows", 0, 1 << 16);
         settings.stopping_rule = (StoppingRule)whole(options, "stopping_rule", 0, 2);
+        settings.want_scores = whole(options, "want_scores", 0, 1);
         settings.penalties.assign(penalties.data(), penalties.data() + penalties.size());
         settings.suppressed.assign(suppressed.data(), suppressed.data() + suppressed.size());
         std::sort(settings.suppressed.begin(), settings.suppressed.end());

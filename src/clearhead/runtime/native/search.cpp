@@ -36,12 +36,13 @@ void WorkerPool::put_back(std::unique_ptr<Worker> worker) {
 namespace {
 
 struct Choice {  // a candidate of a sentence: hypothesis `parent` continued with `token`
+    float rank;  // the total; in greedy search the log-probability of the token
     float total, log_prob;
     int parent, token;
 };
 
 bool is_before(const Choice& a, const Choice& b) {
-    if (a.total != b.total) return a.total > b.total;
+    if (a.rank != b.rank) return a.rank > b.rank;
     return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
 }
 
@@ -73,7 +74,9 @@ class ThreadSearch {
           stop_(stop),
           worker_(worker),
           width_(settings.beam_size),
-          wanted_(settings.beam_size + 2) {
+          wanted_(settings.beam_size + 2),
+          is_normalized_(settings.want_scores || settings.beam_size > 1 ||
+                         settings.stopping_rule != StoppingRule::beam_finished) {
         int batch = std::max(1, settings.batch_rows / width_);
         if (!settings.batch_rows)
             batch = model.weight_bytes() < kLargeWeights ? kSentences
@@ -208,8 +211,9 @@ class ThreadSearch {
         active_.resize(kept);
     }
 
-    VocabularyScan fresh_scan(int row) {
+    VocabularyScan fresh_scan(int row, bool is_normalized) {
         VocabularyScan scan{};
+        scan.is_normalized = is_normalized;
         scan.maximum = -3.0e38f;
         scan.wanted = wanted_;
         scan.best = candidates_.data() + (size_t)row * wanted_;
@@ -221,7 +225,7 @@ class ThreadSearch {
         const int count = (int)rows_.size();
         candidates_.resize((size_t)count * wanted_);
         scans_.clear();
-        for (int row = 0; row < count; row++) scans_.push_back(fresh_scan(row));
+        for (int row = 0; row < count; row++) scans_.push_back(fresh_scan(row, is_normalized_));
         if (!requests_[row_beams_[0]->request].allowed) return scan_rows(states, 0, count, model_.output, nullptr);
         for (int row = 0, end; row < count; row = end) {
             Beam* beam = row_beams_[row];
@@ -258,14 +262,28 @@ class ThreadSearch {
         if (column >= first_column && column < first_column + columns) bans_.push_back(column - first_column);
     }
 
+    // Whether the best logit of a row without softmax has the highest log-probability as well. Those differ from logits
+    // by a constant of at most `maximum` + log(vocabulary), and rounding could make the best two equal.
+    static bool is_clear(const VocabularyScan& scan, const Kernels& kernels) {
+        const float check = kernels.log_sum(scan);
+        if (scan.found < 1 || check != check) return false;
+        const float best = scan.best[0].logit;
+        return scan.found == 1 || best - scan.best[1].logit > 1e-6f * (32 + scan.maximum - best);
+    }
+
     // Decides what becomes of a sentence's hypotheses; false: its search is over.
     bool advance(Beam& beam, const Activations& states, int first_row) {
         const SearchRequest& asked = requests_[beam.request];
         bool is_number = true;
         choices_.clear();
+        if (!is_normalized_ && !is_clear(scans_[first_row], model_.kernels)) {
+            scans_[first_row] = fresh_scan(first_row, true);
+            const Linear& output = beam.shortlist ? beam.shortlist->linear : model_.output;
+            scan_rows(states, first_row, first_row + 1, output, beam.shortlist ? &beam : nullptr);
+        }
         for (int w = 0; w < beam.live; w++) {
             const VocabularyScan& scan = scans_[first_row + w];
-            const float log_sum = model_.kernels.log_sum(scan);
+            const float log_sum = scan.is_normalized ? model_.kernels.log_sum(scan) : 0;
             is_number = is_number && log_sum == log_sum;
             if (log_sum != log_sum) continue;
             for (int i = 0; i < scan.found; i++)
@@ -293,7 +311,8 @@ class ThreadSearch {
     void add_choice(const Beam& beam, const SearchRequest& asked, int parent, int index, float log_prob) {
         const float total = beam.totals[parent] + log_prob;
         if (total > -std::numeric_limits<float>::infinity())
-            choices_.push_back({total, log_prob, parent, asked.allowed ? (int)asked.allowed[index] : index});
+            choices_.push_back({width_ == 1 ? log_prob : total, total, log_prob, parent,
+                                asked.allowed ? (int)asked.allowed[index] : index});
     }
 
     // Candidates of a row are kept by logit; rounding may make totals equal that are not among them. Then the token id
@@ -303,13 +322,13 @@ class ThreadSearch {
         size_t matters = 0;  // choices up to the last one that continues
         while (matters < choices_.size() && others < width_) others += choices_[matters++].token != settings_.end_id;
         if (!matters) return;
-        const float least = choices_[matters - 1].total;
+        const float least = choices_[matters - 1].rank;
         bool is_changed = false;
         for (int w = 0; w < beam.live; w++) {
             const VocabularyScan& scan = scans_[first_row + w];
-            if (scan.found < wanted_) continue;
-            const float log_sum = model_.kernels.log_sum(scan);
-            if (!(beam.totals[w] + (scan.best[wanted_ - 1].logit - log_sum) >= least)) continue;
+            if (scan.found < wanted_ || !scan.is_normalized) continue;
+            const float log_sum = model_.kernels.log_sum(scan), log_prob = scan.best[wanted_ - 1].logit - log_sum;
+            if (!((width_ == 1 ? log_prob : beam.totals[w] + log_prob) >= least)) continue;
             compare_all(beam, states, first_row + w, w, log_sum);
             is_changed = true;
         }
@@ -408,6 +427,11 @@ class ThreadSearch {
         std::stable_sort(beam.finished.begin(), beam.finished.end(),
                          [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
         if ((int)beam.finished.size() > settings_.n_best) beam.finished.resize(settings_.n_best);
+        if (!is_normalized_)
+            for (Hypothesis& each : beam.finished) {
+                each.log_probs.clear();
+                each.total = each.score = std::numeric_limits<float>::quiet_NaN();
+            }
         results_[beam.request].hypotheses = std::move(beam.finished);
     }
 
@@ -433,6 +457,7 @@ class ThreadSearch {
     const std::atomic<bool>& stop_;
     Worker& worker_;
     const int width_, wanted_;  // wanted_: candidates per row; W + 1 can be used, one more shows whether there are ties
+    const bool is_normalized_;  // false: greedy search over logits
 
     std::vector<Beam> beams_;  // by slot
     std::vector<int> active_;  // slots at work

@@ -5,11 +5,11 @@
 // together; then every sentence decides on its own. No decision depends on what else is in the batch.
 //
 // One step of one sentence with beam size W: candidates are ordered by total (sum of log-probabilities, float32), then
-// hypothesis, then token id. An end token among the best W candidates finishes its hypothesis, the best W others
-// continue; at the length limit the best W finish as they are. A search is over when W hypotheses are finished
-// (beam_finished), or when moreover the best unfinished total divided by the length penalty of the limit
-// (cannot_improve) or of the present length (no_better_now) is not above the worst of the best W finished scores.
-// clearhead/decoding/search.py does the same operations on NumPy arrays, with more options.
+// hypothesis, then token id; with W = 1 by the token's log-probability, then token id. An end token among the best W
+// candidates finishes its hypothesis, the best W others continue; at the length limit the best W finish as they are. A
+// search is over when W hypotheses are finished (beam_finished), or when moreover the best unfinished total divided by
+// the length penalty of the limit (cannot_improve) or of the present length (no_better_now) is not above the worst of
+// the best W finished scores. clearhead/decoding/search.py does the same operations on NumPy arrays, with more options.
 #pragma once
 
 #include <atomic>
@@ -30,6 +30,9 @@ struct SearchSettings {
     int beam_size = 1, n_best = 1, min_length = 0, end_id = 0, start_id = 0, threads = 1;
     int batch_rows = 0;  // rows that a thread decodes together; 0: chosen
     StoppingRule stopping_rule = StoppingRule::beam_finished;
+    // False: hypotheses need no probabilities. Greedy search then compares logits and leaves the softmax out; its
+    // hypotheses have no log_probs, and NaN as total and score.
+    bool want_scores = true;
     std::vector<float> penalties;  // a score is total / penalties[length], the end token included in the length
     std::vector<int> suppressed;   // token ids that are never generated, ascending
 };

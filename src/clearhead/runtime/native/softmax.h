@@ -21,12 +21,16 @@ static void scan(VocabularyScan& scan, float* logits, int count, int first, cons
     float top = maximum(largest);
     Lanes total = load(scan.lanes);
     if (top > scan.maximum) {
-        total = mul(total, exp_of_nonpositive(all(scan.maximum - top)));
+        if (scan.is_normalized) total = mul(total, exp_of_nonpositive(all(scan.maximum - top)));
         scan.maximum = top;
     }
-    const Lanes maximum_lanes = all(scan.maximum);
-    for (int i = 0; i < count; i += kLanes)
-        total = add(total, exp_of_nonpositive(sub(load(logits + i), maximum_lanes)));
+    if (scan.is_normalized) {
+        const Lanes maximum_lanes = all(scan.maximum);
+        for (int i = 0; i < count; i += kLanes)
+            total = add(total, exp_of_nonpositive(sub(load(logits + i), maximum_lanes)));
+    } else {
+        for (int i = 0; i < count; i += kLanes) total = fused(load(logits + i), all(0.0f), total);
+    }
     store(scan.lanes, total);
     for (int i = 0; i < num_banned; i++) logits[banned[i]] = -__builtin_inff();
     if (!scan.wanted) return;

@@ -28,8 +28,10 @@ TESTS = Path("tests/native")
 BUILD = Path("build/native")
 BINDING = NATIVE / "module.cpp"
 KERNELS = NATIVE / "kernels.cpp"
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
 ISA_FLAGS = {
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma"],
+    "avx512vnni": [*AVX512, "-mavx512vnni"],
+    "avx512": AVX512,
     "avx2": ["-mavx2", "-mfma"],
     "generic": [],
 }

@@ -62,7 +62,7 @@ struct Rows {
         x.sums = sums.data();
     }
     std::vector<float> values;
-    std::vector<int8_t> integers;
+    std::vector<int16_t> integers;
     std::vector<float> scales;
     std::vector<int32_t> sums;
     Activations x;

@@ -9,7 +9,7 @@ from clearhead.errors import ConfigError
 
 CORE = "clearhead.runtime._core"
 ISA_VARIABLE = "CLEARHEAD_ISA"
-"""Environment variable that forces avx512, avx2 or generic kernels."""
+"""Environment variable that forces avx512vnni, avx512, avx2 or generic kernels."""
 
 
 def is_available() -> bool:
@@ -32,7 +32,7 @@ def why_unavailable() -> str:
 
 
 def instruction_set() -> str:
-    """Return the instruction set of the kernels in use: avx512, avx2 or generic.
+    """Return the instruction set of the kernels in use: avx512vnni, avx512, avx2 or generic.
 
     It is the fastest that this CPU supports, or the value of CLEARHEAD_ISA. Raises ConfigError if this CPU cannot run
     the forced instruction set.

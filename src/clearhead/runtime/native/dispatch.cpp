@@ -7,6 +7,7 @@
 // setup.py compiles the x86 variants of kernels.cpp exactly where the compiler defines __x86_64__.
 extern "C" {
 #if defined(__x86_64__)
+const clearhead::Kernels* clearhead_kernels_avx512vnni();
 const clearhead::Kernels* clearhead_kernels_avx512();
 const clearhead::Kernels* clearhead_kernels_avx2();
 #endif
@@ -19,9 +20,10 @@ namespace clearhead {
 // __builtin_cpu_supports also checks that the operating system saves the vector registers.
 static bool has_avx512() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma");
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
 }
+
+static bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
 static bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 #endif
@@ -29,6 +31,7 @@ static bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_
 const std::vector<InstructionSet>& instruction_sets() {
     static const std::vector<InstructionSet> all = {
 #if defined(__x86_64__)
+        {"avx512vnni", clearhead_kernels_avx512vnni(), has_vnni()},
         {"avx512", clearhead_kernels_avx512(), has_avx512()},
         {"avx2", clearhead_kernels_avx2(), has_avx2()},
 #endif

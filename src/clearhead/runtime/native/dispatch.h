@@ -8,7 +8,7 @@
 namespace clearhead {
 
 struct InstructionSet {
-    const char* name;  // avx512, avx2 or generic
+    const char* name;  // avx512vnni, avx512, avx2 or generic
     const Kernels* kernels;
     bool supported;  // by this CPU and its operating system
 };

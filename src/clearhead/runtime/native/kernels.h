@@ -28,11 +28,12 @@ struct Linear {
     const float* bias = nullptr;               // [panels * 32]
 };
 
-// Rows of activations; for int8 products also as integers with one scale per row.
+// Rows of activations; for int8 products also as integers with one scale per row. A row has room for `width` numbers of
+// 16 bits; kernels with VNNI store numbers of 8 bits at its start (quantize.h).
 struct Activations {
     int width = 0;  // padded; also the distance between two rows
     float* values = nullptr;
-    int8_t* integers = nullptr;
+    int16_t* integers = nullptr;
     float* scales = nullptr;  // value of one step of a row
     int32_t* sums = nullptr;  // sum of the integers of a row, to correct for the 128 in weight_plus_128
 };

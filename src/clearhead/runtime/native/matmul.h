@@ -26,6 +26,7 @@ ALWAYS_INLINE void put(Lanes (&y)[R][C], Epilogue epilogue, float* out, int stri
 }
 
 struct FloatTile {
+    typedef Lanes Vector;
     // Rows [row, row + R), C vectors from vector `half` of panel `panel` on.
     template <int R, int C>
     ALWAYS_INLINE void run(const Activations& x, int row, const Linear& layer, int panel, int half, Epilogue epilogue,
@@ -54,13 +55,15 @@ struct FloatTile {
 };
 
 struct IntegerTile {
+    typedef Sums Vector;
     template <int R, int C>
     ALWAYS_INLINE void run(const Activations& x, int row, const Linear& layer, int panel, int half, Epilogue epilogue,
                            float* out, int stride) {
         const int inputs = layer.inputs;
         const size_t next_panel = (size_t)inputs * kPanel;
-        const int8_t* a = x.integers + (size_t)row * x.width;
+        const Quantized* a = quantized(x, row);
         const uint8_t* w = layer.weight_plus_128 + panel * next_panel + half * 4 * kLanes;
+        const size_t distance = (size_t)x.width * sizeof(int16_t) / sizeof(Quantized);  // of two rows
         Sums sums[R][C];
         UNROLL for (int r = 0; r < R; r++) {
             Sums correction = all_sums(-128 * x.sums[row + r]);
@@ -71,7 +74,7 @@ struct IntegerTile {
             UNROLL for (int c = 0; c < C; c++) columns[c] =
                 load_weights(w + (c >> 1) * next_panel + (size_t)k * kPanel + (c & 1) * 4 * kLanes);
             UNROLL for (int r = 0; r < R; r++) {
-                Inputs input = load_inputs(a + (size_t)r * x.width + k);
+                Inputs input = load_inputs(a + r * distance + k);
                 UNROLL for (int c = 0; c < C; c++) multiply_add(sums[r][c], columns[c], input);
             }
         }
@@ -127,34 +130,37 @@ ALWAYS_INLINE void many_rows(const Product& p, int rows, int first, int last) {
             }
 }
 
+// Tiles by number of registers: AVX-512 has 32, AVX2 16; a vector of float sums takes one or two of them, one of
+// integer sums without VNNI twice as many.
 template <class Tile>
 static void multiply(const Product& p, int rows, int first, int last) {
 #if defined(__AVX512F__)
-    switch (rows) {
-        case 1:
-            return few_rows<Tile, 1, 8>(p, first, last);
-        case 2:
-            return few_rows<Tile, 2, 8>(p, first, last);
-        case 3:
-            return few_rows<Tile, 3, 6>(p, first, last);
-        case 4:
-            return few_rows<Tile, 4, 4>(p, first, last);
-        case 5:
-            return few_rows<Tile, 5, 4>(p, first, last);
-        case 6:
-            return few_rows<Tile, 6, 4>(p, first, last);
-        default:
-            return many_rows<Tile, 12, 2>(p, rows, first, last);
-    }
+    constexpr bool is_narrow = sizeof(typename Tile::Vector) == 64;
+    if constexpr (is_narrow) switch (rows) {
+            case 1:
+                return few_rows<Tile, 1, 8>(p, first, last);
+            case 2:
+                return few_rows<Tile, 2, 8>(p, first, last);
+            case 3:
+                return few_rows<Tile, 3, 6>(p, first, last);
+            case 4:
+                return few_rows<Tile, 4, 4>(p, first, last);
+            case 5:
+                return few_rows<Tile, 5, 4>(p, first, last);
+            case 6:
+                return few_rows<Tile, 6, 4>(p, first, last);
+            default:
+                return many_rows<Tile, 12, 2>(p, rows, first, last);
+        }
+    if (rows == 1) return few_rows<Tile, 1, 4>(p, first, last);
+    if (rows == 2) return few_rows<Tile, 2, 4>(p, first, last);
+    many_rows<Tile, 6, 2>(p, rows, first, last);
 #else
-    switch (rows) {
-        case 1:
-            return few_rows<Tile, 1, 4>(p, first, last);
-        case 2:
-            return few_rows<Tile, 2, 2>(p, first, last);
-        default:
-            return many_rows<Tile, 6, 1>(p, rows, first, last);
-    }
+    constexpr bool is_narrow = sizeof(typename Tile::Vector) == 64;
+    if constexpr (!is_narrow) return many_rows<Tile, 3, 1>(p, rows, first, last);
+    if (rows == 1) return few_rows<Tile, 1, 4>(p, first, last);
+    if (rows == 2) return few_rows<Tile, 2, 2>(p, first, last);
+    many_rows<Tile, 6, 1>(p, rows, first, last);
 #endif
 }
 

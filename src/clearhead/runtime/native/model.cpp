@@ -140,10 +140,10 @@ Activations Workspace::activations(int count, int width, bool int8) {
     floats_.emplace_back((size_t)count * width);
     a.values = floats_.back().data();
     if (!int8) return a;
-    bytes_.emplace_back((size_t)count * width);
+    quantized_.emplace_back((size_t)count * width);
     floats_.emplace_back((size_t)count);
     integers_.emplace_back((size_t)count);
-    a.integers = bytes_.back().data();
+    a.integers = quantized_.back().data();
     a.scales = floats_.back().data();
     a.sums = integers_.back().data();
     return a;
@@ -161,7 +161,7 @@ void Workspace::reserve(const Model& model, int more_rows, int longer) {
     if (more_rows <= rows) return;
     rows = more_rows;
     floats_.clear();
-    bytes_.clear();
+    quantized_.clear();
     integers_.clear();
     x = activations(rows, model.width_, s.int8);
     normed = activations(rows, model.width_, s.int8);

@@ -81,7 +81,7 @@ class Workspace {
   private:
     Activations activations(int rows, int width, bool int8);
     std::vector<Buffer<float>> floats_;
-    std::vector<Buffer<int8_t>> bytes_;
+    std::vector<Buffer<int16_t>> quantized_;
     std::vector<Buffer<int32_t>> integers_;
 };
 

@@ -120,8 +120,8 @@ questions: demo
 bench: $(BENCH_INSTALLED)
 	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.run --data "$(DATA)" $(BENCH_ARGS)
 
-bench-decoding: $(BENCH_INSTALLED)
-	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.decoding --data "$(DATA)" $(BENCH_ARGS)
+bench-decoding: install
+	$(BIN)/python -m benchmarks.decoding --data "$(DATA)" $(BENCH_ARGS)
 
 bench-training: $(BENCH_INSTALLED)
 	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.train --data "$(DATA)" $(BENCH_ARGS)

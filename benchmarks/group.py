@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,8 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 class Group:
     """One contestant in one setting: as many processes as that says. A context manager that ends them."""
 
-    def __init__(self, module: str, setting: Setting) -> None:
+    def __init__(self, module: str, setting: Setting, environment: Mapping[str, str] | None = None) -> None:
         self.module, self.setting = module, setting
+        self.environment = dict(environment or {})
         self._folder = tempfile.TemporaryDirectory(prefix="bench-")
         self._log = (Path(self._folder.name) / "log").open("w+")
         self._members = [self._launch() for _ in range(setting.processes)]
@@ -35,6 +37,7 @@ class Group:
             "GLOO_SOCKET_IFNAME": "lo",
             "HF_HUB_OFFLINE": "1",
             "MPLBACKEND": "agg",
+            **self.environment,
         }
         return subprocess.Popen(
             [sys.executable, "-m", f"benchmarks.contestants.{self.module}"],

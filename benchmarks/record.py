@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import platform
+import re
 import sys
 import time
 from datetime import datetime
@@ -28,10 +29,21 @@ def check_load(cores: int) -> float:
     return load
 
 
+def cpu_name() -> str:
+    """Return name, family and model of the CPU; empty where /proc/cpuinfo does not exist."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    fields = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.+)$", text.partition("\n\n")[0], re.MULTILINE))
+    if not fields:
+        return ""
+    return f"{fields.get('model name', '')}, family {fields.get('cpu family', '?')} model {fields.get('model', '?')}"
+
+
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Return what the figures depend on."""
     return {
         "processor": platform.machine(),
+        "cpu": cpu_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 QUICK_NOTE = "A quick run, only to see whether everything works: the numbers mean nothing."
-RENDERERS = {"run": "report", "decoding": "decoding", "train": "train"}
+RENDERERS = {"run": "report", "decoding": "decoding.page", "train": "train"}
 """The module that knows the table of a benchmark's record."""
 
 
@@ -51,7 +51,7 @@ def host_line(record: dict[str, Any]) -> str:
     """When and where."""
     host = record["machine"]
     return (
-        f"{record['date']}, {host['cores']} cores ({host['processor']}, {host['instructions']}), "
+        f"{record['date']}, {host['cores']} cores ({host.get('cpu') or host['processor']}, {host['instructions']}), "
         f"torch {host['torch']}, Python {host['python']}"
     )
 

@@ -1,76 +1,124 @@
-"""The benchmark of translation, in miniature: everybody writes as much as was asked, and the table says it right."""
+"""The decoding benchmark on small models: both engines do the same work, and the tables say what was measured."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from benchmarks import decoding, endless
-from benchmarks.contestants import translators
-from benchmarks.contestants.translators import KINDS, OUTPUT_TOKENS, Server
-from benchmarks.decoding import Benchmark, Measure, Plan, render
+from benchmarks.contestants.translators import KINDS, Server
+from benchmarks.decoding import __main__ as decoding
+from benchmarks.decoding import models, translation
+from benchmarks.decoding.page import render
+from benchmarks.decoding.translation import Cell, target_of
 
 from clearhead.data.grammar import generate
+
+SENTENCES = 40
+SMALL = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "model.model_dim": 24,
+         "model.feed_forward_dim": 40, "model.num_heads": 3, "training.learning_rate": 0.003}  # fmt: skip
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Sentences of the grammar in the files of Multi30k."""
-    pairs = [*generate(200, 1, "train")]
-    for name, side in (("train.en", "source"), ("train.de", "target"), ("val.en", "source")):
-        (tmp_path / name).write_text("".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8")
+    pairs = [*generate(200 + SENTENCES, 1, "train")]
+    for split, some in (("train", pairs[:200]), ("val", pairs[200:])):
+        for side, field in (("en", "source"), ("de", "target")):
+            text = "".join(f"{getattr(pair, field)}\n" for pair in some)
+            (tmp_path / f"{split}.{side}").write_text(text, encoding="utf-8")
     return tmp_path
 
 
 @pytest.fixture
-def prepared(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "model_dim": 16, "feed_forward_dim": 24, "num_heads": 2}
-    monkeypatch.setitem(endless.SHAPES, "tiny", ("tiny", small))
-    monkeypatch.setattr(decoding, "VOCAB_SIZE", 400)
-    benchmark = Benchmark(tmp_path, Plan(), cores=2)
-    benchmark.prepare(data, ["tiny"])
-    return benchmark
+def trained(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a small model, trained for a few updates, under the name tiny."""
+    settings = {**SMALL, "tokenizer.vocab_size": 400}
+    monkeypatch.setattr(models, "SHAPES", {"tiny": {**settings, "training.epochs": 5}})
+    out = tmp_path / "out"
+    out.mkdir()
+    models.to_ctranslate2(models.translator("tiny", data, out))
+    return out
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_everybody_writes_so_many_pieces_and_no_more(kind: str, prepared: Benchmark) -> None:
-    server, setting = Server(), {"processes": 2, "threads": 1, "batch": 3}
-    server.open(kind, str(prepared.out / "tiny.bundle"), str(prepared.lines), setting, rank=1)
-    for beam in (1, 4):
-        for is_single in (False, True):
-            answer = server.translate(beam, every=20, batch=3, is_single=is_single)
-            assert answer == {"sentences": 5, "tokens": 5 * OUTPUT_TOKENS}
+def test_all_engines_generate_the_same_tokens(trained: Path, data: Path) -> None:
+    outputs: dict[str, list[Any]] = {}
+    for kind in KINDS:
+        server = Server()
+        server.open(kind, str(trained / "models" / "tiny"), str(data / "val.en"), "float32")
+        server.configure({"threads": 1, "inter_threads": 1, "intra_threads": 1, "batch_type": "examples",
+                          "max_batch_size": 7, "max_length": 11})  # fmt: skip
+        outputs[kind] = []
+        for beam in (1, 4):
+            found = server.outputs(beam)["outputs"]
+            counted = server.translate(beam, every=1, is_single=False)
+            assert (counted["sentences"], counted["tokens"]) == (SENTENCES, sum(len(ids) + 1 for ids in found))
+            single = server.translate(beam, every=13, is_single=True)
+            assert (single["sentences"], single["tokens"]) == (4, sum(len(ids) + 1 for ids in found[::13]))
+            outputs[kind].append(found)
+            file = server.translate_file(beam, str(trained / f"{kind}.txt"))
+            assert file["tokens"] == sum(map(len, found))
+        assert len((trained / f"{kind}.txt").read_text(encoding="utf-8").splitlines()) == SENTENCES
+    assert outputs["native"] == outputs["torch"] == outputs["ctranslate2"]
 
 
-def test_peers_with_a_choice_try_it_out(tmp_path: Path) -> None:
-    benchmark, whole, single = Benchmark(tmp_path, Plan(), 2), Measure("tiny", 4, False), Measure("tiny", 4, True)
-    for kind, processes in (("Hugging Face Marian", 1), (decoding.DIVIDED, 2)):
-        assert [each.processes for each in benchmark.options(kind, whole)] == [processes] * len(decoding.BATCHES)
-    assert decoding.contestants(whole, translators.KINDS) == [*translators.KINDS]
-    assert decoding.DIVIDED not in decoding.contestants(single, translators.KINDS)
-    for kind in translators.KINDS:
-        assert [setting.threads for setting in benchmark.options(kind, single)] == [1]
+def test_targets_depend_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("tiny", "float32", False, 4)
+    for name, target in (("AMD, family 26 model 2", 2.0), ("AMD, family 25 model 17", 1.7), ("Intel", 2.0)):
+        monkeypatch.setattr(translation, "cpu_name", lambda name=name: name)
+        assert target_of(cell) == target
 
 
-def test_the_table_has_medians_spread_and_ratios() -> None:
-    times = {"clearhead torch": [1.0, 4.0, 2.0], "Hugging Face Marian": [4.0, 4.0, 8.0]}
-    name = str(Measure("tiny", 1, False))
-    host = {"cores": 2, "processor": "p", "instructions": "i", "torch": "t", "python": "3"}
+def test_a_new_measurement_replaces_the_row_of_the_same_name() -> None:
+    old = {"agreement": [{"shape": "tiny", "beam": 1, "sentences": 3}, {"shape": "tiny", "beam": 4, "sentences": 3}]}
+    new = {"agreement": [{"shape": "tiny", "beam": 4, "sentences": 5}]}
+    assert decoding.merge(old, new)["agreement"] == [old["agreement"][0], new["agreement"][0]]
+    assert decoding.merge([{"name": "a", "x": 1}, {"name": "b"}], [{"name": "a", "x": 2}]) == [
+        {"name": "b"}, {"name": "a", "x": 2},
+    ]  # fmt: skip
+
+
+def test_the_tables_have_medians_ratios_targets_and_near_ties() -> None:
+    times = {"native": [1.0, 4.0, 2.0], "ctranslate2": [4.0, 4.0, 8.0]}
+    results = {kind: [{"tokens": 800, "seconds": s} for s in taken] for kind, taken in times.items()}
+    rows = [{"name": f"tiny, target {target}", "results": results, "setting": "2 x 1 threads", "target": target}
+            for target in (1.9, 2.1)]  # fmt: skip
+    others = dict.fromkeys(("native", "ctranslate2", "onnxruntime", "transformers"), results["native"])
+    differing = [{"source": "s", "native": "a", "torch": "b", "margin": margin} for margin in (3e-6, 3e-2)]
+    memory = {"shape": "wide", "beam": 4, "weights": 2**27, "cache": 2**26, "loaded": 2**27, "after": 3 * 2**26}
     shown = render(
         {
-            "date": "today", "machine": host, "is_quick": True, "plan": {"rounds": 3}, "contestants": [*times],
-            "settings": {name: dict.fromkeys(times, "2 threads")},
-            "results": {name: {kind: [{"tokens": 800, "seconds": s} for s in taken] for kind, taken in times.items()}},
+            "date": "today", "machine": {"cores": 2, "cpu": "c, family 26", "processor": "p", "instructions": "i",
+                                         "torch": "t", "python": "3"},
+            "is_quick": True, "plan": {"rounds": 3}, "ctranslate2": "4", "isa": "avx2", "translation": rows,
+            "interface": {"tokens": 13, "native": 20.0, "ctranslate2": 50.0},
+            "other_models": [{"name": "gpt", "results": others, "settings": {"onnxruntime": "batch 8"}}],
+            "quality": {
+                "agreement": [{"shape": "tiny", "beam": 1, "sentences": 1000, "differing": differing}],
+                "int8": [{"shape": "tiny", "beam": 1, "float32": 30.0, "int8": 29.9}],
+                "memory": [memory],
+            },
         }
     )  # fmt: skip
-    assert "the numbers mean nothing" in shown
-    [row] = [line for line in shown.splitlines() if "clearhead torch" in line]
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells == ["tiny, whole set, beam 1", "clearhead torch", "400", "200..800", "2.00", "2 threads"]
+    assert "the numbers mean nothing" in shown and "family 26" in shown and "avx2" in shown
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if "| tiny" in line]
+    assert cells == [
+        ["tiny, target 1.9", "reached", "400", "200", "2.00", "1.00..4.00", "1.9", "2 x 1 threads"],
+        ["tiny, target 2.1", "missed", "400", "200", "2.00", "1.00..4.00", "2.1", "2 x 1 threads"],
+    ]
+    assert "998 of 1000 sentences (least: 998); 1 of 2 differing ones are near-ties" in shown
+    assert "loses 0.10" in shown and "1.00 times both" in shown and "50 microseconds" in shown
 
 
 @pytest.mark.slow
-def test_a_quick_run_from_end_to_end(prepared: Benchmark, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = ["clearhead torch", "plain ctranslate2"]
-    decoding.main(["--data", str(data), "--out", str(prepared.out), "--quick", "--shapes", "tiny", "--beams", "4",
-                   "--contestants", *kinds, "--cores", "1"])  # fmt: skip
+def test_a_quick_run_from_end_to_end(trained: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--data", str(data), "--out", str(trained), "--quick", "--shapes", "tiny", "--cores", "1"]
+    sections = ["translation", "files", "interface", "shortlist", "quality"]
+    decoding.main([*arguments, "--sections", *sections])
     out = capsys.readouterr().out
-    assert all(f"| {kind} " in out for kind in kinds) and "tiny, one by one, beam 4" in out
+    for name in ("float32, whole set, beam 1", "int8, one by one, 1 thread, beam 4", "text file to text file",
+                 "shortlist of 50", "the same text as the torch engine", "upper bound"):  # fmt: skip
+        assert name in out
+    [record] = trained.glob("*-quick.json")
+    decoding.main([*arguments, "--sections", "avx2", "--into", str(record)])
+    names = [row["name"] for row in json.loads(record.read_text())["translation"]]
+    assert len(names) == len({*names}) == 8 + 2 + 1 + 4

@@ -1,134 +1,157 @@
-"""Text in, text out: clearhead's engines, CTranslate2 by itself, and Hugging Face `generate`, behind the same commands.
+"""Translators behind one protocol: the native engine, the torch engine, and CTranslate2 by itself.
 
-    {"command": "open", "kind": ..., "bundle": ..., "lines": ..., "setting": ..., "rank": 0}    -> nothing
-    {"command": "translate", "beam": 4, "every": 1, "batch": 64, "is_single": false}           -> sentences and tokens
+    {"command": "open", "kind": "native", "bundle": ..., "lines": ..., "compute_type": "float32"}   -> nothing
+    {"command": "configure", "setting": {...}}                  -> nothing; threads, batches, most tokens per sentence
+    {"command": "translate", "beam": 4, "every": 1, "is_single": false}    -> sentences, tokens, seconds
+    {"command": "translate_file", "beam": 4, "output": ...}                -> sentences, tokens, seconds
+    {"command": "outputs", "beam": 4}                                      -> token ids of every sentence
 
-Cutting text into pieces and putting it together again is inside the clock, by the same tokenizer for everybody.
+`translate` takes and returns tokens, in the form that the engine's Python interface has: ids, or for CTranslate2
+strings. `translate_file` goes from a text file to a text file, with the same tokenizer for all.
 """
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
+from benchmarks.protocol import answer_with
+from clearhead.api import load
+from clearhead.config import DecodingConfig
+from clearhead.decoding.requests import AllowedTokens, Constraints, Request
+from clearhead.engines.engine import Engine
+from clearhead.engines.threads import set_num_threads
 
-import clearhead
-from benchmarks.protocol import Setting, Task, answer_with
+LENGTH_PENALTY = 0.6
+MAX_LENGTH = 100
+"""Tokens per sentence at most, unless `configure` says otherwise."""
 
-Lines = list[str]
-ALPHA = Task.alpha
-OUTPUT_TOKENS = Task.output_tokens
-"""pieces written for each sentence, no more and no fewer"""
+Setting = dict[str, Any]
+
+
+def decoding_settings(beam: int, max_length: int = MAX_LENGTH) -> DecodingConfig:
+    """Return the settings of all measurements; CTranslate2 has the same length penalty and stopping rule."""
+    return DecodingConfig(beam_size=beam, length_penalty=LENGTH_PENALTY, max_length=str(max_length))
 
 
 class Translator(ABC):
-    """One contestant, with the model loaded."""
+    """One engine with a model loaded."""
 
-    def __init__(self, folder: Path, setting: Setting) -> None:
-        torch.set_num_threads(setting.threads)
-        self.setting = setting
-        self.model = clearhead.load(folder)
+    def __init__(self, bundle: Path, compute_type: str) -> None:
+        self.bundle, self.compute_type = bundle, compute_type
+        self.model = load(bundle, compute_type=compute_type)
         self.tokenizer = self.model.tokenizer
 
     @abstractmethod
-    def translate(self, lines: Lines, beam: int, batch: int) -> list[tuple[str, int]]:
-        """The text of each line, and of how many pieces it was made."""
+    def configure(self, setting: Setting) -> None:
+        """Set the number of threads, and what else the engine can choose."""
 
-    def _in_batches(self, sources: list[list[int]], batch: int) -> Iterator[list[int]]:
-        """Indices, those of like length together."""
-        order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
-        yield from (order[first : first + batch] for first in range(0, len(order), batch))
+    @abstractmethod
+    def inputs(self, lines: list[str]) -> list[Any]:
+        """Return the tokens of each line in the engine's form."""
+
+    @abstractmethod
+    def run(self, inputs: list[Any], beam: int) -> list[Any]:
+        """Return the best output of each input, in the engine's form."""
+
+    @abstractmethod
+    def ids(self, output: Any) -> list[int]:
+        """Return the token ids of an output."""
+
+    @abstractmethod
+    def texts(self, lines: list[str], beam: int) -> tuple[list[str], int]:
+        """Return the translation of each line, and the number of tokens."""
+
+    def with_end(self, lines: list[str]) -> list[tuple[int, ...]]:
+        """Return the ids of each line, with the end token."""
+        return [(*ids, self.tokenizer.eos_id) for ids in self.tokenizer.encode_batch(lines)]
 
 
 class Clearhead(Translator):
-    """`model.translate_many`, as `clearhead translate` calls it."""
+    """An engine of clearhead, through its Python interface."""
 
-    def __init__(self, folder: Path, setting: Setting, engine: str = "torch", compute_type: str = "float32") -> None:
-        super().__init__(folder, setting)
-        self.engine = self.model.engine(engine, compute_type, token_log_probs=False)
+    def __init__(self, bundle: Path, compute_type: str, engine: str) -> None:
+        super().__init__(bundle, compute_type)
+        self.name = engine
+        self.shortlist: Any = None
 
-    def translate(self, lines: Lines, beam: int, batch: int) -> list[tuple[str, int]]:
-        settings = self.model.decoding(beam_size=beam, length_penalty=ALPHA, max_length=str(OUTPUT_TOKENS))
-        found = self.model.translate_many(lines, settings=settings, engine=self.engine)
-        return [(one.text, len(one.tokens)) for one in found]
+    def configure(self, setting: Setting) -> None:
+        set_num_threads(setting["threads"])
+        self.max_length = setting.get("max_length", MAX_LENGTH)
+        self.engine: Engine = self.model.engine(self.name, self.compute_type, token_log_probs=False)
+        if setting.get("shortlist"):
+            self.shortlist = self.model.load_shortlist(setting["shortlist"])
+
+    def inputs(self, lines: list[str]) -> list[tuple[int, ...]]:
+        return self.with_end(lines)
+
+    def run(self, inputs: list[tuple[int, ...]], beam: int) -> list[Any]:
+        requests = [Request(ids, 1, self._constraints(ids)) for ids in inputs]
+        return [found[0] for found in self.engine.run(requests, decoding_settings(beam, self.max_length))]
+
+    def _constraints(self, ids: tuple[int, ...]) -> Constraints | None:
+        if self.shortlist is None:
+            return None
+        return Constraints(shortlist=AllowedTokens(self.shortlist.of(ids), self.tokenizer.target.vocab_size))
+
+    def ids(self, output: Any) -> list[int]:
+        return list(output.tokens)
+
+    def texts(self, lines: list[str], beam: int) -> tuple[list[str], int]:
+        found = self.model.translate_many(lines, settings=decoding_settings(beam, self.max_length), engine=self.engine)
+        return [one.text for one in found], sum(len(one.tokens) for one in found)
 
 
-class PlainCTranslate2(Translator):
-    """Its Python package, as its documentation calls it: with its own defaults, or with all settings of clearhead's
-    engine: how the cores are used, batches, scores with each text, and pieces that are never written."""
+class CTranslate2(Translator):
+    """CTranslate2's own Python package, as its documentation uses it."""
 
-    def __init__(self, folder: Path, setting: Setting, is_default: bool) -> None:
+    def __init__(self, bundle: Path, compute_type: str) -> None:
+        super().__init__(bundle, compute_type)
+        vocab = range(self.tokenizer.vocab_size)
+        self.tokens = [self.tokenizer.piece(index) for index in vocab]
+        self.id_of = {token: index for index, token in enumerate(self.tokens)}
+        config = self.model.config.model
+        self.suppressed = [[self.tokens[index]] for index in sorted((config.pad_id, config.decoder_start_id))]
+
+    def configure(self, setting: Setting) -> None:
         import ctranslate2  # type: ignore[import-untyped]
 
-        super().__init__(folder, setting)
-        self.model.engine("ctranslate2")  # converts, where nobody has yet
-        [converted] = (folder / "cache").glob("ctranslate2-*")
-        workers = {} if is_default else {"inter_threads": setting.threads, "intra_threads": 1}
-        self.is_default = is_default
-        self.translator = ctranslate2.Translator(str(converted), compute_type="float32", **workers)
-        self.pieces = [self.tokenizer.piece(index) for index in range(self.tokenizer.vocab_size)]
-        self.ids = {piece: index for index, piece in enumerate(self.pieces)}
-        config = self.model.config.model
-        never = [[self.pieces[index]] for index in sorted((config.pad_id, config.decoder_start_id))]
-        self.same = {"batch_type": "tokens", "return_scores": True, "suppress_sequences": never, "max_input_length": 0}
-
-    def translate(self, lines: Lines, beam: int, batch: int) -> list[tuple[str, int]]:
-        end = self.tokenizer.eos_id
-        sources = [[self.pieces[i] for i in (*ids, end)] for ids in self.tokenizer.encode_batch(lines)]
-        same: dict[str, Any] = {} if self.is_default else self.same | {"max_batch_size": 2048 // beam}
-        found = self.translator.translate_batch(
-            sources, beam_size=beam, length_penalty=ALPHA, max_decoding_length=OUTPUT_TOKENS, **same
+        workers = {"inter_threads": setting["inter_threads"], "intra_threads": setting["intra_threads"]}
+        self.translator = ctranslate2.Translator(
+            str(self.bundle / "ctranslate2"), device="cpu", compute_type=self.compute_type, **workers
         )
-        outputs = [[self.ids[piece] for piece in result.hypotheses[0]] for result in found]
-        return [(self.tokenizer.decode(output), len(output)) for output in outputs]
+        self.max_length = setting.get("max_length", MAX_LENGTH)
+        self.batch = {"batch_type": setting["batch_type"], "max_batch_size": setting["max_batch_size"]}
 
+    def inputs(self, lines: list[str]) -> list[list[str]]:
+        return [[self.tokens[index] for index in ids] for ids in self.with_end(lines)]
 
-class HuggingFace(Translator):
-    """`MarianMTModel.generate` on a model of the same shape, post-norm, which is all that Marian has."""
-
-    def __init__(self, folder: Path, setting: Setting) -> None:
-        import transformers
-        from transformers import MarianMTModel
-
-        from benchmarks.contestants.huggingface import marian_config
-
-        super().__init__(folder, setting)
-        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        config = self.model.config.model
-        shape = {name: getattr(config, name) for name in ("vocab_size", "model_dim", "num_heads")}
-        self.task = Task(num_layers=config.num_encoder_layers, inner_dim=config.feed_forward_dim, **shape)
-        torch.manual_seed(1)
-        self.network: Any = MarianMTModel(marian_config(self.task))
-        self.network.train(False)
-
-    @torch.inference_mode()
-    def translate(self, lines: Lines, beam: int, batch: int) -> list[tuple[str, int]]:
-        from benchmarks.contestants.huggingface import generation_config
-        from benchmarks.torch_peer import pad
-
-        sources = [[*ids, self.tokenizer.eos_id] for ids in self.tokenizer.encode_batch(lines)]
-        texts: list[tuple[str, int]] = [("", 0)] * len(lines)
-        for indices in self._in_batches(sources, batch or len(sources)):
-            src = pad([sources[index] for index in indices], self.task.pad_id)
-            mask = (src != self.task.pad_id).long()
-            output = self.network.generate(
-                src, attention_mask=mask, generation_config=generation_config(self.task, beam)
+    def run(self, inputs: list[list[str]], beam: int) -> list[Any]:
+        return list(
+            self.translator.translate_batch(
+                inputs,
+                beam_size=beam,
+                length_penalty=LENGTH_PENALTY,
+                max_decoding_length=self.max_length,
+                max_input_length=0,
+                suppress_sequences=self.suppressed,
+                **self.batch,
             )
-            for index, row in zip(indices, output[:, 1:].tolist(), strict=True):
-                written = [token for token in row if token != self.task.end_id]
-                texts[index] = self.tokenizer.decode(written), len(written)
-        return texts
+        )
+
+    def ids(self, output: Any) -> list[int]:
+        return [self.id_of[token] for token in output.hypotheses[0]]
+
+    def texts(self, lines: list[str], beam: int) -> tuple[list[str], int]:
+        outputs = [self.ids(found) for found in self.run(self.inputs(lines), beam)]
+        return [self.tokenizer.decode(output) for output in outputs], sum(map(len, outputs))
 
 
 KINDS: dict[str, Any] = {
-    "clearhead torch": Clearhead,
-    "clearhead ctranslate2": lambda folder, setting: Clearhead(folder, setting, "ctranslate2"),
-    "clearhead ctranslate2 int8": lambda folder, setting: Clearhead(folder, setting, "ctranslate2", "int8"),
-    "plain ctranslate2": lambda folder, setting: PlainCTranslate2(folder, setting, is_default=False),
-    "ctranslate2 defaults": lambda folder, setting: PlainCTranslate2(folder, setting, is_default=True),
-    "Hugging Face Marian": HuggingFace,
-    "Hugging Face, a process a core": HuggingFace,
+    "native": lambda bundle, compute_type: Clearhead(bundle, compute_type, "native"),
+    "torch": lambda bundle, compute_type: Clearhead(bundle, compute_type, "torch"),
+    "ctranslate2": CTranslate2,
 }
 
 
@@ -136,21 +159,46 @@ class Server:
     """Answers commands, one method each."""
 
     translator: Translator
-    lines: Lines
-    share: slice
+    lines: list[str]
 
-    def open(self, kind: str, bundle: str, lines: str, setting: dict[str, Any], rank: int) -> dict[str, Any]:
-        """Several processes share the lines; each takes every n-th."""
-        self.share = slice(rank, None, setting["processes"])
-        self.lines = Path(lines).read_text(encoding="utf-8").splitlines()
-        self.translator = KINDS[kind](Path(bundle), Setting(**setting))
+    def open(self, kind: str, bundle: str, lines: str, compute_type: str) -> dict[str, Any]:
+        """Load a model and the sentences to translate."""
+        self.file = Path(lines)
+        self.lines = self.file.read_text(encoding="utf-8").splitlines()
+        self.translator = KINDS[kind](Path(bundle), compute_type)
         return {}
 
-    def translate(self, beam: int, every: int, batch: int, is_single: bool) -> dict[str, Any]:
-        lines = self.lines[::every][self.share]
-        groups = [[line] for line in lines] if is_single else [lines]
-        made = [one for group in groups for one in self.translator.translate(group, beam, batch)]
-        return {"sentences": len(made), "tokens": sum(count for _, count in made)}
+    def configure(self, setting: Setting) -> dict[str, Any]:
+        """Set threads and batches."""
+        self.translator.configure(setting)
+        return {}
+
+    def translate(self, beam: int, every: int, is_single: bool) -> dict[str, Any]:
+        """Translate every n-th sentence, all in one call or one call per sentence."""
+        inputs = self.translator.inputs(self.lines[::every])
+        groups = [[each] for each in inputs] if is_single else [inputs]
+        began = time.perf_counter()
+        found = [one for group in groups for one in self.translator.run(group, beam)]
+        seconds = time.perf_counter() - began
+        tokens = self._count(found)
+        return {"sentences": len(found), "tokens": tokens, "seconds": seconds}
+
+    def translate_file(self, beam: int, output: str) -> dict[str, Any]:
+        """Translate the file of sentences to another file."""
+        began = time.perf_counter()
+        lines = self.file.read_text(encoding="utf-8").splitlines()
+        texts, tokens = self.translator.texts(lines, beam)
+        Path(output).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        return {"sentences": len(texts), "tokens": tokens, "seconds": time.perf_counter() - began}
+
+    def outputs(self, beam: int) -> dict[str, Any]:
+        """Return the token ids of the output of every sentence."""
+        found = self.translator.run(self.translator.inputs(self.lines), beam)
+        return {"outputs": [self.translator.ids(one) for one in found]}
+
+    def _count(self, found: Iterable[Any]) -> int:
+        """Count generated tokens, with the end token of each sentence."""
+        return sum(len(self.translator.ids(one)) + 1 for one in found)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Speed of inference against CTranslate2, onnxruntime and torch: `make bench-decoding DATA=<folder>` runs it."""

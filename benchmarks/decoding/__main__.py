@@ -1,0 +1,188 @@
+"""Speed and agreement of the native engine: `make bench-decoding DATA=<folder of Multi30k>` calls it.
+
+Sections, each of which can be measured alone (`--sections`) and added to an earlier record (`--into`):
+translation  the native engine and CTranslate2 on trained models: tiny, small and 512 wide, float32 and int8
+avx2         the same in float32 with both restricted to AVX2
+files        from text file to text file
+interface    what the interfaces cost: a model with next to no work
+shortlist    the native engine with and without a shortlist
+others       GPT-2's shape and MiniLM: CTranslate2, onnxruntime and transformers
+quality      agreement with the torch engine, BLEU of int8, memory
+
+Nothing else may run on the machine. Models are trained first, which takes about two hours; they are kept.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.decoding import quality
+from benchmarks.decoding.models import SHAPES, interface_model, minilm, read_lines, to_ctranslate2, translator
+from benchmarks.decoding.other_models import measure_gpt, measure_minilm
+from benchmarks.decoding.page import render
+from benchmarks.decoding.translation import (
+    AVX2,
+    AVX2_TARGET,
+    FILE_TARGETS,
+    QUICK,
+    Plan,
+    Translation,
+    cells,
+    target_of,
+)
+from benchmarks.record import Record, parser_of
+from clearhead.api import load
+from clearhead.runtime.availability import instruction_set
+
+SECTIONS = ("translation", "avx2", "files", "interface", "shortlist", "others", "quality")
+SHORTLIST_PER_TOKEN = 50
+AGREEMENT_SENTENCES = 1000
+BEAMS = (1, 4)
+
+Row = dict[str, Any]
+
+
+class Benchmark:
+    """One run: text, models, and the rows of the record."""
+
+    def __init__(self, options: argparse.Namespace, plan: Plan) -> None:
+        self.out: Path = options.out
+        self.data: Path = options.data
+        self.shapes: list[str] = options.shapes
+        self.compute_types: list[str] = options.compute_types
+        self.plan, self.cores = plan, options.cores
+        self.size = 64 if options.quick else AGREEMENT_SENTENCES
+        self.lines = self._write("lines.txt", read_lines(self.data, "val.en"))
+
+    def _write(self, name: str, lines: Iterable[str]) -> Path:
+        path = self.out / name
+        path.write_text("".join(f"{line}\n" for line in lines if line.strip()), encoding="utf-8")
+        return path
+
+    def _translation(self, shape: str, compute_type: str) -> Translation:
+        bundle = translator(shape, self.data, self.out)
+        to_ctranslate2(bundle)
+        return Translation(bundle, self.lines, compute_type, self.plan, self.cores)
+
+    def translation(self) -> list[Row]:
+        """Measure all cells of the table."""
+        rows: list[Row] = []
+        for shape in self.shapes:
+            for compute_type in self.compute_types:
+                measured = self._translation(shape, compute_type)
+                wanted = [*cells(shape, compute_type)]
+                measured.run({}, "", wanted, {cell: target_of(cell) for cell in wanted})
+                rows += measured.rows
+        return rows
+
+    def avx2(self) -> list[Row]:
+        """Measure tiny in float32 with both engines restricted to AVX2."""
+        measured = self._translation("tiny", "float32")
+        wanted = [*cells("tiny", "float32")]
+        measured.run(AVX2, ", AVX2", wanted, dict.fromkeys(wanted, AVX2_TARGET))
+        return measured.rows
+
+    def files(self) -> list[Row]:
+        """Measure from text file to text file."""
+        rows: list[Row] = []
+        for shape, target in FILE_TARGETS.items():
+            if shape in self.shapes:
+                measured = self._translation(shape, "float32")
+                measured.run_files([*BEAMS], target)
+                rows += measured.rows
+        return rows
+
+    def interface(self) -> Row:
+        """Measure a model with next to no work: CTranslate2's interface takes and returns strings."""
+        bundle = interface_model(self.out, load(translator("tiny", self.data, self.out)).tokenizer)
+        to_ctranslate2(bundle)
+        return Translation(bundle, self.lines, "float32", self.plan, self.cores).run_interface()
+
+    def shortlist(self) -> list[Row]:
+        """Measure the native engine with a shortlist of 50 target tokens per source token."""
+        from clearhead.cli.main import main as clearhead_command
+
+        bundle = translator("tiny", self.data, self.out)
+        path = self.out / "models" / "tiny-shortlist.safetensors"
+        if not path.exists():
+            text = self.out / "text"
+            command = ["shortlist", str(bundle), str(text / "train.en"), str(text / "train.de"),
+                       "--best", str(SHORTLIST_PER_TOKEN), "--out", str(path)]  # fmt: skip
+            if clearhead_command(command):
+                raise SystemExit("building the shortlist failed")
+        return [self._translation("tiny", "float32").run_shortlist(path, 4)]
+
+    def others(self) -> list[Row]:
+        """Measure GPT-2's shape and MiniLM."""
+        theirs, ours = minilm(self.out)
+        texts = self._write("sentences.txt", read_lines(self.data, "train.en")[: self.size])
+        rows = [measure_gpt(self.out, batch, self.plan.rounds, self.cores) for batch in (1, 16)]
+        return [*rows, measure_minilm(ours, theirs, texts, self.plan.rounds, self.cores)]
+
+    def quality(self) -> dict[str, list[Row]]:
+        """Compare with torch, int8 with float32, and the memory with weights and cache."""
+        lines = read_lines(self.data, "train.en")[-self.size :]
+        found: dict[str, list[Row]] = {"agreement": [], "int8": [], "memory": []}
+        sources, references = (read_lines(self.data, f"val.{side}")[: self.size] for side in ("en", "de"))
+        for shape in self.shapes:
+            bundle = translator(shape, self.data, self.out)
+            for beam in BEAMS:
+                found["agreement"].append(quality.agreement(bundle, lines, beam))
+                found["int8"].append(quality.int8_quality(bundle, sources, references, beam))
+                if shape == "wide":
+                    found["memory"].append(quality.memory(bundle, self.lines, beam, self.cores))
+        return found
+
+
+def merge(old: Any, new: Any) -> Any:
+    """Return the rows of an earlier record with new ones of the same name in their place."""
+    if isinstance(new, dict) and not all(isinstance(rows, list) for rows in new.values()):
+        return new
+    if isinstance(new, dict):
+        return {name: merge(old.get(name, []), rows) for name, rows in new.items()}
+    keys = {_key(row) for row in new}
+    return [*(row for row in old if _key(row) not in keys), *new]
+
+
+def _key(row: Row) -> Any:
+    return row.get("name") or (row["shape"], row["beam"])
+
+
+def parse(arguments: Iterable[str]) -> argparse.Namespace:
+    parser = parser_of("decoding", (__doc__ or "").splitlines()[0], out="decoding")
+    parser.add_argument("--shapes", nargs="+", default=[*SHAPES], choices=[*SHAPES])
+    parser.add_argument("--compute-types", nargs="+", default=["float32", "int8"], choices=["float32", "int8"])
+    parser.add_argument("--sections", nargs="+", default=[*SECTIONS], choices=SECTIONS)
+    parser.add_argument("--into", type=Path, help="earlier record (.json) whose rows are kept unless measured again")
+    return parser.parse_args([*arguments])
+
+
+def main(arguments: Iterable[str]) -> None:
+    """Measure the sections; the record is written after each of them."""
+    import ctranslate2  # type: ignore[import-untyped]
+
+    options = parse(arguments)
+    plan = QUICK if options.quick else Plan()
+    plan = dataclasses.replace(plan, rounds=options.rounds or plan.rounds)
+    record = Record("decoding", options, plan)
+    benchmark = Benchmark(options, plan)
+    found: dict[str, Any] = {"translation": [], "other_models": [], "interface": {}, "quality": {}}
+    if options.into:
+        earlier = json.loads(options.into.read_text())
+        found = {name: earlier[name] for name in found}
+    places = {"others": "other_models", "interface": "interface", "quality": "quality"}
+    kept: dict[str, Any] = {}
+    for section in options.sections:
+        measure: Callable[[], Any] = getattr(benchmark, section)
+        place = places.get(section, "translation")
+        found[place] = merge(found[place], measure())
+        kept = record.keep(ctranslate2=ctranslate2.__version__, isa=instruction_set(), **found)
+    print(render(kept))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,95 @@
+"""The tables of the decoding benchmark, from its record."""
+
+from typing import Any
+
+from benchmarks.decoding.quality import LEAST_AGREEMENT, MOST_BLEU_LOSS, MOST_MEMORY, is_near_tie
+from benchmarks.report import QUICK_NOTE, Speeds, aligned, host_line
+
+
+def render(record: dict[str, Any]) -> str:
+    """Return the whole result of a run, as Markdown."""
+    parts = [_heading(record)]
+    if record["translation"]:
+        parts.append(_translation(record))
+    if record["interface"]:
+        parts.append(_interface(record["interface"]))
+    if record["other_models"]:
+        parts.append(_other_models(record))
+    if record["quality"]:
+        parts.append(_quality(record["quality"]))
+    return "\n\n".join(parts)
+
+
+def _heading(record: dict[str, Any]) -> str:
+    lines = [
+        f"{host_line(record)}, CTranslate2 {record['ctranslate2']}; kernels of the core: {record['isa']}",
+        f"Models trained on Multi30k, validation set, natural sentence ends, tokens per second; "
+        f"median of {record['plan']['rounds']} rounds, in turns",
+    ]
+    return "\n".join([*lines, *[QUICK_NOTE] * record["is_quick"]])
+
+
+def _ratio_range(results: dict[str, list[Any]], ours: str, theirs: str) -> str:
+    """Return the lowest and highest ratio of one round."""
+    ratios = [(a["tokens"] / a["seconds"]) / (b["tokens"] / b["seconds"])
+              for a, b in zip(results[ours], results[theirs], strict=True)]  # fmt: skip
+    return f"{min(ratios):.2f}..{max(ratios):.2f}"
+
+
+def _translation(record: dict[str, Any]) -> str:
+    head = ["", "", "native", "CTranslate2", "ratio", "rounds", "target", "CTranslate2's fastest setting"]
+    rows = []
+    for row in record["translation"]:
+        speeds = Speeds(row["results"]).medians
+        names = ("native", "ctranslate2") if "native" in speeds else ("with", "without")
+        ratio, target = speeds[names[0]] / speeds[names[1]], row["target"]
+        verdict = "" if target is None else "reached" if ratio >= target else "missed"
+        rows.append([row["name"], verdict, *(f"{speeds[name]:,.0f}" for name in names), f"{ratio:.2f}",
+                     _ratio_range(row["results"], *names), f"{target or ''}",
+                     row.get("setting", "native engine without a shortlist instead of CTranslate2")])  # fmt: skip
+    return aligned(head, rows)
+
+
+def _interface(found: dict[str, Any]) -> str:
+    return (
+        f"A model of 1 + 1 layers, 16 wide, which generates {found['tokens']} tokens per sentence, takes "
+        f"{found['ctranslate2']:.0f} microseconds per sentence with CTranslate2 and {found['native']:.0f} with the "
+        "native engine (one thread): an upper bound of the cost of their interfaces (strings, ids)."
+    )
+
+
+def _other_models(record: dict[str, Any]) -> str:
+    peers = ("ctranslate2", "onnxruntime", "transformers")
+    head = ["tokens per second", "", "native", *peers, *(f"native / {peer}" for peer in peers), "batches"]
+    rows = []
+    for row in record["other_models"]:
+        medians = Speeds(row["results"]).medians
+        settings = ", ".join(f"{kind}: {text}" for kind, text in row["settings"].items() if text)
+        rows.append([row["name"], "", *(f"{medians[kind]:,.0f}" for kind in ("native", *peers)),
+                     *(f"{medians['native'] / medians[peer]:.2f}" for peer in peers), settings])  # fmt: skip
+    return aligned(head, rows)
+
+
+def _quality(quality: dict[str, Any]) -> str:
+    lines = []
+    for one in quality["agreement"]:
+        differing, count = one["differing"], one["sentences"]
+        close = sum(map(is_near_tie, differing))
+        lines.append(f"- {one['shape']}, beam {one['beam']}: the same text as the torch engine for "
+                     f"{count - len(differing)} of {count} sentences (least: {LEAST_AGREEMENT * count:.0f}); "
+                     f"{close} of {len(differing)} differing ones are near-ties")  # fmt: skip
+        lines += [f"  - margin {each['margin']:.1e}: {each['native']!r}, torch {each['torch']!r}" for each in differing]
+    for one in quality["int8"]:
+        lines.append(f"- {one['shape']}, beam {one['beam']}: BLEU {one['float32']:.2f} in float32, {one['int8']:.2f} "
+                     f"in int8 (loses {one['float32'] - one['int8']:.2f}, at most {MOST_BLEU_LOSS})")  # fmt: skip
+    mib = 2**20
+    for one in quality["memory"]:
+        ratio = one["after"] / (one["weights"] + one["cache"])
+        loaded, weights, after, cache = (
+            f"{one[name] / mib:.0f} MiB" for name in ("loaded", "weights", "after", "cache")
+        )
+        lines.append(
+            f"- {one['shape']}, beam {one['beam']}: the core allocates {loaded} for weights of {weights}, {after} "
+            f"after translating the set (KV cache {cache}): {ratio:.2f} times both, at most {MOST_MEMORY}"
+        )
+    return "\n".join(lines)

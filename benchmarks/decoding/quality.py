@@ -1,0 +1,111 @@
+"""Outputs and memory of the native engine: agreement with torch, BLEU of int8, bytes that the core allocates."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contestants.translators import decoding_settings
+from benchmarks.record import say
+from clearhead.api import Model, load
+from clearhead.decoding.requests import Request
+from clearhead.evaluation.metrics import bleu
+
+LEAST_AGREEMENT = 0.998
+NEAR_TIE = 1e-4
+MOST_BLEU_LOSS = 0.2
+MOST_MEMORY = 1.3
+"""Bytes allocated by the core, divided by the bytes of weights and KV cache."""
+
+
+def agreement(bundle: Path, lines: list[str], beam: int) -> dict[str, Any]:
+    """Compare the texts of the native and the torch engine; for each that differs, how close the decision was.
+
+    The torch engine reports the margin of each search: the smallest difference of two log-probabilities (of totals, in
+    beam search) by which one of its decisions was made.
+    """
+    model = load(bundle)
+    native = [one.text for one in _translate(model, lines, beam, "native", "float32")]
+    torch = [one.text for one in _translate(model, lines, beam, "torch", "float32")]
+    differing = [index for index, (a, b) in enumerate(zip(native, torch, strict=True)) if a != b]
+    margins = _margins(model, [lines[index] for index in differing], beam)
+    found = [
+        {"source": lines[index], "native": native[index], "torch": torch[index], "margin": margin}
+        for index, margin in zip(differing, margins, strict=True)
+    ]
+    for one in found:
+        say(f"{bundle.name}, beam {beam}: {one}")
+    return {"shape": bundle.name, "beam": beam, "sentences": len(lines), "differing": found}
+
+
+def _margins(model: Model, lines: list[str], beam: int) -> list[float]:
+    """Return the margin of the torch engine's search for each line, decoded alone."""
+    from clearhead.decoding.search import run_search
+    from clearhead.decoding.search_batch import SearchBatch
+    from clearhead.engines.torch_generator import TorchGenerator
+
+    config, settings = model.config.model, decoding_settings(beam)
+    margins = []
+    for ids in model.tokenizer.encode_batch(lines):
+        request = Request((*ids, config.eos_id))
+        longest = request.longest(settings, config.max_positions)
+        generator = TorchGenerator(model.network, config.pad_id)
+        batch = SearchBatch(generator, [request.source], settings, [longest], config.eos_id, config.pad_id, 1)
+        margins.append(float(run_search(batch)[0].margin))
+    return margins
+
+
+def int8_quality(bundle: Path, lines: list[str], references: list[str], beam: int) -> dict[str, Any]:
+    """Return BLEU of float32 and int8 on the same sentences."""
+    model = load(bundle)
+    scores = {
+        compute_type: bleu([one.text for one in _translate(model, lines, beam, "native", compute_type)], references)
+        for compute_type in ("float32", "int8")
+    }
+    return {"shape": bundle.name, "beam": beam, **{name: score.value for name, score in scores.items()},
+            "signature": scores["float32"].signature}  # fmt: skip
+
+
+def _translate(model: Model, lines: list[str], beam: int, engine: str, compute_type: str) -> list[Any]:
+    chosen = model.engine(engine, compute_type)
+    return model.translate_many(lines, settings=decoding_settings(beam), engine=chosen, split=False)
+
+
+_MEASURE_MEMORY = """
+import json, sys
+from pathlib import Path
+from benchmarks.contestants.translators import Clearhead
+from clearhead.runtime import _core
+native = Clearhead(Path(sys.argv[1]), "float32", "native")
+native.configure({"threads": int(sys.argv[4])})
+loaded = _core.allocated_bytes()
+sources = native.inputs(Path(sys.argv[2]).read_text().splitlines())
+outputs = native.run(sources, int(sys.argv[3]))
+longest = [max(map(len, sources)), max(len(native.ids(one)) for one in outputs)]
+print(json.dumps({"loaded": loaded, "after": _core.allocated_bytes(), "longest": longest}))
+"""
+
+
+def memory(bundle: Path, lines: Path, beam: int, threads: int) -> dict[str, Any]:
+    """Return the bytes of the core after translating the set, in a process of its own, and what they are for."""
+    command = [sys.executable, "-c", _MEASURE_MEMORY, str(bundle), str(lines), str(beam), str(threads)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    config, [source, target] = load(bundle).config.model, found["longest"]
+    sentences = threads * max(24, 96 // beam)  # decoded together: native/search.cpp, weights of more than 32 MiB
+    entry = config.num_decoder_layers * 2 * config.model_dim * 4
+    cache = sentences * entry * (beam * (target + 1) + source)
+    return {"shape": bundle.name, "beam": beam, "weights": _weight_bytes(bundle), "cache": cache, **found}
+
+
+def _weight_bytes(bundle: Path) -> int:
+    """Return the bytes of the tensors of a bundle; tied ones are stored once."""
+    from safetensors import safe_open
+
+    with safe_open(bundle / "model.safetensors", "np") as file:
+        return sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
+
+
+def is_near_tie(one: dict[str, Any]) -> bool:
+    """Return whether a sentence differs because of a decision within rounding."""
+    return bool(one["margin"] < NEAR_TIE)

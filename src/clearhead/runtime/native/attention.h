@@ -31,45 +31,58 @@ static void softmax(float* scores, int count) {
     for (int i = 0; i < end; i += kLanes) store(scores + i, mul(load(scores + i), factor));
 }
 
-// Q queries of one head. V: vectors of a head of values, 0: `value_width` / 16, not known at compile time.
-template <int Q, int V>
-ALWAYS_INLINE void attend_head(const AttentionShape& shape, int head, const float* q, int q_stride, const float* keys,
-                               int capacity, int length, const float* values, int value_stride, int offset, float* out,
-                               int out_stride, float* weights, size_t weights_stride, float* scratch) {
-    const float* bias = shape.bias ? shape.bias + (size_t)head * shape.bias_stride + offset : nullptr;
+// Q queries of H heads: four chains in flight hide the latency of the multiply-add. V: vectors of a head of values, 0:
+// `value_width` / 16, not known at compile time. `weights`: those of the first query and head.
+template <int H, int Q, int V>
+ALWAYS_INLINE void attend_heads(const AttentionShape& shape, int head, const float* q, int q_stride, const float* keys,
+                                int capacity, int length, const float* values, int value_stride, int offset, float* out,
+                                int out_stride, float* weights, size_t weights_stride, float* scratch) {
+    const int width = shape.key_width;
     for (int s = 0; s < length; s += kLanes) {
-        Lanes score[Q];
-        for (int i = 0; i < Q; i++) score[i] = all(0.0f);
-        for (int k = 0; k < shape.key_width; k++) {
-            Lanes key = load(keys + (size_t)k * capacity + s);
-            for (int i = 0; i < Q; i++) score[i] = fused(all(q[(size_t)i * q_stride + k]), key, score[i]);
+        Lanes score[H][Q];
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < Q; i++) score[h][i] = all(0.0f);
+        for (int k = 0; k < width; k++)
+            for (int h = 0; h < H; h++) {
+                Lanes key = load(keys + (size_t)(h * width + k) * capacity + s);
+                for (int i = 0; i < Q; i++)
+                    score[h][i] = fused(all(q[(size_t)i * q_stride + h * width + k]), key, score[h][i]);
+            }
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < Q; i++) store(scratch + (size_t)(h * Q + i) * capacity + s, score[h][i]);
+    }
+    for (int h = 0; h < H; h++)
+        for (int i = 0; i < Q; i++) {
+            float* scores = scratch + (size_t)(h * Q + i) * capacity;
+            if (shape.bias) {
+                const float* bias = shape.bias + (size_t)(head + h) * shape.bias_stride + offset - i;
+                for (int s = 0; s < length; s++) scores[s] += bias[s];
+            }
+            softmax(scores, length);
+            if (weights)
+                memcpy(weights + i * weights_stride + (size_t)h * length, scores, sizeof(float) * (size_t)length);
         }
-        for (int i = 0; i < Q; i++) store(scratch + (size_t)i * capacity + s, score[i]);
-        if (bias)
-            for (int i = 0; i < Q; i++)
-                for (int j = s; j < s + kLanes && j < length; j++) scratch[(size_t)i * capacity + j] += bias[j - i];
-    }
-    for (int i = 0; i < Q; i++) {
-        softmax(scratch + (size_t)i * capacity, length);
-        if (weights)
-            memcpy(weights + i * weights_stride, scratch + (size_t)i * capacity, sizeof(float) * (size_t)length);
-    }
     constexpr int kStep = V ? V : 1;
     const int vectors = V ? V : shape.value_width / kLanes;
     for (int v = 0; v < vectors; v += kStep) {
-        Lanes mixed[Q][kStep];
-        for (int i = 0; i < Q; i++)
-            for (int c = 0; c < kStep; c++) mixed[i][c] = all(0.0f);
-        for (int s = 0; s < length; s++) {
-            Lanes value[kStep];
-            for (int c = 0; c < kStep; c++) value[c] = load(values + (size_t)s * value_stride + (v + c) * kLanes);
-            for (int i = 0; i < Q; i++) {
-                Lanes weight = all(scratch[(size_t)i * capacity + s]);
-                for (int c = 0; c < kStep; c++) mixed[i][c] = fused(weight, value[c], mixed[i][c]);
+        Lanes mixed[H][Q][kStep];
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < Q; i++)
+                for (int c = 0; c < kStep; c++) mixed[h][i][c] = all(0.0f);
+        for (int s = 0; s < length; s++)
+            for (int h = 0; h < H; h++) {
+                const float* row = values + (size_t)s * value_stride + h * shape.value_width + v * kLanes;
+                Lanes value[kStep];
+                for (int c = 0; c < kStep; c++) value[c] = load(row + c * kLanes);
+                for (int i = 0; i < Q; i++) {
+                    Lanes weight = all(scratch[(size_t)(h * Q + i) * capacity + s]);
+                    for (int c = 0; c < kStep; c++) mixed[h][i][c] = fused(weight, value[c], mixed[h][i][c]);
+                }
             }
-        }
-        for (int i = 0; i < Q; i++)
-            for (int c = 0; c < kStep; c++) store(out + (size_t)i * out_stride + (v + c) * kLanes, mixed[i][c]);
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < Q; i++)
+                for (int c = 0; c < kStep; c++)
+                    store(out + (size_t)i * out_stride + h * shape.value_width + (v + c) * kLanes, mixed[h][i][c]);
     }
 }
 
@@ -78,20 +91,20 @@ static void attend_all(const AttentionShape& shape, const float* q, int q_stride
                        int capacity, int length, const float* values, int value_stride, int first_offset, float* out,
                        int out_stride, float* weights, float* scratch) {
     const size_t weights_stride = (size_t)shape.heads * length;
-    for (int h = 0; h < shape.heads; h++) {
-        const float* head_q = q + h * shape.key_width;
-        const float* head_keys = keys + (size_t)h * shape.key_width * capacity;
-        const float* head_values = values + h * shape.value_width;
-        float* head_out = out + h * shape.value_width;
-        int i = 0;
-        for (; i < count; i += i + 4 <= count ? 4 : 1) {
-            const float* some_q = head_q + (size_t)i * q_stride;
-            float* some_out = head_out + (size_t)i * out_stride;
-            float* some_weights = weights ? weights + i * weights_stride + (size_t)h * length : nullptr;
-            auto run = i + 4 <= count ? attend_head<4, V> : attend_head<1, V>;
-            run(shape, h, some_q, q_stride, head_keys, capacity, length, head_values, value_stride, first_offset - i,
-                some_out, out_stride, some_weights, weights_stride, scratch);
-        }
+    const int by_four = count / 4 * 4;  // queries in groups of four; of the others four heads at a time
+    auto run = [&](auto attend_some, int head, int query) {
+        attend_some(
+            shape, head, q + (size_t)query * q_stride + head * shape.key_width, q_stride,
+            keys + (size_t)head * shape.key_width * capacity, capacity, length, values + head * shape.value_width,
+            value_stride, first_offset - query, out + (size_t)query * out_stride + head * shape.value_width, out_stride,
+            weights ? weights + query * weights_stride + (size_t)head * length : nullptr, weights_stride, scratch);
+    };
+    for (int h = 0; h < shape.heads; h++)
+        for (int i = 0; i < by_four; i += 4) run(attend_heads<1, 4, V>, h, i);
+    for (int i = by_four; i < count; i++) {
+        int h = 0;
+        for (; h + 4 <= shape.heads; h += 4) run(attend_heads<4, 1, V>, h, i);
+        for (; h < shape.heads; h++) run(attend_heads<1, 1, V>, h, i);
     }
 }
 

@@ -9,6 +9,7 @@
     ├── TrainingError         a run that cannot start or go on
     ├── TaskError             a verb for which a model was not trained
     ├── InspectionError       a part of a network, or a step of its work, that is not there to be looked at
+    ├── RequestCancelledError a request that was cancelled while it was computed
     ├── MissingPackageError   an optional package that is not installed; names the extra that installs it
     ├── InteropError          a foreign checkpoint, or a format, that cannot hold what is asked
     ├── ServingError          a server that cannot start, or a request that it does not take
@@ -60,6 +61,10 @@ class TaskError(ClearheadError):
 
 class InspectionError(ClearheadError):
     """A part of a network, or a step of its work, that is not there to be looked at."""
+
+
+class RequestCancelledError(ClearheadError):
+    """A request that was cancelled while it was computed."""
 
 
 class InteropError(ClearheadError):

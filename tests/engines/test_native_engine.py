@@ -1,6 +1,7 @@
 """The native engine: its two searches find the same, and torch's search finds the same up to rounding."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
+from clearhead.decoding.grid_beam_search import LexicalConstraints
 from clearhead.decoding.requests import AllowedTokens, Constraints, Request
-from clearhead.engines.engine import NoOutputError
+from clearhead.engines import constrained_decoding
+from clearhead.engines.engine import Engine, NoOutputError
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeEngine, NativeScoringEngine
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.engines.torch_engine import TorchEngine
@@ -198,11 +201,25 @@ def test_scores_and_encoders_agree_with_torch() -> None:
 
 
 def test_requests_that_were_cancelled_have_no_hypotheses() -> None:
-    engine, cancellation = engine_of(random_model()), Cancellation.of(len(SOURCES))
-    cancellation.flags_N[3] = 1
-    requests = [Request(tuple(source)) for source in SOURCES]
-    answers = engine.run(requests, DecodingConfig(), cancellation)
-    assert [index for index, answer in enumerate(answers) if not answer] == [3]
+    """In the core and outside of it, and with torch; also before words to include are looked for."""
+    network: Any = random_model(vocab_size=57)
+    cancelled, other, phrase = Cancellation(), Cancellation(), Constraints(include=LexicalConstraints(((9, 5),)))
+    cancelled.cancel()
+    engines: list[Engine] = [engine_of(network), torch_engine_of(network)]
+    for engine in engines:
+        for settings, asked in (
+            (DecodingConfig(), None),
+            (DecodingConfig(no_repeat_ngram_size=3), None),
+            (DecodingConfig(method="sample"), None),
+            (DecodingConfig(beam_size=2, max_length="input+5"), phrase),
+        ):
+            requests = [Request(tuple(source), constraints=asked, cancellation=other) for source in SOURCES]
+            expected = constrained_decoding.run(engine, requests, settings)
+            requests[3] = replace(requests[3], cancellation=cancelled)
+            answers = constrained_decoding.run(engine, requests, settings)
+            assert [index for index, answer in enumerate(answers) if not answer] == [3]
+            for answer, before in zip(answers, expected, strict=True):
+                assert [each.tokens for each in answer] in ([], [each.tokens for each in before])
 
 
 def test_a_model_without_finite_probabilities_is_named() -> None:

@@ -43,6 +43,11 @@ def lengths(total):
     cuts = np.sort(rng.integers(0, total + 1, rng.integers(1, 4)))
     return np.diff(np.concatenate(([0], cuts, [total]))).astype(np.int32)
 
+def flags():
+    kinds = (bytearray(1), b"\\1", None, bytearray(0), array())
+    made = [kinds[rng.integers(5 if rng.random() < 0.1 else 3)] for _ in range(rng.integers(4))]
+    return made if rng.random() < 0.95 else None
+
 def options():
     names = ("beam_size", "n_best", "min_length", "end_id", "start_id", "threads", "batch_rows", "stopping_rule")
     made = dict(beam_size=2, n_best=1, min_length=0, end_id=3, start_id=2, threads=1, batch_rows=0, stopping_rule=0)
@@ -76,7 +81,8 @@ for _ in range(4000):
     if action == 0:
         limits = np.full(len(counts), min(max(number(), 0), 64), np.int32) if rng.random() < 0.8 else array()
         attempt(core.search, ids, counts, limits, options(), np.ones(65, np.float32), array(),
-                None if rng.random() < 0.7 else array(), None if rng.random() < 0.7 else array(), None, None)
+                None if rng.random() < 0.7 else array(), None if rng.random() < 0.7 else array(), flags(),
+                None if rng.random() < 0.9 else array().astype(float))
     elif action == 1:
         out = np.empty(int(rng.choice([len(counts) * 24, len(ids) * 24, 7])), np.float32)
         attempt(core.encode_texts, ids, counts, int(rng.integers(-1, 6)), out, 1)

@@ -9,6 +9,7 @@ from clearhead.decoding.generator import Floats
 from clearhead.decoding.grid_beam_search import LexicalConstraints
 from clearhead.decoding.logits_rules import TokenAutomaton
 from clearhead.errors import DecodingError
+from clearhead.runtime.cancellation import Cancellation
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,13 @@ class Request:
     """Largest number of tokens to generate, the end token included; None: by `decoding.max_length`."""
     name: str = field(default="", compare=False)
     """Name in error messages, such as `line 4`; by default its number among the requests."""
+    cancellation: Cancellation | None = field(default=None, repr=False, compare=False)
+    """Shared by the requests that are cancelled together, such as the sentences of a text."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the request is cancelled, and its hypotheses are therefore incomplete."""
+        return self.cancellation is not None and self.cancellation.is_cancelled
 
     @property
     def source_length(self) -> int:

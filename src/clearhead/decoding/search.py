@@ -134,6 +134,8 @@ class BeamSearch:
     def steps(self) -> Iterator[BeamState]:
         """Run the search, and yield the unfinished hypotheses after every step but the last."""
         generator, layout, coverage = self.batch.generator, self.layout, self.coverage
+        if self.batch.is_cancelled(np.arange(len(self.asked))).all():
+            return
         rows = 1 if coverage is None else layout.rows  # at first, when all rows of a sentence are equal
         first_RT, state = generator.start(generator.encode(self.batch.sources), rows)
         self._prepare(first_RT)
@@ -204,6 +206,7 @@ class BeamSearch:
         decision = decide(found, batch.eos_id, self.finished.is_last(beams), layout.width, self._stops(beams, found))
         bonus_R = None if self.coverage is None else self.coverage.add(step.cross_RHTS)
         is_over_N = self.finished.record(beams, found, decision, log_probs_RV, bonus_R)
+        is_over_N |= batch.is_cancelled(beams.searches_N // layout.groups)
         if self.recorder is not None:
             self.recorder.record(beams, found, decision, is_over_N)
         if is_over_N.all():

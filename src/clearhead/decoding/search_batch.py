@@ -16,6 +16,7 @@ from clearhead.decoding.generator import Bools, Floats, Generator, Ints, Sources
 from clearhead.decoding.observer import Observer
 from clearhead.decoding.requests import Constraints
 from clearhead.errors import DecodingError
+from clearhead.runtime.cancellation import Cancellation
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class SearchBatch:
     """One per sentence; empty: none."""
     suppressed_tokens: Sequence[int] | None = None
     """Tokens that are never generated, besides padding; None: the start token, if rows start with a single token."""
+    cancellations: Sequence[Cancellation | None] = ()
+    """One per sentence; empty: none. A cancelled sentence leaves after the step; its hypotheses are incomplete."""
 
     def __post_init__(self) -> None:
         if self.n_best > self.settings.beam_size and self.settings.method == "search":
@@ -104,6 +107,13 @@ class SearchBatch:
     def layout(self) -> BeamLayout:
         """Layout of each sentence."""
         return BeamLayout.of(self.settings, self.n_best, self.asked[0].include.size)
+
+    def is_cancelled(self, sentences_N: Ints) -> Bools:
+        """Return which of these sentences are cancelled."""
+        if not self.cancellations:
+            return np.zeros(len(sentences_N), dtype=np.bool_)
+        is_cancelled_M = np.array([each is not None and each.is_cancelled for each in self.cancellations])
+        return np.asarray(is_cancelled_M[sentences_N])
 
     def suppressed(self, first_RT: Ints) -> set[int]:
         """Return the tokens that are never generated; some may be outside the vocabulary."""

@@ -20,8 +20,9 @@ def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -
     if not asking:
         return engine.run(requests, settings)
     plain = engine.run([_plain(request) for request in requests], settings)
-    lacking = [place for place in asking if not _is_met(requests[place], plain[place][0])]
-    more = [place for place in asking if requests[place].n_best > 1 or place in {*lacking}]
+    answered = [place for place in asking if plain[place]]  # the others are cancelled
+    lacking = [place for place in answered if not _is_met(requests[place], plain[place][0])]
+    more = [place for place in answered if requests[place].n_best > 1 or place in {*lacking}]
     for place, found in zip(more, engine.run([requests[place] for place in more], settings), strict=True):
         kept = [] if place in lacking else plain[place][:1]
         others = [each for each in found if each.tokens not in {one.tokens for one in kept}]

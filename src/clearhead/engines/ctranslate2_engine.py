@@ -133,7 +133,7 @@ class CTranslate2Engine:
         return notes
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
-        """For each request its hypotheses, best first."""
+        """For each request its hypotheses, best first. Cancellations have no effect."""
         self._refuse(requests, settings)
         if not requests:
             return []
@@ -151,7 +151,7 @@ class CTranslate2Engine:
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.context, len(self.source_vocabulary))
             if request.constraints is not None or request.image is not None:
-                names |= _changed(request, {"source", "n_best", "name", "limit", "constraints"})
+                names |= _changed(request, {"source", "n_best", "name", "limit", "constraints", "cancellation"})
                 names |= _changed(request.asked, _IDLE_CONSTRAINTS | ({"shortlist"} if self.has_shortlist else set()))
         names = set(self.unsupported(settings)) or names  # what settings ask for, requests ask for too
         if names:

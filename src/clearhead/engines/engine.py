@@ -21,9 +21,10 @@ class NoOutputError(DecodingError):
     """The model's outputs are not finite, so there is no best hypothesis."""
 
     def __init__(self, requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> None:
-        """`answers`: the hypotheses found; the first request without any is named."""
+        """`answers`: the hypotheses found; the first request without any that is not cancelled is named."""
         self.answers = answers
-        number = next(number for number, answer in enumerate(answers) if not answer)
+        without = [number for number, answer in enumerate(answers) if not answer]
+        number = min(without, key=lambda number: requests[number].is_cancelled)
         name = requests[number].name or f"sentence {number + 1}"
         super().__init__(
             f"{name}: the model gives no finite probabilities, as one does whose training diverged; "
@@ -31,11 +32,22 @@ class NoOutputError(DecodingError):
         )
 
 
+def check_answers(requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each request, none if it is cancelled; raise NoOutputError if another has none."""
+    is_cancelled = [request.is_cancelled for request in requests]
+    if not all(answer or gone for answer, gone in zip(answers, is_cancelled, strict=True)):
+        raise NoOutputError(requests, answers)
+    return [[] if gone else answer for answer, gone in zip(answers, is_cancelled, strict=True)]
+
+
 class Engine(Protocol):
     """Engine that generates token sequences."""
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each request, best first. Raises NoOutputError if a model gives no finite ones."""
+        """Return the hypotheses of each request, best first; none for a request that is cancelled.
+
+        Raises NoOutputError if a model gives no finite probabilities.
+        """
 
     def unsupported(self, settings: DecodingConfig) -> list[str]:
         """Return the names of the settings that this engine does not support."""

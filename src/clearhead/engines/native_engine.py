@@ -20,9 +20,9 @@ from clearhead.decoding.requests import Request, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
 from clearhead.decoding.sliding_window import SlidingWindow
-from clearhead.engines.engine import NoOutputError
+from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.native_generator import NativeGenerator
-from clearhead.runtime import Cancellation, CoreHypothesis, CoreSearch, NativeModel
+from clearhead.runtime import CoreHypothesis, CoreSearch, NativeModel
 
 Floats = NDArray[np.float32]
 
@@ -60,30 +60,22 @@ class NativeEngine:
         """Return nothing."""
         return []
 
-    def run(
-        self, requests: Sequence[Request], settings: DecodingConfig, cancellation: Cancellation | None = None
-    ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each request, best first; none for a request that was cancelled.
-
-        `cancellation` has one flag for each request; it is heeded by searches inside the core.
-        """
+    def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each request, best first; none for a request that is cancelled."""
         vocab_size = self.model.config.read_vocab_size
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.max_positions, vocab_size)
         answers: list[list[Hypothesis]] = [[] for _ in requests]
-        is_cancelled = [False] * len(requests)
         in_core = [index for index, request in enumerate(requests) if self.runs_in_core(request, settings)]
         for has_shortlist in (False, True):
             some = [index for index in in_core if (requests[index].asked.shortlist is not None) == has_shortlist]
-            for index, found in zip(some, self._search_in_core(requests, some, settings, cancellation), strict=True):
-                is_cancelled[index] = found is None
-                answers[index] = [_hypothesis(each) for each in found or []][: requests[index].n_best]
+            found = self._search_in_core([requests[index] for index in some], settings)
+            for index, each in zip(some, found, strict=True):
+                answers[index] = [_hypothesis(one) for one in each or []][: requests[index].n_best]
         others = sorted({*range(len(requests))} - {*in_core})
         for index, result in zip(others, self._search_in_python([requests[i] for i in others], settings), strict=True):
             answers[index] = result.hypotheses[: requests[index].n_best]
-        if not all(answer or cancelled for answer, cancelled in zip(answers, is_cancelled, strict=True)):
-            raise NoOutputError(requests, answers)
-        return answers
+        return check_answers(requests, answers)
 
     def runs_in_core(self, request: Request, settings: DecodingConfig) -> bool:
         """Return whether the core's own search supports the request."""
@@ -100,36 +92,31 @@ class NativeEngine:
         return len(request.source) + request.longest(settings, self.max_positions) - 2
 
     def _search_in_core(
-        self,
-        requests: Sequence[Request],
-        indices: list[int],
-        settings: DecodingConfig,
-        cancellation: Cancellation | None,
+        self, requests: Sequence[Request], settings: DecodingConfig
     ) -> list[list[CoreHypothesis] | None]:
-        if not indices:
+        """Return the results of the core's search; the requests have shortlists, or none of them does."""
+        if not requests:
             return []
-        some = [requests[index] for index in indices]
         config = self.model.config
         suppressed = {*self.suppressed_tokens, config.pad_id} - {config.eos_id}
-        limits = [request.longest(settings, self.max_positions) for request in some]
+        limits = [request.longest(settings, self.max_positions) for request in requests]
         lists = None
-        if some[0].asked.shortlist is not None:
-            lists = [sorted((request.asked.allowed_tokens | {config.eos_id}) - suppressed) for request in some]
-        if cancellation is not None and len(indices) < len(requests):
-            raise ValueError("requests of which only some can be cancelled; run them separately")
+        if requests[0].asked.shortlist is not None:
+            lists = [sorted((request.asked.allowed_tokens | {config.eos_id}) - suppressed) for request in requests]
         asked = CoreSearch(
             length_penalties(settings, max(limits)),
             end_id=config.eos_id,
             start_id=config.decoder_start_id,
             beam_size=settings.beam_size,
-            n_best=max(request.n_best for request in some),
+            n_best=max(request.n_best for request in requests),
             min_length=settings.min_length,
             stopping_rule=settings.stopping_rule,
             suppressed=tuple(sorted(suppressed)),
             threads=self.threads,
             want_scores=self.token_log_probs,
         )
-        return self.model.search([request.source for request in some], limits, asked, lists, cancellation)
+        cancellations = [request.cancellation for request in requests]
+        return self.model.search([request.source for request in requests], limits, asked, lists, cancellations)
 
     def _search_in_python(self, requests: list[Request], settings: DecodingConfig) -> list[SearchResult]:
         """Return the results of the search of `decoding`, batch by batch on several threads."""
@@ -172,6 +159,7 @@ class NativeEngine:
             max(request.n_best for request in requests),
             constraints=[request.asked for request in requests],
             suppressed_tokens=self.suppressed_tokens,
+            cancellations=[request.cancellation for request in requests],
         )
 
     def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:

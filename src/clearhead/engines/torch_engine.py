@@ -24,7 +24,7 @@ from clearhead.decoding.requests import Request, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
 from clearhead.decoding.sliding_window import SlidingWindow
-from clearhead.engines.engine import NoOutputError
+from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.engines.torch_network import evaluating
 from clearhead.model.affine import fewer_rows, more_rows
@@ -85,7 +85,7 @@ class TorchEngine:
         return []
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each request, best first."""
+        """Return the hypotheses of each request, best first; none for a request that is cancelled."""
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.max_positions, self.vocab_size)
         batches = self._batches(requests, settings)
@@ -95,9 +95,7 @@ class TorchEngine:
         for batch, found in zip(batches, results, strict=True):
             for index, each in zip(batch, found, strict=True):
                 answers[index] = each.hypotheses[: requests[index].n_best]
-        if not all(answers):
-            raise NoOutputError(requests, answers)
-        return answers
+        return check_answers(requests, answers)
 
     def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
         """Yield ever longer beginnings of the best output, and return the hypothesis."""
@@ -194,6 +192,7 @@ class TorchEngine:
             n_best,
             constraints=[request.asked for request in requests],
             suppressed_tokens=self.suppressed_tokens,
+            cancellations=[request.cancellation for request in requests],
         )
 
     def _shape(self, request: Request) -> tuple[int, int, int, bool, bool]:

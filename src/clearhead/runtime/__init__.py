@@ -4,8 +4,8 @@ Imports config and errors, never torch.
 """
 
 from clearhead.runtime.availability import instruction_set, is_available, why_unavailable
+from clearhead.runtime.cancellation import Cancellation
 from clearhead.runtime.native_model import (
-    Cancellation,
     ComputeType,
     CoreHypothesis,
     CoreSearch,

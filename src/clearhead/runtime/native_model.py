@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import ModelConfig
+from clearhead.runtime.cancellation import Cancellation
 
 ComputeType = Literal["float32", "int8"]
 StoppingRule = Literal["beam_finished", "cannot_improve", "no_better_now"]
@@ -46,20 +47,6 @@ class CoreSearch:
     threads: int = 1
     batch_rows: int = 0
     """Rows that a thread decodes together; 0: chosen by the core."""
-
-
-@dataclass(frozen=True)
-class Cancellation:
-    """Flags and deadlines of the requests of one search; other threads may set flags while it runs."""
-
-    flags_N: NDArray[np.uint8]
-    deadlines_N: NDArray[np.float64] | None = None
-    """Seconds of time.monotonic(); 0: none."""
-
-    @classmethod
-    def of(cls, count: int) -> "Cancellation":
-        """Return flags for `count` requests, none of them set."""
-        return cls(np.zeros(count, dtype=np.uint8))
 
 
 class CoreHypothesis(NamedTuple):
@@ -108,13 +95,13 @@ class NativeModel:
         limits: Sequence[int],
         settings: CoreSearch,
         shortlists: Sequence[Ids] | None = None,
-        cancellation: Cancellation | None = None,
+        cancellations: Sequence[Cancellation | None] = (),
     ) -> list[list[CoreHypothesis] | None]:
         """Return the hypotheses of each source (or prompt), best first; None if its search was cancelled.
 
         An empty list means that the model gave no finite probabilities. `limits`: most tokens to generate, the end
-        included. `shortlists`: ascending ids of the tokens that each output may have. Raises ValueError for ids and
-        limits that the model cannot take.
+        included. `shortlists`: ascending ids of the tokens that each output may have. `cancellations`: one per source,
+        or none. Raises ValueError for ids and limits that the model cannot take.
         """
         if not sources:
             return []
@@ -138,8 +125,8 @@ class NativeModel:
             np.asarray(settings.suppressed, dtype=np.int32),
             allowed,
             allowed_lengths,
-            None if cancellation is None else cancellation.flags_N,
-            None if cancellation is None else cancellation.deadlines_N,
+            [None if each is None else each.flag for each in cancellations],
+            np.array([0.0 if each is None else each.deadline for each in cancellations]) if cancellations else None,
         )
         return [None if each is None else [CoreHypothesis(*one) for one in each] for each in found]
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <exception>
 #include <new>
 #include <stdexcept>
@@ -249,15 +250,17 @@ PyObject* result_list(const SearchResult& result) {
 
 PyObject* model_search(PyObject* self, PyObject* args) {
     PyObject *ids_, *lengths_, *limits_, *options, *penalties_, *suppressed_, *allowed_, *allowed_lengths_;
-    PyObject *cancelled_, *deadlines_;
-    if (!PyArg_ParseTuple(args, "OOOO!OOOOOO", &ids_, &lengths_, &limits_, &PyDict_Type, &options, &penalties_,
-                          &suppressed_, &allowed_, &allowed_lengths_, &cancelled_, &deadlines_))
+    PyObject *cancel_flags, *deadlines_;
+    if (!PyArg_ParseTuple(args, "OOOO!OOOOO!O", &ids_, &lengths_, &limits_, &PyDict_Type, &options, &penalties_,
+                          &suppressed_, &allowed_, &allowed_lengths_, &PyList_Type, &cancel_flags, &deadlines_))
         return nullptr;
     return guarded([&]() -> PyObject* {
         Array<int32_t> ids(ids_), lengths(lengths_), limits(limits_), suppressed(suppressed_), allowed(allowed_),
             allowed_lengths(allowed_lengths_);
         Array<float> penalties(penalties_);
-        Array<uint8_t> cancelled(cancelled_);
+        std::deque<Array<uint8_t>> cancelled;  // one byte, or None, for each source; none: no list
+        for (Py_ssize_t i = 0; i < PyList_Size(cancel_flags); i++)
+            cancelled.emplace_back(PyList_GetItem(cancel_flags, i));
         Array<double> deadlines(deadlines_);
         SearchSettings settings;
         settings.beam_size = whole(options, "beam_size", 1, 4096);
@@ -275,7 +278,7 @@ PyObject* model_search(PyObject* self, PyObject* args) {
         const std::vector<int> source_lengths = lengths_of(lengths, ids.size());
         const size_t count = source_lengths.size();
         require(limits.size() == count, "a limit for each source");
-        require(!cancelled || cancelled.size() == count, "a cancel flag for each source");
+        require(cancelled.empty() || cancelled.size() == count, "a cancel flag for each source");
         require(!deadlines || deadlines.size() == count, "a deadline for each source");
         std::vector<int> list_lengths;
         if (allowed) list_lengths = lengths_of(allowed_lengths, allowed.size());
@@ -293,7 +296,10 @@ PyObject* model_search(PyObject* self, PyObject* args) {
                 asked.num_allowed = list_lengths[i];
                 list += asked.num_allowed;
             }
-            asked.cancelled = cancelled ? cancelled.data() + i : nullptr;
+            if (!cancelled.empty() && cancelled[i]) {
+                require(cancelled[i].size() == 1, "a cancel flag of one byte");
+                asked.cancelled = cancelled[i].data();
+            }
             asked.deadline = deadlines ? deadlines.data()[i] : 0;
         }
         std::vector<SearchResult> results;

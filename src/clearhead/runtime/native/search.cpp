@@ -122,12 +122,12 @@ class ThreadSearch {
         for (size_t slot = 0; slot < capacity; slot++)
             if (!is_used[slot]) slots.push_back((int)slot);
         size_t taken = 0;
-        for (int slot : slots) {
+        while (taken < slots.size()) {
             const size_t number = next_++;
             if (number >= order_.size()) break;
-            start(slot, order_[number]);
-            active_.push_back(slot);
-            taken++;
+            if (is_cancelled(order_[number], monotonic_seconds())) continue;
+            start(slots[taken], order_[number]);
+            active_.push_back(slots[taken++]);
         }
         if (model_.settings.architecture == Architecture::encoder_decoder)
             encode(slots, taken);
@@ -435,16 +435,19 @@ class ThreadSearch {
         results_[beam.request].hypotheses = std::move(beam.finished);
     }
 
+    // Whether a request is cancelled, which is then its result.
+    bool is_cancelled(int request, double now) {
+        const SearchRequest& asked = requests_[request];
+        const bool is_late = asked.deadline > 0 && now > asked.deadline;
+        if (!is_late && !(asked.cancelled && *asked.cancelled)) return false;
+        results_[request].cancelled = true;
+        return true;
+    }
+
     void drop_cancelled(double now) {
         size_t kept = 0;
-        for (int slot : active_) {
-            const SearchRequest& asked = requests_[beams_[slot].request];
-            const bool is_late = asked.deadline > 0 && now > asked.deadline;
-            if (is_late || (asked.cancelled && *asked.cancelled))
-                results_[beams_[slot].request].cancelled = true;
-            else
-                active_[kept++] = slot;
-        }
+        for (int slot : active_)
+            if (!is_cancelled(beams_[slot].request, now)) active_[kept++] = slot;
         active_.resize(kept);
     }
 

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from clearhead.inspection.ablation import effect
 from clearhead.inspection.head_statistics import head_statistics
+from clearhead.runtime import Cancellation
 from clearhead.serving import views
 from clearhead.serving.app import make_app
 from clearhead.serving.limits import Limits, OneAtATime
@@ -261,24 +262,24 @@ def test_one_at_a_time() -> None:
     gate, inside, leave = OneAtATime(0.05), threading.Event(), threading.Event()
 
     def hold() -> None:
-        with gate.turn():
+        with gate.turn(Cancellation()):
             inside.set()
             leave.wait()
 
     other = threading.Thread(target=hold)
     other.start()
     inside.wait()
-    with pytest.raises(Exception, match="another trace"), gate.turn():
+    with pytest.raises(Exception, match="another trace"), gate.turn(Cancellation()):
         pass
     leave.set()
     other.join()
-    with gate.turn():
+    with gate.turn(Cancellation()):
         pass
 
 
 def test_one_trace_at_a_time_over_http(client: TestClient) -> None:
     number = ask(client)["id"]
-    with client.app.state.traces.gate.turn():  # type: ignore[attr-defined]
+    with client.app.state.traces.gate.turn(Cancellation()):  # type: ignore[attr-defined]
         for response in (
             client.post("/v1/trace", json={"text": "dog"}),
             client.get(f"/v1/trace/{number}/lens"),

@@ -10,6 +10,7 @@ from clearhead.data.pairs import Pair
 from clearhead.data.segmentation import gap_between
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
 from clearhead.engines.engine import Engine
+from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks import outputs
 from clearhead.tasks.captions import write_captions
 from clearhead.tasks.image_classification import read_pictures
@@ -92,6 +93,7 @@ class Translating(Loaded):
         *,
         split: bool = True,
         long_texts: LongTextPolicy | LongTexts = "split",
+        cancellation: Cancellation | None = None,
     ) -> list[list[Translation]]:
         """Return the `n_best` translations of each text, best first; one empty translation for an empty text.
 
@@ -101,7 +103,8 @@ class Translating(Loaded):
         with constraints: such a text is then not split into sentences, and refused if it is too long.
 
         Samples are in the order of drawing. An error names the text by its line, counted from `first_line`. `engine`
-        is a name or the result of `engine()`; `shortlist` is the result of `load_shortlist()`.
+        is a name or the result of `engine()`; `shortlist` is the result of `load_shortlist()`. Another thread may set
+        `cancellation`: the search then ends within one step and RequestCancelledError is raised.
         """
         texts = check_texts(texts)
         self.need("translate")
@@ -112,7 +115,7 @@ class Translating(Loaded):
         segmented = segment_texts(texts, translation_segmenter(self, split and is_plain), tally, first_line)
         parts = [(line, part) for line, one in enumerate(segmented, first_line) if one for part in one.parts]
         encoded, lines = self._encode([part for _, part in parts]), [line for line, _ in parts]
-        found = iter(search_texts(self, encoded, n_best, settings, lines, searching, shortlist))
+        found = iter(search_texts(self, encoded, n_best, settings, lines, searching, shortlist, cancellation))
         results: list[list[Translation]] = []
         for one in segmented:
             if one is None:

@@ -87,6 +87,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
     if server.unfinished:
         count = "1 request was" if server.unfinished == 1 else f"{server.unfinished} requests were"
         print(f"stopped before {count} answered", file=sys.stderr, flush=True)
+    if server.is_computing:
         application.state.traces.close()
         os._exit(server.exit_code())  # a normal exit would wait for the threads that compute these answers
     return server.exit_code()

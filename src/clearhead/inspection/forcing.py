@@ -8,11 +8,21 @@ from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import InspectionError
 from clearhead.inspection.tracing import Given
+from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.task import LoadedModel
 
 
-def go_on_from(model: LoadedModel, given: Given, prefix: Sequence[int], settings: DecodingConfig) -> list[int]:
-    """Return the prefix and its best continuation, with the end token if it is generated."""
+def go_on_from(
+    model: LoadedModel,
+    given: Given,
+    prefix: Sequence[int],
+    settings: DecodingConfig,
+    cancellation: Cancellation | None = None,
+) -> list[int]:
+    """Return the prefix and its best continuation, with the end token if it is generated.
+
+    Raises RequestCancelledError if `cancellation` is set before the search has ended.
+    """
     config = model.config.model
     if config.head != "generation":
         raise InspectionError(
@@ -27,8 +37,19 @@ def go_on_from(model: LoadedModel, given: Given, prefix: Sequence[int], settings
     if prefix[-1] == config.eos_id or limit <= len(prefix):
         return list(prefix)
     [found] = run_search(
-        SearchBatch(generator, given.sources, settings, [limit], config.eos_id, config.pad_id, constraints=[asked])
+        SearchBatch(
+            generator,
+            given.sources,
+            settings,
+            [limit],
+            config.eos_id,
+            config.pad_id,
+            constraints=[asked],
+            cancellations=[cancellation],
+        )
     )
+    if cancellation is not None:
+        cancellation.raise_if_cancelled()
     if not found.hypotheses:
         raise InspectionError("the model gives no finite probabilities, as one does whose training diverged")
     best = found.hypotheses[0]

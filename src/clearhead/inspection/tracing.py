@@ -7,7 +7,7 @@ R rows (one here), S source places, T target places, V vocabulary or labels
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
 from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
 from clearhead.model.patches import PatchEmbedding, patches_a_side
+from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.image_classification import read_pictures, scaled
 from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.registry import get_task
@@ -108,11 +109,13 @@ def trace(
     tokens: Sequence[int] | None = None,
     hypothesis: int = 0,
     arithmetic: bool = False,
+    cancellation: Cancellation | None = None,
 ) -> Trace:
     """What happens inside while the model reads an input and writes the target, or the best that search finds.
 
     `tokens` are written exactly as they are, without an end behind them; `hypothesis` is which of the found ones is
-    looked at; `arithmetic` keeps queries, keys and values too.
+    looked at; `arithmetic` keeps queries, keys and values too. Raises RequestCancelledError if `cancellation` is set
+    before the search has ended.
     """
     if target is not None and tokens is not None:
         raise InspectionError("expected a target or tokens, got both; leave one out")
@@ -126,7 +129,7 @@ def trace(
     elif tokens is not None:
         outputs = list(tokens)
     else:
-        searched = search(model, given, settings, hypothesis)
+        searched = search(model, given, settings, hypothesis, cancellation)
         found = searched.hypotheses[hypothesis]
         outputs = [*found.tokens, *[model.config.model.eos_id] * (found.finish_reason == "end")]
     return _trace_writer(model, given, outputs, searched, arithmetic)
@@ -172,7 +175,13 @@ class _Tree:
         self.candidates.append(candidate)
 
 
-def search(model: LoadedModel, given: Given, settings: DecodingConfig, hypothesis: int = 0) -> Searched:
+def search(
+    model: LoadedModel,
+    given: Given,
+    settings: DecodingConfig,
+    hypothesis: int = 0,
+    cancellation: Cancellation | None = None,
+) -> Searched:
     """Return the hypotheses of one input, found by the model's own engine, and the tree of the search."""
     generator, config, tree = model.generator, model.config.model, _Tree()
     first_RT, _ = generator.start(generator.encode(given.sources), 1)
@@ -183,7 +192,10 @@ def search(model: LoadedModel, given: Given, settings: DecodingConfig, hypothesi
     asked = constraints_of(settings, model.tokenizer.target)
     n_best = settings.beam_size if settings.method == "search" else max(1, hypothesis + 1)
     ids, constraints = (config.eos_id, config.pad_id), [asked] if asked else ()
-    [found] = run_search(SearchBatch(generator, given.sources, settings, [limit], *ids, n_best, tree, constraints))
+    batch = SearchBatch(generator, given.sources, settings, [limit], *ids, n_best, tree, constraints)
+    [found] = run_search(replace(batch, cancellations=[cancellation]))
+    if cancellation is not None:
+        cancellation.raise_if_cancelled()
     if not 0 <= hypothesis < len(found.hypotheses):
         raise InspectionError(
             f"search found {len(found.hypotheses)} hypotheses, counted from 0; there is no hypothesis {hypothesis}"

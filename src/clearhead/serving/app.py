@@ -3,14 +3,15 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from clearhead.api import Model
 from clearhead.data.extras import require_package
+from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import ErrorBody, RequestError, add_handlers
 from clearhead.serving.limits import Guard, Limits
 from clearhead.serving.model_card import model_card
@@ -21,6 +22,15 @@ PAGE = Path(__file__).parent / "page"
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 408, 413, 422, 501, 503)
 }
+
+
+async def _cancellation(request: Request) -> Cancellation:
+    """Return the cancellation of a request, made by `Guard`."""
+    cancellation: Cancellation = request.scope["cancellation"]
+    return cancellation
+
+
+Cancel = Annotated[Cancellation, Depends(_cancellation)]
 
 
 def make_app(models: Mapping[str, Model], limits: Limits | None = None, hosts: frozenset[str] = frozenset()) -> FastAPI:
@@ -69,7 +79,7 @@ def _add_models(app: FastAPI, traces: Traces) -> None:
         return _json({"models": [model_card(name, model) for name, model in traces.models.items()]})
 
     @app.post("/v1/translate")
-    def translate(request: TranslateRequest) -> Response:
+    def translate(request: TranslateRequest, cancellation: Cancel) -> Response:
         """The best translations of a text, or of several."""
         name, model = traces.model(request.model)
         texts = [request.text] if isinstance(request.text, str) else request.text
@@ -80,7 +90,7 @@ def _add_models(app: FastAPI, traces: Traces) -> None:
             traces.limits.check_text(text, "text")
         traces.limits.check_beam(request.beam_size)
         settings = model.decoding(beam_size=request.beam_size, length_penalty=request.length_penalty)
-        found = model.translate_n_best(texts, request.n_best, settings)
+        found = model.translate_n_best(texts, request.n_best, settings, cancellation=cancellation)
         translations = [
             {"source": text, **best[0].to_json(), "n_best": [one.to_json() for one in best]}
             for text, best in zip(texts, found, strict=True)
@@ -90,9 +100,9 @@ def _add_models(app: FastAPI, traces: Traces) -> None:
 
 def _add_traces(app: FastAPI, traces: Traces) -> None:
     @app.post("/v1/trace")
-    def trace(request: TraceRequest) -> Response:
+    def trace(request: TraceRequest, cancellation: Cancel) -> Response:
         """Looks into a model; the answer names a trace, whose tensors are asked for by layer and head."""
-        return _json(_views().summary(traces.make(request)))
+        return _json(_views().summary(traces.make(request, cancellation)))
 
     @app.get("/v1/trace/{number}")
     def whole(number: str) -> Response:
@@ -121,31 +131,31 @@ def _add_questions(app: FastAPI, traces: Traces) -> None:
     """What takes more runs of the model: one at a time too."""
 
     @app.get("/v1/trace/{number}/lens")
-    def lens(number: str) -> Response:
+    def lens(number: str, cancellation: Cancel) -> Response:
         """What the model would have answered after each layer."""
-        with traces.gate.turn():
+        with traces.gate.turn(cancellation):
             return _json(_views().lens(traces.get(number)))
 
     @app.get("/v1/trace/{number}/attribution")
-    def attribution(number: str) -> Response:
+    def attribution(number: str, cancellation: Cancel) -> Response:
         """What each output hangs on."""
-        with traces.gate.turn():
+        with traces.gate.turn(cancellation):
             return _json(_views().attribution(traces.get(number)))
 
     @app.get("/v1/trace/{number}/effects")
-    def effects(number: str, outputs: bool = False) -> Response:
+    def effects(number: str, cancellation: Cancel, outputs: bool = False) -> Response:
         """How the log-probability of the output changes when each head is off; and what is written then."""
-        with traces.gate.turn():
+        with traces.gate.turn(cancellation):
             return _json(_views().effects(traces.get(number), outputs))
 
     @app.post("/v1/ablation")
-    def ablation(request: AblationRequest) -> Response:
+    def ablation(request: AblationRequest, cancellation: Cancel) -> Response:
         """What the model writes with parts off, and how probable it still finds what it wrote before."""
-        with traces.gate.turn():
+        with traces.gate.turn(cancellation):
             return _json(_views().ablation(traces.get(request.trace), request.off))
 
     @app.get("/v1/trace/{number}/positions")
-    def positions(number: str) -> Response:
+    def positions(number: str, cancellation: Cancel) -> Response:
         """How places are marked, and what the order of the source is to the model with and without the marks."""
-        with traces.gate.turn():
+        with traces.gate.turn(cancellation):
             return _json(_views().positions(traces.get(number)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import RequestError, answer
 
 # Nothing from anywhere else, nothing inline; pictures may be made in the page itself, for export.
@@ -74,18 +75,22 @@ class OneAtATime:
         self._lock = threading.Lock()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """The turn of one request."""
+    def turn(self, cancellation: Cancellation) -> Iterator[None]:
+        """The turn of one request; raises RequestCancelledError if it was cancelled while it waited."""
         if not self._lock.acquire(timeout=self.wait_seconds):
             raise RequestError(503, "busy", f"another trace has been running for {self.wait_seconds:g} s; try again")
         try:
+            cancellation.raise_if_cancelled()
             yield
         finally:
             self._lock.release()
 
 
 class Guard:
-    """Stands before the app: refuses foreign host names and large bodies, and puts the headers on every answer."""
+    """Stands before the app: refuses foreign host names and large bodies, and puts the headers on every answer.
+
+    Each request gets a `Cancellation`, as scope["cancellation"], which is set when the client disconnects.
+    """
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: frozenset[str]) -> None:
         self.app = app
@@ -114,11 +119,22 @@ class Guard:
         if body is None:
             return
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        cancellation = scope["cancellation"] = Cancellation()
+
+        async def cancel_at_disconnect() -> Message:
+            message = await receive()  # after the body nothing but a disconnect is received
+            cancellation.cancel()
+            return message
+
+        disconnect = asyncio.create_task(cancel_at_disconnect())
 
         async def receive_whole() -> Message:
-            return whole.pop() if whole else await receive()
+            return whole.pop() if whole else await asyncio.shield(disconnect)
 
-        await self.app(scope, receive_whole, send_with_headers)
+        try:
+            await self.app(scope, receive_whole, send_with_headers)
+        finally:
+            disconnect.cancel()
 
     def _check(self, headers: Headers) -> None:
         """Refuse foreign host names and announced lengths above the limit."""

@@ -23,6 +23,7 @@ from clearhead.serving.limits import HEADERS, Limits
 RESERVED_DESCRIPTORS = 32  # for model files, images and whatever else the process opens
 BACKLOG = 2048  # connections that the kernel keeps until they are accepted; uvicorn's default
 ACCEPT_RETRY_SECONDS = 1.0
+CANCEL_SECONDS = 1.0  # for cancelled computations to end; with the default of 8 before it, `docker stop` waits for it
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -127,7 +128,8 @@ class Server(uvicorn.Server):
     """A uvicorn server that accepts a limited number of connections and stops at a deadline.
 
     The first SIGTERM or SIGINT stops accepting and lets running requests finish until `limits.shutdown_seconds` have
-    passed; the second one stops at once. `stop_signal` is the first signal, `unfinished` counts abandoned requests.
+    passed; the second one stops at once. Requests that are not finished then are cancelled. `stop_signal` is the first
+    signal, `unfinished` counts cancelled requests, `is_computing` says whether some of them did not end.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
@@ -138,6 +140,7 @@ class Server(uvicorn.Server):
         self.limits = limits
         self.stop_signal: int | None = None
         self.unfinished = 0
+        self.is_computing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._acceptors: list[asyncio.Task[None]] = []
         self.failed_accepts = 0  # since the last accepted connection
@@ -218,12 +221,17 @@ class Server(uvicorn.Server):
         self.stop_signal = self.stop_signal or sig
 
     def _abandon(self) -> None:
-        """Close all connections, whatever their requests wait for."""
-        self.unfinished = len(self.server_state.tasks)
-        self.force_exit = True
-        logging.getLogger("uvicorn.error").disabled = True  # it would report each cancelled request as a bug
+        """Close all connections, which cancels their requests, and soon end whatever still computes."""
+        self.unfinished = max(self.unfinished, len(self.server_state.tasks))
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+        asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._stop_waiting)
+
+    def _stop_waiting(self) -> None:
+        """Let the server end while requests are computed that cannot be cancelled."""
+        self.is_computing = bool(self.server_state.tasks)
+        self.force_exit = True
+        logging.getLogger("uvicorn.error").disabled = True  # it would report each cancelled request as a bug
 
     def exit_code(self) -> int:
         """Return 130 after SIGINT and 0 after SIGTERM."""

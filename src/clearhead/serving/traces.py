@@ -21,6 +21,7 @@ from clearhead.config import DecodingConfig
 from clearhead.data.extras import require_package
 from clearhead.data.pictures import MAX_SIDE
 from clearhead.errors import DataError
+from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import RequestError
 from clearhead.serving.limits import Limits, OneAtATime
 from clearhead.serving.requests import TraceRequest
@@ -95,23 +96,23 @@ class Traces:
             404, "no_such_trace", f"there is no trace {number!r} any more; ask for it again at /v1/trace", "id"
         )
 
-    def make(self, request: TraceRequest) -> Held:
-        """The trace of a request; the same request again gives the same one."""
+    def make(self, request: TraceRequest, cancellation: Cancellation) -> Held:
+        """The trace of a request; the same request again gives the same one. Cancelled, its search ends."""
         name, model = self.model(request.model)
         known = request.model_copy(update={"model": name})
         number = hashlib.sha256(json.dumps(known.model_dump(), sort_keys=True).encode()).hexdigest()[:20]
-        with self.gate.turn():
+        with self.gate.turn(cancellation):
             try:
                 return self.get(number)
             except RequestError:
-                held = self._trace(number, known, name, model)
+                held = self._trace(number, known, name, model, cancellation)
             with self._lock:
                 self._held[number] = held
                 while len(self._held) > self.limits.kept_traces:
                     self._held.popitem(last=False)
         return held
 
-    def _trace(self, number: str, request: TraceRequest, name: str, model: Model) -> Held:
+    def _trace(self, number: str, request: TraceRequest, name: str, model: Model, cancellation: Cancellation) -> Held:
         require_package("torch", "a trace")
         from clearhead.inspection import tracing
         from clearhead.inspection.forcing import go_on_from
@@ -131,10 +132,11 @@ class Traces:
             )  # fmt: skip
         tokens = request.tokens
         if request.prefix is not None:
-            tokens = go_on_from(changed, given, request.prefix, settings)
+            tokens = go_on_from(changed, given, request.prefix, settings, cancellation)
         seen = tracing.trace(
-            changed, given, request.target, settings, tokens=tokens, hypothesis=request.hypothesis, arithmetic=True
-        )
+            changed, given, request.target, settings, tokens=tokens, hypothesis=request.hypothesis, arithmetic=True,
+            cancellation=cancellation
+        )  # fmt: skip
         return Held(number, request, name, changed, placed, settings, seen)
 
     def _given(self, request: TraceRequest, model: Model) -> "Given":

@@ -10,6 +10,7 @@ from clearhead.decoding.requests import AllowedTokens, Constraints, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
+from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
@@ -23,23 +24,33 @@ def search_texts(
     lines: Sequence[int] | None = None,
     engine: Engine | None = None,
     shortlist: Shortlist | None = None,
+    cancellation: Cancellation | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line.
 
-    With a shortlist the candidates of each output are the tokens listed for its source.
+    With a shortlist the candidates of each output are the tokens listed for its source. Raises RequestCancelledError
+    if `cancellation` is set before the search has ended.
     """
     lines = range(1, len(encoded) + 1) if lines is None else lines
     check_lines(model, encoded, lines)
     filled = [index for index, ids in enumerate(encoded) if ids]
     asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
     requests = [
-        Request((*encoded[index], end), n_best, listed(asked, encoded[index], shortlist), name=f"line {lines[index]}")
+        Request(
+            (*encoded[index], end),
+            n_best,
+            listed(asked, encoded[index], shortlist),
+            name=f"line {lines[index]}",
+            cancellation=cancellation,
+        )
         for index in filled
     ]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
     engine = engine or model.generating_engine
     for index, hypotheses in zip(filled, constrained_decoding.run(engine, requests, decoding), strict=True):
         results[index] = hypotheses
+    if cancellation is not None:
+        cancellation.raise_if_cancelled()
     return results
 
 

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.core import require_core
+
 BASE = 20_000  # sentences of the grammar, of which each pair joins two
 PRIME = 7919
 
@@ -164,6 +166,7 @@ def main() -> None:
     parser.add_argument("--bpe-dropout", type=float, default=0.0)
     parser.add_argument("--part", choices=("write", "train"), help=argparse.SUPPRESS)
     given = parser.parse_args()
+    require_core()
     given.folder.mkdir(parents=True, exist_ok=True)
     path, out = given.folder / f"pairs-{given.pairs}.tsv", given.folder / "model"
     if given.part == "write":

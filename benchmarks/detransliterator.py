@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import clearhead
+from benchmarks.core import require_core
 from clearhead.data.pairs import Pair
 from clearhead.evaluation.metrics import bleu, chrf
 from clearhead.interop.importing import Source, import_checkpoint
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, help="only the first ones; all if left out")
     parser.add_argument("--engine", default="torch")
     arguments = parser.parse_args()
+    require_core()
     assets = arguments.folder / "detransliterator" / "assets"
     found = read_pairs(assets)[: arguments.lines]
     with TemporaryDirectory() as folder:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core import require_core
 from clearhead.files import write_atomically
 
 PAGE = Path(__file__).parent.parent / "docs" / "questions.md"
@@ -52,6 +53,7 @@ def renewed(page: str) -> str:
 
 def main() -> None:
     """Renews the page."""
+    require_core()
     write_atomically(PAGE, renewed(PAGE.read_text(encoding="utf-8")))
 
 

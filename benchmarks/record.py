@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.core import require_core
 from benchmarks.group import ROOT
 
 
@@ -69,6 +70,7 @@ class Record:
     """One run, from now on: notes when it began and how loaded the machine was, and keeps what it finds."""
 
     def __init__(self, benchmark: str, options: argparse.Namespace, plan: Any) -> None:
+        require_core()
         self.benchmark, self.options, self.plan = benchmark, options, plan
         options.out.mkdir(parents=True, exist_ok=True)
         self.began, self.load = datetime.now().astimezone(), check_load(options.cores)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.core import require_core
 from clearhead.config import ModelConfig
 from clearhead.model.recurrent import RecurrentTranslator
 
@@ -102,6 +103,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measure and print."""
     options = parse()
+    require_core()
     torch.set_num_threads(options.threads)
     for attention in ATTENTIONS if options.attention == "all" else (options.attention,):
         ratios = measure(options, attention)

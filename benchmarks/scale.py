@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from benchmarks.core import require_core
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.model.families import build_model
@@ -150,6 +151,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--estimate", action="store_true")
     given = parser.parse_args()
+    require_core()
     if given.estimate:
         print("\n".join(map(str, estimate())))
         return

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.core import require_core
 from benchmarks.record import check_load, machine, say
 from benchmarks.report import aligned
 from clearhead.api import Model, load
@@ -121,6 +122,7 @@ def parse(arguments: Iterable[str]) -> argparse.Namespace:
 
 def main(arguments: Iterable[str]) -> None:
     options = parse(arguments)
+    require_core()
     load_before = check_load(options.cores)
     model, test = load(options.folder), load_pairs(options.test).records
     pairs = load_pairs(options.pairs).records

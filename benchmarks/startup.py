@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.core import require_core
 from benchmarks.report import aligned
 
 TEXT = b"hello\n"
@@ -94,6 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
+    require_core()
     startup = measure(options.folder, options.rounds)
     print(render(startup))
     problems = exceeded(startup)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 import clearhead
+from benchmarks.core import require_core
 from benchmarks.results.entries import ENTRIES, Entry
 from benchmarks.results.page import write_section
 from benchmarks.results.prepare import Files
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="*", metavar="VARIANT", help="only these of an entry that compares several")
     parser.add_argument("--page-only", action="store_true", help="only write docs/results.md from what is there")
     arguments = parser.parse_args()
+    require_core()
     if not arguments.names:
         print("\n".join(f"{entry.name:<20} {entry.title}; {entry.bar}" for entry in ENTRIES.values()))
     for name in arguments.names:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.core import require_core
 from benchmarks.results.__main__ import machine
 from benchmarks.studies.page import DOCS, publish, write_page
 from clearhead.study.catalogue import STUDIES, find
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="more than the study's own")
     parser.add_argument("--page-only", action="store_true", help="only write docs/studies.md from docs/studies/")
     arguments = parser.parse_args()
+    require_core()
     studies = [] if arguments.page_only else [find(name) for name in arguments.names or STUDIES]
     failed = []
     for number, study in enumerate(studies):

@@ -125,13 +125,28 @@ def test_with_neither_core_nor_torch_both_remedies_are_named(models: Models) -> 
     assert "C++17 compiler" in error and "reinstall clearhead" in error and "pip install 'clearhead[train]'" in error
 
 
-def test_without_a_core_torch_is_used_and_said_so_once(models: Models) -> None:
+def test_without_a_core_torch_is_used_and_said_so_once(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("CI", "CLEARHEAD_REQUIRE_CORE"):
+        monkeypatch.delenv(variable, raising=False)
     found = run_process(["translate", models["translate"]], LINES, program=("-c", NO_CORE + RUN))
     native = run_process(["translate", models["translate"]], LINES, program=("-c", RUN))
     assert found.code == 0 and found.stdout == native.stdout
     [said, imported] = [line for line in found.stderr.decode().splitlines() if "torch" in line]
     assert said.startswith("The slower torch engine is used. The C++ core is not built;")
     assert imported == "torch imported: True"
+
+
+@pytest.mark.parametrize("variable", ["CI", "CLEARHEAD_REQUIRE_CORE"])
+def test_in_ci_a_missing_core_is_an_error(variable: str, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in ("CI", "CLEARHEAD_REQUIRE_CORE"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(variable, "1")
+    found = run_process(["translate", models["translate"]], LINES, program=("-c", NO_CORE + RUN))
+    asked = run_process(["translate", models["translate"], "--engine", "torch"], LINES, program=("-c", NO_CORE + RUN))
+    assert (found.code, found.stdout) == (2, b"")
+    error = found.stderr.decode().splitlines()[0]
+    assert "The C++ core is not built" in error and f"torch does not replace it, since {variable}" in error
+    assert asked.code == 0 and asked.stdout
 
 
 def test_the_server_translates_without_torch(models: Models) -> None:

@@ -1,5 +1,6 @@
 """Validation decodes with the native engine, from the weights as they are in the middle of a training."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from clearhead.config import DecodingConfig
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.engines.torch_engine import TorchEngine
+from clearhead.errors import MissingPackageError
+from clearhead.runtime import availability
 from clearhead.tasks.trainable import validation_decoding
 from clearhead.tasks.trainable.validation_decoding import write
 from tests.runtime.models import random_model, random_sequences
@@ -30,3 +33,21 @@ def test_outputs_are_those_of_the_present_weights() -> None:
 @pytest.mark.parametrize("shape", [{"norm": "batch"}, {"norm": "none"}])
 def test_torch_decodes_what_the_core_cannot(shape: dict[str, Any]) -> None:
     assert isinstance(validation_decoding._engine_of(random_model(**shape)), TorchEngine)
+
+
+@pytest.fixture
+def without_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in ("CI", availability.REQUIRED_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(availability, "CORE", "clearhead.runtime._absent")
+    availability.why_unavailable.cache_clear()
+    yield
+    availability.why_unavailable.cache_clear()
+
+
+def test_torch_replaces_a_missing_core_but_not_in_ci(without_core: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(validation_decoding._engine_of(random_model()), TorchEngine)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(MissingPackageError, match=r"core is not built; .*; torch does not replace it, since CI is set"):
+        validation_decoding._engine_of(random_model())
+    assert isinstance(validation_decoding._engine_of(random_model(norm="none")), TorchEngine)

@@ -35,9 +35,9 @@ class EngineChoice:
         return asdict(self)
 
     def require(self) -> None:
-        """Raise MissingPackageError if this is torch and torch is not installed.
+        """Raise MissingPackageError if this is torch and torch is not installed, or may not replace a missing core.
 
-        The first time that torch is used because the core is missing, say so on stderr.
+        The first time that torch is used because the core is missing, say so on stderr; with CI set that is an error.
         """
         if self.name != "torch":
             return
@@ -46,6 +46,7 @@ class EngineChoice:
         if not has_torch():
             raise MissingPackageError(NEITHER if is_fallback else f"{self.reason}; {install_command('train')}")
         if is_fallback:
+            _check_fallback()
             _report_fallback(core_problem)
 
 
@@ -90,6 +91,13 @@ def _why_unavailable() -> str:
     from clearhead.runtime.availability import why_unavailable
 
     return why_unavailable()
+
+
+def _check_fallback() -> None:
+    """Raise MissingPackageError if torch may not replace a missing core."""
+    from clearhead.runtime.availability import check_fallback
+
+    check_fallback()
 
 
 def _why_unsupported(model: ModelConfig) -> str:

@@ -3,7 +3,7 @@
 Imports config and errors, never torch.
 """
 
-from clearhead.runtime.availability import instruction_set, is_available, why_unavailable
+from clearhead.runtime.availability import check_fallback, instruction_set, is_available, why_unavailable
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.runtime.native_model import (
     ComputeType,
@@ -21,6 +21,7 @@ __all__ = [
     "CoreSearch",
     "NativeModel",
     "NativeState",
+    "check_fallback",
     "instruction_set",
     "is_available",
     "prepare",

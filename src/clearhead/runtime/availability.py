@@ -5,11 +5,13 @@ import importlib
 import importlib.util
 import os
 
-from clearhead.errors import ConfigError
+from clearhead.errors import ConfigError, MissingPackageError
 
 CORE = "clearhead.runtime._core"
 ISA_VARIABLE = "CLEARHEAD_ISA"
 """Environment variable that forces avx512vnni, avx512, avx2 or generic kernels."""
+REQUIRED_VARIABLE = "CLEARHEAD_REQUIRE_CORE"
+"""Environment variable that makes a missing core an error if it is 1; so does CI, set to anything."""
 
 
 def is_available() -> bool:
@@ -29,6 +31,17 @@ def why_unavailable() -> str:
     except ImportError as error:
         return f"The C++ core cannot be loaded ({str(error).splitlines()[0]}); reinstall clearhead on this machine."
     return ""
+
+
+def check_fallback() -> None:
+    """Raise MissingPackageError if the core cannot be used where torch may not replace it: with CI set, for example."""
+    problem, variable = why_unavailable(), ""
+    if os.environ.get("CI"):
+        variable = "CI"
+    elif os.environ.get(REQUIRED_VARIABLE) == "1":
+        variable = f"{REQUIRED_VARIABLE}=1"
+    if problem and variable:
+        raise MissingPackageError(f"{problem.rstrip('.')}; torch does not replace it, since {variable} is set")
 
 
 def instruction_set() -> str:

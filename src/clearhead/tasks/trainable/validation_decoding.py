@@ -13,7 +13,7 @@ from clearhead.decoding.requests import Constraints, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import NoOutputError, StreamingEngine
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.runtime import prepare, why_unavailable, why_unsupported
+from clearhead.runtime import check_fallback, prepare, why_unavailable, why_unsupported
 from clearhead.tasks.torch_engines import translation_engine
 from clearhead.tasks.trainable.base import SAMPLE_LINES, Decode
 from clearhead.tasks.trainable.baseline import Baseline
@@ -57,10 +57,16 @@ def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig)
 
 
 def _engine_of(network: Any) -> StreamingEngine:
-    """Return the native engine with a copy of the present weights, or the torch engine if the core cannot run it."""
+    """Return the native engine with a copy of the present weights, or the torch engine if the core cannot run it.
+
+    Raises MissingPackageError if the core is missing where that is an error, such as with CI set.
+    """
     config, tensors = network.config, network.state_dict()
     is_plain = all(type(tensor) is Tensor and tensor.device.type == "cpu" for tensor in tensors.values())
-    if not is_plain or why_unavailable() or why_unsupported(config):
+    if not is_plain or why_unsupported(config):
+        return translation_engine(network)
+    if why_unavailable():
+        check_fallback()
         return translation_engine(network)
     arrays: dict[int, NDArray[Any]] = {}
     named = {name: arrays.setdefault(each.data_ptr(), each.float().numpy()) for name, each in tensors.items()}

@@ -3,6 +3,7 @@
     python setup.py build_ext --inplace              the extension clearhead.runtime._core, beside its package
     python setup.py native_tests --sanitize          C++ unit tests under the address and undefined-behavior sanitizers
     python setup.py native_tests --cxx=... --runner=...   built by a cross compiler, run by an emulator
+    python setup.py native_benchmark                 build/native/benchmark/kernels, run by benchmarks/kernels.py
 
 kernels.cpp is compiled once per instruction set, everything else once, for the oldest CPU of the architecture.
 Environment: CXX, CXXFLAGS, LDFLAGS; CLEARHEAD_REQUIRE_CORE=1 or CI: a failing build is an error (otherwise clearhead is
@@ -14,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
@@ -25,6 +27,7 @@ from setuptools.errors import CompileError
 
 NATIVE = Path("src/clearhead/runtime/native")
 TESTS = Path("tests/native")
+BENCHMARK = Path("benchmarks/native")
 BUILD = Path("build/native")
 BINDING = NATIVE / "module.cpp"
 KERNELS = NATIVE / "kernels.cpp"
@@ -74,7 +77,7 @@ class Compiler:
         command = shlex.join([*self.command, *arguments])
         stamp = target.with_suffix(".command")
         if target.exists() and stamp.exists() and stamp.read_text() == command:
-            inputs = [source, *NATIVE.glob("*.h"), *TESTS.glob("*.h")]
+            inputs = [source, *NATIVE.glob("*.h"), *source.parent.glob("*.h")]
             if all(path.stat().st_mtime < target.stat().st_mtime for path in inputs):
                 return target
         stamp.unlink(missing_ok=True)
@@ -82,11 +85,12 @@ class Compiler:
         stamp.write_text(command)
         return target
 
-    def compile_all(self, sources: list[Path], flags: list[str]) -> list[Path]:
+    def compile_all(self, sources: list[Path], flags: list[str], more_kernels: Sequence[Path] = ()) -> list[Path]:
         """Return the objects of the kernels for each instruction set, and of the given sources."""
         self.folder.mkdir(parents=True, exist_ok=True)
         jobs = [
-            (KERNELS, f"kernels.{isa}", [f"-DKERNELS_NAMESPACE={isa}", *ISA_FLAGS[isa], *self.kernel_flags])
+            (kernels, f"{kernels.stem}.{isa}", [f"-DKERNELS_NAMESPACE={isa}", *ISA_FLAGS[isa], *self.kernel_flags])
+            for kernels in (KERNELS, *more_kernels)
             for isa in self.isas
         ]
         jobs += [(source, source.stem, flags) for source in sources]
@@ -177,6 +181,27 @@ class NativeTests(Command):
             sys.exit(f"the C++ unit tests failed ({program}, exit code {done.returncode})")
 
 
+class NativeBenchmark(Command):
+    """Build the benchmark of the kernels in benchmarks/native."""
+
+    description = "build the benchmark of the kernels"
+    user_options: ClassVar = []
+
+    def initialize_options(self) -> None:
+        pass
+
+    def finalize_options(self) -> None:
+        pass
+
+    def run(self) -> None:
+        compiler = Compiler(BUILD / "benchmark")
+        peak = BENCHMARK / "peak.cpp"
+        sources = sorted({*BENCHMARK.glob("*.cpp")} - {peak})
+        each_isa = "-DEACH_ISA(use)=" + " ".join(f"use({isa})" for isa in compiler.isas)
+        objects = compiler.compile_all([*portable_sources(), *sources], [each_isa], [peak])
+        compiler.link(objects, BUILD / "benchmark" / "kernels", [])
+
+
 CORE = Extension(
     "clearhead.runtime._core",
     sources=[str(path) for path in [*portable_sources(), BINDING, KERNELS]],
@@ -187,5 +212,10 @@ CORE = Extension(
 
 setup(
     ext_modules=[CORE],
-    cmdclass={"build_ext": BuildCore, "bdist_wheel": NamedWheel, "native_tests": NativeTests},
+    cmdclass={
+        "build_ext": BuildCore,
+        "bdist_wheel": NamedWheel,
+        "native_tests": NativeTests,
+        "native_benchmark": NativeBenchmark,
+    },
 )

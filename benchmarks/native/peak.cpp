@@ -15,11 +15,11 @@
 namespace clearhead::KERNELS_NAMESPACE {
 
 #if defined(__AVX512F__)
-constexpr size_t kRegisters = 12 * 64;  // bytes
+constexpr size_t kRegisters = 12 * 64, kIntegerRegisters = kRegisters;  // bytes
 #elif defined(__AVX2__)
-constexpr size_t kRegisters = 12 * 32;
+constexpr size_t kRegisters = 12 * 32, kIntegerRegisters = 8 * 32;  // of 16; four have weights
 #else
-constexpr size_t kRegisters = 12 * 16;
+constexpr size_t kRegisters = 12 * 16, kIntegerRegisters = kRegisters;
 #endif
 
 // Keeps the compiler from computing a result that nobody reads, or from computing it only once.
@@ -47,7 +47,7 @@ struct Zeros {
 };
 
 static size_t multiply_integers(size_t steps) {
-    constexpr int kChains = kRegisters / sizeof(Sums);
+    constexpr int kChains = kIntegerRegisters / sizeof(Sums);
     Zeros zeros;
     Sums sums[kChains];
     Inputs inputs[kChains];

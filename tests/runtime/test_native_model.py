@@ -213,6 +213,16 @@ def test_a_shortlist_is_a_vocabulary_of_its_own() -> None:
         assert first[some.index(token)] == np.float32(best.token_log_probs[0])
 
 
+@pytest.mark.parametrize("beam_size", [4, 31])
+def test_a_beam_wider_than_the_shortlist_has_only_its_tokens(beam_size: int) -> None:
+    model = native(random_model())
+    found = model.search(SOURCES, [2] * len(SOURCES), settings(beam_size, n_best=beam_size), [[3, 5]] * len(SOURCES))
+    for each in found:
+        assert each is not None
+        assert sorted(one.tokens for one in each) == [[], [5], [5, 5]]
+        assert all(np.isfinite(one.score) and one.score > -1e3 for one in each)
+
+
 def test_cancelled_sentences_leave_and_others_stay() -> None:
     model, cancellation, other = native(random_model()), Cancellation(), Cancellation()
     cancellation.cancel()

@@ -309,6 +309,8 @@ class ThreadSearch {
     }
 
     void add_choice(const Beam& beam, const SearchRequest& asked, int parent, int index, float log_prob) {
+        const Linear& output = beam.shortlist ? beam.shortlist->linear : model_.output;
+        if (index >= output.outputs) return;  // a column that pads the last panel
         const float total = beam.totals[parent] + log_prob;
         if (total > -std::numeric_limits<float>::infinity())
             choices_.push_back({width_ == 1 ? log_prob : total, total, log_prob, parent,

@@ -63,51 +63,39 @@ static void check_lengths(const std::vector<int>& lengths, int limit) {
             throw std::invalid_argument("a sequence is empty or longer than max_positions");
 }
 
-static VocabularyScan empty_scan() {
-    VocabularyScan scan{};
-    scan.maximum = -3.0e38f;
-    return scan;
-}
-
-// log_probs[row * output.outputs + column] of all rows.
-static void log_softmax(const Model& model, Worker& worker, const Activations& states, int rows, const Linear& output,
-                        float* log_probs) {
-    const size_t stride = output.outputs;
+// The logarithm of the sum of exponentials of each row's logits. Calls take(row, column, logits, count) for each block
+// of logits while it is in the cache; `column` is the first of its `count` columns.
+template <typename Take>
+static std::vector<float> log_sums(const Model& model, Worker& worker, const Activations& states, int rows,
+                                   const Linear& output, Take take) {
+    VocabularyScan empty{};
+    empty.maximum = -3.0e38f;
+    std::vector<VocabularyScan> scans(rows, empty);
     worker.work.logits.reserve((size_t)rows * kBlock);
-    std::vector<VocabularyScan> scans(rows, empty_scan());
     for (int panel = 0; panel < output.panels; panel += kVocabularyPanels) {
-        const int end = std::min(panel + kVocabularyPanels, output.panels), columns = (end - panel) * kPanel;
-        const int real = std::min(columns, output.outputs - panel * kPanel);
+        const int end = std::min(panel + kVocabularyPanels, output.panels), column = panel * kPanel;
+        const int padded = (end - panel) * kPanel, count = std::min(padded, output.outputs - column);
         float* logits = worker.work.logits.data();
         model.kernels.linear(states, rows, output, panel, end, Epilogue::store, logits, kBlock);
         for (int row = 0; row < rows; row++, logits += kBlock) {
-            model.kernels.scan(scans[row], logits, columns, 0, nullptr, 0);
-            std::memcpy(log_probs + row * stride + panel * kPanel, logits, sizeof(float) * (size_t)real);
+            model.kernels.scan(scans[row], logits, padded, 0, nullptr, 0);
+            take(row, column, logits, count);
         }
     }
-    for (int row = 0; row < rows; row++) {
-        const float log_sum = model.kernels.log_sum(scans[row]);
-        for (size_t i = 0; i < stride; i++) log_probs[row * stride + i] -= log_sum;
-    }
+    std::vector<float> sums(rows);
+    for (int row = 0; row < rows; row++) sums[row] = model.kernels.log_sum(scans[row]);
+    return sums;
 }
 
-// out[row] is the log-probability of token wanted[row] after that row.
-static void log_probs_of(const Model& model, Worker& worker, const Activations& states, const std::vector<int>& wanted,
-                         float* out) {
-    const int count = (int)wanted.size();
-    std::vector<VocabularyScan> scans(count, empty_scan());
-    worker.work.logits.reserve((size_t)count * kBlock);
-    for (int panel = 0; panel < model.output.panels; panel += kVocabularyPanels) {
-        const int end = std::min(panel + kVocabularyPanels, model.output.panels), columns = (end - panel) * kPanel;
-        float* logits = worker.work.logits.data();
-        model.kernels.linear(states, count, model.output, panel, end, Epilogue::store, logits, kBlock);
-        for (int row = 0; row < count; row++, logits += kBlock) {
-            model.kernels.scan(scans[row], logits, columns, 0, nullptr, 0);
-            const int column = wanted[row] - panel * kPanel;
-            if (column >= 0 && column < columns) out[row] = logits[column];
-        }
-    }
-    for (int row = 0; row < count; row++) out[row] -= model.kernels.log_sum(scans[row]);
+// log_probs[row * stride + column] of all rows.
+static void log_softmax(const Model& model, Worker& worker, const Activations& states, int rows, const Linear& output,
+                        float* log_probs, size_t stride) {
+    auto copy = [&](int row, int column, const float* logits, int count) {
+        std::copy_n(logits, count, log_probs + row * stride + column);
+    };
+    const std::vector<float> sums = log_sums(model, worker, states, rows, output, copy);
+    for (int row = 0; row < rows; row++)
+        for (int i = 0; i < output.outputs; i++) log_probs[row * stride + i] -= sums[row];
 }
 
 std::shared_ptr<Sources> encode_sources(const Model& model, Worker& worker, const int32_t* ids,
@@ -162,21 +150,13 @@ void step_state(const Model& model, Worker& worker, DecoderState& state, const i
     state.position += count;
     // Rows whose log-probabilities are wanted: all, or the last of each hypothesis.
     const int each = all_positions ? count : 1;
+    const size_t columns = state.num_outputs;
     if (state.outputs.empty() && each == count)
-        return log_softmax(model, worker, states, (int)rows.size(), model.output, log_probs);
-    for (size_t r = 0; r < state.rows(); r++, log_probs += (size_t)each * state.num_outputs) {
-        const Activations some = from_row(states, (int)((r + 1) * count - each));
-        if (state.outputs.empty()) {
-            log_softmax(model, worker, some, each, model.output, log_probs);
-            continue;
-        }
-        const Linear& output = state.outputs[state.sentences[r]]->linear;
-        std::vector<float> allowed((size_t)each * output.outputs);
-        log_softmax(model, worker, some, each, output, allowed.data());
-        std::fill(log_probs, log_probs + (size_t)each * state.num_outputs, -INFINITY);
-        for (int i = 0; i < each; i++)
-            std::copy_n(allowed.data() + (size_t)i * output.outputs, output.outputs,
-                        log_probs + (size_t)i * state.num_outputs);
+        return log_softmax(model, worker, states, (int)rows.size(), model.output, log_probs, columns);
+    for (size_t r = 0; r < state.rows(); r++, log_probs += each * columns) {
+        const Linear& output = state.outputs.empty() ? model.output : state.outputs[state.sentences[r]]->linear;
+        std::fill_n(log_probs, each * columns, -INFINITY);  // columns that only other sentences have
+        log_softmax(model, worker, from_row(states, (int)((r + 1) * count - each)), each, output, log_probs, columns);
     }
 }
 
@@ -257,83 +237,71 @@ void score_targets(const Model& model, Execution& execution, const int32_t* ids,
         const Activations& states = model.decode(worker.work, inputs, cache, attention_layer,
                                                  attention ? attention + attention_starts[run.first] : nullptr);
         float* out = log_probs + run.start - (has_encoder ? 0 : run.first);
-        log_probs_of(model, worker, states, wanted, out);
+        auto pick = [&](int row, int column, const float* logits, int size) {
+            const int index = wanted[row] - column;
+            if (index >= 0 && index < size) out[row] = logits[index];
+        };
+        const std::vector<float> sums = log_sums(model, worker, states, (int)wanted.size(), model.output, pick);
+        for (size_t row = 0; row < wanted.size(); row++) out[row] -= sums[row];
     });
 }
 
+static bool is_per_token(EncoderOutput kind) { return kind == EncoderOutput::states || kind == EncoderOutput::tags; }
+static bool needs_labels(EncoderOutput kind) { return kind == EncoderOutput::classes || kind == EncoderOutput::tags; }
+
 size_t encoder_output_size(const Model& model, EncoderOutput kind, const std::vector<int>& lengths) {
-    size_t tokens = 0;
-    for (int length : lengths) tokens += length;
-    const size_t width = model.settings.width, labels = model.settings.labels;
-    switch (kind) {
-        case EncoderOutput::states:
-            return tokens * width;
-        case EncoderOutput::tags:
-            return tokens * labels;
-        case EncoderOutput::classes:
-            return lengths.size() * labels;
-        default:
-            return lengths.size() * width;
-    }
+    const size_t rows = is_per_token(kind) ? running_sums(lengths).back() : lengths.size();
+    return rows * (needs_labels(kind) ? model.settings.labels : model.settings.width);
 }
 
 // One vector for a sequence of states: the first, the last, or the mean, added in the order of the positions.
-static void pool(const Activations& states, int first, int length, Pooling pooling, int width, float* out) {
-    const float* from = states.values + (size_t)first * states.width;
-    if (pooling == Pooling::last) from += (size_t)(length - 1) * states.width;
-    std::memcpy(out, from, sizeof(float) * (size_t)width);
+static void pool(const Activations& states, int length, Pooling pooling, float* out) {
+    const float* from = states.values + (pooling == Pooling::last ? (size_t)(length - 1) * states.width : 0);
+    std::copy_n(from, states.width, out);
     if (pooling != Pooling::mean) return;
     for (int s = 1; s < length; s++)
-        for (int i = 0; i < width; i++) out[i] += from[(size_t)s * states.width + i];
-    for (int i = 0; i < width; i++) out[i] /= (float)length;
-}
-
-// out[row * layer.outputs] of a float32 layer on some vectors of `width` floats; `activation` may be null.
-static void apply_head(const Model& model, const Linear& layer, const float* in, int rows, int width,
-                       const Activation* activation, float* out) {
-    Buffer<float> padded((size_t)rows * layer.inputs), product((size_t)rows * layer.panels * kPanel);
-    for (int row = 0; row < rows; row++)
-        std::memcpy(padded.data() + (size_t)row * layer.inputs, in + (size_t)row * width,
-                    sizeof(float) * (size_t)width);
-    Activations x;
-    x.width = layer.inputs;
-    x.values = padded.data();
-    const int stride = layer.panels * kPanel;
-    model.kernels.linear(x, rows, layer, 0, layer.panels, Epilogue::store, product.data(), stride);
-    if (activation) model.kernels.activate(*activation, product.data(), product.size());
-    for (int row = 0; row < rows; row++)
-        std::memcpy(out + (size_t)row * layer.outputs, product.data() + (size_t)row * stride,
-                    sizeof(float) * (size_t)layer.outputs);
+        for (int i = 0; i < states.width; i++) out[i] += from[(size_t)s * states.width + i];
+    for (int i = 0; i < states.width; i++) out[i] /= (float)length;
 }
 
 void encode_texts(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,
                   EncoderOutput kind, float* out) {
     const Settings& s = model.settings;
     if (s.architecture == Architecture::decoder) throw std::invalid_argument("this model has no encoder");
-    const bool needs_labels = kind == EncoderOutput::classes || kind == EncoderOutput::tags;
-    if (needs_labels && !s.has_classifier) throw std::invalid_argument("this model has no labels");
+    if (needs_labels(kind) && !s.has_classifier) throw std::invalid_argument("this model has no labels");
     check_lengths(lengths, s.max_positions);
-    const bool is_per_token = kind == EncoderOutput::states || kind == EncoderOutput::tags;
-    const size_t columns = needs_labels ? s.labels : s.width;
+    const bool needs_pooler = s.has_pooler && (kind == EncoderOutput::pooled || kind == EncoderOutput::classes);
+    const size_t columns = needs_labels(kind) ? s.labels : s.width;
     for_each_run(execution, lengths, [&](const Run& run, Worker& worker) {
-        const Activations& states = model.encode(worker.work, ids + run.start, part(lengths, run));
-        const int count = is_per_token ? run.rows : (int)(run.last - run.first);
-        std::vector<float> vectors((size_t)count * s.width);  // without padding
-        if (is_per_token)
-            for (int row = 0; row < run.rows; row++)
-                std::memcpy(vectors.data() + (size_t)row * s.width, states.values + (size_t)row * states.width,
-                            sizeof(float) * (size_t)s.width);
-        else
-            for (int i = 0, row = 0; i < count; row += lengths[run.first + i++])
-                pool(states, row, lengths[run.first + i], kind == EncoderOutput::mean ? Pooling::mean : s.pooling,
-                     s.width, vectors.data() + (size_t)i * s.width);
-        if (s.has_pooler && (kind == EncoderOutput::pooled || kind == EncoderOutput::classes))
-            apply_head(model, model.pooler, vectors.data(), count, s.width, &s.pooler_activation, vectors.data());
-        float* to = out + (is_per_token ? run.start : run.first) * columns;
-        if (needs_labels)
-            apply_head(model, model.output, vectors.data(), count, s.width, nullptr, to);
-        else
-            std::memcpy(to, vectors.data(), sizeof(float) * vectors.size());
+        Workspace& work = worker.work;
+        Activations vectors = model.encode(work, ids + run.start, part(lengths, run));
+        const int count = is_per_token(kind) ? run.rows : (int)(run.last - run.first);
+        if (!is_per_token(kind)) {
+            Activations states = vectors;
+            vectors = work.x;  // free after encoding
+            for (int i = 0; i < count; i++) {
+                const int length = lengths[run.first + i];
+                pool(states, length, kind == EncoderOutput::mean ? Pooling::mean : s.pooling,
+                     from_row(vectors, i).values);
+                states = from_row(states, length);
+            }
+        }
+        auto apply = [&](const Linear& layer, Activations to) {
+            model.kernels.linear(vectors, count, layer, 0, layer.panels, Epilogue::store, to.values, to.width);
+            vectors = to;
+        };
+        if (needs_pooler) {
+            apply(model.pooler, work.normed);
+            model.kernels.activate(s.pooler_activation, vectors.values, (size_t)count * vectors.width);
+        }
+        Buffer<float> logits;
+        if (needs_labels(kind)) {
+            const int width = model.output.panels * kPanel;
+            logits.reserve((size_t)count * width);
+            apply(model.output, {width, logits.data(), nullptr, nullptr, nullptr});
+        }
+        float* to = out + (is_per_token(kind) ? run.start : run.first) * columns;
+        for (int row = 0; row < count; row++, to += columns) std::copy_n(from_row(vectors, row).values, columns, to);
     });
 }
 
@@ -354,16 +322,14 @@ void predict_masked(const Model& model, Execution& execution, const int32_t* ids
         const Activations& states = model.encode(worker.work, ids + run.start, part(lengths, run));
         Activations& x = worker.work.x;  // free after encoding
         for (int i = 0; i < count; i++)
-            std::memcpy(x.values + (size_t)i * x.width,
-                        states.values + (size_t)(rows[first + i] - (int)run.start) * x.width,
-                        sizeof(float) * (size_t)x.width);
+            std::copy_n(from_row(states, rows[first + i] - (int)run.start).values, x.width, from_row(x, i).values);
         if (s.int8) model.kernels.quantize(x, count);
         Activations& hidden = worker.work.normed;
         model.kernels.linear(x, count, model.transform, 0, model.transform.panels, Epilogue::store, hidden.values,
                              hidden.width);
         model.kernels.activate(Activation::gelu, hidden.values, (size_t)count * hidden.width);
         model.kernels.normalize(model.transform_norm, hidden.values, count, hidden);
-        log_softmax(model, worker, hidden, count, model.output, log_probs + first * s.vocabulary);
+        log_softmax(model, worker, hidden, count, model.output, log_probs + first * s.vocabulary, s.vocabulary);
     });
 }
 

@@ -17,7 +17,7 @@ Model::Model(const Settings& s, const Tensors& tensors, const Kernels& k) : sett
     const std::string backbone = is_encoder ? "backbone." : "";
     if (!is_encoder || s.has_masked_head) {
         const float* weight = tensors.get("output.weight", {(size_t)s.vocabulary, (size_t)s.width});
-        const float* bias = tensors.has("output.bias") ? tensors.get("output.bias", {(size_t)s.vocabulary}) : nullptr;
+        const float* bias = tensors.find("output.bias", {(size_t)s.vocabulary});
         output = prepared_.vocabulary(weight, bias, s.vocabulary, s.width);
         output_weight_ = weight;
     }
@@ -45,17 +45,24 @@ Model::Model(const Settings& s, const Tensors& tensors, const Kernels& k) : sett
     }
 }
 
+// The weights and, if there are any, biases of one matrix of the bundle.
+static LinearPart load_part(const Tensors& tensors, const std::string& name, const Axis& outputs, const Axis& inputs,
+                            float factor = 1) {
+    const size_t rows = outputs.size(), columns = inputs.size();
+    return {tensors.get(name + ".weight", {rows, columns}), tensors.find(name + ".bias", {rows}), outputs, factor};
+}
+
 Linear Model::load_linear(const Tensors& tensors, const std::string& name, int outputs, int inputs, bool may_quantize) {
-    const float* weight = tensors.get(name + ".weight", {(size_t)outputs, (size_t)inputs});
-    const float* bias = tensors.has(name + ".bias") ? tensors.get(name + ".bias", {(size_t)outputs}) : nullptr;
-    return prepared_.linear({{weight, bias, Axis::plain(outputs)}}, Axis::plain(inputs), may_quantize);
+    const Axis in = Axis::plain(inputs);
+    return prepared_.linear({load_part(tensors, name, Axis::plain(outputs), in)}, in, may_quantize);
 }
 
 Norm Model::load_norm(const Tensors& tensors, const std::string& name) {
     const std::vector<size_t> shape = {(size_t)settings.width};
     const float* gain = tensors.get(name + ".weight", shape);
-    const float* bias = tensors.has(name + ".bias") ? tensors.get(name + ".bias", shape) : nullptr;
-    return prepared_.norm(settings.norm, settings.width, settings.norm_epsilon, gain, bias);
+    const float* bias = tensors.find(name + ".bias", shape);
+    return {settings.norm, settings.width, settings.norm_epsilon, prepared_.rows(gain, 1, settings.width),
+            bias ? prepared_.rows(bias, 1, settings.width) : nullptr};
 }
 
 void Model::load_embedding(const Tensors& tensors, const std::string& name, int tokens, Embedding& embedding) {
@@ -69,10 +76,8 @@ void Model::load_embedding(const Tensors& tensors, const std::string& name, int 
     else
         embedding.table = prepared_.rows(table, tokens, settings.width);
     if (&embedding == &source_embedding_) source_table_ = table;
-    if (tensors.has(name + "positions.weight")) {
-        const float* positions = tensors.get(name + "positions.weight", {(size_t)settings.max_positions, width});
-        embedding.positions = prepared_.rows(positions, settings.max_positions, settings.width);
-    }
+    const float* positions = tensors.find(name + "positions.weight", {(size_t)settings.max_positions, width});
+    if (positions) embedding.positions = prepared_.rows(positions, settings.max_positions, settings.width);
     if (settings.segments) {
         const float* segments = tensors.get(name + "segments.weight", {(size_t)settings.segments, width});
         embedding.segment = prepared_.rows(segments, 1, settings.width);
@@ -83,44 +88,38 @@ void Model::load_embedding(const Tensors& tensors, const std::string& name, int 
 void Model::load_stack(const Tensors& tensors, const std::string& name, int layers, bool has_cross, Stack& stack) {
     const Settings& s = settings;
     const int key = round_up(s.key_width, kHeadMultiple), value = round_up(s.value_width, kHeadMultiple);
-    auto part = [&](const std::string& projection, bool is_value, int start, float factor) {
-        const int width = is_value ? s.value_width : s.key_width;
-        const size_t outputs = (size_t)s.heads * width;
-        const float* weight = tensors.get(projection + ".weight", {outputs, (size_t)s.width});
-        const float* bias = tensors.has(projection + ".bias") ? tensors.get(projection + ".bias", {outputs}) : nullptr;
-        return LinearPart{weight, bias, Axis{s.heads, width, is_value ? value : key, start}, factor};
-    };
     const Axis stream = Axis::plain(s.width), mixed = {s.heads, s.value_width, value};
-    auto out = [&](const std::string& projection) {
-        const size_t inputs = (size_t)s.heads * s.value_width;
-        const float* weight = tensors.get(projection + ".weight", {(size_t)s.width, inputs});
-        const float* bias =
-            tensors.has(projection + ".bias") ? tensors.get(projection + ".bias", {(size_t)s.width}) : nullptr;
-        return prepared_.linear({{weight, bias, Axis::plain(s.width)}}, mixed);
+    auto query = [&](const std::string& attention) {
+        return load_part(tensors, attention + ".query", {s.heads, s.key_width, key}, stream, s.query_scale);
+    };
+    auto keys = [&](const std::string& attention, int start) {
+        return load_part(tensors, attention + ".key", {s.heads, s.key_width, key, start}, stream);
+    };
+    auto values = [&](const std::string& attention, int start) {
+        return load_part(tensors, attention + ".value", {s.heads, s.value_width, value, start}, stream);
+    };
+    auto output = [&](const std::string& attention) {
+        return prepared_.linear({load_part(tensors, attention + ".output", stream, mixed)}, mixed);
     };
     for (int i = 0; i < layers; i++) {
         const std::string layer_name = name + "layers." + std::to_string(i) + ".";
+        const std::string self = layer_name + "self_attention", cross = layer_name + "cross_attention";
+        const std::string inner = layer_name + "feed_forward";
         Layer layer;
-        std::string attention = layer_name + "self_attention.";
-        layer.query_key_value = prepared_.linear(
-            {part(attention + "query", false, 0, s.query_scale), part(attention + "key", false, key_columns_, 1),
-             part(attention + "value", true, 2 * key_columns_, 1)},
-            stream);
-        layer.self_output = out(attention + "output");
-        layer.self_norm = load_norm(tensors, layer_name + "self_attention_residual.norm");
+        layer.query_key_value =
+            prepared_.linear({query(self), keys(self, key_columns_), values(self, 2 * key_columns_)}, stream);
+        layer.self_output = output(self);
+        layer.self_norm = load_norm(tensors, self + "_residual.norm");
         if (has_cross) {
-            attention = layer_name + "cross_attention.";
-            layer.query = prepared_.linear({part(attention + "query", false, 0, s.query_scale)}, stream);
-            layer.key_value = prepared_.linear(
-                {part(attention + "key", false, 0, 1), part(attention + "value", true, key_columns_, 1)}, stream);
-            layer.cross_output = out(attention + "output");
-            layer.cross_norm = load_norm(tensors, layer_name + "cross_attention_residual.norm");
+            layer.query = prepared_.linear({query(cross)}, stream);
+            layer.key_value = prepared_.linear({keys(cross, 0), values(cross, key_columns_)}, stream);
+            layer.cross_output = output(cross);
+            layer.cross_norm = load_norm(tensors, cross + "_residual.norm");
         }
-        const std::string inner = layer_name + "feed_forward.";
-        layer.w1 = load_linear(tensors, inner + "w1", s.feed_forward, s.width, true);
-        layer.w2 = load_linear(tensors, inner + "w2", s.width, s.feed_forward, true);
-        if (s.gated) layer.w3 = load_linear(tensors, inner + "w3", s.feed_forward, s.width, true);
-        layer.feed_forward_norm = load_norm(tensors, layer_name + "feed_forward_residual.norm");
+        layer.w1 = load_linear(tensors, inner + ".w1", s.feed_forward, s.width, true);
+        layer.w2 = load_linear(tensors, inner + ".w2", s.width, s.feed_forward, true);
+        if (s.gated) layer.w3 = load_linear(tensors, inner + ".w3", s.feed_forward, s.width, true);
+        layer.feed_forward_norm = load_norm(tensors, inner + "_residual.norm");
         stack.layers.push_back(layer);
     }
     if (s.final_norm) stack.final_norm = load_norm(tensors, name + "norm");
@@ -180,6 +179,12 @@ void Model::check_ids(const int32_t* ids, size_t count, int vocabulary) const {
                                         std::to_string(vocabulary) + " tokens");
 }
 
+// All outputs of a layer.
+void Model::apply(const Linear& layer, const Activations& x, int rows, float* out, int stride,
+                  Epilogue epilogue) const {
+    kernels.linear(x, rows, layer, 0, layer.panels, epilogue, out, stride);
+}
+
 void Model::embed(const Embedding& embedding, int token, int position, float* out) const {
     if (embedding.tied) {
         copy_output_weights(*embedding.tied, token, settings.embedding_scale, out);
@@ -212,7 +217,7 @@ const Activations& Model::enter(Workspace& work, const Norm& norm, int rows) con
 // Adds the last projection of a sub-layer to the stream; post-norm: and normalizes it.
 void Model::leave(Workspace& work, const Linear& layer, Activations& y, const Norm& norm, int rows) const {
     if (settings.int8) kernels.quantize(y, rows);
-    kernels.linear(y, rows, layer, 0, layer.panels, Epilogue::add, work.x.values, work.x.width);
+    apply(layer, y, rows, work.x.values, work.x.width, Epilogue::add);
     if (!settings.pre_norm) kernels.normalize(norm, work.x.values, rows, work.x);
 }
 
@@ -220,11 +225,9 @@ void Model::feed_forward(Workspace& work, const Layer& layer, int rows) const {
     const Activations& in = enter(work, layer.feed_forward_norm, rows);
     Activations& inner = work.inner;
     const bool is_relu = settings.activation == Activation::relu;
-    kernels.linear(in, rows, layer.w1, 0, layer.w1.panels, is_relu ? Epilogue::relu : Epilogue::store, inner.values,
-                   inner.width);
+    apply(layer.w1, in, rows, inner.values, inner.width, is_relu ? Epilogue::relu : Epilogue::store);
     if (!is_relu) kernels.activate(settings.activation, inner.values, (size_t)rows * inner.width);
-    if (settings.gated)
-        kernels.linear(in, rows, layer.w3, 0, layer.w3.panels, Epilogue::multiply, inner.values, inner.width);
+    if (settings.gated) apply(layer.w3, in, rows, inner.values, inner.width, Epilogue::multiply);
     leave(work, layer.w2, inner, layer.feed_forward_norm, rows);
 }
 
@@ -274,8 +277,7 @@ const Activations& Model::encode(Workspace& work, const int32_t* ids, const std:
     const int stride = projected_columns_;
     for (const Layer& layer : encoder_.layers) {
         const Activations& in = enter(work, layer.self_norm, rows);
-        kernels.linear(in, rows, layer.query_key_value, 0, layer.query_key_value.panels, Epilogue::store,
-                       work.projected.data(), stride);
+        apply(layer.query_key_value, in, rows, work.projected.data(), stride);
         int row = 0;
         for (int length : lengths) {
             float* q = work.projected.data() + (size_t)row * stride;
@@ -307,7 +309,7 @@ void Model::attend_to(Workspace& work, const Activations& states, int first, int
     for (size_t i = 0; i < decoder_.layers.size(); i++) {
         const Linear& layer = decoder_.layers[i].key_value;
         float* data = source.data.data() + i * layer_size;
-        kernels.linear(some, length, layer, 0, layer.panels, Epilogue::store, work.projected.data(), stride);
+        apply(layer, some, length, work.projected.data(), stride);
         kernels.transpose(work.projected.data(), stride, length, key_columns_, data, source.capacity);
         for (int s = 0; s < length; s++)
             std::memcpy(data + keys + (size_t)s * value_columns_,
@@ -320,7 +322,7 @@ void Model::attend_to(Workspace& work, const Activations& states, int first, int
 
 const Activations& Model::decode(Workspace& work, const std::vector<DecoderRow>& rows, KVCache& cache,
                                  int attention_layer, float* attention) const {
-    const int count = (int)rows.size(), stride = projected_columns_;
+    const int count = (int)rows.size();
     int longest = 1;
     for (const DecoderRow& row : rows) {
         if (row.position < 0 || row.position >= settings.max_positions)
@@ -334,53 +336,57 @@ const Activations& Model::decode(Workspace& work, const std::vector<DecoderRow>&
     for (int r = 0; r < count; r++)
         embed(target_embedding_, rows[r].token, rows[r].position, work.x.values + (size_t)r * width_);
     start_stack(work, target_embedding_, count);
-    const AttentionShape shape = attention_shape(&decoder_), cross_shape = attention_shape(nullptr);
     for (int i = 0; i < (int)decoder_.layers.size(); i++) {
         const Layer& layer = decoder_.layers[i];
-        const Activations& in = enter(work, layer.self_norm, count);
-        kernels.linear(in, count, layer.query_key_value, 0, layer.query_key_value.panels, Epilogue::store,
-                       work.projected.data(), stride);
-        for (int r = 0; r < count; r++) {
-            float* q = work.projected.data() + (size_t)r * stride;
-            if (rotary_cos_) {
-                rotate(q, rows[r].position);
-                rotate(q + key_columns_, rows[r].position);
-            }
-            std::memcpy(cache.entry(i, rows[r].position, rows[r].slot), q + key_columns_,
-                        sizeof(float) * (size_t)entry_width());
-        }
-        for (int r = 0; r < count; r++) {
-            const DecoderRow& row = rows[r];
-            for (int p = 0; p < row.position; p++)
-                work.entries[p] = cache.entry(i, p, row.first_slot + row.ancestors[p]);
-            const float* own = cache.entry(i, row.position, row.slot);
-            for (int p = row.position; p < row.position + 4; p++) work.entries[p] = own;
-            kernels.attend_cached(shape, work.projected.data() + (size_t)r * stride, work.entries.data(),
-                                  row.position + 1, work.mixed.values + (size_t)r * work.mixed.width,
-                                  work.scratch.data());
-        }
-        leave(work, layer.self_output, work.mixed, layer.self_norm, count);
-        if (layer.query.panels) {
-            const Activations& seen = enter(work, layer.cross_norm, count);
-            kernels.linear(seen, count, layer.query, 0, layer.query.panels, Epilogue::store, work.projected.data(),
-                           stride);
-            for (int r = 0, end; r < count; r = end) {
-                const Source& source = *rows[r].source;
-                for (end = r + 1; end < count && rows[end].source == &source;) end++;
-                const size_t keys = (size_t)key_columns_ * source.capacity;
-                const float* data = source.data.data() + i * (keys + (size_t)source.length * value_columns_);
-                float* weights = attention && i == attention_layer ? attention : nullptr;
-                kernels.attend(cross_shape, work.projected.data() + (size_t)r * stride, stride, end - r, data,
-                               source.capacity, source.length, data + keys, value_columns_, 0,
-                               work.mixed.values + (size_t)r * work.mixed.width, work.mixed.width, weights,
-                               work.scratch.data());
-                if (weights) attention += (size_t)(end - r) * settings.heads * source.length;
-            }
-            leave(work, layer.cross_output, work.mixed, layer.cross_norm, count);
-        }
+        self_attention(work, layer, i, rows, cache);
+        if (layer.query.panels) cross_attention(work, layer, i, rows, i == attention_layer ? attention : nullptr);
         feed_forward(work, layer, count);
     }
     return finish_stack(work, decoder_, count, settings.output_scale);
+}
+
+void Model::self_attention(Workspace& work, const Layer& layer, int index, const std::vector<DecoderRow>& rows,
+                           KVCache& cache) const {
+    const int count = (int)rows.size(), stride = projected_columns_;
+    const AttentionShape shape = attention_shape(&decoder_);
+    apply(layer.query_key_value, enter(work, layer.self_norm, count), count, work.projected.data(), stride);
+    // All rows are stored before any attends: several rows may be positions of one hypothesis.
+    for (int r = 0; r < count; r++) {
+        float* q = work.projected.data() + (size_t)r * stride;
+        if (rotary_cos_) {
+            rotate(q, rows[r].position);
+            rotate(q + key_columns_, rows[r].position);
+        }
+        std::copy_n(q + key_columns_, entry_width(), cache.entry(index, rows[r].position, rows[r].slot));
+    }
+    for (int r = 0; r < count; r++) {
+        const DecoderRow& row = rows[r];
+        for (int p = 0; p < row.position; p++)
+            work.entries[p] = cache.entry(index, p, row.first_slot + row.ancestors[p]);
+        // The entry of this row, and three more that the kernel may read.
+        std::fill_n(work.entries.begin() + row.position, 4, cache.entry(index, row.position, row.slot));
+        kernels.attend_cached(shape, work.projected.data() + (size_t)r * stride, work.entries.data(), row.position + 1,
+                              from_row(work.mixed, r).values, work.scratch.data());
+    }
+    leave(work, layer.self_output, work.mixed, layer.self_norm, count);
+}
+
+void Model::cross_attention(Workspace& work, const Layer& layer, int index, const std::vector<DecoderRow>& rows,
+                            float* weights) const {
+    const int count = (int)rows.size(), stride = projected_columns_;
+    const AttentionShape shape = attention_shape(nullptr);
+    apply(layer.query, enter(work, layer.cross_norm, count), count, work.projected.data(), stride);
+    for (int r = 0, end; r < count; r = end) {
+        const Source& source = *rows[r].source;
+        for (end = r + 1; end < count && rows[end].source == &source;) end++;
+        const size_t keys = (size_t)key_columns_ * source.capacity;
+        const float* data = source.data.data() + index * (keys + (size_t)source.length * value_columns_);
+        kernels.attend(shape, work.projected.data() + (size_t)r * stride, stride, end - r, data, source.capacity,
+                       source.length, data + keys, value_columns_, 0, from_row(work.mixed, r).values, work.mixed.width,
+                       weights, work.scratch.data());
+        if (weights) weights += (size_t)(end - r) * settings.heads * source.length;
+    }
+    leave(work, layer.cross_output, work.mixed, layer.cross_norm, count);
 }
 
 }  // namespace clearhead

@@ -117,10 +117,16 @@ class Model {
     void load_embedding(const Tensors& tensors, const std::string& name, int tokens, Embedding& embedding);
     Norm load_norm(const Tensors& tensors, const std::string& name);
     Linear load_linear(const Tensors& tensors, const std::string& name, int outputs, int inputs, bool may_quantize);
+    void apply(const Linear& layer, const Activations& x, int rows, float* out, int stride,
+               Epilogue epilogue = Epilogue::store) const;
     void embed(const Embedding& embedding, int token, int position, float* out) const;
     void start_stack(Workspace& work, const Embedding& embedding, int rows) const;
     const Activations& enter(Workspace& work, const Norm& norm, int rows) const;
     void leave(Workspace& work, const Linear& layer, Activations& y, const Norm& norm, int rows) const;
+    void self_attention(Workspace& work, const Layer& layer, int index, const std::vector<DecoderRow>& rows,
+                        KVCache& cache) const;
+    void cross_attention(Workspace& work, const Layer& layer, int index, const std::vector<DecoderRow>& rows,
+                         float* weights) const;
     void feed_forward(Workspace& work, const Layer& layer, int rows) const;
     const Activations& finish_stack(Workspace& work, const Stack& stack, int rows, float scale) const;
     void rotate(float* x, int position) const;

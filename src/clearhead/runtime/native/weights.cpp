@@ -23,6 +23,10 @@ const float* Tensors::get(const std::string& name, std::vector<size_t> shape) co
     return found->second.data;
 }
 
+const float* Tensors::find(const std::string& name, std::vector<size_t> shape) const {
+    return has(name) ? get(name, std::move(shape)) : nullptr;
+}
+
 std::string Tensors::unused() const {
     for (const auto& [name, tensor] : tensors_)
         if (!used_.count(name)) return name;
@@ -42,27 +46,41 @@ static size_t byte_place(const Linear& layer, int n, int k) {
     return (((size_t)(n / kPanel) * (layer.inputs / 4) + k / 4) * kPanel + n % kPanel) * 4 + k % 4;
 }
 
-Linear Preparation::linear(const std::vector<LinearPart>& parts, const Axis& inputs, bool may_quantize) {
+// Prepared layers are read-only for everybody but the Preparation that owns their memory.
+template <typename T>
+static T* writable(const T* owned) {
+    return const_cast<T*>(owned);
+}
+
+// A layer of zeros; `inputs` is padded.
+Linear Preparation::allocate(int inputs, int outputs, bool int8) {
     Linear layer;
-    layer.inputs = round_up(inputs.start + inputs.blocks * inputs.padded, kPanel);
-    for (const LinearPart& part : parts) {
-        const Axis& axis = part.outputs;
-        int end = axis.start + (axis.blocks > 1 ? axis.blocks * axis.padded : axis.width);
-        layer.outputs = end > layer.outputs ? end : layer.outputs;
-    }
-    layer.panels = round_up(layer.outputs, kPanel) / kPanel;
-    const size_t columns = (size_t)layer.panels * kPanel, size = columns * layer.inputs;
-    const bool int8 = int8_ && may_quantize;
-    float *weight = nullptr, *scale = nullptr, *bias = floats(columns);
-    uint8_t* bytes = nullptr;
+    layer.inputs = inputs;
+    layer.outputs = outputs;
+    layer.panels = round_up(outputs, kPanel) / kPanel;
+    const size_t columns = (size_t)layer.panels * kPanel, size = columns * inputs;
+    layer.bias = floats(columns);
     if (int8) {
         bytes_.emplace_back(size);
-        bytes = bytes_.back().data();
-        std::memset(bytes, 128, size);
-        scale = floats(columns);
+        std::memset(bytes_.back().data(), 128, size);
+        layer.weight_plus_128 = bytes_.back().data();
+        layer.scale = floats(columns);
     } else {
-        weight = floats(size);
+        layer.weight = floats(size);
     }
+    return layer;
+}
+
+Linear Preparation::linear(const std::vector<LinearPart>& parts, const Axis& inputs, bool may_quantize) {
+    int outputs = 0;
+    for (const LinearPart& part : parts) {
+        const Axis& axis = part.outputs;
+        outputs = std::max(outputs, axis.start + (axis.blocks > 1 ? axis.blocks * axis.padded : axis.width));
+    }
+    const bool int8 = int8_ && may_quantize;
+    const Linear layer = allocate(round_up(inputs.start + inputs.blocks * inputs.padded, kPanel), outputs, int8);
+    float *weight = writable(layer.weight), *scale = writable(layer.scale), *bias = writable(layer.bias);
+    uint8_t* bytes = writable(layer.weight_plus_128);
     for (const LinearPart& part : parts)
         for (int n = 0; n < part.outputs.size(); n++) {
             const float* row = part.weight + (size_t)n * inputs.size();
@@ -86,10 +104,6 @@ Linear Preparation::linear(const std::vector<LinearPart>& parts, const Axis& inp
                 bytes[byte_place(layer, column, inputs.at(k))] = (uint8_t)(128 + (int)steps);
             }
         }
-    layer.weight = weight;
-    layer.weight_plus_128 = bytes;
-    layer.scale = scale;
-    layer.bias = bias;
     return layer;
 }
 
@@ -97,19 +111,29 @@ Linear Preparation::vocabulary(const float* weight, const float* bias, int outpu
     auto [slot, is_new] = shared_.try_emplace({weight, bias});
     if (is_new) {
         Linear layer = linear({{weight, bias, Axis::plain(outputs)}}, Axis::plain(inputs));
-        float* biases = const_cast<float*>(layer.bias);  // owned by this object
-        for (int n = outputs; n < layer.panels * kPanel; n++) biases[n] = kNoLogit;
+        std::fill(writable(layer.bias) + outputs, writable(layer.bias) + layer.panels * kPanel, kNoLogit);
         slot->second = layer;
     }
     return slot->second;
 }
 
-Norm Preparation::norm(NormKind kind, int width, float epsilon, const float* gain, const float* bias) {
-    Norm norm{kind, width, epsilon, nullptr, nullptr};
-    if (kind == NormKind::none) return norm;
-    norm.gain = rows(gain, 1, width);
-    norm.bias = bias ? rows(bias, 1, width) : nullptr;
-    return norm;
+Linear Preparation::select(const Linear& layer, const int* indices, int count) {
+    const Linear some = allocate(layer.inputs, count, layer.weight_plus_128 != nullptr);
+    std::fill_n(writable(some.bias), some.panels * kPanel, kNoLogit);
+    for (int n = 0; n < count; n++) {
+        writable(some.bias)[n] = layer.bias[indices[n]];
+        if (layer.weight) {
+            const float* from = layer.weight + float_place(layer, indices[n], 0);
+            float* to = writable(some.weight) + float_place(some, n, 0);
+            for (int k = 0; k < layer.inputs; k++) to[(size_t)k * kPanel] = from[(size_t)k * kPanel];
+        } else {
+            writable(some.scale)[n] = layer.scale[indices[n]];
+            for (int k = 0; k < layer.inputs; k += 4)
+                std::memcpy(writable(some.weight_plus_128) + byte_place(some, n, k),
+                            layer.weight_plus_128 + byte_place(layer, indices[n], k), 4);
+        }
+    }
+    return some;
 }
 
 const float* Preparation::rows(const float* data, int count, int width) {
@@ -142,36 +166,6 @@ void copy_output_weights(const Linear& layer, int index, float factor, float* ou
         for (int k = 0; k < layer.inputs; k++)
             out[k] = (float)((int)layer.weight_plus_128[byte_place(layer, index, k)] - 128) * step;
     }
-}
-
-SelectedOutputs::SelectedOutputs(const Linear& layer, const int* indices, int count) {
-    linear.inputs = layer.inputs;
-    linear.outputs = count;
-    linear.panels = round_up(count, kPanel) / kPanel;
-    const size_t columns = (size_t)linear.panels * kPanel, size = columns * layer.inputs;
-    bias_ = Buffer<float>(columns);
-    if (layer.weight) {
-        weight_ = Buffer<float>(size);
-        for (int n = 0; n < count; n++) {
-            const float* from = layer.weight + float_place(layer, indices[n], 0);
-            float* to = weight_.data() + float_place(linear, n, 0);
-            for (int k = 0; k < layer.inputs; k++) to[(size_t)k * kPanel] = from[(size_t)k * kPanel];
-        }
-    } else {
-        bytes_ = Buffer<uint8_t>(size);
-        scale_ = Buffer<float>(columns);
-        for (int n = 0; n < count; n++) {
-            for (int k = 0; k < layer.inputs; k += 4)
-                std::memcpy(bytes_.data() + byte_place(linear, n, k),
-                            layer.weight_plus_128 + byte_place(layer, indices[n], k), 4);
-            scale_[n] = layer.scale[indices[n]];
-        }
-    }
-    for (size_t n = 0; n < columns; n++) bias_[n] = n < (size_t)count ? layer.bias[indices[n]] : kNoLogit;
-    linear.weight = layer.weight ? weight_.data() : nullptr;
-    linear.weight_plus_128 = layer.weight ? nullptr : bytes_.data();
-    linear.scale = layer.weight ? nullptr : scale_.data();
-    linear.bias = bias_.data();
 }
 
 }  // namespace clearhead

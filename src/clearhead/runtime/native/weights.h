@@ -25,6 +25,7 @@ class Tensors {
     void add(std::string name, Tensor tensor) { tensors_[std::move(name)] = std::move(tensor); }
     bool has(const std::string& name) const { return tensors_.count(name) > 0; }
     const float* get(const std::string& name, std::vector<size_t> shape) const;
+    const float* find(const std::string& name, std::vector<size_t> shape) const;  // null if it is missing
     std::string unused() const;  // the name of a tensor that was never read; empty if there is none
 
   private:
@@ -58,13 +59,15 @@ class Preparation {
     Linear linear(const std::vector<LinearPart>& parts, const Axis& inputs, bool may_quantize = true);
     // The projection to the vocabulary; the same tensors are prepared only once. Columns that pad it get no logit.
     Linear vocabulary(const float* weight, const float* bias, int outputs, int inputs);
-    Norm norm(NormKind kind, int width, float epsilon, const float* gain, const float* bias);
+    // The outputs `indices` of a layer as a separate layer. Columns that pad it get no logit.
+    Linear select(const Linear& layer, const int* indices, int count);
     const float* rows(const float* data, int count, int width);  // each row padded
     const float* copy(const float* data, size_t count);
     size_t bytes() const;
 
   private:
     float* floats(size_t count);
+    Linear allocate(int inputs, int outputs, bool int8);
 
     bool int8_;
     std::vector<Buffer<float>> floats_;
@@ -75,15 +78,17 @@ class Preparation {
 // Copies the weights of output `index` (an embedding, where the layer is tied to one) to `out`, times `factor`.
 void copy_output_weights(const Linear& layer, int index, float factor, float* out);
 
-// The outputs `indices` of a layer as a separate layer.
+// The outputs `indices` of a layer as a separate layer, with the memory that it needs.
 class SelectedOutputs {
   public:
-    SelectedOutputs(const Linear& layer, const int* indices, int count);
-    Linear linear;
+    SelectedOutputs(const Linear& layer, const int* indices, int count)
+        : memory_(layer.weight_plus_128), linear(memory_.select(layer, indices, count)) {}
 
   private:
-    Buffer<float> weight_, bias_, scale_;
-    Buffer<uint8_t> bytes_;
+    Preparation memory_;
+
+  public:
+    const Linear linear;
 };
 
 }  // namespace clearhead

@@ -28,11 +28,16 @@ void require(bool condition, const char* message) {
     if (!condition) throw std::invalid_argument(message);
 }
 
-// Call `work` and translate its exceptions; null on error.
+// Calls `work`, which returns an object or nothing (None), and translates its exceptions; null on error.
 template <typename Work>
 PyObject* guarded(Work work) {
     try {
-        return work();
+        if constexpr (std::is_void_v<decltype(work())>) {
+            work();
+            return Py_NewRef(Py_None);
+        } else {
+            return work();
+        }
     } catch (const PythonError&) {
     } catch (const Interrupted&) {
     } catch (const std::bad_alloc&) {
@@ -100,17 +105,24 @@ class Array {
     bool has_view_ = false;
 };
 
-// Lengths of sequences that stand one after the other in an array of `total` elements.
-std::vector<int> lengths_of(const Array<int32_t>& lengths, size_t total) {
-    std::vector<int> result(lengths.data(), lengths.data() + lengths.size());
-    size_t sum = 0;
-    for (int length : result) {
-        require(length >= 0, "a length is negative");
-        sum += length;
+// Sequences of ids that stand one after the other, and their lengths. None: none.
+struct Sequences {
+    Array<int32_t> ids;
+    std::vector<int> lengths;
+
+    Sequences(PyObject* ids_, PyObject* lengths_) : ids(ids_) {
+        if (!ids) return;
+        const Array<int32_t> given(lengths_);
+        lengths.assign(given.data(), given.data() + given.size());
+        size_t sum = 0;
+        for (int length : lengths) {
+            require(length >= 0, "a length is negative");
+            sum += length;
+        }
+        require(sum == ids.size(), "the lengths do not add up to the number of ids");
     }
-    require(sum == total, "the lengths do not add up to the number of ids");
-    return result;
-}
+    explicit operator bool() const { return static_cast<bool>(ids); }
+};
 
 double number(PyObject* settings, const char* name) {
     PyObject* value = PyDict_GetItemString(settings, name);  // borrowed
@@ -255,8 +267,8 @@ PyObject* model_search(PyObject* self, PyObject* args) {
                           &suppressed_, &allowed_, &allowed_lengths_, &PyList_Type, &cancel_flags, &deadlines_))
         return nullptr;
     return guarded([&]() -> PyObject* {
-        Array<int32_t> ids(ids_), lengths(lengths_), limits(limits_), suppressed(suppressed_), allowed(allowed_),
-            allowed_lengths(allowed_lengths_);
+        const Sequences sources(ids_, lengths_), allowed(allowed_, allowed_lengths_);
+        const Array<int32_t> limits(limits_), suppressed(suppressed_);
         Array<float> penalties(penalties_);
         std::deque<Array<uint8_t>> cancelled;  // one byte, or None, for each source; none: no list
         for (Py_ssize_t i = 0; i < PyList_Size(cancel_flags); i++)
@@ -275,25 +287,22 @@ PyObject* model_search(PyObject* self, PyObject* args) {
         settings.penalties.assign(penalties.data(), penalties.data() + penalties.size());
         settings.suppressed.assign(suppressed.data(), suppressed.data() + suppressed.size());
         std::sort(settings.suppressed.begin(), settings.suppressed.end());
-        const std::vector<int> source_lengths = lengths_of(lengths, ids.size());
-        const size_t count = source_lengths.size();
+        const size_t count = sources.lengths.size();
         require(limits.size() == count, "a limit for each source");
         require(cancelled.empty() || cancelled.size() == count, "a cancel flag for each source");
         require(!deadlines || deadlines.size() == count, "a deadline for each source");
-        std::vector<int> list_lengths;
-        if (allowed) list_lengths = lengths_of(allowed_lengths, allowed.size());
-        require(!allowed || list_lengths.size() == count, "a shortlist for each source");
+        require(!allowed || allowed.lengths.size() == count, "a shortlist for each source");
         std::vector<SearchRequest> requests(count);
-        const int32_t *source = ids.data(), *list = allowed ? allowed.data() : nullptr;
+        const int32_t *source = sources.ids.data(), *list = allowed.ids.data();
         for (size_t i = 0; i < count; i++) {
             SearchRequest& asked = requests[i];
             asked.ids = source;
-            asked.length = source_lengths[i];
+            asked.length = sources.lengths[i];
             asked.limit = limits.data()[i];
             source += asked.length;
             if (allowed) {
                 asked.allowed = list;
-                asked.num_allowed = list_lengths[i];
+                asked.num_allowed = allowed.lengths[i];
                 list += asked.num_allowed;
             }
             if (!cancelled.empty() && cancelled[i]) {
@@ -355,13 +364,12 @@ PyObject* model_encode(PyObject* self, PyObject* args) {
     PyObject *ids_, *lengths_;
     if (!PyArg_ParseTuple(args, "OO", &ids_, &lengths_)) return nullptr;
     return guarded([&]() -> PyObject* {
-        Array<int32_t> ids(ids_), lengths(lengths_);
-        const std::vector<int> counts = lengths_of(lengths, ids.size());
+        const Sequences texts(ids_, lengths_);
         auto handle = std::make_unique<SourcesHandle>();
         {
             WithoutGil without;
             BorrowedWorker worker(*of(self).pool);
-            *handle = encode_sources(*of(self).model, *worker, ids.data(), counts);
+            *handle = encode_sources(*of(self).model, *worker, texts.ids.data(), texts.lengths);
         }
         PyObject* capsule = PyCapsule_New(handle.get(), kSources, free_capsule<SourcesHandle>);
         if (capsule) handle.release();
@@ -393,7 +401,7 @@ PyObject* model_step(PyObject* self, PyObject* args) {
     if (!PyArg_ParseTuple(args, "OOipOiO", &capsule, &tokens_, &count, &all_positions, &log_probs_, &layer,
                           &attention_))
         return nullptr;
-    return guarded([&]() -> PyObject* {
+    return guarded([&] {
         BorrowedState state(self, capsule);
         Array<int32_t> tokens(tokens_);
         Array<float> log_probs(log_probs_, true), attention(attention_, true);
@@ -411,8 +419,7 @@ PyObject* model_step(PyObject* self, PyObject* args) {
         WithoutGil without;
         BorrowedWorker worker(*of(self).pool);
         step_state(model, *worker, *state, tokens.data(), count, all_positions, log_probs.data(), layer,
-                   attention ? attention.data() : nullptr);
-        return Py_NewRef(Py_None);
+                   attention.data());
     });
 }
 
@@ -420,32 +427,29 @@ PyObject* model_repeat(PyObject* self, PyObject* args) {
     PyObject* capsule;
     int width;
     if (!PyArg_ParseTuple(args, "Oi", &capsule, &width)) return nullptr;
-    return guarded([&]() -> PyObject* {
+    return guarded([&] {
         BorrowedState state(self, capsule);
         repeat_state(*state, width);
-        return Py_NewRef(Py_None);
     });
 }
 
 PyObject* model_reorder(PyObject* self, PyObject* args) {
     PyObject *capsule, *rows_;
     if (!PyArg_ParseTuple(args, "OO", &capsule, &rows_)) return nullptr;
-    return guarded([&]() -> PyObject* {
+    return guarded([&] {
         BorrowedState state(self, capsule);
         Array<int32_t> rows(rows_);
         reorder_state(*state, rows.data(), rows.size());
-        return Py_NewRef(Py_None);
     });
 }
 
 PyObject* model_restrict(PyObject* self, PyObject* args) {
     PyObject *capsule, *tokens_, *counts_;
     if (!PyArg_ParseTuple(args, "OOO", &capsule, &tokens_, &counts_)) return nullptr;
-    return guarded([&]() -> PyObject* {
+    return guarded([&] {
         BorrowedState state(self, capsule);
-        Array<int32_t> tokens(tokens_), counts(counts_);
-        restrict_state(*of(self).model, *state, tokens.data(), lengths_of(counts, tokens.size()));
-        return Py_NewRef(Py_None);
+        const Sequences allowed(tokens_, counts_);
+        restrict_state(*of(self).model, *state, allowed.ids.data(), allowed.lengths);
     });
 }
 
@@ -455,30 +459,27 @@ PyObject* model_score(PyObject* self, PyObject* args) {
     if (!PyArg_ParseTuple(args, "OOOOiOiOi", &ids_, &lengths_, &targets_, &target_lengths_, &start_id, &log_probs_,
                           &layer, &attention_, &threads))
         return nullptr;
-    return guarded([&]() -> PyObject* {
+    return guarded([&] {
         const Model& model = *of(self).model;
-        Array<int32_t> ids(ids_), lengths(lengths_), targets(targets_), target_lengths(target_lengths_);
+        const Sequences sources(ids_, lengths_), targets(targets_, target_lengths_);
         Array<float> log_probs(log_probs_, true), attention(attention_, true);
         const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
         require(model.settings.architecture != Architecture::encoder, "this model does not generate text");
-        require(has_encoder == static_cast<bool>(ids), "sources are for models with an encoder");
+        require(has_encoder == static_cast<bool>(sources), "sources are for models with an encoder");
         require(start_id >= 0 && start_id < model.settings.vocabulary, "unknown start id");
-        std::vector<int> sources;
-        if (has_encoder) sources = lengths_of(lengths, ids.size());
-        const std::vector<int> outputs = lengths_of(target_lengths, targets.size());
-        require(!has_encoder || sources.size() == outputs.size(), "a target for each source");
-        require(log_probs.size() == targets.size() - (has_encoder ? 0 : outputs.size()), "log_probs has another size");
+        require(!has_encoder || sources.lengths.size() == targets.lengths.size(), "a target for each source");
+        const size_t unscored = has_encoder ? 0 : targets.lengths.size();
+        require(log_probs.size() == targets.ids.size() - unscored, "log_probs has another size");
         if (attention) {
             size_t size = 0;
-            for (size_t i = 0; i < sources.size(); i++) size += (size_t)sources[i] * outputs[i];
+            for (size_t i = 0; i < sources.lengths.size(); i++) size += (size_t)sources.lengths[i] * targets.lengths[i];
             require(attention.size() == size * model.settings.heads, "attention has another size");
         }
         require(threads >= 1, "threads must be positive");
         WithoutGil without;
         Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
-        score_targets(model, execution, ids ? ids.data() : nullptr, sources, targets.data(), outputs, start_id,
-                      log_probs.data(), layer, attention ? attention.data() : nullptr);
-        return Py_NewRef(Py_None);
+        score_targets(model, execution, sources.ids.data(), sources.lengths, targets.ids.data(), targets.lengths,
+                      start_id, log_probs.data(), layer, attention.data());
     });
 }
 
@@ -488,18 +489,17 @@ PyObject* model_encode_texts(PyObject* self, PyObject* args) {
     PyObject *ids_, *lengths_, *out_;
     int kind, threads;
     if (!PyArg_ParseTuple(args, "OOiOi", &ids_, &lengths_, &kind, &out_, &threads)) return nullptr;
-    return guarded([&]() -> PyObject* {
-        Array<int32_t> ids(ids_), lengths(lengths_);
-        Array<float> out(out_, true);
+    return guarded([&] {
+        const Sequences texts(ids_, lengths_);
+        const Array<float> out(out_, true);
         const Model& model = *of(self).model;
-        const std::vector<int> counts = lengths_of(lengths, ids.size());
         require(kind >= 0 && kind <= (int)EncoderOutput::tags, "unknown output");
-        require(out.size() == encoder_output_size(model, (EncoderOutput)kind, counts), "the output has another size");
+        require(out.size() == encoder_output_size(model, (EncoderOutput)kind, texts.lengths),
+                "the output has another size");
         require(threads >= 1, "threads must be positive");
         WithoutGil without;
         Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
-        encode_texts(model, execution, ids.data(), counts, (EncoderOutput)kind, out.data());
-        return Py_NewRef(Py_None);
+        encode_texts(model, execution, texts.ids.data(), texts.lengths, (EncoderOutput)kind, out.data());
     });
 }
 
@@ -507,18 +507,17 @@ PyObject* model_predict_masked(PyObject* self, PyObject* args) {
     PyObject *ids_, *lengths_, *rows_, *out_;
     int threads;
     if (!PyArg_ParseTuple(args, "OOOOi", &ids_, &lengths_, &rows_, &out_, &threads)) return nullptr;
-    return guarded([&]() -> PyObject* {
-        Array<int32_t> ids(ids_), lengths(lengths_), rows(rows_);
-        Array<float> out(out_, true);
+    return guarded([&] {
+        const Sequences texts(ids_, lengths_);
+        const Array<int32_t> rows(rows_);
+        const Array<float> out(out_, true);
         const Model& model = *of(self).model;
-        const std::vector<int> counts = lengths_of(lengths, ids.size());
         require(out.size() == rows.size() * model.settings.vocabulary, "the output has another size");
         const std::vector<int> places(rows.data(), rows.data() + rows.size());
         require(threads >= 1, "threads must be positive");
         WithoutGil without;
         Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
-        predict_masked(model, execution, ids.data(), counts, places, out.data());
-        return Py_NewRef(Py_None);
+        predict_masked(model, execution, texts.ids.data(), texts.lengths, places, out.data());
     });
 }
 

@@ -1,10 +1,10 @@
-// Aligned memory that is counted: the runtime reports how much it holds.
+// Aligned memory that is counted: the runtime reports how much it holds. It comes from operator new, like all memory of
+// the core, so a test that replaces this operator sees every allocation.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -33,8 +33,8 @@ class Buffer {
         if (count > (SIZE_MAX >> 1) / sizeof(T)) throw std::bad_alloc();
         const size_t huge = size_t{2} << 20, alignment = count * sizeof(T) >= huge ? huge : 64;
         bytes_ = (count * sizeof(T) + alignment - 1) / alignment * alignment;
-        data_ = static_cast<T*>(std::aligned_alloc(alignment, bytes_));
-        if (!data_) throw std::bad_alloc();
+        alignment_ = std::align_val_t{alignment};
+        data_ = static_cast<T*>(::operator new(bytes_, alignment_));
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
         if (alignment == huge) madvise(data_, bytes_, MADV_HUGEPAGE);
 #endif
@@ -49,8 +49,9 @@ class Buffer {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     ~Buffer() {
-        if (data_) allocated_bytes() -= bytes_;
-        std::free(data_);
+        if (!data_) return;
+        allocated_bytes() -= bytes_;
+        ::operator delete(data_, alignment_);
     }
 
     T* data() { return data_; }
@@ -70,9 +71,11 @@ class Buffer {
         std::swap(data_, other.data_);
         std::swap(count_, other.count_);
         std::swap(bytes_, other.bytes_);
+        std::swap(alignment_, other.alignment_);
     }
     T* data_ = nullptr;
     size_t count_ = 0, bytes_ = 0;
+    std::align_val_t alignment_{64};
 };
 
 }  // namespace clearhead

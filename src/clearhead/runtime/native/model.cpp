@@ -69,9 +69,10 @@ void Model::load_embedding(const Tensors& tensors, const std::string& name, int 
     const size_t width = settings.width;
     const float* table = tensors.get(name + "tokens.weight", {(size_t)tokens, width});
     embedding.tokens = tokens;
-    if (table == output_weight_)
+    // Views of one buffer may have different lengths: only a table that is not longer can be shared.
+    if (table == output_weight_ && tokens <= output.outputs)
         embedding.tied = &output;
-    else if (table == source_table_)
+    else if (table == source_table_ && source_embedding_.table && tokens <= source_embedding_.tokens)
         embedding.table = source_embedding_.table;
     else
         embedding.table = prepared_.rows(table, tokens, settings.width);
@@ -150,24 +151,27 @@ Activations Workspace::activations(int count, int width, bool int8) {
 
 void Workspace::reserve(const Model& model, int more_rows, int longer) {
     const Settings& s = model.settings;
+    // Sizes are noted at the end: without memory for all buffers, the next call starts again.
     if (longer > longest) {
-        longest = longer;
-        const int capacity = round_up(longest, kHeadMultiple);
+        longest = 0;
+        const int capacity = round_up(longer, kHeadMultiple);
         scratch.reserve((size_t)std::max(round_up(s.heads, 4), 4) * capacity);
         transposed.reserve((size_t)model.key_columns_ * capacity);
-        entries.resize((size_t)longest + 4);
+        entries.resize((size_t)longer + 4);
+        longest = longer;
     }
     if (more_rows <= rows) return;
-    rows = more_rows;
+    rows = 0;
     floats_.clear();
     quantized_.clear();
     integers_.clear();
-    x = activations(rows, model.width_, s.int8);
-    normed = activations(rows, model.width_, s.int8);
-    mixed = activations(rows, round_up(model.value_columns_, kPanel), s.int8);
-    inner = activations(rows, round_up(s.feed_forward, kPanel), s.int8);
-    projected.reserve((size_t)rows * model.projected_columns_);
-    logits.reserve((size_t)rows * kVocabularyPanels * kPanel);
+    x = activations(more_rows, model.width_, s.int8);
+    normed = activations(more_rows, model.width_, s.int8);
+    mixed = activations(more_rows, round_up(model.value_columns_, kPanel), s.int8);
+    inner = activations(more_rows, round_up(s.feed_forward, kPanel), s.int8);
+    projected.reserve((size_t)more_rows * model.projected_columns_);
+    logits.reserve((size_t)more_rows * kVocabularyPanels * kPanel);
+    rows = more_rows;
 }
 
 // ---- Parts of the forward pass

@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -15,7 +16,8 @@ namespace clearhead {
 struct Interrupted {};
 
 // Calls `work(is_caller)` on the calling thread and on up to `count` - 1 others. After an exception `stop` is set,
-// which `work` must heed; the first exception is thrown again when all have returned.
+// which `work` must heed; the first exception is thrown again when all have returned. If the system has no more threads
+// or no memory for them, fewer do the work.
 inline void run_threads(size_t count, std::atomic<bool>& stop, const std::function<void(bool)>& work) {
     std::exception_ptr error;
     std::mutex mutex;
@@ -30,8 +32,10 @@ inline void run_threads(size_t count, std::atomic<bool>& stop, const std::functi
     };
     std::vector<std::thread> threads;
     try {
+        threads.reserve(count);
         for (size_t i = 1; i < count; i++) threads.emplace_back(run, false);
-    } catch (const std::system_error&) {  // the system has no more threads: fewer do the work
+    } catch (const std::system_error&) {
+    } catch (const std::bad_alloc&) {
     }
     run(true);
     for (std::thread& thread : threads) thread.join();

@@ -485,7 +485,7 @@ void check(const Model& model, const SearchSettings& settings, const std::vector
     if (settings.start_id < 0 || settings.start_id >= s.vocabulary) throw std::invalid_argument("unknown start id");
     for (const SearchRequest& asked : requests) {
         const bool has_encoder = s.architecture == Architecture::encoder_decoder;
-        const int positions = asked.limit + (has_encoder ? 0 : asked.length - 1);
+        const int64_t positions = (int64_t)asked.limit + (has_encoder ? 0 : asked.length - 1);
         if (asked.length < 1 || asked.length > s.max_positions)
             throw std::invalid_argument("a source is empty or too long");
         if (asked.limit < 1 || positions > s.max_positions)

@@ -133,7 +133,7 @@ std::unique_ptr<DecoderState> start_state(const Model& model, std::shared_ptr<co
 
 void step_state(const Model& model, Worker& worker, DecoderState& state, const int32_t* tokens, int count,
                 bool all_positions, float* log_probs, int attention_layer, float* attention) {
-    if (count < 1 || state.position + count > model.settings.max_positions)
+    if (count < 1 || count > model.settings.max_positions - state.position)
         throw std::invalid_argument("a sequence is longer than max_positions");
     if (attention && (!state.sources || attention_layer < 0 || attention_layer >= model.settings.decoder_layers))
         throw std::invalid_argument("this layer has no cross-attention");
@@ -141,31 +141,35 @@ void step_state(const Model& model, Worker& worker, DecoderState& state, const i
     std::vector<DecoderRow> rows;
     for (size_t r = 0; r < state.rows(); r++) {
         std::vector<uint16_t>& ancestors = state.ancestors[r];
+        ancestors.resize(state.position);  // a step that failed may have left entries behind
         ancestors.resize((size_t)state.position + count, (uint16_t)r);
         const Source* source = state.sources ? &state.sources->sources[state.sentences[r]] : nullptr;
         for (int t = 0; t < count; t++)
             rows.push_back({tokens[r * count + t], state.position + t, (int)r, 0, ancestors.data(), source});
     }
     Activations states = model.decode(worker.work, rows, state.cache, attention_layer, attention);
-    state.position += count;
     // Rows whose log-probabilities are wanted: all, or the last of each hypothesis.
     const int each = all_positions ? count : 1;
     const size_t columns = state.num_outputs;
-    if (state.outputs.empty() && each == count)
-        return log_softmax(model, worker, states, (int)rows.size(), model.output, log_probs, columns);
-    for (size_t r = 0; r < state.rows(); r++, log_probs += each * columns) {
+    const bool is_at_once = state.outputs.empty() && each == count;
+    if (is_at_once) log_softmax(model, worker, states, (int)rows.size(), model.output, log_probs, columns);
+    for (size_t r = 0; !is_at_once && r < state.rows(); r++, log_probs += each * columns) {
         const Linear& output = state.outputs.empty() ? model.output : state.outputs[state.sentences[r]]->linear;
         std::fill_n(log_probs, each * columns, -INFINITY);  // columns that only other sentences have
         log_softmax(model, worker, from_row(states, (int)((r + 1) * count - each)), each, output, log_probs, columns);
     }
+    state.position += count;  // at the end: a step that throws has appended nothing
 }
 
 void repeat_state(DecoderState& state, int width) {
-    if (width < 1 || state.rows() * width > UINT16_MAX) throw std::invalid_argument("a state has 1 to 65,535 rows");
+    // Rows may have been dropped, their slots were not.
+    if (width < 1 || (int64_t)state.cache.slots() * width > UINT16_MAX)
+        throw std::invalid_argument("a state has 1 to 65,535 rows");
     DecoderState wide;
     for (size_t r = 0; r < state.rows(); r++) {
-        for (uint16_t& slot : state.ancestors[r]) slot = (uint16_t)(slot * width);
-        wide.ancestors.insert(wide.ancestors.end(), width, state.ancestors[r]);
+        std::vector<uint16_t> slots = state.ancestors[r];
+        for (uint16_t& slot : slots) slot = (uint16_t)(slot * width);
+        wide.ancestors.insert(wide.ancestors.end(), width, slots);
         wide.sentences.insert(wide.sentences.end(), width, state.sentences[r]);
     }
     state.cache = state.cache.widened(width, state.position);
@@ -192,13 +196,14 @@ void restrict_state(const Model& model, DecoderState& state, const int32_t* toke
     const std::vector<size_t> starts = running_sums(counts);
     model.check_ids(tokens, starts.back(), model.settings.vocabulary);
     std::vector<std::shared_ptr<SelectedOutputs>> outputs(counts.size());
-    state.num_outputs = 0;
+    int num_outputs = 0;
     for (size_t i = 0; i < counts.size(); i++) {
         if (counts[i] < 1) throw std::invalid_argument("at least one token must be allowed");
         outputs[i] = std::make_shared<SelectedOutputs>(model.output, tokens + starts[i], counts[i]);
-        state.num_outputs = std::max(state.num_outputs, counts[i]);
+        num_outputs = std::max(num_outputs, counts[i]);
     }
     state.outputs = std::move(outputs);
+    state.num_outputs = num_outputs;
 }
 
 void score_targets(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,

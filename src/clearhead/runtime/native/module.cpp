@@ -330,11 +330,30 @@ void free_capsule(PyObject* capsule) {
 
 constexpr const char* kSources = "clearhead.runtime.sources";
 constexpr const char* kState = "clearhead.runtime.state";
-using SourcesHandle = std::shared_ptr<const Sources>;
+
+// A reference to the model that sources and states belong to: no other model gets its address while they live.
+class Owner {
+  public:
+    explicit Owner(PyObject* model) : model_(Py_NewRef(model)) {}
+    ~Owner() { Py_DECREF(model_); }
+    Owner(const Owner&) = delete;
+    Owner& operator=(const Owner&) = delete;
+    bool is(PyObject* model) const { return model_ == model; }
+
+  private:
+    PyObject* model_;
+};
+
+struct SourcesHandle {
+    explicit SourcesHandle(PyObject* model) : owner(model) {}
+    Owner owner;
+    std::shared_ptr<const Sources> sources;
+};
 
 struct StateHandle {
+    explicit StateHandle(PyObject* model) : owner(model) {}
+    Owner owner;
     std::unique_ptr<DecoderState> state;
-    PyObject* owner;  // the model that the state belongs to; not a reference
     std::atomic<bool> is_busy{false};
 };
 
@@ -349,7 +368,7 @@ T& from_capsule(PyObject* capsule, const char* name) {
 class BorrowedState {
   public:
     BorrowedState(PyObject* self, PyObject* capsule) : handle_(from_capsule<StateHandle>(capsule, kState)) {
-        require(handle_.owner == self, "the state belongs to another model");
+        require(handle_.owner.is(self), "the state belongs to another model");
         require(!handle_.is_busy.exchange(true), "the state is in use by another thread");
     }
     ~BorrowedState() { handle_.is_busy = false; }
@@ -365,11 +384,11 @@ PyObject* model_encode(PyObject* self, PyObject* args) {
     if (!PyArg_ParseTuple(args, "OO", &ids_, &lengths_)) return nullptr;
     return guarded([&]() -> PyObject* {
         const Sequences texts(ids_, lengths_);
-        auto handle = std::make_unique<SourcesHandle>();
+        auto handle = std::make_unique<SourcesHandle>(self);
         {
             WithoutGil without;
             BorrowedWorker worker(*of(self).pool);
-            *handle = encode_sources(*of(self).model, *worker, texts.ids.data(), texts.lengths);
+            handle->sources = encode_sources(*of(self).model, *worker, texts.ids.data(), texts.lengths);
         }
         PyObject* capsule = PyCapsule_New(handle.get(), kSources, free_capsule<SourcesHandle>);
         if (capsule) handle.release();
@@ -385,10 +404,14 @@ PyObject* model_start(PyObject* self, PyObject* args) {
         const Model& model = *of(self).model;
         const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
         require(has_encoder == (sources != Py_None), "sources are for models with an encoder");
-        auto handle = std::make_unique<StateHandle>();
-        SourcesHandle encoded = has_encoder ? from_capsule<SourcesHandle>(sources, kSources) : nullptr;
+        auto handle = std::make_unique<StateHandle>(self);
+        std::shared_ptr<const Sources> encoded;
+        if (has_encoder) {
+            const SourcesHandle& given = from_capsule<SourcesHandle>(sources, kSources);
+            require(given.owner.is(self), "the sources belong to another model");
+            encoded = given.sources;
+        }
         handle->state = start_state(model, encoded, sentences, width);
-        handle->owner = self;
         PyObject* capsule = PyCapsule_New(handle.get(), kState, free_capsule<StateHandle>);
         if (capsule) handle.release();
         return capsule;

@@ -175,7 +175,8 @@ TEST(norms_match_their_formulas) {
         for (int width : {5, 16, 37, 64}) {
             const auto gain = random_floats(width, 7), bias = random_floats(width, 8);
             Preparation prepared(false);
-            const Norm norm = prepared.norm(kind, width, 1e-3f, gain.data(), bias.data());
+            const Norm norm{kind, width, 1e-3f, prepared.rows(gain.data(), 1, width),
+                            prepared.rows(bias.data(), 1, width)};
             std::vector<std::vector<float>> results;
             for (const Kernels* kernels : supported()) {
                 Rows in(3, round_up(width, kPanel), width, 9), out(3, round_up(width, kPanel), 1, 0);

@@ -1,4 +1,4 @@
-"""Random arguments never crash the core: it computes, or raises an exception."""
+"""Random arguments and damaged bundles crash neither the core nor the reader: they compute, or raise an exception."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from clearhead.runtime.prepare import _replace_position_tables, _settings
 from tests.runtime.models import LANGUAGE_MODELS, TRANSLATORS, random_model, tensors
 
 rng = np.random.default_rng(int(sys.argv[1]))
-refused = accepted = 0
+refused = accepted = searched = 0
 
 def attempt(function, *arguments):
     global refused, accepted
@@ -49,13 +49,19 @@ def flags():
     return made if rng.random() < 0.95 else None
 
 def options():
-    names = ("beam_size", "n_best", "min_length", "end_id", "start_id", "threads", "batch_rows", "stopping_rule")
-    made = dict(beam_size=2, n_best=1, min_length=0, end_id=3, start_id=2, threads=1, batch_rows=0, stopping_rule=0)
+    names = ("beam_size", "n_best", "min_length", "end_id", "start_id", "threads", "batch_rows", "stopping_rule",
+             "want_scores")
+    made = dict(beam_size=2, n_best=1, min_length=0, end_id=3, start_id=2, threads=1, batch_rows=0, stopping_rule=0,
+                want_scores=1)
     for name in rng.choice(names, 2):
         made[str(name)] = min(number(), 300)
     if rng.random() < 0.05:
         made.pop("end_id")
     return made
+
+def shortlists(count):
+    sizes = rng.integers(0 if rng.random() < 0.2 else 1, 20, count).astype(np.int32)
+    return rng.integers(0 if rng.random() < 0.8 else -1, 107, sizes.sum()).astype(np.int32), sizes
 
 def model(which, settings, **change):
     network = random_model(**which)
@@ -65,6 +71,51 @@ def model(which, settings, **change):
         if rng.random() < change.get("damage", 0):
             arrays[name] = rng.standard_normal(rng.integers(1, 60, rng.integers(1, 3))).astype(np.float32)
     return made, arrays
+
+def succeeds(function, *arguments):
+    before = accepted
+    attempt(function, *arguments)
+    return accepted > before
+
+# Calls the methods of a state at random, with right arguments most of the time.
+def walk(core, ids, counts):
+    sentences, width = len(counts), int(rng.integers(-1, 4))
+    sources = attempt(core.encode, ids, counts)
+    if sources is None:
+        sentences = int(rng.integers(-1, 4))
+    else:
+        other = models[rng.integers(len(models))]
+        if succeeds(other.start, sources, 1, 1):
+            assert other is core, "sources of another model were accepted"
+    state = attempt(core.start, sources, sentences, width)
+    if state is None:
+        return
+    rows, outputs = sentences * width, 107
+    for _ in range(8):
+        action, is_right = rng.integers(4), rng.random() < 0.7
+        if action == 0:
+            count = int(rng.integers(1, 4) if is_right else rng.integers(-1, 70))
+            given = rows if is_right else int(rng.integers(1, 9))
+            all_positions = bool(rng.integers(2))
+            tokens = rng.integers(0 if is_right else -1, 107 if is_right else 109, max(0, given * count))
+            out = np.full(outputs * given * (max(count, 0) if all_positions else 1), np.nan, np.float32)
+            if succeeds(core.step, state, tokens.astype(np.int32), count, all_positions, out, number(), None):
+                assert not np.isnan(out).any()
+        elif action == 1:
+            chosen = rng.integers(0, rows, rng.integers(1, rows + 1)).astype(np.int32) if is_right else array()
+            if succeeds(core.reorder, state, chosen):
+                rows = len(chosen)
+        elif action == 2:
+            times = int(rng.integers(1, 3)) if is_right and rows < 64 else number()
+            if succeeds(core.repeat, state, times):
+                rows *= times
+        else:
+            sizes = rng.integers(1 if is_right else 0, 9, sentences).astype(np.int32)
+            allowed = rng.integers(0, 107 if is_right else 109, sizes.sum()).astype(np.int32)
+            if succeeds(core.restrict, state, allowed, sizes):
+                outputs = int(sizes.max())
+        if rows > 200:
+            return
 
 for _ in range(60):  # damaged models
     settings, arrays = model({}, {str(rng.choice(["width", "heads", "vocabulary", "max_positions", "encoder_layers",
@@ -79,10 +130,12 @@ for _ in range(4000):
     counts = lengths(len(ids))
     action = rng.integers(6)
     if action == 0:
-        limits = np.full(len(counts), min(max(number(), 0), 64), np.int32) if rng.random() < 0.8 else array()
-        attempt(core.search, ids, counts, limits, options(), np.ones(65, np.float32), array(),
-                None if rng.random() < 0.7 else array(), None if rng.random() < 0.7 else array(), flags(),
-                None if rng.random() < 0.9 else array().astype(float))
+        limit = number() if rng.random() < 0.3 else int(rng.integers(1, 30))
+        limits = np.full(len(counts), limit, np.int32) if rng.random() < 0.8 else array()
+        suppressed = rng.integers(-9, 300, 3).astype(np.int32)
+        lists = (None, None) if rng.random() < 0.7 else shortlists(len(counts))
+        searched += succeeds(core.search, ids, counts, limits, options(), np.ones(65, np.float32), suppressed, *lists,
+                             flags() if rng.random() < 0.2 else [], None if rng.random() < 0.9 else array().astype(float))
     elif action == 1:
         out = np.empty(int(rng.choice([len(counts) * 24, len(ids) * 24, 7])), np.float32)
         attempt(core.encode_texts, ids, counts, int(rng.integers(-1, 6)), out, 1)
@@ -93,29 +146,114 @@ for _ in range(4000):
         attempt(core.score, *given, ids, counts, min(number(), 200), out, int(rng.integers(-1, 4)),
                 None if rng.random() < 0.7 else np.empty(len(ids) * 3, np.float32), 1)
     else:
-        sources = attempt(core.encode, ids, counts)
-        state = attempt(core.start, sources, int(rng.integers(-1, 4)), int(rng.integers(-1, 3)))
-        for _ in range(4 if state is not None else 0):
-            rows = int(rng.integers(1, 9))
-            count = int(rng.integers(0, 3))
-            tokens = rng.integers(-1, 108, rows * count).astype(np.int32)
-            attempt(core.step, state, tokens, count, bool(rng.integers(2)), np.empty(107 * rows, np.float32),
-                    int(rng.integers(-1, 4)), None)
-            attempt(core.reorder, state, array())
-            attempt(core.repeat, state, int(rng.integers(-1, 4)))
-            attempt(core.restrict, state, np.unique(ids), np.array([len(np.unique(ids))], np.int32))
-print(accepted, refused)
+        walk(core, ids, counts)
+print(accepted, refused, searched)
 """
+
+
+BUNDLES = """
+import hashlib
+import json
+import random
+import sys
+from pathlib import Path
+
+import torch
+torch.set_num_threads(1)
+from clearhead import bundle
+from clearhead.config import ModelConfig
+from clearhead.errors import ClearheadError
+from clearhead.runtime import prepare
+from tests.bundle.saving import save
+from tests.runtime.models import random_model
+
+rng, folder = random.Random(int(sys.argv[1])), Path(sys.argv[2])
+network = random_model(num_encoder_layers=1, num_decoder_layers=1, model_dim=12, feed_forward_dim=7)
+save(folder, 1, network.state_dict(), config={"model": network.config.model_dump(mode="json")})
+names = ["model.safetensors", "config.json", "tokenizer.json", "manifest.json"]
+whole = {name: (folder / name).read_bytes() for name in names}
+header_size = int.from_bytes(whole["model.safetensors"][:8], "little")
+ODD = [None, True, -1, 0, 1, 2.5, 2**31, 2**63, 10**30, "F16", "I64", "", "BOOL", [], [0], [12, 12], {}, [[]]]
+
+def damage_bytes(content, end):
+    changed = bytearray(content)
+    for _ in range(rng.randrange(1, 5)):
+        changed[rng.randrange(min(end, len(changed)))] = rng.randrange(256)
+    return bytes(changed)
+
+def damage_header(content):
+    header = json.loads(content[8 : 8 + header_size])
+    entry = header[rng.choice([name for name in header if name != "__metadata__"])]
+    field = rng.choice(["dtype", "shape", "data_offsets"])
+    values = entry[field]
+    if isinstance(values, list) and values and rng.random() < 0.6:
+        values[rng.randrange(len(values))] = rng.choice(ODD)
+    else:
+        entry[field] = rng.choice(ODD)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content[8 + header_size :]
+
+def damaged(name):
+    content = whole[name]
+    kind = rng.randrange(4 if name == "model.safetensors" else 2)
+    if kind == 0:
+        return content[: rng.randrange(len(content))]
+    if kind == 1:
+        return damage_bytes(content, len(content))
+    return damage_bytes(content, 8 + header_size) if kind == 2 else damage_header(content)
+
+# The manifest that fits the damaged files, so that the reader does not stop at a checksum.
+def with_checksums(contents):
+    manifest = json.loads(contents["manifest.json"])
+    for name in names[:3]:
+        manifest["files"][name] = {"size": len(contents[name]), "sha256": hashlib.sha256(contents[name]).hexdigest()}
+    return json.dumps(manifest).encode()
+
+accepted = refused = prepared = 0
+for _ in range(1500):
+    name = rng.choice(["model.safetensors", *names])
+    contents = {**whole, name: damaged(name)}
+    if name != "manifest.json" and rng.random() < 0.9:
+        contents["manifest.json"] = with_checksums(contents)
+    for each, content in contents.items():
+        (folder / each).write_bytes(content)
+    try:
+        loaded = bundle.load(folder)
+    except ClearheadError:
+        refused += 1
+        continue
+    accepted += 1
+    try:
+        prepare(network.config, loaded.weights)
+        prepared += 1
+    except ClearheadError:
+        pass
+print(accepted, refused, prepared)
+"""
+
+
+def run(program: str, *arguments: str) -> list[int]:
+    """Return the numbers that a program prints, which must not crash."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=Path(__file__).parents[2], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
+    return [int(number) for number in done.stdout.split()]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_arguments_do_not_crash_the_core(seed: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(seed)], cwd=Path(__file__).parents[2], capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
-    accepted, refused = map(int, done.stdout.split())
+    accepted, refused, searched = run(PROGRAM, str(seed))
     assert accepted > 100
     assert refused > 100
+    assert searched > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_damaged_bundles_do_not_crash_the_reader(seed: int, tmp_path: Path) -> None:
+    accepted, refused, prepared = run(BUNDLES, str(seed), str(tmp_path / "model"))
+    assert refused > 100
+    assert accepted > prepared > 50

@@ -54,7 +54,7 @@ class Native(Generating):
 
     def __init__(self, folder: Path, threads: int) -> None:
         network = gpt2()
-        tensors = {name: tensor.numpy() for name, tensor in named_weights(network).items()}
+        tensors = {name: tensor.detach().numpy() for name, tensor in named_weights(network).items()}
         self.engine = NativeEngine(prepare(network.config, tensors), threads, token_log_probs=False)
 
     def generate(self, prompts: Prompts, new: int) -> list[list[int]]:
@@ -71,6 +71,7 @@ class CTranslate2(Generating):
 
         converted = folder / "gpt2-ctranslate2"
         if not converted.exists():
+            converted.mkdir()
             ctranslate2.convert(gpt2(), Vocabulary([str(index) for index in range(VOCAB_SIZE)], (), END), converted)
         self.generator = library.Generator(str(converted), intra_threads=threads, compute_type="float32")
 

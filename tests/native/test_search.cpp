@@ -142,12 +142,14 @@ TEST(sentences_in_a_batch_have_the_bits_that_they_have_alone) {
                     std::vector<SearchResult> alone;
                     for (const Ids& source : sources)
                         alone.push_back(run_search(model, search_settings(beam_size), requests_of({source}))[0]);
-                    for (int threads : {1, 3}) {
-                        SearchSettings settings = search_settings(beam_size, threads);
-                        settings.batch_rows = threads == 3 ? 2 * beam_size : 0;
-                        const std::vector<SearchResult> batch = run_search(model, settings, requests_of(sources));
-                        for (size_t i = 0; i < sources.size(); i++) CHECK(is_same(batch[i], alone[i]));
-                    }
+                    for (const bool shares_products : {false, true})
+                        for (int threads : {1, 3}) {
+                            SearchSettings settings = search_settings(beam_size, threads);
+                            settings.batch_rows = threads == 3 ? 2 * beam_size : 0;
+                            if (shares_products) settings.large_weights = 0;
+                            const std::vector<SearchResult> batch = run_search(model, settings, requests_of(sources));
+                            for (size_t i = 0; i < sources.size(); i++) CHECK(is_same(batch[i], alone[i]));
+                        }
                 }
             }
 }

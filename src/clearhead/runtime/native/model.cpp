@@ -183,10 +183,20 @@ void Model::check_ids(const int32_t* ids, size_t count, int vocabulary) const {
                                         std::to_string(vocabulary) + " tokens");
 }
 
+void Model::apply_panels(const Workspace& work, const Linear& layer, int first, int last, const Activations& x,
+                         int rows, float* out, int stride, Epilogue epilogue) const {
+    if (!work.team) return kernels.linear(x, rows, layer, first, last, epilogue, out, stride);
+    work.team->run([&](int member, int members) {
+        const int start = first + (last - first) * member / members,
+                  end = first + (last - first) * (member + 1) / members;
+        kernels.linear(x, rows, layer, start, end, epilogue, out + (start - first) * kPanel, stride);
+    });
+}
+
 // All outputs of a layer.
-void Model::apply(const Linear& layer, const Activations& x, int rows, float* out, int stride,
+void Model::apply(const Workspace& work, const Linear& layer, const Activations& x, int rows, float* out, int stride,
                   Epilogue epilogue) const {
-    kernels.linear(x, rows, layer, 0, layer.panels, epilogue, out, stride);
+    apply_panels(work, layer, 0, layer.panels, x, rows, out, stride, epilogue);
 }
 
 void Model::embed(const Embedding& embedding, int token, int position, float* out) const {
@@ -221,7 +231,7 @@ const Activations& Model::enter(Workspace& work, const Norm& norm, int rows) con
 // Adds the last projection of a sub-layer to the stream; post-norm: and normalizes it.
 void Model::leave(Workspace& work, const Linear& layer, Activations& y, const Norm& norm, int rows) const {
     if (settings.int8) kernels.quantize(y, rows);
-    apply(layer, y, rows, work.x.values, work.x.width, Epilogue::add);
+    apply(work, layer, y, rows, work.x.values, work.x.width, Epilogue::add);
     if (!settings.pre_norm) kernels.normalize(norm, work.x.values, rows, work.x);
 }
 
@@ -229,9 +239,9 @@ void Model::feed_forward(Workspace& work, const Layer& layer, int rows) const {
     const Activations& in = enter(work, layer.feed_forward_norm, rows);
     Activations& inner = work.inner;
     const bool is_relu = settings.activation == Activation::relu;
-    apply(layer.w1, in, rows, inner.values, inner.width, is_relu ? Epilogue::relu : Epilogue::store);
+    apply(work, layer.w1, in, rows, inner.values, inner.width, is_relu ? Epilogue::relu : Epilogue::store);
     if (!is_relu) kernels.activate(settings.activation, inner.values, (size_t)rows * inner.width);
-    if (settings.gated) apply(layer.w3, in, rows, inner.values, inner.width, Epilogue::multiply);
+    if (settings.gated) apply(work, layer.w3, in, rows, inner.values, inner.width, Epilogue::multiply);
     leave(work, layer.w2, inner, layer.feed_forward_norm, rows);
 }
 
@@ -281,7 +291,7 @@ const Activations& Model::encode(Workspace& work, const int32_t* ids, const std:
     const int stride = projected_columns_;
     for (const Layer& layer : encoder_.layers) {
         const Activations& in = enter(work, layer.self_norm, rows);
-        apply(layer.query_key_value, in, rows, work.projected.data(), stride);
+        apply(work, layer.query_key_value, in, rows, work.projected.data(), stride);
         int row = 0;
         for (int length : lengths) {
             float* q = work.projected.data() + (size_t)row * stride;
@@ -313,7 +323,7 @@ void Model::attend_to(Workspace& work, const Activations& states, int first, int
     for (size_t i = 0; i < decoder_.layers.size(); i++) {
         const Linear& layer = decoder_.layers[i].key_value;
         float* data = source.data.data() + i * layer_size;
-        apply(layer, some, length, work.projected.data(), stride);
+        apply(work, layer, some, length, work.projected.data(), stride);
         kernels.transpose(work.projected.data(), stride, length, key_columns_, data, source.capacity);
         for (int s = 0; s < length; s++)
             std::memcpy(data + keys + (size_t)s * value_columns_,
@@ -353,7 +363,7 @@ void Model::self_attention(Workspace& work, const Layer& layer, int index, const
                            KVCache& cache) const {
     const int count = (int)rows.size(), stride = projected_columns_;
     const AttentionShape shape = attention_shape(&decoder_);
-    apply(layer.query_key_value, enter(work, layer.self_norm, count), count, work.projected.data(), stride);
+    apply(work, layer.query_key_value, enter(work, layer.self_norm, count), count, work.projected.data(), stride);
     // All rows are stored before any attends: several rows may be positions of one hypothesis.
     for (int r = 0; r < count; r++) {
         float* q = work.projected.data() + (size_t)r * stride;
@@ -379,7 +389,7 @@ void Model::cross_attention(Workspace& work, const Layer& layer, int index, cons
                             float* weights) const {
     const int count = (int)rows.size(), stride = projected_columns_;
     const AttentionShape shape = attention_shape(nullptr);
-    apply(layer.query, enter(work, layer.cross_norm, count), count, work.projected.data(), stride);
+    apply(work, layer.query, enter(work, layer.cross_norm, count), count, work.projected.data(), stride);
     for (int r = 0, end; r < count; r = end) {
         const Source& source = *rows[r].source;
         for (end = r + 1; end < count && rows[end].source == &source;) end++;

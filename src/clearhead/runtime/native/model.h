@@ -11,6 +11,7 @@
 #include "kernels.h"
 #include "kv_cache.h"
 #include "memory.h"
+#include "parallel.h"
 #include "weights.h"
 
 namespace clearhead {
@@ -76,6 +77,7 @@ class Workspace {
     int rows = 0, longest = 0;
     Activations x, normed, mixed, inner;  // residual stream, what a sub-layer sees, attention output, feed-forward
     Buffer<float> projected, transposed, scratch, logits;
+    Team* team = nullptr;  // threads that share each matrix product; null: the calling thread alone
     std::vector<const float*> entries;
 
   private:
@@ -100,6 +102,11 @@ class Model {
     const Activations& decode(Workspace& work, const std::vector<DecoderRow>& rows, KVCache& cache,
                               int attention_layer = -1, float* attention = nullptr) const;
 
+    // The outputs of panels [first, last) of a layer; `out` points to the column of the first. With a team, each member
+    // computes some of the panels.
+    void apply_panels(const Workspace& work, const Linear& layer, int first, int last, const Activations& x, int rows,
+                      float* out, int stride, Epilogue epilogue) const;
+
     void check_ids(const int32_t* ids, size_t count, int vocabulary) const;
     int entry_width() const { return key_columns_ + value_columns_; }
     size_t weight_bytes() const { return prepared_.bytes(); }
@@ -117,7 +124,7 @@ class Model {
     void load_embedding(const Tensors& tensors, const std::string& name, int tokens, Embedding& embedding);
     Norm load_norm(const Tensors& tensors, const std::string& name);
     Linear load_linear(const Tensors& tensors, const std::string& name, int outputs, int inputs, bool may_quantize);
-    void apply(const Linear& layer, const Activations& x, int rows, float* out, int stride,
+    void apply(const Workspace& work, const Linear& layer, const Activations& x, int rows, float* out, int stride,
                Epilogue epilogue = Epilogue::store) const;
     void embed(const Embedding& embedding, int token, int position, float* out) const;
     void start_stack(Workspace& work, const Embedding& embedding, int rows) const;

@@ -42,4 +42,57 @@ inline void run_threads(size_t count, std::atomic<bool>& stop, const std::functi
     if (error) std::rethrow_exception(error);
 }
 
+// The calling thread and helpers that compute parts of many short jobs together. Helpers wait for a job in a loop,
+// since a matrix product takes less time than waking a sleeping thread; they end with the team.
+class Team {
+  public:
+    // With `count` members; fewer if the system has no more threads or no memory for them.
+    explicit Team(int count) {
+        try {
+            helpers_.reserve(count);
+            for (int member = 1; member < count; member++) helpers_.emplace_back([this, member] { help(member); });
+        } catch (const std::system_error&) {
+        } catch (const std::bad_alloc&) {
+        }
+    }
+    ~Team() {
+        job_ = nullptr;
+        number_.fetch_add(1, std::memory_order_release);
+        for (std::thread& helper : helpers_) helper.join();
+    }
+    Team(const Team&) = delete;
+    Team& operator=(const Team&) = delete;
+
+    // Calls job(member, size of the team) on every member, the calling thread being member 0. The job must not throw.
+    void run(const std::function<void(int, int)>& job) {
+        job_ = &job;
+        unfinished_.store((int)helpers_.size(), std::memory_order_relaxed);
+        number_.fetch_add(1, std::memory_order_release);
+        job(0, size());
+        wait_until([&] { return unfinished_.load(std::memory_order_acquire) == 0; });
+    }
+    int size() const { return (int)helpers_.size() + 1; }
+
+  private:
+    // Other threads get the core now and then, in case there are more threads than cores.
+    template <typename Condition>
+    static void wait_until(Condition is_met) {
+        for (int tries = 1; !is_met(); tries++)
+            if (tries % 1024 == 0) std::this_thread::yield();
+    }
+    void help(int member) {
+        for (unsigned seen = 0;; seen++) {
+            wait_until([&] { return number_.load(std::memory_order_acquire) != seen; });
+            if (!job_) return;
+            (*job_)(member, size());  // all helpers exist: run() is called after the constructor
+            unfinished_.fetch_sub(1, std::memory_order_release);
+        }
+    }
+
+    const std::function<void(int, int)>* job_ = nullptr;
+    std::atomic<unsigned> number_{0};  // of the job
+    std::atomic<int> unfinished_{0};   // helpers at work
+    std::vector<std::thread> helpers_;
+};
+
 }  // namespace clearhead

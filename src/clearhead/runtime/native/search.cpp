@@ -11,10 +11,9 @@ namespace clearhead {
 
 constexpr int kEncoderRows = 256;  // source tokens that are encoded together, if one sentence has not more
 // Sentences that a thread decodes together, unless told otherwise. More of them share each read of the weights, but
-// their keys and values no longer fit in the cache: with small weights 24 sentences are the fastest. Large weights,
-// which come from memory at every step, need at least 96 rows.
-constexpr int kSentences = 24, kRowsWithLargeWeights = 96;
-constexpr size_t kLargeWeights = size_t{32} << 20;  // bytes
+// their keys and values no longer fit in the cache: with small weights 24 sentences are the fastest. Large weights need
+// at least 96 rows. Threads share the products of one batch where each would have fewer rows than kRowsOfThread.
+constexpr int kSentences = 24, kRowsWithLargeWeights = 96, kRowsOfThread = 48;
 
 static double monotonic_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -79,8 +78,9 @@ class ThreadSearch {
                          settings.stopping_rule != StoppingRule::beam_finished) {
         int batch = std::max(1, settings.batch_rows / width_);
         if (!settings.batch_rows)
-            batch = model.weight_bytes() < kLargeWeights ? kSentences
-                                                         : std::max(kSentences, kRowsWithLargeWeights / width_);
+            batch = model.weight_bytes() < settings.large_weights
+                        ? kSentences
+                        : std::max(kSentences, kRowsWithLargeWeights / width_);
         const int sentences = std::min<int>((int)requests.size(), batch);
         if (worker_.cache.slots() != sentences * width_)
             worker_.cache = KVCache(model.settings.decoder_layers, sentences * width_, model.entry_width());
@@ -240,7 +240,7 @@ class ThreadSearch {
         float* logits = worker_.work.logits.data();
         for (int panel = 0; panel < output.panels; panel += kVocabularyPanels) {
             const int end = std::min(panel + kVocabularyPanels, output.panels), columns = (end - panel) * kPanel;
-            model_.kernels.linear(some, rows, output, panel, end, Epilogue::store, logits, kBlock);
+            model_.apply_panels(worker_.work, output, panel, end, some, rows, logits, kBlock, Epilogue::store);
             for (int row = first; row < last; row++) {
                 bans_.clear();
                 if (!shortlisted) bans_ = block_bans_[panel / kVocabularyPanels];
@@ -510,8 +510,12 @@ std::vector<SearchResult> search(const Model& model, WorkerPool& pool, const Sea
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return requests[a].length > requests[b].length; });
     std::atomic<size_t> next{0};
     std::atomic<bool> stop{false};
-    run_threads(std::min<size_t>(settings.threads, requests.size()), stop, [&](bool is_caller) {
+    const size_t rows = requests.size() * settings.beam_size, threads = settings.threads;
+    const bool is_shared = model.weight_bytes() >= settings.large_weights && rows < threads * kRowsOfThread;
+    Team team(is_shared ? settings.threads : 1);
+    run_threads(is_shared ? 1 : std::min(threads, requests.size()), stop, [&](bool is_caller) {
         BorrowedWorker worker(pool);
+        (*worker).work.team = team.size() > 1 ? &team : nullptr;
         ThreadSearch thread(model, settings, requests, order, next, results, stop, *worker);
         thread.run(is_caller ? &is_interrupted : nullptr);
     });

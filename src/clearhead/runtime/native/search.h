@@ -29,6 +29,8 @@ enum class FinishReason { end, length, blocked };
 struct SearchSettings {
     int beam_size = 1, n_best = 1, min_length = 0, end_id = 0, start_id = 0, threads = 1;
     int batch_rows = 0;  // rows that a thread decodes together; 0: chosen
+    // Weights of at least so many bytes come from memory at every step, so as many rows as possible share each read.
+    size_t large_weights = size_t{32} << 20;
     StoppingRule stopping_rule = StoppingRule::beam_finished;
     // False: hypotheses need no probabilities. Greedy search then compares logits and leaves the softmax out; its
     // hypotheses have no log_probs, and NaN as total and score.
@@ -80,6 +82,7 @@ class BorrowedWorker {
   public:
     explicit BorrowedWorker(WorkerPool& pool) : pool_(pool), worker_(pool.take()) {}
     ~BorrowedWorker() {
+        worker_->work.team = nullptr;
         try {
             pool_.put_back(std::move(worker_));
         } catch (...) {  // no memory for the list: the worker is freed

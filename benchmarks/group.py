@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 class Group:
     """One contestant in one setting: as many processes as that says. A context manager that ends them."""
 
-    def __init__(self, module: str, setting: Setting, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, module: str, setting: Setting, environment: Mapping[str, str | None] | None = None) -> None:
         self.module, self.setting = module, setting
         self.environment = dict(environment or {})
         self._folder = tempfile.TemporaryDirectory(prefix="bench-")
@@ -29,7 +29,7 @@ class Group:
     def _launch(self) -> "subprocess.Popen[str]":
         threads = str(self.setting.threads)
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        environment = {
+        environment: dict[str, str | None] = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "OMP_NUM_THREADS": threads,
@@ -41,7 +41,8 @@ class Group:
         }
         return subprocess.Popen(
             [sys.executable, "-m", f"benchmarks.contestants.{self.module}"],
-            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            cwd=ROOT, env={name: value for name, value in environment.items() if value is not None},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
         )  # fmt: skip
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,41 +71,37 @@ class Benchmark:
             plan = dataclasses.replace(plan, every=3 * plan.every, every_single=3 * plan.every_single)
         return Translation(bundle, self.lines, compute_type, plan, self.cores)
 
-    def translation(self) -> list[Row]:
-        """Measure all cells of the table."""
-        rows: list[Row] = []
+    def translation(self) -> Iterator[list[Row]]:
+        """Measure all cells of the table, one shape and compute type after the other."""
         for shape in self.shapes:
             for compute_type in self.compute_types:
                 measured = self._translation(shape, compute_type)
                 wanted = [*cells(shape, compute_type)]
                 measured.run({}, "", wanted, {cell: target_of(cell) for cell in wanted})
-                rows += measured.rows
-        return rows
+                yield measured.rows
 
-    def avx2(self) -> list[Row]:
+    def avx2(self) -> Iterator[list[Row]]:
         """Measure tiny in float32 with both engines restricted to AVX2."""
         measured = self._translation("tiny", "float32")
         wanted = [*cells("tiny", "float32")]
         measured.run(AVX2, ", AVX2", wanted, dict.fromkeys(wanted, AVX2_TARGET))
-        return measured.rows
+        yield measured.rows
 
-    def files(self) -> list[Row]:
+    def files(self) -> Iterator[list[Row]]:
         """Measure from text file to text file."""
-        rows: list[Row] = []
         for shape, target in FILE_TARGETS.items():
             if shape in self.shapes:
                 measured = self._translation(shape, "float32")
                 measured.run_files([*BEAMS], target)
-                rows += measured.rows
-        return rows
+                yield measured.rows
 
-    def interface(self) -> Row:
+    def interface(self) -> Iterator[Row]:
         """Measure a model with next to no work: CTranslate2's interface takes and returns strings."""
         bundle = interface_model(self.out, load(translator("tiny", self.data, self.out)).tokenizer)
         to_ctranslate2(bundle)
-        return Translation(bundle, self.lines, "float32", self.plan, self.cores).run_interface()
+        yield Translation(bundle, self.lines, "float32", self.plan, self.cores).run_interface()
 
-    def shortlist(self) -> list[Row]:
+    def shortlist(self) -> Iterator[list[Row]]:
         """Measure the native engine with a shortlist of 50 target tokens per source token."""
         from clearhead.cli.main import main as clearhead_command
 
@@ -117,28 +113,27 @@ class Benchmark:
                        "--best", str(SHORTLIST_PER_TOKEN), "--out", str(path)]  # fmt: skip
             if clearhead_command(command):
                 raise SystemExit("building the shortlist failed")
-        return [self._translation("tiny", "float32").run_shortlist(path, 4)]
+        yield [self._translation("tiny", "float32").run_shortlist(path, 4)]
 
-    def others(self) -> list[Row]:
+    def others(self) -> Iterator[list[Row]]:
         """Measure GPT-2's shape and MiniLM."""
         theirs, ours = minilm(self.out)
         texts = self._write("sentences.txt", read_lines(self.data, "train.en")[: self.size])
-        rows = [measure_gpt(self.out, batch, self.plan.rounds, self.cores) for batch in (1, 16)]
-        return [*rows, measure_minilm(ours, theirs, texts, self.plan.rounds, self.cores)]
+        yield [measure_minilm(ours, theirs, texts, self.plan.rounds, self.cores)]
+        for batch in (1, 16):
+            yield [measure_gpt(self.out, batch, self.plan.rounds, self.cores)]
 
-    def quality(self) -> dict[str, list[Row]]:
+    def quality(self) -> Iterator[dict[str, list[Row]]]:
         """Compare with torch, int8 with float32, and the memory with weights and cache."""
         lines = read_lines(self.data, "train.en")[-self.size :]
-        found: dict[str, list[Row]] = {"agreement": [], "int8": [], "memory": []}
         sources, references = (read_lines(self.data, f"val.{side}")[: self.size] for side in ("en", "de"))
         for shape in self.shapes:
             bundle = translator(shape, self.data, self.out)
             for beam in BEAMS:
-                found["agreement"].append(quality.agreement(bundle, lines, beam))
-                found["int8"].append(quality.int8_quality(bundle, sources, references, beam))
+                yield {"agreement": [quality.agreement(bundle, lines, beam)]}
+                yield {"int8": [quality.int8_quality(bundle, sources, references, beam)]}
                 if shape == "wide":
-                    found["memory"].append(quality.memory(bundle, self.lines, beam, self.cores))
-        return found
+                    yield {"memory": [quality.memory(bundle, self.lines, beam, self.cores)]}
 
 
 def merge(old: Any, new: Any) -> Any:
@@ -146,7 +141,7 @@ def merge(old: Any, new: Any) -> Any:
     if isinstance(new, dict) and not all(isinstance(rows, list) for rows in new.values()):
         return new
     if isinstance(new, dict):
-        return {name: merge(old.get(name, []), rows) for name, rows in new.items()}
+        return {**old, **{name: merge(old.get(name, []), rows) for name, rows in new.items()}}
     keys = {_key(row) for row in new}
     return [*(row for row in old if _key(row) not in keys), *new]
 
@@ -165,7 +160,7 @@ def parse(arguments: Iterable[str]) -> argparse.Namespace:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Measure the sections; the record is written after each of them."""
+    """Measure the sections; the record is written after each measurement."""
     import ctranslate2  # type: ignore[import-untyped]
 
     options = parse(arguments)
@@ -180,10 +175,11 @@ def main(arguments: Iterable[str]) -> None:
     places = {"others": "other_models", "interface": "interface", "quality": "quality"}
     kept: dict[str, Any] = {}
     for section in options.sections:
-        measure: Callable[[], Any] = getattr(benchmark, section)
+        measure: Callable[[], Iterator[Any]] = getattr(benchmark, section)
         place = places.get(section, "translation")
-        found[place] = merge(found[place], measure())
-        kept = record.keep(ctranslate2=ctranslate2.__version__, isa=instruction_set(), **found)
+        for rows in measure():
+            found[place] = merge(found[place], rows)
+            kept = record.keep(ctranslate2=ctranslate2.__version__, isa=instruction_set(), **found)
     print(render(kept))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contestants.language_models import KINDS
+from benchmarks.decoding.translation import OWN_THREADS
 from benchmarks.group import Group
 from benchmarks.protocol import Setting
 from benchmarks.record import say
@@ -22,7 +23,9 @@ OWN_WEIGHTS = "transformers"
 def measure_gpt(out: Path, batch: int, rounds: int, cores: int, new: int = NEW) -> dict[str, Any]:
     """Return the speed of generating `new` tokens after a prompt; the same weights must give the same tokens."""
     with ExitStack() as stack:
-        groups = {kind: stack.enter_context(Group("language_models", Setting(threads=cores))) for kind in KINDS}
+        groups = {
+            kind: stack.enter_context(Group("language_models", Setting(threads=cores), OWN_THREADS)) for kind in KINDS
+        }
         results: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         outputs: dict[str, Any] = {}
         for kind, group in groups.items():
@@ -42,7 +45,7 @@ def measure_gpt(out: Path, batch: int, rounds: int, cores: int, new: int = NEW) 
 def measure_minilm(bundle: Path, huggingface: Path, lines: Path, rounds: int, cores: int) -> dict[str, Any]:
     """Return the speed of sentence embeddings; peers use their fastest batch size."""
     with ExitStack() as stack:
-        groups = {kind: stack.enter_context(Group("encoders", Setting(threads=cores))) for kind in KINDS}
+        groups = {kind: stack.enter_context(Group("encoders", Setting(threads=cores), OWN_THREADS)) for kind in KINDS}
         results: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         best: dict[str, int] = {}
         vectors: dict[str, Any] = {}

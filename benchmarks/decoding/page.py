@@ -72,18 +72,18 @@ def _other_models(record: dict[str, Any]) -> str:
 
 def _quality(quality: dict[str, Any]) -> str:
     lines = []
-    for one in quality["agreement"]:
+    for one in quality.get("agreement", []):
         differing, count = one["differing"], one["sentences"]
         close = sum(map(is_near_tie, differing))
         lines.append(f"- {one['shape']}, beam {one['beam']}: the same text as the torch engine for "
                      f"{count - len(differing)} of {count} sentences (least: {LEAST_AGREEMENT * count:.0f}); "
                      f"{close} of {len(differing)} differing ones are near-ties")  # fmt: skip
         lines += [f"  - margin {each['margin']:.1e}: {each['native']!r}, torch {each['torch']!r}" for each in differing]
-    for one in quality["int8"]:
+    for one in quality.get("int8", []):
         lines.append(f"- {one['shape']}, beam {one['beam']}: BLEU {one['float32']:.2f} in float32, {one['int8']:.2f} "
                      f"in int8 (loses {one['float32'] - one['int8']:.2f}, at most {MOST_BLEU_LOSS})")  # fmt: skip
     mib = 2**20
-    for one in quality["memory"]:
+    for one in quality.get("memory", []):
         ratio = one["after"] / (one["weights"] + one["cache"])
         loaded, weights, after, cache = (
             f"{one[name] / mib:.0f} MiB" for name in ("loaded", "weights", "after", "cache")

@@ -9,7 +9,7 @@ sentence.
 import dataclasses
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,9 @@ TARGETS: dict[tuple[str, str, bool, int], tuple[float, float]] = {
     ("small", "int8", True, 1): (3.2, 3.0), ("small", "int8", True, 4): (3.3, 3.0),
     ("wide", "int8", True, 1): (3.7, 3.8), ("wide", "int8", True, 4): (3.4, 3.3),
 }  # fmt: skip
+OWN_THREADS = {"OMP_NUM_THREADS": None, "MKL_NUM_THREADS": None}
+"""Contestants get their threads by their own settings. With MKL_NUM_THREADS=2, each worker of CTranslate2 would use two
+threads for every product and take up to three times as long."""
 AVX2 = {"CT2_FORCE_CPU_ISA": "AVX2", "CLEARHEAD_ISA": "avx2"}
 AVX2_TARGET = 1.5
 SHORTLIST_TARGET = 1.3
@@ -84,11 +87,11 @@ class Translation:
         self.plan, self.cores = plan, cores
         self.rows: list[dict[str, Any]] = []
 
-    def run(self, environment: dict[str, str], suffix: str, cells: list[Cell], targets: dict[Cell, float]) -> None:
+    def run(self, environment: Mapping[str, str], suffix: str, cells: list[Cell], targets: dict[Cell, float]) -> None:
         """Measure some cells in turns and add their rows."""
         with ExitStack() as stack:
             groups = {
-                kind: stack.enter_context(Group(MODULE, Setting(threads=self.cores), environment))
+                kind: stack.enter_context(Group(MODULE, Setting(threads=self.cores), {**OWN_THREADS, **environment}))
                 for kind in CONTESTANTS
             }
             for kind, group in groups.items():
@@ -141,7 +144,10 @@ class Translation:
     def run_files(self, beams: list[int], target: float) -> None:
         """Measure from text file to text file, with the same tokenizer."""
         with ExitStack() as stack:
-            groups = {kind: stack.enter_context(Group(MODULE, Setting(threads=self.cores))) for kind in CONTESTANTS}
+            groups = {
+                kind: stack.enter_context(Group(MODULE, Setting(threads=self.cores), OWN_THREADS))
+                for kind in CONTESTANTS
+            }
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             for kind, group in groups.items():
                 self._open(group, kind)
@@ -166,7 +172,7 @@ class Translation:
                    "max_length": INTERFACE_TOKENS}  # fmt: skip
         cell, found = Cell("interface", self.compute_type, False, 1), dict[str, list[float]]()
         with ExitStack() as stack:
-            groups = {kind: stack.enter_context(Group(MODULE, Setting(threads=1))) for kind in CONTESTANTS}
+            groups = {kind: stack.enter_context(Group(MODULE, Setting(threads=1), OWN_THREADS)) for kind in CONTESTANTS}
             for kind, group in groups.items():
                 self._open(group, kind)
                 group.ask("configure", setting=setting)
@@ -187,7 +193,9 @@ class Translation:
         results: dict[str, list[Any]] = {name: [] for name in settings}
         cell = Cell(self.bundle.name, self.compute_type, False, beam)
         with ExitStack() as stack:
-            groups = {name: stack.enter_context(Group(MODULE, Setting(threads=self.cores))) for name in settings}
+            groups = {
+                name: stack.enter_context(Group(MODULE, Setting(threads=self.cores), OWN_THREADS)) for name in settings
+            }
             for name, group in groups.items():
                 self._open(group, "native")
                 group.ask("configure", setting=settings[name])

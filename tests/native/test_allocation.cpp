@@ -32,6 +32,13 @@ void* allocate(size_t size, size_t alignment) {
 
 void* operator new(size_t size) { return allocate(size, 0); }
 void* operator new(size_t size, std::align_val_t alignment) { return allocate(size, (size_t)alignment); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {  // std::stable_sort does without memory
+    try {
+        return allocate(size, 0);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete(void* data, size_t) noexcept { std::free(data); }
 void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }

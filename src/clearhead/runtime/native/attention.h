@@ -34,9 +34,9 @@ static void softmax(float* scores, int count) {
 // Q queries of H heads: four chains in flight hide the latency of the multiply-add. V: vectors of a head of values, 0:
 // `value_width` / 16, not known at compile time. `weights`: those of the first query and head.
 template <int H, int Q, int V>
-ALWAYS_INLINE void attend_heads(const AttentionShape& shape, int head, const float* q, int q_stride, const float* keys,
-                                int capacity, int length, const float* values, int value_stride, int offset, float* out,
-                                int out_stride, float* weights, size_t weights_stride, float* scratch) {
+static void attend_heads(const AttentionShape& shape, int head, const float* q, int q_stride, const float* keys,
+                         int capacity, int length, const float* values, int value_stride, int offset, float* out,
+                         int out_stride, float* weights, size_t weights_stride, float* scratch) {
     const int width = shape.key_width;
     for (int s = 0; s < length; s += kLanes) {
         Lanes score[H][Q];

@@ -18,7 +18,6 @@ import clearhead.config
 from benchmarks.protocol import answer_with
 from clearhead.config import DecodingConfig
 from clearhead.decoding.requests import Request
-from clearhead.engines.ctranslate2_models import Vocabulary
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.interop import ctranslate2, onnx
 from clearhead.model.language import LanguageModel
@@ -72,7 +71,8 @@ class CTranslate2(Generating):
         converted = folder / "gpt2-ctranslate2"
         if not converted.exists():
             converted.mkdir()
-            ctranslate2.convert(gpt2(), Vocabulary([str(index) for index in range(VOCAB_SIZE)], (), END), converted)
+            vocabulary = ctranslate2.Vocabulary([str(index) for index in range(VOCAB_SIZE)], (), END)
+            ctranslate2.convert(gpt2(), vocabulary, converted)
         self.generator = library.Generator(str(converted), intra_threads=threads, compute_type="float32")
 
     def generate(self, prompts: Prompts, new: int) -> list[list[int]]:

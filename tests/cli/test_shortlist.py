@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -77,27 +76,3 @@ def test_a_list_of_another_model_is_refused(models: Models, path: Path, capsys: 
     assert "was made for another tokenizer" in capsys.readouterr().err
     assert main(["shortlist", str(models["lm"]), str(path), "--out", str(path) + "2"]) == 2
     assert "cannot translate. Use clearhead generate" in capsys.readouterr().err
-
-
-def test_ctranslate2_maps_the_vocabulary_by_the_same_list(trained: Trained, path: Path, tmp_path: Path) -> None:
-    """One sentence at a time, for a batch shares its lists there; converted apart from the whole vocabulary."""
-    folder = tmp_path / "model"
-    shutil.copytree(trained.folder, folder)
-    model = clearhead.load(folder)
-    lines = [pair.source for pair in load_pairs([trained.test]).records[:12]]
-    few = model.learn_shortlist(load_pairs([trained.train]).records, best=2, frequent=5)
-    fast = model.engine("ctranslate2", shortlist=few)
-    assert "may depend on the batch" in " ".join(fast.notes(model.decoding()))
-    pairs = [
-        (
-            model.translate_many([line], beam_size=2, shortlist=few)[0],
-            model.translate_many([line], beam_size=2, engine=fast)[0],
-        )
-        for line in lines
-    ]
-    same = sum(mine.tokens == other.tokens for mine, other in pairs)
-    assert same >= len(lines) - 1
-    plain = model.translate_many(lines, beam_size=2, engine="ctranslate2")
-    assert sum(one.tokens != other.tokens for one, (other, _) in zip(plain, pairs, strict=True)) > 2, "lists matter"
-    assert len(list((folder / "cache").iterdir())) == 2
-    assert model.translate(lines[0], beam_size=2, engine="ctranslate2").tokens == plain[0].tokens

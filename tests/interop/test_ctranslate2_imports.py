@@ -1,4 +1,4 @@
-"""Imported models under CTranslate2: they write what they write under torch; what has no place there is named."""
+"""Imported models exported to CTranslate2 generate the same tokens there; what it cannot express is named."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,8 @@ from torch import nn
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.errors import DecodingError, InteropError
+from clearhead.errors import InteropError
+from clearhead.tasks.text_generation import no_text, prompt_request
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
 from tests.interop.folders import hf, save, shaken
@@ -24,7 +25,9 @@ from tests.interop.test_torch_layouts import SOURCE, TARGET, Seq2SeqTransformer,
 
 TEXTS = ["the dogs run.", "a dog", "the a the dog run s", "dog é ab"]
 NEAR = 2e-4  # in log-probability
-UNLIKELY = -30.0  # logit of padding, as in trained models: CTranslate2 shares out what is never written, torch does not
+UNLIKELY = -30.0  # logit of padding, as in trained models: only CTranslate2 gives its share to other tokens
+# The search of CTranslate2.
+SEARCH: dict[str, Any] = {"length_penalty_form": "length", "length_penalty": 1.0, "stopping_rule": "beam_finished"}
 
 
 def imported(folder: Path, *more: str, path: str = "theirs") -> Model:
@@ -33,31 +36,44 @@ def imported(folder: Path, *more: str, path: str = "theirs") -> Model:
     return clearhead.load(folder / "ours")
 
 
-def same_translations(model: Model, texts: Sequence[str], **settings: Any) -> None:
-    """Greedy and with a beam, by both engines, with the log-probability of every piece."""
+def same_translations(model: Model, out: Path, texts: Sequence[str]) -> None:
+    """Export a model and compare CTranslate2's greedy and beam search, and its log-probabilities, with ours."""
+    assert main(["export", str(model.folder), "--to", "ctranslate2", str(out)]) == 0
+    translator = ctranslate2.Translator(str(out), intra_threads=1)
+    config, tokenizer, target = model.config.model, model.tokenizer, model.tokenizer.target
+    end = target.piece(config.eos_id)
+    sources = [[tokenizer.piece(token) for token in (*tokenizer.encode(text).ids, config.eos_id)] for text in texts]
+    suppressed = [[target.piece(token)] for token in {config.pad_id, config.decoder_start_id} - {config.eos_id}]
     for beam in (1, 4):
-        wanted = {"beam_size": beam, "stopping_rule": "beam_finished", "max_length": "11", **settings}
-        ours = model.translate_many(texts, **wanted)
-        fast = model.translate_many(texts, engine="ctranslate2", **wanted)
-        assert [one.tokens for one in fast] == [one.tokens for one in ours]
-        assert [one.text for one in fast] == [one.text for one in ours]
-        for one, other in zip(ours, fast, strict=True):
-            assert other.token_log_probs == pytest.approx(one.token_log_probs, abs=NEAR)
+        ours = model.translate_many(texts, beam_size=beam, max_length="11", **SEARCH)
+        found = translator.translate_batch(
+            sources, beam_size=beam, length_penalty=1, suppress_sequences=suppressed, min_decoding_length=0,
+            max_decoding_length=11, return_end_token=True,
+        )  # fmt: skip
+        outputs = [[piece for piece in one.hypotheses[0] if piece != end] for one in found]
+        assert [tuple(output) for output in outputs] == [one.tokens for one in ours]
+        for one, scored in zip(ours, translator.score_batch(sources, outputs), strict=True):
+            log_probs = scored.log_probs[: len(one.token_log_probs)]
+            assert log_probs == pytest.approx([*one.token_log_probs], abs=NEAR)
     assert any(one.tokens for one in ours)
 
 
-def same_folder(model: Model, out: Path, texts: Sequence[str]) -> None:
-    """What `export` writes, read by the library alone, with the pieces of our tokenizer."""
-    assert main(["export", str(model.folder), "--to", "ctranslate2", str(out)]) == 0
-    translator = ctranslate2.Translator(str(out), intra_threads=1)
-    config, written = model.config.model, model.tokenizer.target
-    end = model.tokenizer.piece(config.eos_id)
-    sources = [[*model.tokenizer.encode(text).pieces, end] for text in texts]
-    never = [[written.piece(token)] for token in {config.pad_id, config.decoder_start_id} - {config.eos_id}]
-    lengths = {"min_decoding_length": 0, "max_decoding_length": 11}
-    found = translator.translate_batch(sources, beam_size=1, suppress_sequences=never, **lengths)
-    expected = model.translate_many(texts, beam_size=1, stopping_rule="beam_finished", max_length="11")
-    assert [tuple(one.hypotheses[0]) for one in found] == [one.tokens for one in expected]
+def same_continuation(model: Model, generator: ctranslate2.Generator, prompt: str, beam: int) -> None:
+    """Compare the text after a prompt, and its log-probabilities, of CTranslate2 and of the model's own engine."""
+    tokenizer, config = model.tokenizer, model.config.model
+    settings = model.writing(beam_size=beam, max_tokens=9).model_copy(update=SEARCH)
+    one, end = model.generate(prompt, settings=settings), tokenizer.piece(config.eos_id)
+    source = [tokenizer.piece(token) for token in prompt_request(model, tokenizer.encode(prompt).ids, settings).source]
+    suppressed = [[tokenizer.piece(token)] for token in no_text(tokenizer)]
+    [found] = generator.generate_batch(
+        [source], beam_size=beam, length_penalty=1, suppress_sequences=suppressed, min_length=0, max_length=9,
+        include_prompt_in_result=False, return_end_token=True,
+    )  # fmt: skip
+    output = [piece for piece in found.sequences[0] if piece != end]
+    assert tuple(output) == one.tokens
+    [scored] = generator.score_batch([[*source, *output, end]])
+    log_probs = scored.log_probs[len(source) - 1 :][: len(one.token_log_probs)]
+    assert log_probs == pytest.approx([*one.token_log_probs], abs=NEAR)
 
 
 @pytest.mark.parametrize("kind", ["shared", "two vocabularies"])
@@ -66,20 +82,15 @@ def test_marian(tmp_path: Path, kind: str) -> None:
     sizes = {"decoder_vocab_size": size, "share_encoder_decoder_embeddings": kind == "shared"}
     theirs = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **sizes)))
     theirs.final_logits_bias.normal_()[:, -1] = UNLIKELY
-    theirs.generation_config.update(num_beams=4, early_stopping=False)
     save(theirs, tmp_path / "theirs")
-    model = imported(tmp_path)
-    same_translations(model, TEXTS)
-    same_folder(model, tmp_path / "out", TEXTS)
-    with pytest.raises(DecodingError, match=r"cannot honour decoding\.stopping_rule=no_better_now"):
-        model.translate(TEXTS[0], engine="ctranslate2")
+    same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
 
 
 def test_pegasus(tmp_path: Path) -> None:
     size = folders.t5_tokenizer(tmp_path / "theirs")
     settings = {**MARIAN, "eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
     save(shaken(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings))), tmp_path / "theirs")
-    same_translations(imported(tmp_path), TEXTS)
+    same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
 
 
 @pytest.mark.parametrize("version", ["1", "1.1", "untied"])
@@ -90,9 +101,7 @@ def test_t5(tmp_path: Path, version: str) -> None:
     if version == "untied":
         theirs.lm_head.weight = nn.Parameter(torch.randn(size, 22) / 5)
     save(shaken(theirs), tmp_path / "theirs")
-    model = imported(tmp_path)
-    same_translations(model, TEXTS)
-    same_folder(model, tmp_path / "out", TEXTS)
+    same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -100,13 +109,7 @@ def test_fairseq(tmp_path: Path, shared: bool) -> None:
     write_checkpoint(tmp_path, shared=shared)
     names = [word for name in ("en", "de") for word in ("--dict", str(tmp_path / "data" / f"dict.{name}.txt"))]
     model = imported(tmp_path, *names, path="checkpoints/best.pt")
-    texts = ["the dogs", "a bb the dog", "g s q"]
-    same_translations(model, texts)
-    same_folder(model, tmp_path / "out", texts)
-    by_default = [
-        model.translate_many(texts, engine=engine) for engine in ("torch", "ctranslate2")
-    ]  # beam 5, as theirs
-    assert [one.text for one in by_default[0]] == [one.text for one in by_default[1]]
+    same_translations(model, tmp_path / "out", ["the dogs", "a bb the dog", "g s q"])
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch on a fast path of its own
@@ -117,7 +120,7 @@ def test_layers_of_torch_with_a_norm_behind_post_norm(tmp_path: Path) -> None:
     torch.save(theirs.state_dict(), tmp_path / "model.pt")
     model = imported(tmp_path, *given(tmp_path), path="model.pt")
     assert (model.config.model.norm_placement, model.config.model.has_final_norm) == ("post", True)
-    same_translations(model, ["a b c", "g", "f a zz d d"])
+    same_translations(model, tmp_path / "out", ["a b c", "g", "f a zz d d"])
 
 
 def test_norms_of_the_annotated_transformer_are_refused_by_name(tmp_path: Path) -> None:
@@ -127,7 +130,7 @@ def test_norms_of_the_annotated_transformer_are_refused_by_name(tmp_path: Path) 
     with pytest.raises(
         InteropError, match=r"CTranslate2 cannot express model\.norm=sample \(expected layer or rms\)"
     ):  # it divides by n - 1
-        model.translate("a b c", engine="ctranslate2")
+        model.export(tmp_path / "out", "ctranslate2")
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -137,16 +140,11 @@ def test_gpt2(tmp_path: Path, tied: bool) -> None:
     ends = {"bos_token_id": size - 1, "eos_token_id": size - 1, "tie_word_embeddings": tied}
     save(shaken(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, **ends))), tmp_path / "theirs")
     model = imported(tmp_path)
-    prompts = ["the dog", " dog, the é", "日本 x"]
-    searched = model.writing(beam_size=3, max_tokens=9).model_copy(update={"stopping_rule": "beam_finished"})
-    for settings in (model.writing(max_tokens=9), searched):
-        ours, fast = (model.generate_many(prompts, engine=engine, settings=settings)
-                      for engine in ("torch", "ctranslate2"))  # fmt: skip
-        assert [one.tokens for one in fast] == [one.tokens for one in ours]
-        for one, other in zip(ours, fast, strict=True):
-            assert other.token_log_probs == pytest.approx(one.token_log_probs, abs=NEAR)
     assert main(["export", str(model.folder), "--to", "ctranslate2", str(tmp_path / "out")]) == 0
     generator = ctranslate2.Generator(str(tmp_path / "out"), intra_threads=1)
+    for prompt in ("the dog", " dog, the é", "日本 x"):
+        for beam in (1, 3):
+            same_continuation(model, generator, prompt, beam)
     ids_NT = torch.randint(0, size, (3, 17))
     found = generator.forward_batch([[model.tokenizer.piece(index) for index in row] for row in ids_NT.tolist()])
     with torch.inference_mode():

@@ -117,5 +117,5 @@ def test_fairseq_on_the_parallel_text_of_the_package(nko: tuple[Path, Any]) -> N
     print(*scores(found, pairs), sep="\n")
     right = sum(letters(text) == letters(pair.target) for text, pair in zip(found, pairs, strict=True))
     assert right >= 70
-    fast = [one.text for one in nko[1].translate_many(sources, engine="ctranslate2")]
-    assert sum(one == other for one, other in zip(found, fast, strict=True)) >= 99
+    by_torch = [one.text for one in nko[1].translate_many(sources, engine="torch")]
+    assert sum(one == other for one, other in zip(found, by_torch, strict=True)) >= 99

@@ -212,7 +212,6 @@ def test_the_verb_prints_what_python_gives(
         (["--lines", "--json", "--alternatives-at", "1"], "--lines reads prompts from standard input"),
         (["x" * 40], "the prompt has"),
         (["--alternatives-at", "99", "--beam", "1", "--max-tokens", "5"], "expected a position of 0 to"),
-        (["--alternatives-at", "1", "--engine", "ctranslate2"], "--alternatives-at needs --engine native or torch"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -45,7 +45,7 @@ class Model(Translating, Writing, Reading, Looking):
 def load(folder: StrPath, tag: str = "", *, engine: str | None = None, compute_type: str = "float32") -> Model:
     """Return the model in a bundle; every file is checked, no connection is opened. `tag` precedes every source.
 
-    `engine` is native, torch or ctranslate2; by default native for every model that it supports. `compute_type` is
+    `engine` is native or torch; by default native for every model that it supports. `compute_type` is
     float32 or int8. torch is imported only where it is needed: for its own engine, traces and ablations.
     """
     path = Path(folder)

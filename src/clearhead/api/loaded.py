@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.shortlist import Shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine, StreamingEngine
@@ -40,7 +39,7 @@ class Loaded:
     weights: ModelWeights
     manifest: Manifest
     engine_name: str = ""
-    """native, torch or ctranslate2; empty: native for models that it supports, else torch."""
+    """native or torch; empty: native for models that it supports, else torch."""
     compute_type: str = "float32"
     _engines: dict[Any, Engine] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -128,23 +127,16 @@ class Loaded:
         """The default engine of this model, and why."""
         return choose_engine(self.config.model, self.weights.is_changed)
 
-    def engine(
-        self,
-        name: str = "",
-        compute_type: str = "",
-        token_log_probs: bool = True,
-        shortlist: Shortlist | None = None,
-    ) -> Engine:
-        """Return an engine that generates text: native, torch or ctranslate2; by default that of this model.
+    def engine(self, name: str = "", compute_type: str = "", token_log_probs: bool = True) -> Engine:
+        """Return an engine that generates text: native or torch; by default that of this model.
 
-        Only native and ctranslate2 compute in int8. Without `token_log_probs` greedy search of the native engine leaves
-        the softmax out, and scores are NaN. For ctranslate2 the bundle is converted once; without `token_log_probs` it
-        leaves out the pass that computes them, and it keeps its shortlist for all texts.
+        Only the native engine computes in int8. Without `token_log_probs` its greedy search leaves the softmax out,
+        and scores are NaN.
         """
         name, compute_type = self._engine_of(name, compute_type)
-        key = (name, compute_type, token_log_probs, "" if shortlist is None else shortlist.digest, num_threads())
+        key = (name, compute_type, token_log_probs, num_threads())
         if name == "torch" or key not in self._engines:  # torch's number of threads may have changed
-            self._engines[key] = open_engine(self, name, compute_type, token_log_probs, shortlist)
+            self._engines[key] = open_engine(self, name, compute_type, token_log_probs)
         return self._engines[key]
 
     def _engine_of(self, name: str = "", compute_type: str = "") -> tuple[str, str]:
@@ -163,17 +155,12 @@ class Loaded:
     @property
     def generating_engine(self) -> StreamingEngine:
         """The engine that generates text, token by token if asked for."""
-        engine = self.engine()
-        if not hasattr(engine, "stream"):
-            raise DecodingError("the ctranslate2 engine returns whole texts only; use --engine native or torch")
-        return cast(StreamingEngine, engine)
+        return cast(StreamingEngine, self.engine())
 
     @property
     def generator(self) -> Generator:
         """The step function of the engine, for searches that are observed or forced."""
-        name, _ = self._engine_of()
-        if name == "native":
-            check_native(self.config.model)
+        if self._uses_native():
             return NativeGenerator(self._native())
         from clearhead.engines.torch_generator import TorchGenerator
 
@@ -182,7 +169,7 @@ class Loaded:
     @property
     def encoder_engine(self) -> EncoderEngine:
         """The engine that encodes texts."""
-        if self._uses_native("encodes texts"):
+        if self._uses_native():
             return NativeEncoderEngine(self._native(), num_threads())
         return self._torch_encoder_engine()
 
@@ -194,17 +181,15 @@ class Loaded:
     @property
     def scoring_engine(self) -> ScoringEngine:
         """The engine that computes the probabilities of given outputs."""
-        if self._uses_native("scores given outputs"):
+        if self._uses_native():
             return NativeScoringEngine(self._native(), num_threads())
         from clearhead.engines.torch_scoring_engine import TorchScoringEngine
 
         return TorchScoringEngine(self.network)
 
-    def _uses_native(self, purpose: str) -> bool:
-        """Return whether the engine of this model is native; raise DecodingError for ctranslate2."""
+    def _uses_native(self) -> bool:
+        """Return whether the engine of this model is native; raise DecodingError if it cannot run the model."""
         name, _ = self._engine_of()
-        if name == "ctranslate2":
-            raise DecodingError(f"the ctranslate2 engine only generates text; the native or torch engine {purpose}")
         if name == "native":
             check_native(self.config.model)
         return name == "native"

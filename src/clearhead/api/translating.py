@@ -109,7 +109,7 @@ class Translating(Loaded):
         texts = check_texts(texts)
         self.need("translate")
         self.check_n_best(n_best, settings)
-        searching = self.engine(engine, shortlist=shortlist) if isinstance(engine, str) else engine
+        searching = self.engine(engine) if isinstance(engine, str) else engine
         is_plain = can_be_split(n_best, settings)
         tally = LongTexts.of(long_texts) if is_plain else _unsplit(long_texts)
         segmented = segment_texts(texts, translation_segmenter(self, split and is_plain), tally, first_line)

@@ -99,13 +99,10 @@ def generate(
     sampling = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop)
     given = _given(include=include, exclude=exclude, sampling=sampling)
     decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, given)))
-    _check(model, decoding, n_best, alternatives, engine or "", lines, bool(prompt) or not as_json)
+    _check(model, decoding, n_best, alternatives, lines, bool(prompt) or not as_json)
     chosen = model.engine(token_log_probs=as_json)
-    chosen.run([], decoding)  # refuses at once what it cannot honour
-    for note in chosen.notes(decoding):
-        typer.echo(note, err=True)
     warn_untrained(model)
-    asked = _Asked(model, decoding, n_best, chosen, engine != "ctranslate2")
+    asked = _Asked(model, decoding, n_best, chosen)
     if lines:
         _answer_lines(asked, long_lines)
     elif alternatives is not None:
@@ -126,7 +123,6 @@ def _check(
     settings: "DecodingConfig",
     n_best: int,
     alternatives: int | None,
-    engine: str,
     lines: bool,
     is_for_one: bool,
 ) -> None:
@@ -135,8 +131,6 @@ def _check(
         raise DecodingError(
             "--lines reads prompts from standard input: add --json, leave out PROMPT and --alternatives-at"
         )
-    if engine == "ctranslate2" and alternatives is not None:
-        raise DecodingError("--alternatives-at needs --engine native or torch, not ctranslate2")
     if alternatives is None:
         model.check_n_best(n_best, settings)
 
@@ -149,7 +143,6 @@ class _Asked:
     settings: "DecodingConfig"
     n_best: int
     engine: "Engine"
-    can_stream: bool
 
     def texts(self, prompts: list[str]) -> "list[list[Generated]]":
         return self.model.generate_n_best(prompts, self.n_best, self.settings, self.engine)
@@ -174,7 +167,7 @@ def _answer_lines(asked: _Asked, long_lines: Literal["skip", "stop"]) -> None:
 
 def _write(asked: _Asked, prompt: str) -> None:
     """Each text with its prompt: while it is written, or where several are searched for when all are found."""
-    if asked.can_stream and (asked.n_best == 1 or asked.settings.method == "sample"):
+    if asked.n_best == 1 or asked.settings.method == "sample":
         for number in range(asked.n_best):
             parts = asked.model.stream(prompt, sample=number, settings=asked.settings)
             _print(prompt, parts, number, asked.n_best)

@@ -62,7 +62,7 @@ ComputeType = Annotated[
     Literal["float32", "int8"], typer.Option("--compute-type", help="int8: smaller and faster, slightly less exact.")
 ]
 EngineName = Annotated[
-    Literal["native", "torch", "ctranslate2"] | None,
+    Literal["native", "torch"] | None,
     typer.Option("--engine", help="Inference engine. [default: native if it supports the model, else torch]"),
 ]
 NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations of each line.")]

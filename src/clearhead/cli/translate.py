@@ -75,7 +75,6 @@ def translate(
     were found. With --json each gives one object, in which `unmet` names the words of --include and --exclude that it
     does not satisfy, and `parts` the parts of a line that was split. With --n-best, --prefix, --include,
     --alternatives-at and --stream long lines are skipped instead of split.
-    --engine ctranslate2 converts the model once and keeps the result in DIR/cache.
 
     Example: clearhead translate runs/de < in.txt > out.txt
     """
@@ -88,16 +87,13 @@ def translate(
     model.need("translate", pictures=bool(pictures))
     listed = None if shortlist is None else model.load_shortlist(shortlist)
     how = _How(n_best, alternatives, stream, as_json, listed, split)
-    how.check(engine or "", bool(pictures))
+    how.check(bool(pictures))
     given = {"prefix": prefix, "include": include or None, "exclude": exclude or None,
              "method": "sample" if sample else None, "sampling": None if seed is None else {"seed": seed}}  # fmt: skip
     decoding = model.decoding(**decoding_settings(settings, beam, given))
     if alternatives is None:
         model.check_n_best(n_best, decoding)
-    chosen = model.engine(token_log_probs=as_json, shortlist=how.shortlist)
-    chosen.run([], decoding)  # refuses at once what it cannot honour
-    for note in chosen.notes(decoding):
-        typer.echo(note, err=True)
+    chosen = model.engine(token_log_probs=as_json)
     warn_untrained(model)
     if pictures:
         _answer_pictures(model, pictures, decoding, how)
@@ -118,15 +114,13 @@ class _How:
     shortlist: "Shortlist | None"
     split: bool
 
-    def check(self, engine: str, has_pictures: bool) -> None:
+    def check(self, has_pictures: bool) -> None:
         """Refuses what does not go together."""
         is_special = self.stream or self.alternatives is not None
         if is_special and has_pictures:
             raise DecodingError("--stream and --alternatives-at are for lines of text, not for images; leave them out")
         if self.stream and (self.n_best > 1 or self.alternatives is not None):
             raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")
-        if is_special and engine == "ctranslate2":
-            raise DecodingError("--stream and --alternatives-at need --engine native or torch, not ctranslate2")
         if self.shortlist is not None and (is_special or has_pictures):
             raise DecodingError(
                 "--shortlist is for lines of text, without --stream and --alternatives-at; leave one of them out"

@@ -8,7 +8,6 @@ V source vocabulary, L pieces of all lists, F pieces that every sentence gets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +57,6 @@ class Shortlist:
         """
         arrays = dict(zip(_ARRAYS, (self.offsets_V1, self.lists_L, self.frequent_F), strict=True))
         return save(arrays, {_METADATA: f"{FORMAT} {self.vocab_size} {self.fingerprint}"})
-
-    @cached_property
-    def digest(self) -> str:
-        """Equal for equal lists."""
-        return sha256(self.to_bytes()).hexdigest()
 
     def save(self, path: Path) -> None:
         """Writes the file, all of it or nothing."""

@@ -10,8 +10,8 @@ from clearhead.config import ModelConfig
 from clearhead.data.extras import install_command
 from clearhead.errors import DecodingError, MissingPackageError
 
-EngineName = Literal["native", "torch", "ctranslate2"]
-ENGINES: tuple[EngineName, ...] = ("native", "torch", "ctranslate2")
+EngineName = Literal["native", "torch"]
+ENGINES: tuple[EngineName, ...] = ("native", "torch")
 COMPUTE_TYPES = ("float32", "int8")
 NEITHER = (
     "neither the C++ core nor torch is installed; install a C++17 compiler (g++ or clang++) and reinstall clearhead, "
@@ -67,7 +67,7 @@ def check_engine(name: str, compute_type: str) -> None:
             f"not {name} and {compute_type}"
         )
     if name == "torch" and compute_type != "float32":
-        raise DecodingError(f"the torch engine computes in float32, not in {compute_type}; use another engine")
+        raise DecodingError(f"the torch engine computes in float32, not in {compute_type}; use the native engine")
 
 
 def check_native(model: ModelConfig) -> None:

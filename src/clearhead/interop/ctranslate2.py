@@ -5,10 +5,9 @@ Knows tensors and names, nothing of search. What CTranslate2 cannot express is r
 L number of positions, D model width
 """
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +16,8 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.config.model import field_default
-from clearhead.data.shortlist import Shortlist
+from clearhead.data.extras import require_package
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.ctranslate2_models import ComputeType, Vocabulary, library
 from clearhead.errors import InteropError
 from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain
@@ -27,6 +25,7 @@ from clearhead.model.attention import MultiHeadAttention, join_projections
 from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.encoder import SelfLayer, Stack
 from clearhead.model.feed_forward import FeedForward
+from clearhead.runtime import ComputeType
 
 if TYPE_CHECKING:
     from clearhead.model.language import LanguageModel
@@ -44,7 +43,27 @@ _EXPRESSED = {
     "output_bias", "sinusoidal_layout", "final_norm", "attention_dropout",
 }  # fmt: skip
 _FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
-_WAY = 2  # to be raised whenever the same network is converted differently
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens as text, which CTranslate2 reads and writes, in the order of their ids."""
+
+    pieces: Sequence[str]
+    source: Sequence[str] = ()
+    """Tokens of sources, if they have another vocabulary."""
+    unknown: int = 1
+    """The id of <unk>, or of the token that replaces it."""
+
+    @property
+    def read(self) -> Sequence[str]:
+        """The tokens of sources."""
+        return self.source or self.pieces
+
+
+def library() -> Any:
+    """Return the module `ctranslate2`."""
+    return require_package("ctranslate2", "CTranslate2")
 
 
 def refusals(config: ModelConfig) -> list[str]:
@@ -74,44 +93,12 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     return Vocabulary(sides[1], sides[0] if sides[0] != sides[1] else (), unknown)
 
 
-def kind() -> str:
-    """What a converted model is called in a cache: another library, or another way to convert, makes another one."""
-    return f"ctranslate2-{library().__version__}-{_WAY}"
-
-
-def convert(
-    network: nn.Module,
-    vocabulary: Vocabulary,
-    folder: Path,
-    compute_type: ComputeType = "float32",
-    shortlist: Shortlist | None = None,
-) -> None:
-    """Writes the files of the converted network into an empty folder; int8 stores weights in a quarter of the size.
-
-    A shortlist becomes a vocabulary mapping, which CTranslate2 uses where it is told to.
-    """
+def convert(network: nn.Module, vocabulary: Vocabulary, folder: Path, compute_type: ComputeType = "float32") -> None:
+    """Write the files of the converted network into an empty folder; int8 stores weights in a quarter of the size."""
     spec = build_spec(network, vocabulary)
     spec.validate()
     spec.optimize(quantization=compute_type)
-    with TemporaryDirectory() as aside:
-        if shortlist is not None:
-            path = Path(aside) / "mapping"
-            path.write_text("".join(f"{line}\n" for line in _mapping(shortlist, vocabulary)), encoding="utf-8")
-            spec.register_vocabulary_mapping(str(path))
-        spec.save(str(folder))
-
-
-def _mapping(shortlist: Shortlist, vocabulary: Vocabulary) -> Iterator[str]:
-    """source TAB targets, with spaces between; those of no source go with every sentence."""
-    pieces = vocabulary.pieces
-    if spaced := [piece for piece in (*vocabulary.source, *pieces) if any(char.isspace() for char in piece)]:
-        raise InteropError(
-            f"CTranslate2's vocabulary mapping has no room for pieces with white space, as {spaced[0]!r}"
-        )
-    yield "\t" + " ".join(pieces[index] for index in shortlist.frequent_F)
-    for index, (begin, end) in enumerate(pairwise(shortlist.offsets_V1.tolist())):
-        if begin < end:
-            yield f"{vocabulary.read[index]}\t" + " ".join(pieces[target] for target in shortlist.lists_L[begin:end])
+    spec.save(str(folder))
 
 
 def build_spec(network: Any, vocabulary: Vocabulary) -> Any:
@@ -119,7 +106,7 @@ def build_spec(network: Any, vocabulary: Vocabulary) -> Any:
     need_plain(network)
     config: ModelConfig = network.config
     if found := refusals(config):
-        raise InteropError(f"CTranslate2 cannot express {', '.join(found)}; use --engine torch")
+        raise InteropError(f"CTranslate2 cannot express {', '.join(found)}")
     with torch.no_grad():
         spec = _translator(network, vocabulary) if config.family == "transformer" else _writer(network, vocabulary)
     pieces = vocabulary.pieces

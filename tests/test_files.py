@@ -1,11 +1,11 @@
-"""Single files are replaced whole or not at all."""
+"""Files and folders are replaced whole or not at all."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from clearhead.files import replacing, write_atomically
+from clearhead.files import filling, replacing, write_atomically
 from tests.bundle.saving import disk_full, names_in
 
 
@@ -22,3 +22,20 @@ def test_one_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     assert (path.read_bytes(), names_in(tmp_path)) == ("älter".encode(), {"state.json"})
     write_atomically(path, b"new")
     assert (path.read_bytes(), names_in(tmp_path)) == (b"new", {"state.json"})
+
+
+def test_a_folder_is_filled_whole_and_replaced_only_when_told(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with filling(out) as aside:
+        assert not list(aside.iterdir())
+        (aside / "part").mkdir()
+        (aside / "part" / "file").write_text("made")
+    with pytest.raises(FileExistsError), filling(out) as aside:
+        (aside / "new").touch()
+    with pytest.raises(KeyboardInterrupt), filling(out, overwrite=True) as aside:
+        raise KeyboardInterrupt
+    assert names_in(out) == {"part"} and (out / "part" / "file").read_text() == "made"
+    with filling(out, overwrite=True) as aside:
+        (aside / "new").touch()
+    assert names_in(out) == {"new"}
+    assert names_in(tmp_path) == {"out"}

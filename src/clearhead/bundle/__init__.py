@@ -4,10 +4,9 @@ Knows bytes, arrays and JSON, nothing of model classes. Reading does not import 
 tensors.
 
     model.safetensors  config.json  tokenizer.json  manifest.json  README.md     the bundle
-    training/  metrics.jsonl  cache/                                             beside it, never touched here
+    training/  metrics.jsonl                                                     beside it, never touched here
 """
 
-from clearhead.bundle.cache import cached
 from clearhead.bundle.checksums import FileRecord
 from clearhead.bundle.layout import NO_TOKENIZER, exists
 from clearhead.bundle.manifest import FORMAT_VERSION, Manifest, WeightsKind
@@ -20,7 +19,6 @@ __all__ = [
     "FileRecord",
     "Manifest",
     "WeightsKind",
-    "cached",
     "exists",
     "load",
     "read_manifest",

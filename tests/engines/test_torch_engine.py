@@ -163,10 +163,6 @@ def test_decoding_in_the_middle_of_a_training_is_without_dropout() -> None:
     assert model.training
 
 
-def test_every_setting_is_honoured() -> None:
-    assert engine(random_model()).unsupported(DecodingConfig()) == []
-
-
 @pytest.mark.parametrize(("count", "beam", "most"), [(1000, 1, 4096), (1000, 4, 2048), (333, 4, 4096), (30, 1, 4096)])
 def test_workers_finish_together(count: int, beam: int, most: int) -> None:
     asked, settings = requests(count), DecodingConfig(beam_size=beam)

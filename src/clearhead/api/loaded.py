@@ -10,7 +10,7 @@ from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.generator import Generator
-from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine, StreamingEngine
+from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeScoringEngine
 from clearhead.engines.native_generator import NativeGenerator
@@ -153,9 +153,9 @@ class Loaded:
         return name, compute_type
 
     @property
-    def generating_engine(self) -> StreamingEngine:
+    def generating_engine(self) -> Engine:
         """The engine that generates text, token by token if asked for."""
-        return cast(StreamingEngine, self.engine())
+        return self.engine()
 
     @property
     def generator(self) -> Generator:

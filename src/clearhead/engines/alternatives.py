@@ -7,7 +7,7 @@ from clearhead.decoding.grid_beam_search import LexicalConstraints
 from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.engine import StreamingEngine
+from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
 
 
@@ -16,7 +16,7 @@ class NoSuchPositionError(DecodingError):
 
 
 def alternatives(
-    engine: StreamingEngine, request: Request, position: int, count: int, settings: DecodingConfig
+    engine: Engine, request: Request, position: int, count: int, settings: DecodingConfig
 ) -> list[Hypothesis]:
     """Return the `count` most probable tokens at a position of the best output, each with its best continuation.
 

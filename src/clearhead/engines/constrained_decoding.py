@@ -11,7 +11,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.grid_beam_search import LexicalConstraints
 from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Request
-from clearhead.engines.engine import Engine, StreamingEngine
+from clearhead.engines.engine import Engine
 
 
 def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
@@ -30,9 +30,7 @@ def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -
     return plain
 
 
-def stream(
-    engine: StreamingEngine, request: Request, settings: DecodingConfig
-) -> Generator[tuple[int, ...], None, Hypothesis]:
+def stream(engine: Engine, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
     """Yield the tokens of the best output in parts, each as soon as it is certain, and return the hypothesis.
 
     With words to include all tokens come at once: which of two searches is used is known at the end only.

@@ -43,25 +43,15 @@ def check_answers(requests: Sequence[Request], answers: Sequence[list[Hypothesis
 class Engine(Protocol):
     """Engine that generates token sequences."""
 
+    @property
+    def max_positions(self) -> int:
+        """Largest number of tokens of a source, and of an output."""
+
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """Return the hypotheses of each request, best first; none for a request that is cancelled.
 
         Raises NoOutputError if a model gives no finite probabilities.
         """
-
-    def unsupported(self, settings: DecodingConfig) -> list[str]:
-        """Return the names of the settings that this engine does not support."""
-
-    def notes(self, settings: DecodingConfig) -> list[str]:
-        """Return remarks for the user about results under these settings."""
-
-
-class StreamingEngine(Engine, Protocol):
-    """Engine that also returns tokens during the search."""
-
-    @property
-    def max_positions(self) -> int:
-        """Largest number of tokens of a source, and of an output."""
 
     def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
         """Yield ever longer beginnings of the best output, and return the hypothesis."""

@@ -52,14 +52,6 @@ class NativeEngine:
         default = () if self.is_prompted else (config.decoder_start_id,)
         self.suppressed_tokens = tuple(default if suppressed_tokens is None else suppressed_tokens)
 
-    def unsupported(self, settings: DecodingConfig) -> list[str]:
-        """Return nothing: every setting is supported."""
-        return []
-
-    def notes(self, settings: DecodingConfig) -> list[str]:
-        """Return nothing."""
-        return []
-
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """Return the hypotheses of each request, best first; none for a request that is cancelled."""
         vocab_size = self.model.config.read_vocab_size

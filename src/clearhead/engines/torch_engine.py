@@ -76,14 +76,6 @@ class TorchEngine:
         self.num_decoded_again = 0
         self._lock = threading.Lock()
 
-    def unsupported(self, settings: DecodingConfig) -> list[str]:
-        """Return nothing: every setting is supported."""
-        return []
-
-    def notes(self, settings: DecodingConfig) -> list[str]:
-        """Return nothing."""
-        return []
-
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """Return the hypotheses of each request, best first; none for a request that is cancelled."""
         for number, request in enumerate(requests, 1):

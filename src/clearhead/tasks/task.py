@@ -15,7 +15,7 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.data.corpus import Corpus, R
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.generator import Generator
-from clearhead.engines.engine import EncoderEngine, ImageEngine, ScoringEngine, StreamingEngine
+from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
 from clearhead.tasks.text_codec import TextCodec
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LoadedModel(Protocol):
         """The torch network, for what only torch can do."""
 
     @property
-    def generating_engine(self) -> StreamingEngine: ...
+    def generating_engine(self) -> Engine: ...
     @property
     def generator(self) -> Generator: ...
     @property

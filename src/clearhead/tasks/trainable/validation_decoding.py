@@ -11,7 +11,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Constraints, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.engine import NoOutputError, StreamingEngine
+from clearhead.engines.engine import Engine, NoOutputError
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.runtime import check_fallback, prepare, why_unavailable, why_unsupported
 from clearhead.tasks.torch_engines import translation_engine
@@ -56,7 +56,7 @@ def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig)
     return [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
 
 
-def _engine_of(network: Any) -> StreamingEngine:
+def _engine_of(network: Any) -> Engine:
     """Return the native engine with a copy of the present weights, or the torch engine if the core cannot run it.
 
     Raises MissingPackageError if the core is missing where that is an error, such as with CI set.

@@ -134,8 +134,9 @@ for _ in range(4000):
         limits = np.full(len(counts), limit, np.int32) if rng.random() < 0.8 else array()
         suppressed = rng.integers(-9, 300, 3).astype(np.int32)
         lists = (None, None) if rng.random() < 0.7 else shortlists(len(counts))
+        deadlines = None if rng.random() < 0.9 else array().astype(float)
         searched += succeeds(core.search, ids, counts, limits, options(), np.ones(65, np.float32), suppressed, *lists,
-                             flags() if rng.random() < 0.2 else [], None if rng.random() < 0.9 else array().astype(float))
+                             flags() if rng.random() < 0.2 else [], deadlines)
     elif action == 1:
         out = np.empty(int(rng.choice([len(counts) * 24, len(ids) * 24, 7])), np.float32)
         attempt(core.encode_texts, ids, counts, int(rng.integers(-1, 6)), out, 1)

@@ -24,6 +24,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core import require_core
 from benchmarks.report import QUICK_NOTE
 from benchmarks.sections import put
 from clearhead.files import write_atomically
@@ -268,6 +269,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--write", type=Path, metavar="PAGE", help="renew the table in this page")
     parser.add_argument("--quick", action="store_true", help="see whether everything runs; the numbers mean nothing")
     options = parser.parse_args(arguments)
+    require_core()
     if options.write and (options.quick or "tiny" not in options.shapes):
         parser.error("the page shows a full run of shape tiny")
     load = os.getloadavg()[0]

@@ -18,6 +18,10 @@ needs_compiler = pytest.mark.skipif(
     not shutil.which(os.environ.get("CXX", "g++")) and not os.environ.get("CI"), reason="no C++ compiler here"
 )
 
+needs_gcc_and_clang = pytest.mark.skipif(
+    not (shutil.which("g++") and shutil.which("clang++")), reason="g++ or clang++ is not installed"
+)
+
 
 def run(command: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command outside of CI's rules, with these environment variables."""
@@ -127,6 +131,27 @@ def test_kernels_define_no_functions_that_the_linker_may_merge(project: Path) ->
 def test_unit_tests_pass_under_sanitizers(project: Path) -> None:
     tests = run([sys.executable, "setup.py", "--quiet", "native_tests", "--sanitize"], project, CLEARHEAD_WERROR="1")
     assert done(tests).endswith(" 0 failed checks")
+
+
+@pytest.mark.slow
+@needs_gcc_and_clang
+def test_clang_builds_the_extension_without_warnings(project: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", str(tmp_path)]
+    done(run(build, project, CXX="clang++", CLEARHEAD_REQUIRE_CORE="1", CLEARHEAD_WERROR="1"))
+    assert [path.name for path in tmp_path.rglob("_core*.so")] == ["_core.abi3.so"]
+
+
+@pytest.mark.slow
+@needs_gcc_and_clang
+def test_unit_tests_built_by_gcc_and_clang_pass_and_find_the_same_bits(project: Path) -> None:
+    hashes = []
+    for compiler in ["g++", "clang++"]:
+        tests = [sys.executable, "setup.py", "--quiet", "native_tests", f"--cxx={compiler}"]
+        lines = done(run(tests, project, CLEARHEAD_WERROR="1")).splitlines()
+        assert lines[-1].endswith(" 0 failed checks")
+        hashes.append([line for line in lines if "hash of search results" in line])
+    assert hashes[0]
+    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.slow

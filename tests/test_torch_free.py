@@ -47,15 +47,19 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "align": ("translate", ["align", "{}", "{pairs}"], ""),
     "info": ("translate", ["info", "{}"], ""),
     "evaluate": ("classify", ["evaluate", "{}", "{labels}"], ""),
+    "evaluate lm": ("lm", ["evaluate", "{}", "{text}"], ""),
+    "evaluate mlm": ("mlm", ["evaluate", "{}", "{text}"], ""),
+    "evaluate denoise": ("denoise", ["evaluate", "{}", "{text}"], ""),
 }
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("files")
-    for name in ("a", "b"):
+    tasks = {"pairs": "translate", "labels": "classify", "text": "lm"}
+    for name in tasks:
         (folder / name).mkdir()
-    return {"pairs": str(write_files(folder / "a", "translate")), "labels": str(write_files(folder / "b", "classify"))}
+    return {name: str(write_files(folder / name, task)) for name, task in tasks.items()}
 
 
 def run(models: Models, files: dict[str, str], name: str, program: str, **more: Any) -> Finished:

@@ -9,7 +9,7 @@ shortlist    the native engine with and without a shortlist
 others       GPT-2's shape and MiniLM: CTranslate2, onnxruntime and transformers
 quality      agreement with the torch engine, BLEU of int8, memory
 
-Nothing else may run on the machine. Models are trained first, which takes about two hours; they are kept.
+Nothing else may run on the machine. Models are trained first, which takes about 50 minutes; they are kept.
 """
 
 import argparse

@@ -122,7 +122,7 @@ inline std::vector<float> score(const clearhead::Model& model, const std::vector
                                 const std::vector<Ids>& targets, int threads = 1) {
     clearhead::WorkerPool pool;
     clearhead::Execution execution{pool, threads, [] { return false; }};
-    std::vector<float> log_probs(joined(targets).size() - (has_encoder(model) ? 0 : targets.size()));
+    std::vector<float> log_probs(joined(targets).size());
     clearhead::score_targets(model, execution, joined(sources).data(), lengths_of(sources), joined(targets).data(),
                              lengths_of(targets), kStart, log_probs.data(), -1, nullptr);
     return log_probs;

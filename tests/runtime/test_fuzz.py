@@ -142,7 +142,7 @@ for _ in range(4000):
         attempt(core.encode_texts, ids, counts, int(rng.integers(-1, 6)), out, 1)
         attempt(core.predict_masked, ids, counts, array(), np.empty(107, np.float32), 1)
     elif action == 2:
-        out = np.empty(max(0, int(rng.choice([len(ids), len(ids) - len(counts), 3]))), np.float32)
+        out = np.empty(max(0, int(rng.choice([len(ids), len(ids) - 1, 3]))), np.float32)
         given = (ids, counts) if rng.random() < 0.6 else (None, None)
         attempt(core.score, *given, ids, counts, min(number(), 200), out, int(rng.integers(-1, 4)),
                 None if rng.random() < 0.7 else np.empty(len(ids) * 3, np.float32), 1)

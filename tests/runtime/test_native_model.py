@@ -53,9 +53,11 @@ def test_scores_and_attention_of_translators_are_those_of_torch(name: str) -> No
 @torch.inference_mode()
 def test_scores_of_language_models_are_those_of_torch(name: str) -> None:
     network: Any = random_model(family="decoder", num_encoder_layers=4, **LANGUAGE_MODELS[name])
-    scores, _ = native(network).score(None, TARGETS)
-    for target, found in zip(TARGETS, scores, strict=True):
-        log_probs_TV = network.logits(network(torch.tensor([target]))).log_softmax(-1)[0]
+    longest = random_sequences([network.config.max_positions + 1])[0]
+    texts = [*(target for target in TARGETS if len(target) > 1), longest]
+    scores, _ = native(network).score([text[:-1] for text in texts], [text[1:] for text in texts])
+    for target, found in zip(texts, scores, strict=True):
+        log_probs_TV = network.logits(network(torch.tensor([target[:-1]]))).log_softmax(-1)[0]
         expected = log_probs_TV[torch.arange(len(target) - 1), torch.tensor(target[1:], dtype=torch.long)]
         np.testing.assert_allclose(found, expected.numpy(), atol=TOLERANCE, rtol=1e-5)
 

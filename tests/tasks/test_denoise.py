@@ -19,9 +19,10 @@ from clearhead.data.corpus import Skips
 from clearhead.data.plain import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
+from clearhead.tasks.denoising import cut_texts
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.span_corruption import Corrupted, Corruption, decode_marked, encode_marked, sentinels_of, spans_of
-from clearhead.tasks.trainable.denoising import DenoisingTask, tokenise
+from clearhead.tasks.trainable.denoising import DenoisingTask
 from clearhead.tasks.trainable.examples import Examples
 from tests.whole import Trained
 
@@ -145,10 +146,10 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
     text = "".join(string.ascii_lowercase[number % 26] for number in range(97))
     tokenizer = Tokenizer.train([text], TokenizerConfig(kind="char"))
     skips = Skips()
-    examples = tokenise([Document(text, 3), Document("a", 9)], tokenizer, 20, skips, Path("x"))
-    assert [len(examples.ids[index]) for index in range(len(examples))] == [20, 20, 19, 19, 19]
-    assert tokenizer.decode([int(token) for token in examples.ids.ids]) == text
-    assert examples.lines.tolist() == [3] * 5 and skips.counts == {"fewer than 2 pieces": 1}
+    texts, lines = cut_texts([Document(text, 3), Document("a", 9)], tokenizer, 20, skips, Path("x"))
+    assert [*map(len, texts)] == [20, 20, 19, 19, 19]
+    assert tokenizer.decode([token for one in texts for token in one]) == text
+    assert lines == [3] * 5 and skips.counts == {"fewer than 2 pieces": 1}
 
 
 @pytest.fixture(scope="session")
@@ -174,6 +175,10 @@ def test_holes_are_filled(filler: Path, capsys: pytest.CaptureFixture[str], monk
     report = json.loads(capsys.readouterr().out)
     assert report["span_match"]["score"] > 0.5  # guessing letters gives less than 1 in 20
     assert report["perplexity"] < 3
+    assert main(["evaluate", str(filler), str(filler.parent / "valid.txt"), "--json", "--engine", "torch"]) == 0
+    by_torch = json.loads(capsys.readouterr().out)
+    assert by_torch["span_match"] == report["span_match"]
+    assert by_torch["perplexity"] == pytest.approx(report["perplexity"], rel=1e-5)
     given = b"c d <x0> g h i j k\na b c d e f <x0>\n\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert main(["translate", str(filler), "--threads", "1"]) == 0

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,18 @@ from clearhead.config import Config, TokenizerConfig
 from clearhead.data.packing import Packed
 from clearhead.data.plain import Document
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.native_engine import NativeScoringEngine
+from clearhead.engines.torch_scoring_engine import TorchScoringEngine
 from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.families import build_model
 from clearhead.model.weights import count_parameters
 from clearhead.tasks.incremental_detokenizer import RunningText
+from clearhead.tasks.language_modeling import nll_of, score_documents
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.base import Files
 from clearhead.tasks.trainable.documents import split_end
-from clearhead.tasks.trainable.language_modeling import LanguageTask, score_documents
+from clearhead.tasks.trainable.language_modeling import LanguageTask, total_nll
+from tests.runtime.models import native
 
 START, END, PAD = Tokenizer.bos_id, Tokenizer.eos_id, Tokenizer.pad_id
 SIZES = (5, 1, 17, 7, 30, 2)
@@ -169,8 +174,12 @@ def test_sliding_perplexity_is_what_a_slow_loop_gives(stride: int, together: boo
             logits_V = network.logits(network(torch.tensor([inputs[begin : place + 1]])))[0, -1]
             total -= float(logits_V.double().log_softmax(-1)[target].detach())
     documents = [Document(each, 1) for each in texts]
-    report = score_documents(network, config, tokenizer, documents, ids, stride)
+    report = score_documents(partial(total_nll, network, config), config, tokenizer, documents, ids, stride)
     assert report.nll == pytest.approx(total, rel=1e-5)
+    for engine in (TorchScoringEngine(network), NativeScoringEngine(native(network))):
+        nll = partial(nll_of, engine, pad_id=tokenizer.pad_id)
+        by_engine = score_documents(nll, config, tokenizer, documents, ids, stride)
+        assert by_engine.nll == pytest.approx(total, rel=1e-5)
     assert report.tokens == sum(map(len, ids)) + 3 and report.unknown == 3  # the comma, é and €
     characters = sum(map(len, texts))
     assert report.bits_per_character == pytest.approx(total / math.log(2) / characters, rel=1e-5)
@@ -278,6 +287,8 @@ def test_evaluate_reports_perplexity_with_its_signature(
     assert "window:32|stride:16" in report["nats"]["signature"]
     assert main(["evaluate", str(looped), str(text)]) == 0
     assert "bits per byte" in capsys.readouterr().out
+    assert main(["evaluate", str(looped), str(text), "--json", "--engine", "torch"]) == 0
+    assert json.loads(capsys.readouterr().out)["nats"]["score"] == pytest.approx(report["nats"]["score"], rel=1e-5)
 
 
 def test_many_documents_are_learned_to_their_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

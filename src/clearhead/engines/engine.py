@@ -67,7 +67,11 @@ class ScoringEngine(Protocol):
         attention_layer: int | None = None,
     ) -> list[tuple[Floats, Floats | None]]:
         """Return for each pair the log-probabilities of the target tokens and, if a decoder layer is given, its
-        cross-attention [H, T, S]."""
+        cross-attention [H, T, S].
+
+        A translator predicts target token t from the source and the target tokens before t; source and target have
+        their end token. A language model predicts target token t from source tokens 0 to t.
+        """
 
 
 class EncoderEngine(Protocol):

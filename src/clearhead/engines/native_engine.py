@@ -176,9 +176,10 @@ class NativeScoringEngine:
         targets: Sequence[Sequence[int]],
         attention_layer: int | None = None,
     ) -> list[tuple[Floats, Floats | None]]:
-        """Return for each pair the log-probabilities [T] of the target tokens, given the source and those before.
+        """Return for each pair the log-probabilities [T] of the target tokens, and a layer's cross-attention [H, T, S].
 
-        With a decoder layer also its cross-attention [H, T, S]. Sources and targets have their end token.
+        A translator predicts target token t from the source and the target tokens before t; source and target have
+        their end token. A language model predicts target token t from source tokens 0 to t.
         """
         if not sources:
             return []

@@ -14,13 +14,14 @@ from clearhead.data.batching import length_batches, pad
 from clearhead.engines.torch_network import device_of, evaluating
 
 Floats = NDArray[np.float32]
+Scores = tuple[Floats, Floats | None]
 
 MAX_NUMBERS = 1 << 24  # logits or attention weights of a batch: 64 MiB
 MIN_NUMBERS = 4096  # per token, for the activations of the layers
 
 
 class TorchScoringEngine:
-    """Scoring engine over a torch network that generates text from a source."""
+    """Scoring engine over a torch network that generates text, from a source or as a language model."""
 
     def __init__(self, network: Any) -> None:
         self.network = network
@@ -30,27 +31,26 @@ class TorchScoringEngine:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         attention_layer: int | None = None,
-    ) -> list[tuple[Floats, Floats | None]]:
+    ) -> list[Scores]:
         """Return for each pair the log-probabilities [T] of the target tokens, given the source and those before.
 
         With a decoder layer also its cross-attention [H, T, S]: row t belongs to the step that predicts target token t.
         Sources are as the encoder reads them, targets as they are to be generated: both with their end token, neither
-        with a start token.
+        with a start token. A language model predicts target token t from source tokens 0 to t.
         """
         config = self.network.config
         numbers = MIN_NUMBERS if attention_layer is None else max(MIN_NUMBERS, config.num_heads * _longest(sources))
         numbers = max(numbers, config.vocab_size)
         costs = [max(len(pair[0]), len(pair[1])) * numbers for pair in zip(sources, targets, strict=True)]
-        found: list[Any] = [None] * len(sources)
+        found: dict[int, Scores] = {}
         for batch in length_batches(costs, MAX_NUMBERS):
             scored = self._score([sources[i] for i in batch], [targets[i] for i in batch], attention_layer)
-            for index, one in zip(batch, scored, strict=True):
-                found[index] = one
-        return found
+            found.update(zip(batch, scored, strict=True))
+        return [found[index] for index in range(len(sources))]
 
     def _score(
         self, sources: list[Sequence[int]], targets: list[Sequence[int]], attention_layer: int | None
-    ) -> list[tuple[Floats, Floats | None]]:
+    ) -> list[Scores]:
         """Return the results of one batch."""
         config, device = self.network.config, device_of(self.network)
         inputs = [[config.decoder_start_id, *target[:-1]] for target in targets]
@@ -59,7 +59,9 @@ class TorchScoringEngine:
         )
         with evaluating(self.network):
             weights_NHTS = None
-            if attention_layer is None:
+            if config.family == "decoder":
+                logits_NTV = self.network.logits(self.network(src_NS))
+            elif attention_layer is None:
                 logits_NTV = self.network.logits(self.network(src_NS, tgt_in_NT))
             else:
                 _, state = self.network.start(self.network.encode(src_NS), 1)

@@ -199,7 +199,7 @@ class NativeModel:
 
     def score(
         self,
-        sources: Sequence[Ids] | None,
+        sources: Sequence[Ids],
         targets: Sequence[Ids],
         start_id: int = 0,
         attention_layer: int | None = None,
@@ -207,19 +207,17 @@ class NativeModel:
     ) -> tuple[list[Floats], list[Floats] | None]:
         """Return the log-probabilities of the tokens of each target, and cross-attention [H, T, S] if a layer is given.
 
-        Without sources (decoder-only models) a target's first token has no log-probability.
+        A decoder-only model predicts target token t from source tokens 0 to t.
         """
-        ids, lengths = (None, None) if sources is None else _joined(sources)
         flat_targets, target_lengths = _joined(targets)
-        counts = [len(target) - (sources is None) for target in targets]
-        log_probs = np.empty(sum(counts), dtype=np.float32)
+        log_probs = np.empty(len(flat_targets), dtype=np.float32)
         flat, layer, heads = None, _NO_LAYER, self.config.num_heads
-        if attention_layer is not None and sources is not None:
+        if attention_layer is not None:
             sizes = [len(source) * len(target) * heads for source, target in zip(sources, targets, strict=True)]
             flat, layer = np.empty(sum(sizes), dtype=np.float32), attention_layer
-        self._core.score(ids, lengths, flat_targets, target_lengths, start_id, log_probs, layer, flat, threads)
-        scores = np.split(log_probs, np.cumsum(counts)[:-1])
-        if flat is None or sources is None:
+        self._core.score(*_joined(sources), flat_targets, target_lengths, start_id, log_probs, layer, flat, threads)
+        scores = np.split(log_probs, np.cumsum(target_lengths)[:-1])
+        if flat is None:
             return scores, None
         blocks = np.split(flat, np.cumsum(sizes)[:-1])
         pairs = zip(blocks, sources, targets, strict=True)

@@ -63,7 +63,7 @@ _TASKS = (
             "decoding": {"method": "sample"},
         },
         training="language_modeling",
-        evaluation="trainable.language_modeling",
+        evaluation="language_modeling",
         codec=PromptCodec(),
     ),
     Task(
@@ -99,7 +99,7 @@ _TASKS = (
             "tokenizer": {"special_tokens": tuple(f"<x{number}>" for number in range(NUM_SENTINELS))},
         },
         training="denoising",
-        evaluation="trainable.denoising",
+        evaluation="denoising",
         codec=SentinelCodec(),
     ),
     Task(

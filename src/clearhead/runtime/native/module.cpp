@@ -486,13 +486,10 @@ PyObject* model_score(PyObject* self, PyObject* args) {
         const Model& model = *of(self).model;
         const Sequences sources(ids_, lengths_), targets(targets_, target_lengths_);
         Array<float> log_probs(log_probs_, true), attention(attention_, true);
-        const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
         require(model.settings.architecture != Architecture::encoder, "this model does not generate text");
-        require(has_encoder == static_cast<bool>(sources), "sources are for models with an encoder");
         require(start_id >= 0 && start_id < model.settings.vocabulary, "unknown start id");
-        require(!has_encoder || sources.lengths.size() == targets.lengths.size(), "a target for each source");
-        const size_t unscored = has_encoder ? 0 : targets.lengths.size();
-        require(log_probs.size() == targets.ids.size() - unscored, "log_probs has another size");
+        require(sources.lengths.size() == targets.lengths.size(), "a target for each source");
+        require(log_probs.size() == targets.ids.size(), "log_probs has another size");
         if (attention) {
             size_t size = 0;
             for (size_t i = 0; i < sources.lengths.size(); i++) size += (size_t)sources.lengths[i] * targets.lengths[i];

@@ -139,7 +139,7 @@ ALWAYS_INLINE void quantize_row(Activations& x, int row) {
     __m512i sums = _mm512_setzero_si512();
     for (int i = 0; i < x.width; i += kLanes) {
         __m512i lanes = _mm512_cvtps_epi32(mul(load(values + i), scale));  // to the nearest, ties to even
-        lanes = _mm512_max_epi32(lanes, _mm512_set1_epi32(-127));  // infinite and NaN become the least integer
+        lanes = _mm512_max_epi32(lanes, _mm512_set1_epi32(-127));          // infinite and NaN become the least integer
 #if defined(__AVX512VNNI__)
         _mm_storeu_si128((__m128i*)(integers + i), _mm512_cvtsepi32_epi8(lanes));
 #else

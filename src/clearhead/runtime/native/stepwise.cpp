@@ -211,7 +211,8 @@ void score_targets(const Model& model, Execution& execution, const int32_t* ids,
                    int attention_layer, float* attention) {
     const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
     check_lengths(target_lengths, model.settings.max_positions);
-    if (has_encoder && lengths.size() != target_lengths.size()) throw std::invalid_argument("a target for each source");
+    if (has_encoder ? lengths.size() != target_lengths.size() : lengths != target_lengths)
+        throw std::invalid_argument(has_encoder ? "a target for each source" : "a target for each token");
     if (attention && (!has_encoder || attention_layer < 0 || attention_layer >= model.settings.decoder_layers))
         throw std::invalid_argument("this layer has no cross-attention");
     const std::vector<size_t> source_starts = running_sums(lengths);
@@ -223,31 +224,31 @@ void score_targets(const Model& model, Execution& execution, const int32_t* ids,
     const std::vector<uint16_t> own_slot(model.settings.max_positions, 0);
     for_each_run(execution, target_lengths, [&](const Run& run, Worker& worker) {
         std::shared_ptr<Sources> sources;
-        if (has_encoder) sources = encode_sources(model, worker, ids + source_starts[run.first], part(lengths, run));
-        const int32_t* target = targets + run.start;
+        const int32_t *source = ids + source_starts[run.first], *target = targets + run.start;
+        if (has_encoder)
+            sources = encode_sources(model, worker, source, part(lengths, run));
+        else
+            model.check_ids(source, run.rows, model.settings.vocabulary);
         model.check_ids(target, run.rows, model.settings.vocabulary);
         KVCache cache(model.settings.decoder_layers, (int)(run.last - run.first), model.entry_width());
         std::vector<DecoderRow> inputs;
-        std::vector<int> wanted;
-        for (size_t i = run.first; i < run.last; target += target_lengths[i++]) {
+        int row = 0;
+        for (size_t i = run.first; i < run.last; i++) {
             const int slot = (int)(i - run.first);
-            for (int t = has_encoder ? 0 : 1; t < target_lengths[i]; t++) {
-                const int before = t ? target[t - 1] : start_id, position = has_encoder ? t : t - 1;
-                inputs.push_back(
-                    {before, position, slot, slot, own_slot.data(), sources ? &sources->sources[slot] : nullptr});
-                wanted.push_back(target[t]);
+            for (int t = 0; t < target_lengths[i]; t++, row++) {
+                const int token = !has_encoder ? source[row] : t ? target[row - 1] : start_id;
+                inputs.push_back({token, t, slot, slot, own_slot.data(), sources ? &sources->sources[slot] : nullptr});
             }
         }
-        if (inputs.empty()) return;
         const Activations& states = model.decode(worker.work, inputs, cache, attention_layer,
                                                  attention ? attention + attention_starts[run.first] : nullptr);
-        float* out = log_probs + run.start - (has_encoder ? 0 : run.first);
+        float* out = log_probs + run.start;
         auto pick = [&](int row, int column, const float* logits, int size) {
-            const int index = wanted[row] - column;
+            const int index = target[row] - column;
             if (index >= 0 && index < size) out[row] = logits[index];
         };
-        const std::vector<float> sums = log_sums(model, worker, states, (int)wanted.size(), model.output, pick);
-        for (size_t row = 0; row < wanted.size(); row++) out[row] -= sums[row];
+        const std::vector<float> sums = log_sums(model, worker, states, run.rows, model.output, pick);
+        for (int i = 0; i < run.rows; i++) out[i] -= sums[i];
     });
 }
 

@@ -50,8 +50,9 @@ void reorder_state(DecoderState& state, const int32_t* rows, size_t count);
 // tokens than others get -infinity behind.
 void restrict_state(const Model& model, DecoderState& state, const int32_t* tokens, const std::vector<int>& counts);
 
-// The log-probability of each target token after its source (or, without an encoder, after the tokens before it, of
-// which the first has none), one after the other. `attention`: per target token a block [heads][source length].
+// The log-probability of each target token, one after the other: given the source and the target tokens before it, or,
+// without an encoder, given the source tokens up to the target's own index. `attention`: per target token a block
+// [heads][source length].
 void score_targets(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,
                    const int32_t* targets, const std::vector<int>& target_lengths, int start_id, float* log_probs,
                    int attention_layer, float* attention);

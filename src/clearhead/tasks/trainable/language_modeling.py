@@ -4,10 +4,9 @@ N windows or rows of a batch, T tokens
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -18,17 +17,17 @@ from clearhead.data.batching import Indices, divide, length_batches, pad
 from clearhead.data.corpus import Skips
 from clearhead.data.encoding import Encoding, encode_stored
 from clearhead.data.packing import Packed
-from clearhead.data.plain import Document, load_documents
+from clearhead.data.plain import Document
 from clearhead.data.store import IdStore
 from clearhead.data.stored_text import StoredDocuments
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import Request
 from clearhead.engines.torch_network import device_of, on_device
 from clearhead.errors import ConfigError
-from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.model.language import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
-from clearhead.tasks.task import LoadedModel, Tell
+from clearhead.tasks.language_modeling import Predictions, score_documents
+from clearhead.tasks.task import Tell
 from clearhead.tasks.text_generation import context_of
 from clearhead.tasks.torch_engines import writing_engine
 from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation
@@ -46,29 +45,6 @@ class LanguageBatch:
     inputs_NT: Tensor
     targets_NT: Tensor
     documents_NT: Tensor | None
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """One stretch of text that is scored by itself: what goes in, and what follows each token of it."""
-
-    inputs: list[int]
-    targets: list[int]
-
-    def windows(self, window: int, stride: int, pad_id: int) -> Iterator["Predictions"]:
-        """The windows that slide over the text, with every target in exactly one of them, elsewhere padding.
-
-        Windows begin every `stride` tokens, and a token belongs to the first one that reaches it: behind the first
-        window it is predicted from at least `window - stride` tokens before it.
-        """
-        done = 0
-        for begin in range(0, len(self.inputs), stride):
-            end = min(begin + window, len(self.inputs))
-            targets = [pad_id] * (done - begin) + self.targets[done:end]
-            yield Predictions(self.inputs[begin:end], targets)
-            done = end
-            if done == len(self.inputs):
-                return
 
 
 class LanguageTask:
@@ -135,7 +111,8 @@ class LanguageTask:
     def validate(self, model: LanguageModel, decode: Decode = "always") -> Validation:
         """Return the mean log-probability per token, in windows that do not overlap: half the work of `evaluate`."""
         window = context_of(self.config)
-        report = score_documents(model, self.config, self.tokenizer, self.valid, self.valid_ids, window)
+        nll = partial(total_nll, model, self.config)
+        report = score_documents(nll, self.config, self.tokenizer, self.valid, self.valid_ids, window)
         example = self._example(model)
         nats, signature = report.nats, report.signature
         return Validation(nats, report.perplexity, -nats, "log_prob", signature, example, self.baseline)
@@ -150,42 +127,8 @@ class LanguageTask:
         return tokenizer.decode(ids[:cut]), written, tokenizer.decode(ids[cut : cut + SHOWN_TOKENS])
 
 
-def predictions(documents: Sequence[Sequence[int]], tokenizer: Tokenizer, together: bool) -> list[Predictions]:
-    """What is predicted of each document, or of all laid end to end."""
-    start, end = tokenizer.bos_id, tokenizer.eos_id
-    apart = [Predictions([start, *ids], [*ids, end]) for ids in documents]
-    if not together:
-        return apart
-    inputs = [token for each in apart for token in each.inputs]
-    return [Predictions(inputs, [token for each in apart for token in each.targets])]
-
-
-def score_documents(
-    network: LanguageModel,
-    config: Config,
-    tokenizer: Tokenizer,
-    documents: Sequence[Document],
-    ids: Sequence[Sequence[int]],
-    stride: int,
-) -> PerplexityReport:
-    """How well the network foresees documents, in windows of its context that begin every `stride` tokens."""
-    window, together = context_of(config), config.data.attend_across_documents
-    stretches = predictions(ids, tokenizer, together)
-    rows = [row for each in stretches for row in each.windows(window, stride, tokenizer.pad_id)]
-    return PerplexityReport(
-        nll=total_nll(network, rows, config),
-        tokens=sum(len(each.targets) for each in stretches),
-        unknown=sum(list(each).count(tokenizer.unk_id) for each in ids),
-        characters=sum(len(document.text) for document in documents),
-        bytes=sum(len(document.text.encode()) for document in documents),
-        window=window,
-        stride=stride,
-        documents="together" if together else "apart",
-    )
-
-
 @torch.inference_mode()
-def total_nll(network: LanguageModel, rows: Sequence[Predictions], config: Config) -> float:
+def total_nll(network: LanguageModel, config: Config, rows: Sequence[Predictions]) -> float:
     """Negative log-likelihood of all targets that are no padding, rows of like length together."""
     was_training, pad_id = network.training, config.model.pad_id
     network.eval()
@@ -226,11 +169,3 @@ def make(config: Config, records: Records[Document], tokenizer: Tokenizer | None
     valid_ids = tokenizer.encode_batch([document.text for document in records.valid])
     tell(f"{packed.num_tokens:,} tokens in {len(packed):,} windows of {packed.window}")
     return PreparedTask(config, tokenizer, LanguageTask(config, tokenizer, packed, records.valid, valid_ids))
-
-
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> PerplexityReport:
-    """Perplexity by a sliding window: behind the first window, half a window of context or more."""
-    documents = load_documents(paths, model.config.data.document_unit).records
-    ids = model.tokenizer.encode_batch([document.text for document in documents])
-    stride = max(1, context_of(model.config) // 2)
-    return score_documents(model.network, model.config, model.tokenizer, documents, ids, stride)

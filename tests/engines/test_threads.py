@@ -1,6 +1,7 @@
 """The number of threads of all engines."""
 
 import os
+from threading import Event
 
 import pytest
 import torch
@@ -31,3 +32,20 @@ def test_torch_is_told_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     threads.set_num_threads(7)
     threads.set_num_threads(0)
     assert told == [7]
+
+
+def test_an_interrupt_stops_running_batches_and_drops_waiting_ones() -> None:
+    started: list[int] = []
+    second_started = Event()
+
+    def run(batch: int, stop: Event) -> None:
+        started.append(batch)
+        if batch == 0:
+            second_started.wait()
+            raise KeyboardInterrupt
+        second_started.set()
+        assert stop.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.run_in_threads(run, range(9), 2)
+    assert started[:2] == [0, 1] and len(started) <= 3  # the first thread may take one more before it is stopped

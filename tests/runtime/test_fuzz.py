@@ -161,15 +161,16 @@ from pathlib import Path
 
 import torch
 torch.set_num_threads(1)
-from clearhead import bundle
-from clearhead.config import ModelConfig
+from clearhead import bundle, config
 from clearhead.errors import ClearheadError
 from clearhead.runtime import prepare
 from tests.bundle.saving import save
 from tests.runtime.models import random_model
 
 rng, folder = random.Random(int(sys.argv[1])), Path(sys.argv[2])
-network = random_model(num_encoder_layers=1, num_decoder_layers=1, model_dim=12, feed_forward_dim=7)
+positions = ["sinusoidal", "relative", "rotary"][int(sys.argv[1])]
+network = random_model(num_encoder_layers=1, num_decoder_layers=1, model_dim=12, feed_forward_dim=7, num_heads=3,
+                       positions=positions)
 save(folder, 1, network.state_dict(), config={"model": network.config.model_dump(mode="json")})
 names = ["model.safetensors", "config.json", "tokenizer.json", "manifest.json"]
 whole = {name: (folder / name).read_bytes() for name in names}
@@ -194,8 +195,18 @@ def damage_header(content):
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + content[8 + header_size :]
 
+# Other values of the settings of the model.
+def damage_settings(content):
+    config = json.loads(content)
+    for _ in range(rng.randrange(1, 3)):
+        field = rng.choice(list(config["model"]))
+        config["model"][field] = rng.choice([*ODD, 2, 3, 4, 7, 8, 13, 1000, 10**6, 2**16, *config["model"].values()])
+    return json.dumps(config).encode()
+
 def damaged(name):
     content = whole[name]
+    if name == "config.json" and rng.random() < 0.8:
+        return damage_settings(content)
     kind = rng.randrange(4 if name == "model.safetensors" else 2)
     if kind == 0:
         return content[: rng.randrange(len(content))]
@@ -212,7 +223,7 @@ def with_checksums(contents):
 
 accepted = refused = prepared = 0
 for _ in range(1500):
-    name = rng.choice(["model.safetensors", *names])
+    name = rng.choice(["model.safetensors", *names, "config.json", "config.json"])
     contents = {**whole, name: damaged(name)}
     if name != "manifest.json" and rng.random() < 0.9:
         contents["manifest.json"] = with_checksums(contents)
@@ -225,7 +236,7 @@ for _ in range(1500):
         continue
     accepted += 1
     try:
-        prepare(network.config, loaded.weights)
+        prepare(config.parse(loaded.config).model, loaded.weights)
         prepared += 1
     except ClearheadError:
         pass
@@ -253,7 +264,7 @@ def test_random_arguments_do_not_crash_the_core(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_damaged_bundles_do_not_crash_the_reader(seed: int, tmp_path: Path) -> None:
     accepted, refused, prepared = run(BUNDLES, str(seed), str(tmp_path / "model"))
     assert refused > 100

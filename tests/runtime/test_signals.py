@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 # The profiler's events show where the interrupt was raised: with `c_exception` by the core itself; without it the
@@ -45,6 +47,51 @@ def test_ctrl_c_ends_a_search_that_has_begun() -> None:
         [sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stdout) == (0, "c_call c_exception\n"), done.stderr
+
+
+SAMPLED = """
+import os, signal, threading
+from clearhead.config import DecodingConfig
+from clearhead.decoding.requests import Request
+from clearhead.engines.native_engine import NativeEngine
+from clearhead.engines.torch_engine import TorchEngine
+from clearhead.runtime import NativeModel
+from tests.runtime.models import native, random_model
+import sys, torch
+
+torch.set_num_threads(1)
+network = random_model(max_positions=1024)
+steps = [0]
+def counted(step):
+    def run(*arguments, **options):
+        steps[0] += 1
+        if steps[0] == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(*arguments, **options)
+    return run
+
+if sys.argv[1] == "native":
+    NativeModel.step = counted(NativeModel.step)
+    engine = NativeEngine(native(network), threads=2)
+else:
+    type(network).step = counted(type(network).step)
+    engine = TorchEngine(network, 3, 0, 107, 1024, threads=2)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+requests = [Request((5, 6, 3)) for _ in range(400)]
+try:
+    engine.run(requests, DecodingConfig(method="sample", max_length="900", min_length=900))
+except KeyboardInterrupt:
+    print(steps[0] < 2000, flush=True)
+"""
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_ctrl_c_ends_a_search_outside_of_the_core(engine: str) -> None:
+    """Without the interrupt there are 4,500 steps or more."""
+    done = subprocess.run(
+        [sys.executable, "-c", SAMPLED, engine], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 FORKED = """

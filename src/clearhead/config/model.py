@@ -62,6 +62,7 @@ _REJECTED_IF_UNUSED = (
     "residual", "attention_dropout",
 )  # fmt: skip
 _NORM_FIELDS = ("norm_epsilon", "norm_placement", "final_norm", "embedding_norm")
+_MAX_TABLE = 1 << 28  # numbers in a table of positions: 1 GiB
 _FAMILIES_OF_HEAD: dict[str, tuple[str, ...]] = {
     "generation": _GENERATORS,
     "classification": ("encoder", *RECURRENT, *IMAGE_FAMILIES),
@@ -118,7 +119,7 @@ class ModelConfig(Section):
         description="order of sines and cosines: interleaved (the paper), concatenated (all sines first, as in "
         "Marian), or fairseq (concatenated, positions from 2, slightly different frequencies)",
     )
-    max_positions: int = Field(1024, ge=2, description="maximum sequence length in tokens")
+    max_positions: int = Field(1024, ge=2, le=1_000_000, description="maximum sequence length in tokens")
     relative_buckets: int = Field(32, ge=2, description="relative positions: number of distance buckets")
     relative_max_distance: int = Field(
         128, ge=2, description="relative positions: distances from here on share one bucket"
@@ -172,6 +173,9 @@ class ModelConfig(Section):
             raise ValueError(f"model.norm_groups={self.norm_groups} does not divide model.model_dim={self.model_dim}.")
         if has_heads and self.positions == "rotary" and self.head_key_dim % 2:
             raise ValueError(f"model.positions=rotary rotates pairs: d_k={self.head_key_dim} must be even.")
+        width = max(self.model_dim, self.head_key_dim)
+        if self.positions in ("sinusoidal", "rotary") and self.max_positions * width > _MAX_TABLE:
+            raise ValueError(f"model.max_positions={self.max_positions} is too large for a width of {width}.")
         return self
 
     @model_validator(mode="after")

@@ -42,6 +42,7 @@ length, P tokens of a prefix
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 
@@ -66,11 +67,12 @@ def search(batch: SearchBatch) -> list[list[Hypothesis]]:
     return [each.hypotheses for each in run_search(batch)]
 
 
-def run_search(batch: SearchBatch) -> list[SearchResult]:
-    """Return the hypotheses of each sentence with the margin of its decisions."""
+def run_search(batch: SearchBatch, stop: Event | None = None) -> list[SearchResult]:
+    """Return the hypotheses of each sentence with the margin of its decisions, incomplete after `stop` is set."""
     searching = BeamSearch(batch)
     for _ in searching.steps():
-        pass
+        if stop is not None and stop.is_set():
+            break
     return searching.finished.results(batch.n_best)
 
 

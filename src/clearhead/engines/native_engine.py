@@ -6,7 +6,7 @@ Both find the same outputs, and every request gets the same bits in any batch an
 """
 
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from clearhead.decoding.search_batch import BeamLayout, SearchBatch
 from clearhead.decoding.sliding_window import SlidingWindow
 from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.native_generator import NativeGenerator
+from clearhead.engines.threads import run_in_threads
 from clearhead.runtime import CoreHypothesis, CoreSearch, NativeModel
 
 Floats = NDArray[np.float32]
@@ -114,11 +115,10 @@ class NativeEngine:
         """Return the results of the search of `decoding`, batch by batch on several threads."""
         batches = self._batches(requests, settings)
 
-        def run(batch: list[int]) -> list[SearchResult]:
-            return run_search(self._search_batch([requests[index] for index in batch], settings))
+        def run(batch: list[int], stop: Event) -> list[SearchResult]:
+            return run_search(self._search_batch([requests[index] for index in batch], settings), stop)
 
-        with ThreadPoolExecutor(max(1, self.threads)) as pool:
-            found = [*pool.map(run, batches)]
+        found = run_in_threads(run, batches, self.threads)
         results: dict[int, SearchResult] = {}
         for batch, some in zip(batches, found, strict=True):
             results.update(zip(batch, some, strict=True))

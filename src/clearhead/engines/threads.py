@@ -1,7 +1,14 @@
-"""Number of threads that engines use. Does not import torch."""
+"""Threads of the engines: how many, and batches that run in parallel. Does not import torch."""
 
 import os
 import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _chosen = 0
 
@@ -30,3 +37,25 @@ def set_torch_threads() -> None:
         import torch
 
         torch.set_num_threads(_chosen)
+
+
+def run_in_threads(
+    run: Callable[[T, Event], R],
+    batches: Sequence[T],
+    threads: int,
+    initialize: Callable[[], object] | None = None,
+) -> list[R]:
+    """Return run(batch, stop) for each batch, several at a time; `initialize` is called in each new thread.
+
+    After an exception, such as KeyboardInterrupt, waiting batches are dropped and `stop` is set, at which `run` has to
+    return soon; the exception is raised when all threads have ended.
+    """
+    stop = Event()
+    with ThreadPoolExecutor(max(1, threads), initializer=initialize) as pool:
+        running = [pool.submit(run, batch, stop) for batch in batches]
+        try:
+            return [each.result() for each in running]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop.set()
+            raise

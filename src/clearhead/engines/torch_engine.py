@@ -10,8 +10,9 @@ than `CLOSE` is therefore decoded again, alone, and that result counts.
 import heapq
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
 from clearhead.decoding.sliding_window import SlidingWindow
 from clearhead.engines.engine import NoOutputError, check_answers
+from clearhead.engines.threads import run_in_threads
 from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.engines.torch_network import evaluating
 from clearhead.model.affine import fewer_rows, more_rows
@@ -148,25 +150,34 @@ class TorchEngine:
         if workers <= 1 or self.device.type != "cpu":
             with _one_thread():
                 return [self._run_batch(each, settings) for each in work]
-        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-        with one_blas_thread(), pool:
-            running = [pool.submit(self._run_batch, each, settings) for each in work]
-            return [future.result() for future in running]
 
-    def _run_batch(self, requests: list[Request], settings: DecodingConfig) -> list[SearchResult]:
+        def run(batch: list[Request], stop: Event) -> list[SearchResult]:
+            return self._run_batch(batch, settings, stop)
+
+        with one_blas_thread():
+            return run_in_threads(run, work, workers, partial(torch.set_num_threads, 1))
+
+    def _run_batch(
+        self, requests: list[Request], settings: DecodingConfig, stop: Event | None = None
+    ) -> list[SearchResult]:
         """Run one batch, and sentences with close decisions again, alone."""
-        found = self._search(requests, settings)
+        found = self._search(requests, settings, stop)
+        if stop is not None and stop.is_set():
+            return found
         close = [place for place, each in enumerate(found) if each.margin < CLOSE and len(requests) > 1]
         for place in close:
-            [found[place]] = self._search([requests[place]], settings)
+            [found[place]] = self._search([requests[place]], settings, stop)
         with self._lock:
             self.num_decoded_again += len(close)
         return found
 
-    def _search(self, requests: list[Request], settings: DecodingConfig) -> list[SearchResult]:
+    def _search(
+        self, requests: list[Request], settings: DecodingConfig, stop: Event | None = None
+    ) -> list[SearchResult]:
         """Search these requests as one batch."""
         with unwarned():
-            return run_search(self._search_batch(requests, settings, max(request.n_best for request in requests)))
+            batch = self._search_batch(requests, settings, max(request.n_best for request in requests))
+            return run_search(batch, stop)
 
     def _search_batch(self, requests: Sequence[Request], settings: DecodingConfig, n_best: int = 1) -> SearchBatch:
         least = self._min_source_length(settings) if len(requests) > 1 else 0

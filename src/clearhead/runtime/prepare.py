@@ -50,10 +50,10 @@ def prepare(
     for name, tensor in tensors.items():
         if name not in arrays:
             arrays[name] = converted.setdefault(id(tensor), np.ascontiguousarray(tensor, dtype=np.float32))
-    arrays = _replace_position_tables(model, _with_tied_names(model, arrays))
     try:
+        arrays = _replace_position_tables(model, _with_tied_names(model, arrays))
         core = _core.Model(_settings(model, compute_type), arrays, instruction_set())
-    except ValueError as error:
+    except (ValueError, IndexError, OverflowError) as error:
         raise BundleError(f"the weights do not fit the settings: {error}") from error
     return NativeModel(core, model, compute_type)
 

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
 from benchmarks.core import require_core
 from benchmarks.record import check_load, machine, say
 from benchmarks.report import aligned
 from clearhead.api import Model, load
 from clearhead.data.pairs import Pair, load_pairs
 from clearhead.data.shortlist import Shortlist
+from clearhead.engines.threads import set_num_threads
 from clearhead.evaluation.metrics import bleu
 from clearhead.tasks.translation import reference_text, scoring_tokenizer
 
@@ -71,11 +70,11 @@ def measure(
 
     for number in range(rounds):
         for name, shortlist in lists.items():
-            torch.set_num_threads(cores)
+            set_num_threads(cores)
             start = time.perf_counter()
             texts[name] = translate(sources, shortlist)
             whole[name].append(time.perf_counter() - start)
-            torch.set_num_threads(1)
+            set_num_threads(1)
             single[name].append(timed(lambda listed=shortlist: [translate([line], listed) for line in few]))  # type: ignore[misc]
             say(
                 f"round {number + 1}, beam {beam}, {name}: {whole[name][-1]:.1f} s, {single[name][-1]:.1f} s one by one"

@@ -1,4 +1,4 @@
-"""clearhead: its own trainer, with everything it does besides, and its own engine."""
+"""clearhead: the trainer of `clearhead train` and the native engine."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,10 +15,11 @@ from benchmarks.torch_peer import Batch, make_batch
 from clearhead.config import ModelConfig
 from clearhead.data.batching import Indices
 from clearhead.decoding.requests import Request
-from clearhead.engines.torch_engine import TorchEngine
+from clearhead.engines.native_engine import NativeEngine
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.model.transformer import Transformer
-from clearhead.model.weights import count_parameters
+from clearhead.model.weights import count_parameters, named_weights
+from clearhead.runtime import prepare
 from clearhead.tasks.trainable.base import Decode, Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Silent
@@ -45,15 +46,6 @@ def model_config(task: Task) -> ModelConfig:
         "eos_id": task.end_id,
     }
     return clearhead.config.build({"model": shape}, preset="tiny").model
-
-
-class EndlessTransformer(Transformer):
-    """Never writes the end piece, so that every contestant decodes equally many tokens."""
-
-    def logits(self, hidden_NTD: Tensor) -> Tensor:
-        logits_NTV = super().logits(hidden_NTD)
-        logits_NTV[..., self.config.eos_id] = float("-inf")
-        return logits_NTV
 
 
 @dataclass
@@ -141,15 +133,15 @@ def run_updates(trainer: Trainer, batches: list[list[Batch]]) -> None:
     trainer.run()
 
 
-def make_engine(model: Transformer, threads: int) -> TorchEngine:
-    """The engine that `clearhead translate` uses by default."""
-    config = model.config
-    return TorchEngine(model, config.eos_id, config.pad_id, config.vocab_size, config.max_positions, threads=threads)
+def make_engine(model: Transformer, threads: int) -> NativeEngine:
+    """Return the engine that `clearhead translate` uses by default."""
+    tensors = {name: tensor.detach().numpy() for name, tensor in named_weights(model).items()}
+    return NativeEngine(prepare(model.config, tensors), threads, token_log_probs=False)
 
 
 class Clearhead(Contestant):
     name = "clearhead"
-    notes = "Trainer with a replica of the model a core; TorchEngine"
+    notes = "Trainer with a replica of the model per core; NativeEngine"
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
@@ -158,7 +150,8 @@ class Clearhead(Contestant):
         share_memory()  # as `clearhead train` does
         self._whole_run = ExitStack()  # warm-up and what is timed are one run to a user
         self._whole_run.enter_context(kept_memory())
-        self.model = EndlessTransformer(model_config(self.task))
+        self.model = Transformer(model_config(self.task))
+        self.engine: NativeEngine | None = None
         self.trainer = build_trainer(self.model, self.task, self.setting.threads)
 
     @staticmethod
@@ -188,13 +181,19 @@ class Clearhead(Contestant):
 
     def train(self, prepared: list[list[Batch]]) -> None:
         run_updates(self.trainer, prepared)
+        self.engine = None  # it has the weights of before
 
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
-        self.model.eval()
-        settings = {"beam_size": beam, "length_penalty": self.task.alpha, "max_length": str(self.task.output_tokens)}
+        length = self.task.output_tokens  # of every output, so that every contestant generates equally many tokens
+        settings = {
+            "beam_size": beam,
+            "length_penalty": self.task.alpha,
+            "max_length": str(length),
+            "min_length": length,
+        }
         decoding = clearhead.config.build({"decoding": settings}).decoding
-        engine = make_engine(self.model, self.setting.threads)
-        results = engine.run([Request(tuple(ids)) for ids in sources], decoding)
+        self.engine = self.engine or make_engine(self.model, self.setting.threads)
+        results = self.engine.run([Request(tuple(ids)) for ids in sources], decoding)
         return sum(len(hypotheses[0].tokens) for hypotheses in results)
 
     @torch.inference_mode()
@@ -209,6 +208,7 @@ class Clearhead(Contestant):
 
     def load(self, path: str) -> None:
         self.model.load_state_dict(torch.load(path, weights_only=True))
+        self.engine = None
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
+from tests.tasks.every import Models
 from tests.whole import SETTINGS, Trained, train_small
 
 LINES = ["The dog sees the cat.", "", "The old king sleeps.", "A child laughs.", "  "]
@@ -113,6 +114,13 @@ def test_info_says_what_the_bundle_is(trained: Trained) -> None:
     assert facts["config"]["model"]["model_dim"] == 32
     shown = run("info", trained.folder).stdout
     assert "model_dim" in shown and "fingerprint" in shown
+
+
+def test_info_says_which_engine_runs_the_model(trained: Trained, models: Models) -> None:
+    assert json.loads(run("info", trained.folder, "--json").stdout)["engine"] == {"name": "native", "reason": ""}
+    assert re.search(r"^engine +native$", run("info", trained.folder).stdout, re.M)
+    images = run("info", models["image"]).stdout
+    assert re.search(r"^engine +torch \(model.family=vit runs in torch\)$", images, re.M), images
 
 
 def test_the_same_training_gives_the_same_weights(trained: Trained, tmp_path: Path) -> None:

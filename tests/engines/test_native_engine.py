@@ -18,6 +18,7 @@ from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.engines.torch_scoring_engine import TorchScoringEngine
 from clearhead.runtime import Cancellation
+from tests.engines.test_modes import MODES, asked_in
 from tests.runtime.models import ENCODERS, LANGUAGE_MODELS, TRANSLATORS, native, random_model, random_sequences
 
 SOURCES = [[*source, 3] for source in random_sequences([*range(1, 20), 5, 5], seed=2, vocab_size=57)]
@@ -162,6 +163,18 @@ def test_modes_outside_of_the_core_do_not_depend_on_the_batch(given: dict[str, A
     together = engine.run(requests, settings)
     assert [engine.run([request], settings)[0] for request in requests] == together
     assert all(answer[0].tokens[:2] == (7, 8) for answer in together)
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "int8"])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_gives_the_same_bits_in_any_batch(mode: str, compute_type: Any) -> None:
+    model = native(random_model(vocab_size=57, scale=0.3), compute_type)
+    requests, settings = asked_in(mode)
+    alone = [NativeEngine(model).run([request], settings)[0] for request in requests]
+    order = np.random.default_rng(1).permutation(len(requests)).tolist()
+    for threads in (1, 3):
+        found = NativeEngine(model, threads).run([requests[index] for index in order], settings)
+        assert found == [alone[index] for index in order]
 
 
 def test_streams_end_with_the_best_output() -> None:

@@ -1,11 +1,13 @@
 """Traces explain what the model's own engine generates; changed networks run in torch."""
 
+import json
 from typing import Any
 
 import pytest
 
 import clearhead
 from clearhead import runtime
+from clearhead.cli.main import main
 from clearhead.engines import native_generator
 from clearhead.errors import DecodingError
 from tests.whole import Trained
@@ -32,6 +34,21 @@ def test_a_trace_forces_the_tokens_of_the_engine(
         assert trace.target_text == found.text
         best = trace.hypotheses[0]
         assert (best.score, best.token_log_probs) == (found.score, found.token_log_probs)
+
+
+@pytest.mark.parametrize("options", [[], ["--engine", "torch"], ["--compute-type", "int8"]], ids=" ".join)
+def test_inspect_explains_the_output_of_the_same_engine(
+    trained: Trained, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(trained.folder), TEXTS[0], "--json", *options]) == 0
+    named = dict(zip(options[::2], options[1::2], strict=True))
+    engine, compute_type = named.get("--engine"), named.get("--compute-type", "float32")
+    trace = clearhead.load(trained.folder, engine=engine, compute_type=compute_type).trace(TEXTS[0])
+    found = json.loads(capsys.readouterr().out)["hypotheses"][0]
+    assert (found["score"], found["token_log_probs"]) == (
+        trace.hypotheses[0].score,
+        [*trace.hypotheses[0].token_log_probs],
+    )
 
 
 def test_a_changed_network_runs_in_torch(trained: Trained) -> None:

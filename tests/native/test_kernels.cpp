@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 #include "check.h"
@@ -133,6 +134,36 @@ TEST(linear_int8_sums_are_exact) {
             }
             check_same_bits(results);
         }
+}
+
+TEST(int8_of_rows_and_weights_near_zero_is_zero) {
+    const int inputs = 64;
+    const std::vector<float> weight(inputs, 1e-38f);
+    Preparation prepared(true);
+    const Linear layer = prepared.linear({{weight.data(), nullptr, Axis::plain(1)}}, Axis::plain(inputs));
+    std::vector<std::vector<float>> results;
+    for (const Kernels* kernels : supported()) {
+        Rows in(1, layer.inputs, inputs, 0);
+        std::fill(in.values.begin(), in.values.end(), 1e-38f);
+        in.values[1] = -3e-38f;
+        in.use_integers();
+        kernels->quantize(in.x, 1);
+        std::vector<float> out(kPanel);
+        kernels->linear(in.x, 1, layer, 0, 1, Epilogue::store, out.data(), kPanel);
+        CHECK_EQUAL(out[0], 0.0f);
+        results.push_back(out);
+    }
+    check_same_bits(results);
+}
+
+TEST(int8_refuses_layers_whose_sums_would_overflow) {
+    const std::vector<float> weight(kMaxQuantizedInputs + 1, 1.0f);
+    const auto prepare = [&](int inputs) {
+        Preparation prepared(true);
+        prepared.linear({{weight.data(), nullptr, Axis::plain(1)}}, Axis::plain(inputs));
+    };
+    prepare(kMaxQuantizedInputs);
+    CHECK_THROWS(std::invalid_argument, prepare(kMaxQuantizedInputs + 1));
 }
 
 TEST(int8_does_not_saturate) {  // 127 * 127 * 64: vpmaddubsw would
@@ -335,15 +366,16 @@ TEST(vocabulary_scan_finds_the_best_tokens_and_the_normalization) {
 }
 
 TEST(a_logit_that_is_not_a_number_makes_the_normalization_not_a_number) {
-    for (size_t place : {0u, 17u, 511u})
-        for (const Kernels* kernels : supported()) {
-            auto logits = random_floats(512, 15);
-            logits[place] = std::numeric_limits<float>::quiet_NaN();
-            VocabularyScan scan{};
-            scan.maximum = -3e38f;
-            kernels->scan(scan, logits.data(), 512, 0, nullptr, 0);
-            CHECK(std::isnan(kernels->log_sum(scan)));
-        }
+    for (uint32_t bits : {0x7fc00000u, 0x7fc00001u, 0x7fc00081u, 0xffc12345u})
+        for (size_t place : {0u, 17u, 511u})
+            for (const Kernels* kernels : supported()) {
+                auto logits = random_floats(512, 15);
+                std::memcpy(&logits[place], &bits, 4);
+                VocabularyScan scan{};
+                scan.maximum = -3e38f;
+                kernels->scan(scan, logits.data(), 512, 0, nullptr, 0);
+                CHECK(std::isnan(kernels->log_sum(scan)));
+            }
 }
 
 TEST(weights_of_an_output_are_recovered) {

@@ -1,7 +1,7 @@
 """The core against the torch modules, and its own guarantees: same bits in any batch, on any number of threads."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -124,20 +124,48 @@ def test_a_sentence_has_the_same_bits_in_any_batch(name: str, beam_size: int, co
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "int8"])
-def test_avx2_has_the_bits_of_avx512(compute_type: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_sets_with_fused_multiply_add_have_the_same_bits(
+    compute_type: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from clearhead.runtime import _core
 
-    if not all(_core.instruction_sets().get(isa) for isa in ("avx512", "avx2")):
-        pytest.skip("this CPU has not both")
-    for name in TRANSLATORS:
-        network, found = random_model(scale=0.3, **TRANSLATORS[name]), []
-        for isa in ("avx512", "avx2"):
+    fused = [isa for isa, is_supported in _core.instruction_sets().items() if is_supported and isa != "generic"]
+    if len(fused) < 2:
+        pytest.skip(f"this CPU has only {fused}")
+    for name, network in every_model():
+        found = []
+        for isa in fused:
             monkeypatch.setenv("CLEARHEAD_ISA", isa)
-            model = native(network, compute_type)
-            scores, attention = model.score(SOURCES, TARGETS, 2, attention_layer=0)
-            assert attention is not None
-            found.append((search(model, MANY, settings()), [*map(bytes, scores)], [*map(bytes, attention)]))
-        assert found[0] == found[1], name
+            found.append(outputs_of(native(network, compute_type)))
+        assert all(each == found[0] for each in found), name
+
+
+def every_model() -> Iterator[tuple[str, Any]]:
+    """Yield a model of every kind with its name."""
+    for name, shape in TRANSLATORS.items():
+        yield name, random_model(scale=0.3, **shape)
+    for name, shape in LANGUAGE_MODELS.items():
+        yield name, random_model(scale=0.3, family="decoder", num_encoder_layers=4, **shape)
+    for name, shape in ENCODERS.items():
+        yield name, random_model(scale=0.3, family="encoder", num_decoder_layers=4, **shape)
+
+
+def outputs_of(model: NativeModel) -> list[Any]:
+    """Return everything that a model computes, as bytes."""
+    if model.config.family == "encoder":
+        outputs = [*model.states(SOURCES), model.mean_states(SOURCES), model.pooled(SOURCES)]
+        if model.config.head == "masked_lm":
+            outputs += model.masked_log_probs(SOURCES, [[0]] * len(SOURCES))
+        if model.config.head == "classification":
+            outputs.append(model.class_logits(SOURCES))
+        if model.config.head == "token_classification":
+            outputs += model.tag_logits(SOURCES)
+        return [*map(bytes, outputs)]
+    if model.config.family == "decoder":
+        scores = model.score(TARGETS, TARGETS)[0]
+        return [search(model, [source[:9] for source in MANY], settings()), [*map(bytes, scores)]]
+    scores, attention = model.score(SOURCES, TARGETS, 2, attention_layer=0)
+    return [search(model, MANY, settings()), [*map(bytes, scores)], [*map(bytes, attention or [])]]
 
 
 def test_generic_kernels_agree_with_the_fastest_up_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:

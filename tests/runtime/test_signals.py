@@ -16,7 +16,8 @@ import numpy as np
 from clearhead.runtime import CoreSearch, _core
 from tests.runtime.models import native, random_model
 model = native(random_model(max_positions=1024, tied_embeddings="none"))
-asked = CoreSearch(np.ones(1100, np.float32), end_id=3, start_id=2, beam_size=8, min_length=1000, threads=2)
+penalties, threads = np.ones(1100, np.float32), int(sys.argv[2])
+asked = CoreSearch(penalties, end_id=3, start_id=2, beam_size=8, min_length=1000, threads=threads)
 prepared = _core.allocated_bytes()
 
 def interrupt():
@@ -33,7 +34,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it 
 threading.Thread(target=interrupt, daemon=True).start()
 sys.setprofile(record)
 try:
-    model.search([[5] * 900] * 500, [1000] * 500, asked)
+    count = int(sys.argv[1])
+    model.search([[5] * 900] * count, [1000] * count, asked)
     sys.setprofile(None)
 except KeyboardInterrupt:
     sys.setprofile(None)
@@ -41,11 +43,13 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_ends_a_search_that_has_begun() -> None:
+@pytest.mark.parametrize(("sentences", "threads"), [(500, 2), (20, 8)])
+def test_ctrl_c_ends_a_search_that_has_begun(sentences: int, threads: int) -> None:
     """The signal is sent when the core has allocated the caches of the search."""
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
-    )
+        [sys.executable, "-c", INTERRUPTED, str(sentences), str(threads)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "c_call c_exception\n"), done.stderr
 
 

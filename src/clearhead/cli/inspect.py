@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.options import Beam, Folder, Json, Tag, Threads, use_threads
+from clearhead.cli.options import Beam, ComputeType, EngineName, Folder, Json, Tag, Threads, use_threads
 from clearhead.errors import InspectionError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def inspect(
     ] = [],  # noqa: B006
     beam: Beam = None,
     tag: Tag = "",
+    engine: EngineName = None,
+    compute_type: ComputeType = "float32",
     html: Annotated[Path | None, typer.Option("--html", help="Write one self-contained page with every head.")] = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write the heat maps as SVG.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Write the heat maps as PNG.")] = None,
@@ -54,7 +56,7 @@ def inspect(
     from clearhead.api import load
 
     use_threads(threads)
-    model = load(folder, tag)
+    model = load(folder, tag, engine=engine, compute_type=compute_type)
     looked_at = model.with_heads_off(off) if off else model
     trace = _trace(looked_at, text, target, beam)
     is_drawn = not (as_json or html) or svg or png or kind or layer is not None or head is not None

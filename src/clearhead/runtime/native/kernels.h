@@ -12,9 +12,10 @@
 
 namespace clearhead {
 
-constexpr int kPanel = 32;             // output columns of a panel of weights
-constexpr int kHeadMultiple = 16;      // heads are padded to this width
-constexpr float kNoLogit = -1e30f;     // bias of the columns that pad a vocabulary
+constexpr int kPanel = 32;                    // output columns of a panel of weights
+constexpr int kHeadMultiple = 16;             // heads are padded to this width
+constexpr int kMaxQuantizedInputs = 1 << 16;  // sums of products of bytes fit into int32
+constexpr float kNoLogit = -1e30f;            // bias of the columns that pad a vocabulary
 constexpr int kVocabularyPanels = 16;  // panels that the softmax over the vocabulary takes at a time: fixed blocks
 
 // A linear layer y = x W^T + b, prepared: panels of 32 output columns, inside a panel one line of 32 per input.
@@ -39,7 +40,7 @@ struct Activations {
 };
 
 // The rows from `row` on.
-inline Activations from_row(Activations x, int row) {
+static inline Activations from_row(Activations x, int row) {
     x.values += (size_t)row * x.width;
     if (x.integers) {
         x.integers += (size_t)row * x.width;

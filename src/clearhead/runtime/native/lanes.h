@@ -47,9 +47,8 @@ ALWAYS_INLINE Lanes div(Lanes a, Lanes b) { return _mm512_div_ps(a, b); }
 ALWAYS_INLINE Lanes max(Lanes a, Lanes b) { return _mm512_max_ps(a, b); }  // b if either is NaN
 ALWAYS_INLINE Lanes round(Lanes a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 ALWAYS_INLINE Lanes abs(Lanes a) { return _mm512_abs_ps(a); }
-ALWAYS_INLINE Lanes add_to_exponent(Lanes a, Lanes n) {  // a * 2^i, where i are the low bits of n
-    __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(n), 23);
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), shifted));
+ALWAYS_INLINE Lanes power_of_two(Lanes n) {  // 2^(i - 127), where i are the low bits of n
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(n), 23));
 }
 ALWAYS_INLINE unsigned greater(Lanes a, Lanes b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 ALWAYS_INLINE Lanes if_negative(Lanes x, Lanes a, Lanes b) {  // lanes of a where x < 0, else of b
@@ -113,13 +112,10 @@ ALWAYS_INLINE Lanes abs(Lanes a) {
     __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     return {_mm256_and_ps(a.low, mask), _mm256_and_ps(a.high, mask)};
 }
-ALWAYS_INLINE __m256 add_to_exponent(__m256 a, __m256 n) {
-    __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), shifted));
+ALWAYS_INLINE __m256 power_of_two(__m256 n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(n), 23));
 }
-ALWAYS_INLINE Lanes add_to_exponent(Lanes a, Lanes n) {
-    return {add_to_exponent(a.low, n.low), add_to_exponent(a.high, n.high)};
-}
+ALWAYS_INLINE Lanes power_of_two(Lanes n) { return {power_of_two(n.low), power_of_two(n.high)}; }
 ALWAYS_INLINE unsigned greater(Lanes a, Lanes b) {
     unsigned low = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ));
     unsigned high = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ));
@@ -213,15 +209,14 @@ ALWAYS_INLINE Lanes abs(Lanes a) {
     EACH_LANE a.lane[i] = __builtin_fabsf(a.lane[i]);
     return a;
 }
-ALWAYS_INLINE Lanes add_to_exponent(Lanes a, Lanes n) {
+ALWAYS_INLINE Lanes power_of_two(Lanes n) {
     EACH_LANE {
-        uint32_t bits, shifted;
-        memcpy(&bits, &a.lane[i], 4);
-        memcpy(&shifted, &n.lane[i], 4);
-        bits += shifted << 23;
-        memcpy(&a.lane[i], &bits, 4);
+        uint32_t bits;
+        memcpy(&bits, &n.lane[i], 4);
+        bits <<= 23;
+        memcpy(&n.lane[i], &bits, 4);
     }
-    return a;
+    return n;
 }
 ALWAYS_INLINE unsigned greater(Lanes a, Lanes b) {
     unsigned mask = 0;
@@ -274,19 +269,20 @@ ALWAYS_INLINE float maximum(Lanes v) {
 #endif
 
 // e^x for x <= 0; below -87 the result is that of -87 (about 1.6e-38). NaN stays NaN.
-// x log2(e) = n + f with an integer n and f in [-1/2, 1/2]: adding 1.5 * 2^23 rounds to an integer, which then stands
-// in the low bits of the sum. 2^f is a polynomial, 2^n moves the exponent. Relative error below 3e-7.
+// x log2(e) = n + f with an integer n and f in [-1/2, 1/2]: adding 1.5 * 2^23 + 127 rounds to an integer, and the low
+// bits of the sum are n + 127, the exponent of 2^n. 2^f is a polynomial. Relative error below 3e-7.
 ALWAYS_INLINE Lanes exp_of_nonpositive(Lanes x) {
+    const Lanes shift = all(12583039.0f);
     x = max(all(-87.0f), x);
-    Lanes rounded = fused(x, all(1.44269502f), all(12582912.0f));
-    Lanes n = sub(rounded, all(12582912.0f));
+    Lanes rounded = fused(x, all(1.44269502f), shift);
+    Lanes n = sub(rounded, shift);
     Lanes f = fused(x, all(1.44269502f), sub(all(0.0f), n));
     Lanes p = fused(f, all(1.3264718e-3f), all(9.67151299e-3f));  // minimax: relative error below 1e-7
     p = fused(f, p, all(5.55073395e-2f));
     p = fused(f, p, all(2.40222424e-1f));
     p = fused(f, p, all(6.93147004e-1f));
     p = fused(f, p, all(1.0f));
-    return add_to_exponent(p, rounded);
+    return mul(p, power_of_two(rounded));
 }
 
 // The natural logarithm of a positive, normal, finite float; anything else is returned unchanged.

@@ -9,6 +9,8 @@ namespace clearhead {
 // ---- Preparing weights
 
 Model::Model(const Settings& s, const Tensors& tensors, const Kernels& k) : settings(s), kernels(k), prepared_(s.int8) {
+    if ((int64_t)s.heads * std::max(s.key_width, s.value_width) > 1 << 24)
+        throw std::invalid_argument("too wide heads");
     width_ = round_up(s.width, kPanel);
     key_columns_ = s.heads * round_up(s.key_width, kHeadMultiple);
     value_columns_ = s.heads * round_up(s.value_width, kHeadMultiple);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -16,28 +18,49 @@ namespace clearhead {
 struct Interrupted {};
 
 // Calls `work(is_caller)` on the calling thread and on up to `count` - 1 others. After an exception `stop` is set,
-// which `work` must heed; the first exception is thrown again when all have returned. If the system has no more threads
-// or no memory for them, fewer do the work.
-inline void run_threads(size_t count, std::atomic<bool>& stop, const std::function<void(bool)>& work) {
+// at which `work` must return soon; the first exception is thrown again when all have returned. While the caller waits
+// for the others it polls `is_interrupted`. If the system has no more threads or no memory for them, fewer do the work.
+inline void run_threads(size_t count, std::atomic<bool>& stop, const std::function<bool()>& is_interrupted,
+                        const std::function<void(bool)>& work) {
     std::exception_ptr error;
     std::mutex mutex;
+    std::condition_variable finished;
+    size_t running = 0;  // other threads
     auto run = [&](bool is_caller) {
+        std::exception_ptr caught;
         try {
             work(is_caller);
         } catch (...) {
             stop = true;
-            std::lock_guard<std::mutex> lock(mutex);
-            if (!error) error = std::current_exception();
+            caught = std::current_exception();
         }
+        std::lock_guard<std::mutex> lock(mutex);
+        if (!error) error = caught;
+        if (!is_caller && --running == 0) finished.notify_one();
     };
     std::vector<std::thread> threads;
     try {
         threads.reserve(count);
-        for (size_t i = 1; i < count; i++) threads.emplace_back(run, false);
+        for (size_t i = 1; i < count; i++) {
+            std::lock_guard<std::mutex> lock(mutex);
+            threads.emplace_back(run, false);
+            running++;
+        }
     } catch (const std::system_error&) {
     } catch (const std::bad_alloc&) {
     }
     run(true);
+    std::unique_lock<std::mutex> lock(mutex);
+    while (!finished.wait_for(lock, std::chrono::milliseconds(50), [&] { return running == 0; })) {
+        if (stop) continue;
+        lock.unlock();
+        const bool is_over = is_interrupted();
+        lock.lock();
+        if (!is_over) continue;
+        stop = true;
+        if (!error) error = std::make_exception_ptr(Interrupted());
+    }
+    lock.unlock();
     for (std::thread& thread : threads) thread.join();
     if (error) std::rethrow_exception(error);
 }

@@ -132,7 +132,7 @@ ALWAYS_INLINE void quantize_row(Activations& x, int row) {
         zero = fused(load(values + i), all(0.0f), zero);  // NaN if any value is infinite or NaN
     }
     float top = maximum(largest);
-    if (!(top > 0)) top = 1;
+    if (!(top > 1e-30f)) top = 1;  // 127 / top is finite
     Lanes scale = all(127.0f / top);
     int32_t integer_sum = 0;
 #if defined(__AVX512F__)

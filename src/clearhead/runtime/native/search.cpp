@@ -63,7 +63,8 @@ class ThreadSearch {
   public:
     ThreadSearch(const Model& model, const SearchSettings& settings, const std::vector<SearchRequest>& requests,
                  const std::vector<int>& order, std::atomic<size_t>& next, std::vector<SearchResult>& results,
-                 const std::atomic<bool>& stop, Worker& worker)
+                 const std::atomic<bool>& stop, const std::function<bool()>* is_interrupted, size_t share,
+                 Worker& worker)
         : model_(model),
           settings_(settings),
           requests_(requests),
@@ -71,6 +72,7 @@ class ThreadSearch {
           next_(next),
           results_(results),
           stop_(stop),
+          is_interrupted_(is_interrupted),
           worker_(worker),
           width_(settings.beam_size),
           wanted_(settings.beam_size + 2),
@@ -81,7 +83,7 @@ class ThreadSearch {
             batch = model.weight_bytes() < settings.large_weights
                         ? kSentences
                         : std::max(kSentences, kRowsWithLargeWeights / width_);
-        const int sentences = std::min<int>((int)requests.size(), batch);
+        const int sentences = (int)std::min<size_t>(share, batch);
         if (worker_.cache.slots() != sentences * width_)
             worker_.cache = KVCache(model.settings.decoder_layers, sentences * width_, model.entry_width());
         worker_.sources.resize(sentences);
@@ -93,23 +95,27 @@ class ThreadSearch {
         }
     }
 
-    void run(const std::function<bool()>* is_interrupted) {
-        double checked = monotonic_seconds();
-        while (!stop_) {
+    void run() {
+        while (true) {
             admit();
-            if (active_.empty()) return;
+            if (active_.empty() || is_stopped()) return;
             step();
-            const double now = monotonic_seconds();
-            drop_cancelled(now);
-            if (is_interrupted && now - checked > 0.05) {
-                if ((*is_interrupted)()) throw Interrupted();
-                checked = now;
-            }
+            drop_cancelled(monotonic_seconds());
         }
     }
 
   private:
     static constexpr int kBlock = kVocabularyPanels * kPanel;
+
+    // Whether another thread failed. On the calling thread it throws Interrupted if the caller was interrupted.
+    bool is_stopped() {
+        const double now = monotonic_seconds();
+        if (is_interrupted_ && now - checked_ > 0.05) {
+            if ((*is_interrupted_)()) throw Interrupted();
+            checked_ = now;
+        }
+        return stop_;
+    }
 
     // Fills free slots: a few sentences are encoded together.
     void admit() {
@@ -152,7 +158,7 @@ class ThreadSearch {
     }
 
     void encode(const std::vector<int>& slots, size_t taken) {
-        for (size_t first = 0, last; first < taken; first = last) {
+        for (size_t first = 0, last; first < taken && !is_stopped(); first = last) {
             std::vector<int> lengths;
             std::vector<int32_t> ids;
             for (last = first; last < taken; last++) {
@@ -177,7 +183,7 @@ class ThreadSearch {
         Beam& beam = beams_[slot];
         const SearchRequest& asked = requests_[beam.request];
         const int first_slot = slot * width_;
-        for (int start = 0; start + 1 < asked.length; start += kEncoderRows) {
+        for (int start = 0; start + 1 < asked.length && !is_stopped(); start += kEncoderRows) {
             rows_.clear();
             for (int p = start; p < std::min(asked.length - 1, start + kEncoderRows); p++)
                 rows_.push_back({asked.ids[p], p, first_slot, first_slot, beam.ancestors.data(), nullptr});
@@ -460,6 +466,8 @@ class ThreadSearch {
     std::atomic<size_t>& next_;
     std::vector<SearchResult>& results_;
     const std::atomic<bool>& stop_;
+    const std::function<bool()>* is_interrupted_;  // null: not the calling thread
+    double checked_ = monotonic_seconds();
     Worker& worker_;
     const int width_, wanted_;  // wanted_: candidates per row; W + 1 can be used, one more shows whether there are ties
     const bool is_normalized_;  // false: greedy search over logits
@@ -510,14 +518,18 @@ std::vector<SearchResult> search(const Model& model, WorkerPool& pool, const Sea
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return requests[a].length > requests[b].length; });
     std::atomic<size_t> next{0};
     std::atomic<bool> stop{false};
-    const size_t rows = requests.size() * settings.beam_size, threads = settings.threads;
-    const bool is_shared = model.weight_bytes() >= settings.large_weights && rows < threads * kRowsOfThread;
+    const size_t rows = requests.size() * settings.beam_size;
+    const bool is_shared =
+        model.weight_bytes() >= settings.large_weights && rows < (size_t)settings.threads * kRowsOfThread;
+    const size_t threads = is_shared ? 1 : std::min<size_t>(settings.threads, requests.size());
+    const size_t share = (requests.size() + threads - 1) / std::max<size_t>(1, threads);  // of each thread
     Team team(is_shared ? settings.threads : 1);
-    run_threads(is_shared ? 1 : std::min(threads, requests.size()), stop, [&](bool is_caller) {
+    run_threads(threads, stop, is_interrupted, [&](bool is_caller) {
         BorrowedWorker worker(pool);
         (*worker).work.team = team.size() > 1 ? &team : nullptr;
-        ThreadSearch thread(model, settings, requests, order, next, results, stop, *worker);
-        thread.run(is_caller ? &is_interrupted : nullptr);
+        ThreadSearch(model, settings, requests, order, next, results, stop, is_caller ? &is_interrupted : nullptr,
+                     share, *worker)
+            .run();
     });
     return results;
 }

@@ -38,7 +38,7 @@ static void for_each_run(Execution& execution, const std::vector<int>& lengths, 
     const std::vector<Run> runs = runs_of(lengths);
     std::atomic<size_t> next{0};
     std::atomic<bool> stop{false};
-    run_threads(std::min<size_t>(execution.threads, runs.size()), stop, [&](bool is_caller) {
+    run_threads(std::min<size_t>(execution.threads, runs.size()), stop, execution.is_interrupted, [&](bool is_caller) {
         BorrowedWorker worker(execution.pool);
         for (size_t i; !stop && (i = next++) < runs.size();) {
             if (is_caller && execution.is_interrupted()) throw Interrupted();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 
 namespace clearhead {
 
@@ -78,6 +79,8 @@ Linear Preparation::linear(const std::vector<LinearPart>& parts, const Axis& inp
         outputs = std::max(outputs, axis.start + (axis.blocks > 1 ? axis.blocks * axis.padded : axis.width));
     }
     const bool int8 = int8_ && may_quantize;
+    if (int8 && inputs.size() > kMaxQuantizedInputs)
+        throw std::invalid_argument("int8 needs at most " + std::to_string(kMaxQuantizedInputs) + " inputs per layer");
     const Linear layer = allocate(round_up(inputs.start + inputs.blocks * inputs.padded, kPanel), outputs, int8);
     float *weight = writable(layer.weight), *scale = writable(layer.scale), *bias = writable(layer.bias);
     uint8_t* bytes = writable(layer.weight_plus_128);
@@ -96,7 +99,7 @@ Linear Preparation::linear(const std::vector<LinearPart>& parts, const Axis& inp
                 largest = std::max(largest, std::fabs(row[k] * part.factor));
                 zero += 0 * row[k];  // NaN if any weight is infinite or NaN
             }
-            if (largest == 0) largest = 1;
+            if (!(largest > 1e-30f)) largest = 1;
             scale[column] = largest / 127 + zero;
             if (!(zero == 0)) continue;  // every output is NaN
             for (int k = 0; k < inputs.size(); k++) {

@@ -29,10 +29,10 @@ from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.language_modeling import Predictions, score_documents
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_generation import context_of
-from clearhead.tasks.torch_engines import writing_engine
 from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation
 from clearhead.tasks.trainable.baseline import Baseline, count_ids, count_targets, frequency_loss
 from clearhead.tasks.trainable.documents import NOUN, hold_out_text, texts_to_learn
+from clearhead.tasks.trainable.validation_decoding import prompted_engine_of
 
 READ_AT_ONCE = 1024  # windows, each of which may bring 64 KiB of mapped ids into memory, until they go again
 SHOWN_PROMPT, SHOWN_TOKENS = 12, 24  # pieces of the example that a validation shows
@@ -122,7 +122,7 @@ class LanguageTask:
         tokenizer, ids = self.tokenizer, self.valid_ids[len(self.valid_ids) // 2]
         cut = min(SHOWN_PROMPT, len(ids) // 2, context_of(self.config) - 1)
         request = Request((tokenizer.bos_id, *ids[:cut]), limit=SHOWN_TOKENS)
-        [[found]] = writing_engine(model, self.config, tokenizer).run([request], DecodingConfig(beam_size=1))
+        [[found]] = prompted_engine_of(model, self.config, tokenizer).run([request], DecodingConfig(beam_size=1))
         written = tokenizer.decode(found.tokens)
         return tokenizer.decode(ids[:cut]), written, tokenizer.decode(ids[cut : cut + SHOWN_TOKENS])
 

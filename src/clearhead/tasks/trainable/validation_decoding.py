@@ -7,14 +7,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clearhead.config import DecodingConfig
+from clearhead.config import Config, DecodingConfig
+from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Constraints, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import Engine, NoOutputError
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.runtime import check_fallback, prepare, why_unavailable, why_unsupported
-from clearhead.tasks.torch_engines import translation_engine
+from clearhead.runtime import NativeModel, check_fallback, prepare, why_unavailable, why_unsupported
+from clearhead.tasks.text_generation import context_of, no_text
+from clearhead.tasks.torch_engines import translation_engine, writing_engine
 from clearhead.tasks.trainable.base import SAMPLE_LINES, Decode
 from clearhead.tasks.trainable.baseline import Baseline
 
@@ -56,18 +58,32 @@ def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig)
     return [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
 
 
+def prompted_engine_of(network: Any, config: Config, tokenizer: Tokenizer) -> Engine:
+    """Return an engine for a language model with its present weights: native, or torch if the core cannot run it."""
+    model = _native_copy(network)
+    if model is None:
+        return writing_engine(network, config, tokenizer)
+    return NativeEngine(model, torch.get_num_threads(), context_of(config), no_text(tokenizer))
+
+
 def _engine_of(network: Any) -> Engine:
-    """Return the native engine with a copy of the present weights, or the torch engine if the core cannot run it.
+    """Return an engine with the network's present weights: native, or torch if the core cannot run it."""
+    model = _native_copy(network)
+    return translation_engine(network) if model is None else NativeEngine(model, torch.get_num_threads())
+
+
+def _native_copy(network: Any) -> NativeModel | None:
+    """Return a copy of the network in the core, None if it cannot run it.
 
     Raises MissingPackageError if the core is missing where that is an error, such as with CI set.
     """
     config, tensors = network.config, network.state_dict()
     is_plain = all(type(tensor) is Tensor and tensor.device.type == "cpu" for tensor in tensors.values())
     if not is_plain or why_unsupported(config):
-        return translation_engine(network)
+        return None
     if why_unavailable():
         check_fallback()
-        return translation_engine(network)
+        return None
     arrays: dict[int, NDArray[Any]] = {}
     named = {name: arrays.setdefault(each.data_ptr(), each.float().numpy()) for name, each in tensors.items()}
-    return NativeEngine(prepare(config, named), torch.get_num_threads())
+    return prepare(config, named)

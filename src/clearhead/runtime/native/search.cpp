@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 namespace clearhead {
@@ -50,6 +51,8 @@ struct Beam {
     int request = 0, prompt = 0, length = 0;  // length: tokens generated so far
     int live = 1;                             // unfinished hypotheses
     int capacity = 0;                         // positions of an ancestor table
+    const SearchRequest* asked = nullptr;
+    const Linear* output = nullptr;  // of the vocabulary or the shortlist
     const Source* source = nullptr;
     std::vector<uint16_t> ancestors, next_ancestors;  // [beam size][capacity]
     std::vector<float> totals;
@@ -59,38 +62,43 @@ struct Beam {
     std::unique_ptr<SelectedOutputs> shortlist;
 };
 
+// One call of search, which several threads work on.
+struct SharedSearch {
+    const Model& model;
+    const SearchSettings& settings;
+    const std::vector<SearchRequest>& requests;
+    std::vector<int> order;  // of the requests: long sources first
+    size_t per_thread;       // requests, so that all threads have as many
+    std::atomic<size_t> next{0};
+    std::atomic<bool> stop{false};
+    std::vector<SearchResult> results{};
+};
+
 class ThreadSearch {
   public:
-    ThreadSearch(const Model& model, const SearchSettings& settings, const std::vector<SearchRequest>& requests,
-                 const std::vector<int>& order, std::atomic<size_t>& next, std::vector<SearchResult>& results,
-                 const std::atomic<bool>& stop, const std::function<bool()>* is_interrupted, size_t share,
-                 Worker& worker)
-        : model_(model),
-          settings_(settings),
-          requests_(requests),
-          order_(order),
-          next_(next),
-          results_(results),
-          stop_(stop),
+    ThreadSearch(SharedSearch& shared, const std::function<bool()>* is_interrupted, Worker& worker)
+        : shared_(shared),
+          model_(shared.model),
+          settings_(shared.settings),
           is_interrupted_(is_interrupted),
           worker_(worker),
-          width_(settings.beam_size),
-          wanted_(settings.beam_size + 2),
-          is_normalized_(settings.want_scores || settings.beam_size > 1 ||
-                         settings.stopping_rule != StoppingRule::beam_finished) {
-        int batch = std::max(1, settings.batch_rows / width_);
-        if (!settings.batch_rows)
-            batch = model.weight_bytes() < settings.large_weights
+          width_(settings_.beam_size),
+          wanted_(width_ + 2),
+          is_normalized_(settings_.want_scores || width_ > 1 ||
+                         settings_.stopping_rule != StoppingRule::beam_finished) {
+        int batch = std::max(1, settings_.batch_rows / width_);
+        if (!settings_.batch_rows)
+            batch = model_.weight_bytes() < settings_.large_weights
                         ? kSentences
                         : std::max(kSentences, kRowsWithLargeWeights / width_);
-        const int sentences = (int)std::min<size_t>(share, batch);
+        const int sentences = (int)std::min<size_t>(shared.per_thread, batch);
         if (worker_.cache.slots() != sentences * width_)
-            worker_.cache = KVCache(model.settings.decoder_layers, sentences * width_, model.entry_width());
+            worker_.cache = KVCache(model_.settings.decoder_layers, sentences * width_, model_.entry_width());
         worker_.sources.resize(sentences);
         beams_.resize(sentences);
-        block_bans_.resize((model.output.panels + kVocabularyPanels - 1) / kVocabularyPanels);
-        for (int token : settings.suppressed) {
-            if (token < 0 || token >= model.settings.vocabulary) continue;
+        block_bans_.resize((model_.output.panels + kVocabularyPanels - 1) / kVocabularyPanels);
+        for (int token : settings_.suppressed) {
+            if (token < 0 || token >= model_.settings.vocabulary) continue;
             block_bans_[token / kBlock].push_back(token % kBlock);
         }
     }
@@ -114,13 +122,13 @@ class ThreadSearch {
             if ((*is_interrupted_)()) throw Interrupted();
             checked_ = now;
         }
-        return stop_;
+        return shared_.stop;
     }
 
     // Fills free slots: a few sentences are encoded together.
     void admit() {
         const size_t capacity = beams_.size();
-        if (next_ >= order_.size() || active_.size() > capacity - (capacity + 3) / 4)
+        if (shared_.next >= shared_.order.size() || active_.size() > capacity - (capacity + 3) / 4)
             return;  // wait until a quarter is free
         std::vector<bool> is_used(capacity);
         for (int slot : active_) is_used[slot] = true;
@@ -129,10 +137,10 @@ class ThreadSearch {
             if (!is_used[slot]) slots.push_back((int)slot);
         size_t taken = 0;
         while (taken < slots.size()) {
-            const size_t number = next_++;
-            if (number >= order_.size()) break;
-            if (is_cancelled(order_[number], monotonic_seconds())) continue;
-            start(slots[taken], order_[number]);
+            const size_t number = shared_.next++;
+            if (number >= shared_.order.size()) break;
+            if (is_cancelled(shared_.order[number], monotonic_seconds())) continue;
+            start(slots[taken], shared_.order[number]);
             active_.push_back(slots[taken++]);
         }
         if (model_.settings.architecture == Architecture::encoder_decoder)
@@ -142,10 +150,11 @@ class ThreadSearch {
     }
 
     void start(int slot, int request) {
-        const SearchRequest& asked = requests_[request];
+        const SearchRequest& asked = shared_.requests[request];
         Beam beam;
         const bool has_encoder = model_.settings.architecture == Architecture::encoder_decoder;
         beam.request = request;
+        beam.asked = &asked;
         beam.prompt = has_encoder ? 1 : asked.length;
         beam.capacity = beam.prompt + asked.limit;
         beam.ancestors.resize((size_t)width_ * beam.capacity);
@@ -154,6 +163,7 @@ class ThreadSearch {
         beam.last_tokens.assign(width_, has_encoder ? settings_.start_id : asked.ids[asked.length - 1]);
         if (asked.allowed)
             beam.shortlist = std::make_unique<SelectedOutputs>(model_.output, asked.allowed, asked.num_allowed);
+        beam.output = asked.allowed ? &beam.shortlist->linear : &model_.output;
         beams_[slot] = std::move(beam);
     }
 
@@ -162,7 +172,7 @@ class ThreadSearch {
             std::vector<int> lengths;
             std::vector<int32_t> ids;
             for (last = first; last < taken; last++) {
-                const SearchRequest& asked = requests_[beams_[slots[last]].request];
+                const SearchRequest& asked = *beams_[slots[last]].asked;
                 if (last > first && ids.size() + asked.length > kEncoderRows) break;
                 ids.insert(ids.end(), asked.ids, asked.ids + asked.length);
                 lengths.push_back(asked.length);
@@ -181,7 +191,7 @@ class ThreadSearch {
     // Fills the cache with all tokens of a prompt but the last, which is the first row of the search.
     void read_prompt(int slot) {
         Beam& beam = beams_[slot];
-        const SearchRequest& asked = requests_[beam.request];
+        const SearchRequest& asked = *beam.asked;
         const int first_slot = slot * width_;
         for (int start = 0; start + 1 < asked.length && !is_stopped(); start += kEncoderRows) {
             rows_.clear();
@@ -232,15 +242,16 @@ class ThreadSearch {
         candidates_.resize((size_t)count * wanted_);
         scans_.clear();
         for (int row = 0; row < count; row++) scans_.push_back(fresh_scan(row, is_normalized_));
-        if (!requests_[row_beams_[0]->request].allowed) return scan_rows(states, 0, count, model_.output, nullptr);
+        const bool has_shortlists = row_beams_[0]->asked->allowed;  // all sentences or none
         for (int row = 0, end; row < count; row = end) {
-            Beam* beam = row_beams_[row];
-            for (end = row + 1; end < count && row_beams_[end] == beam;) end++;
-            scan_rows(states, row, end, beam->shortlist->linear, beam);
+            for (end = row + 1; end < count && (!has_shortlists || row_beams_[end] == row_beams_[row]);) end++;
+            scan_rows(states, row, end);
         }
     }
 
-    void scan_rows(const Activations& states, int first, int last, const Linear& output, const Beam* shortlisted) {
+    // Scans the rows [first, last), which have one output layer.
+    void scan_rows(const Activations& states, int first, int last) {
+        const Linear& output = *row_beams_[first]->output;
         Activations some = from_row(states, first);
         const int rows = last - first;
         float* logits = worker_.work.logits.data();
@@ -248,19 +259,19 @@ class ThreadSearch {
             const int end = std::min(panel + kVocabularyPanels, output.panels), columns = (end - panel) * kPanel;
             model_.apply_panels(worker_.work, output, panel, end, some, rows, logits, kBlock, Epilogue::store);
             for (int row = first; row < last; row++) {
+                const Beam& beam = *row_beams_[row];
                 bans_.clear();
-                if (!shortlisted) bans_ = block_bans_[panel / kVocabularyPanels];
-                if (row_beams_[row]->length < settings_.min_length) ban_end(row, panel * kPanel, columns, shortlisted);
+                if (!beam.shortlist) bans_ = block_bans_[panel / kVocabularyPanels];
+                if (beam.length < settings_.min_length) ban_end(*beam.asked, panel * kPanel, columns);
                 model_.kernels.scan(scans_[row], logits + (size_t)(row - first) * kBlock, columns, panel * kPanel,
                                     bans_.data(), (int)bans_.size());
             }
         }
     }
 
-    void ban_end(int row, int first_column, int columns, const Beam* shortlisted) {
+    void ban_end(const SearchRequest& asked, int first_column, int columns) {
         int column = settings_.end_id;
-        if (shortlisted) {
-            const SearchRequest& asked = requests_[row_beams_[row]->request];
+        if (asked.allowed) {
             const int32_t* found = std::lower_bound(asked.allowed, asked.allowed + asked.num_allowed, settings_.end_id);
             if (found == asked.allowed + asked.num_allowed || *found != settings_.end_id) return;
             column = (int)(found - asked.allowed);
@@ -279,25 +290,22 @@ class ThreadSearch {
 
     // Decides what becomes of a sentence's hypotheses; false: its search is over.
     bool advance(Beam& beam, const Activations& states, int first_row) {
-        const SearchRequest& asked = requests_[beam.request];
         bool is_number = true;
         choices_.clear();
         if (!is_normalized_ && !is_clear(scans_[first_row], model_.kernels)) {
             scans_[first_row] = fresh_scan(first_row, true);
-            const Linear& output = beam.shortlist ? beam.shortlist->linear : model_.output;
-            scan_rows(states, first_row, first_row + 1, output, beam.shortlist ? &beam : nullptr);
+            scan_rows(states, first_row, first_row + 1);
         }
         for (int w = 0; w < beam.live; w++) {
             const VocabularyScan& scan = scans_[first_row + w];
             const float log_sum = scan.is_normalized ? model_.kernels.log_sum(scan) : 0;
             is_number = is_number && log_sum == log_sum;
             if (log_sum != log_sum) continue;
-            for (int i = 0; i < scan.found; i++)
-                add_choice(beam, asked, w, scan.best[i].token, scan.best[i].logit - log_sum);
+            for (int i = 0; i < scan.found; i++) add_choice(beam, w, scan.best[i].token, scan.best[i].logit - log_sum);
         }
         std::sort(choices_.begin(), choices_.end(), is_before);
         resolve_ties(beam, states, first_row);
-        const bool is_last = beam.length + 1 >= asked.limit;
+        const bool is_last = beam.length + 1 >= beam.asked->limit;
         kept_.clear();
         for (int rank = 0; rank < (int)choices_.size() && ((int)kept_.size() < width_ || rank < width_); rank++) {
             const Choice& choice = choices_[rank];
@@ -309,18 +317,17 @@ class ThreadSearch {
             if (beam.finished.empty() && is_number) finish_blocked(beam);
             return false;
         }
-        if (is_settled(beam, asked)) return false;
+        if (is_settled(beam)) return false;
         keep(beam);
         return true;
     }
 
-    void add_choice(const Beam& beam, const SearchRequest& asked, int parent, int index, float log_prob) {
-        const Linear& output = beam.shortlist ? beam.shortlist->linear : model_.output;
-        if (index >= output.outputs) return;  // a column that pads the last panel
+    void add_choice(const Beam& beam, int parent, int index, float log_prob) {
+        if (index >= beam.output->outputs) return;  // a column that pads the last panel
         const float total = beam.totals[parent] + log_prob;
         if (total > -std::numeric_limits<float>::infinity())
             choices_.push_back({width_ == 1 ? log_prob : total, total, log_prob, parent,
-                                asked.allowed ? (int)asked.allowed[index] : index});
+                                beam.asked->allowed ? (int)beam.asked->allowed[index] : index});
     }
 
     // Candidates of a row are kept by logit; rounding may make totals equal that are not among them. Then the token id
@@ -344,8 +351,8 @@ class ThreadSearch {
     }
 
     void compare_all(Beam& beam, const Activations& states, int row, int w, float log_sum) {
-        const SearchRequest& asked = requests_[beam.request];
-        const Linear& output = beam.shortlist ? beam.shortlist->linear : model_.output;
+        const SearchRequest& asked = *beam.asked;
+        const Linear& output = *beam.output;
         Activations one = from_row(states, row);
         std::vector<float> logits((size_t)output.panels * kPanel);
         model_.kernels.linear(one, 1, output, 0, output.panels, Epilogue::store, logits.data(), 0);
@@ -358,7 +365,7 @@ class ThreadSearch {
             const bool is_suppressed =
                 !asked.allowed && std::binary_search(settings_.suppressed.begin(), settings_.suppressed.end(), token);
             if (is_suppressed || (token == settings_.end_id && beam.length < settings_.min_length)) continue;
-            add_choice(beam, asked, w, index, logits[index] - log_sum);
+            add_choice(beam, w, index, logits[index] - log_sum);
         }
         const size_t enough = std::min(choices_.size(), (size_t)wanted_);
         std::partial_sort(choices_.begin(), choices_.begin() + enough, choices_.end(), is_before);
@@ -367,7 +374,7 @@ class ThreadSearch {
     }
 
     void finish(Beam& beam, const Choice& last, bool is_end) {
-        Hypothesis found = written(beam, last.parent);
+        Hypothesis found = backtrace(beam, last.parent);
         if (!is_end) found.tokens.push_back(last.token);
         found.log_probs.push_back(last.log_prob);
         found.total = last.total;
@@ -379,7 +386,7 @@ class ThreadSearch {
     // Nothing may follow and nothing is finished: the hypotheses are taken as they are.
     void finish_blocked(Beam& beam) {
         for (int w = 0; w < beam.live; w++) {
-            Hypothesis found = written(beam, w);
+            Hypothesis found = backtrace(beam, w);
             found.total = beam.totals[w];
             found.score = found.total / settings_.penalties[std::max<size_t>(1, found.log_probs.size())];
             found.reason = FinishReason::blocked;
@@ -387,7 +394,8 @@ class ThreadSearch {
         }
     }
 
-    Hypothesis written(const Beam& beam, int w) const {
+    // The tokens of a hypothesis, from the last back to the first.
+    Hypothesis backtrace(const Beam& beam, int w) const {
         Hypothesis found;
         found.tokens.resize(beam.length);
         found.log_probs.resize(beam.length);
@@ -400,14 +408,14 @@ class ThreadSearch {
         return found;
     }
 
-    bool is_settled(const Beam& beam, const SearchRequest& asked) {
+    bool is_settled(const Beam& beam) {
         if ((int)beam.finished.size() < width_) return false;
         if (settings_.stopping_rule == StoppingRule::beam_finished) return true;
         scores_.clear();
         for (const Hypothesis& each : beam.finished) scores_.push_back(each.score);
         std::sort(scores_.begin(), scores_.end(), std::greater<float>());
         const bool is_now = settings_.stopping_rule == StoppingRule::no_better_now;
-        const float penalty = settings_.penalties[is_now ? beam.length + 1 : asked.limit];
+        const float penalty = settings_.penalties[is_now ? beam.length + 1 : beam.asked->limit];
         return kept_[0].total / penalty <= scores_[width_ - 1];
     }
 
@@ -440,15 +448,15 @@ class ThreadSearch {
                 each.log_probs.clear();
                 each.total = each.score = std::numeric_limits<float>::quiet_NaN();
             }
-        results_[beam.request].hypotheses = std::move(beam.finished);
+        shared_.results[beam.request].hypotheses = std::move(beam.finished);
     }
 
     // Whether a request is cancelled, which is then its result.
     bool is_cancelled(int request, double now) {
-        const SearchRequest& asked = requests_[request];
+        const SearchRequest& asked = shared_.requests[request];
         const bool is_late = asked.deadline > 0 && now > asked.deadline;
         if (!is_late && !(asked.cancelled && *asked.cancelled)) return false;
-        results_[request].cancelled = true;
+        shared_.results[request].cancelled = true;
         return true;
     }
 
@@ -459,13 +467,9 @@ class ThreadSearch {
         active_.resize(kept);
     }
 
+    SharedSearch& shared_;
     const Model& model_;
     const SearchSettings& settings_;
-    const std::vector<SearchRequest>& requests_;
-    const std::vector<int>& order_;
-    std::atomic<size_t>& next_;
-    std::vector<SearchResult>& results_;
-    const std::atomic<bool>& stop_;
     const std::function<bool()>* is_interrupted_;  // null: not the calling thread
     double checked_ = monotonic_seconds();
     Worker& worker_;
@@ -512,26 +516,23 @@ std::vector<SearchResult> search(const Model& model, WorkerPool& pool, const Sea
                                  const std::vector<SearchRequest>& requests,
                                  const std::function<bool()>& is_interrupted) {
     check(model, settings, requests);
-    std::vector<SearchResult> results(requests.size());
     std::vector<int> order(requests.size());
-    for (size_t i = 0; i < order.size(); i++) order[i] = (int)i;
+    std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return requests[a].length > requests[b].length; });
-    std::atomic<size_t> next{0};
-    std::atomic<bool> stop{false};
     const size_t rows = requests.size() * settings.beam_size;
     const bool is_shared =
         model.weight_bytes() >= settings.large_weights && rows < (size_t)settings.threads * kRowsOfThread;
     const size_t threads = is_shared ? 1 : std::min<size_t>(settings.threads, requests.size());
-    const size_t share = (requests.size() + threads - 1) / std::max<size_t>(1, threads);  // of each thread
+    const size_t per_thread = (requests.size() + threads - 1) / std::max<size_t>(1, threads);
+    SharedSearch shared{model, settings, requests, std::move(order), per_thread};
+    shared.results.resize(requests.size());
     Team team(is_shared ? settings.threads : 1);
-    run_threads(threads, stop, is_interrupted, [&](bool is_caller) {
+    run_threads(threads, shared.stop, is_interrupted, [&](bool is_caller) {
         BorrowedWorker worker(pool);
         (*worker).work.team = team.size() > 1 ? &team : nullptr;
-        ThreadSearch(model, settings, requests, order, next, results, stop, is_caller ? &is_interrupted : nullptr,
-                     share, *worker)
-            .run();
+        ThreadSearch(shared, is_caller ? &is_interrupted : nullptr, *worker).run();
     });
-    return results;
+    return std::move(shared.results);
 }
 
 }  // namespace clearhead

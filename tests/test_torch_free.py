@@ -78,7 +78,9 @@ def test_commands_run_without_torch(name: str, models: Models, files: dict[str, 
     assert beside.stderr.endswith(b"torch imported: False\n"), beside.stderr.decode()
 
 
-@pytest.mark.parametrize("name", ["translate", "classify", "tag", "embed", "score"])
+@pytest.mark.parametrize(
+    "name", ["translate", "generate", "classify", "tag", "fill", "embed", "score", "align", "info"]
+)
 @pytest.mark.parametrize("terminals", [{"stderr"}, {"stdin", "stdout", "stderr"}], ids=["stderr", "all"])
 def test_a_terminal_does_not_import_torch(
     name: str, terminals: set[str], models: Models, files: dict[str, str]
@@ -170,3 +172,17 @@ def test_the_server_translates_without_torch(models: Models) -> None:
     assert (traced.status_code, traced.json()["error"]["code"]) == (501, "not_installed")
     assert "clearhead[train]" in traced.json()["error"]["message"]
     assert process.returncode == 0 and b"Traceback" not in said
+
+
+def test_the_server_does_not_import_torch_to_translate(models: Models) -> None:
+    port = free_port()
+    command = ["serve", str(models["translate"]), "--port", str(port), "--threads", "1"]
+    process = subprocess.Popen([sys.executable, "-c", RUN, *command], stderr=subprocess.PIPE)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process)
+        translated = httpx2.post(f"http://127.0.0.1:{port}/v1/translate", json={"text": "The old dog eats."})
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+    assert translated.json()["translations"][0]["tokens"]
+    assert process.returncode == 0 and said.endswith(b"torch imported: False\n"), said.decode()

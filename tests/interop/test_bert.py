@@ -55,6 +55,7 @@ def test_heads_give_the_same_logits_and_come_back_tensor_by_tensor(
     theirs = their_folder(tmp_path / "theirs", name, **settings)
     assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
     ours = clearhead.load(tmp_path / "ours")
+    assert str(ours.engine_choice) == "native"
     assert ours.config.task == task
     ids_NS = torch.randint(6, 30, (3, 13))
     ids_NS[0, 7:] = 0

@@ -140,6 +140,32 @@ def test_instruction_sets_with_fused_multiply_add_have_the_same_bits(
         assert all(each == found[0] for each in found), name
 
 
+def test_threads_share_a_model_but_not_a_state() -> None:
+    model = native(random_model(scale=0.3))
+    alone = search(model, MANY, settings())
+    state = model.start(model.encode(SOURCES), len(SOURCES), 1)
+    start = threading.Barrier(4)
+    searches: list[Any] = []
+    refused: list[str] = []
+
+    def run() -> None:
+        start.wait()
+        searches.append(search(model, MANY, settings()))
+        for _ in range(12):
+            try:
+                model.step(np.full((len(SOURCES), 1), 5), state)
+            except ValueError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert searches == [alone] * 4
+    assert {*refused} <= {"the state is in use by another thread"}
+
+
 def every_model() -> Iterator[tuple[str, Any]]:
     """Yield a model of every kind with its name."""
     for name, shape in TRANSLATORS.items():

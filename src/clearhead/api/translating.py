@@ -71,7 +71,7 @@ class Translating(Loaded):
         long_texts: LongTextPolicy | LongTexts = "split",
         **decoding: Any,
     ) -> list[Translation]:
-        """Return the best translation of each text; with the torch engine each is the same as alone.
+        """Return the best translation of each text. The other texts do not change it.
 
         Decoding settings are given as a whole or by name, such as include=["Hund"] or prefix="Der". `split` and
         `long_texts` are those of `translate_n_best`.

@@ -22,7 +22,6 @@ Arrangement = Literal["same", "transposed", "reshaped"]
 PROJECTIONS = ("query", "key", "value")
 _SHOWN = 8  # names in a message
 _FAR = 4
-_PLACES = 1_000_000  # sines and cosines are computed, so that no tensor of the file says how many there are
 
 
 @dataclass(frozen=True)
@@ -148,10 +147,6 @@ def check_size(config: ModelConfig, tensors: Tensors) -> None:
 
     Of smaller differences the names of missing tensors tell more.
     """
-    if config.positions != "learned" and config.max_positions > _PLACES:
-        raise InteropError(
-            f"the settings ask for {config.max_positions:,} places, expected at most {_PLACES:,}; correct the settings"
-        )
     width, keys = config.model_dim, config.num_heads * (config.head_key_dim + config.head_value_dim)
     layer = 2 * width * (keys + config.feed_forward_dim)
     layers = {

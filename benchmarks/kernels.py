@@ -16,18 +16,27 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from benchmarks.core import require_core
 from benchmarks.report import QUICK_NOTE
 from benchmarks.sections import put
+from clearhead.config import ModelConfig
 from clearhead.files import write_atomically
+from clearhead.model.transformer import Transformer
+from clearhead.model.weights import named_weights
+from clearhead.runtime import CoreSearch, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "native" / "benchmark" / "kernels"
@@ -53,6 +62,12 @@ class Shape:
         return ":".join(map(str, vars(self).values()))
 
 
+FILES = {
+    "embed": "model.cpp", "norm": "normalization.h", "query, key, value product": "matmul.h", "cache": "kv_cache.h",
+    "self-attention": "attention.h", "output product": "matmul.h", "cross-attention query product": "matmul.h",
+    "cross-attention": "attention.h", "cross-attention output product": "matmul.h", "feed-forward": "matmul.h",
+    "vocabulary product": "matmul.h", "softmax and candidates": "softmax.h",
+}  # fmt: skip
 SHAPES = {
     shape.name: shape
     for shape in (Shape("tiny", 128, 256, 4, 4), Shape("small", 256, 1024, 4, 3), Shape("wide", 512, 2048, 8, 6))
@@ -198,26 +213,78 @@ def _time(seconds: float, run: Run) -> tuple[str, str]:
     return f"{seconds * 1e6:,.1f}", f"{seconds / run.whole:.1%}"
 
 
-def page_table(measured: Measured, shape: Shape) -> str:
+@dataclass(frozen=True)
+class Around:
+    """Seconds of what happens around the decoding steps, in float32 on one thread."""
+
+    prepare: float
+    encode: float
+    """A source of `source_length` tokens."""
+    search: float
+    """Per step of a sentence with beam 4: ordering candidates and updating the beam."""
+
+
+def measure_around(measured: Measured, shape: Shape) -> Around:
+    """Measure through the Python interface, with random weights and outputs of twice `positions` tokens."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": shape.vocabulary, "num_encoder_layers": shape.layers, "num_decoder_layers": shape.layers,
+             "model_dim": shape.width, "feed_forward_dim": shape.inner, "num_heads": shape.heads}  # fmt: skip
+    config = ModelConfig.model_validate(sizes)
+    tensors = {name: each.detach().numpy() for name, each in named_weights(Transformer(config)).items()}
+    model = prepare(config, tensors)
+    source, length = [5] * measured.source_length, 2 * measured.positions
+    asked = CoreSearch(np.ones(length + 1, np.float32), config.eos_id, config.decoder_start_id, 4, min_length=length)
+    [four] = [run.whole for run in measured.runs_of(shape.name, "float32") if run.rows == 4]
+    encode = _median_seconds(lambda: model.encode([source]))
+    searched = _median_seconds(lambda: model.search([source], [length], asked))
+    first_step = _first_step_saving(measured, shape)
+    return Around(
+        _median_seconds(lambda: prepare(config, tensors), 20),
+        encode,
+        max(0.0, (searched - encode + first_step) / length - four),
+    )
+
+
+def _first_step_saving(measured: Measured, shape: Shape) -> float:
+    """Return by how much the first step, which has one row, is faster than the others."""
+    whole = {run.rows: run.whole for run in measured.runs_of(shape.name, "float32")}
+    return whole[4] - whole[1]
+
+
+def _median_seconds(call: Callable[[], object], times: int = 200) -> float:
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def page_table(measured: Measured, shape: Shape, around: Around) -> str:
     """Return the table of docs/runtime.md: sizes of a shape, and its times in float32 with one and with most rows."""
     sizes = stage_sizes(shape, measured.positions, measured.source_length)
     runs = [run for run in measured.runs_of(shape.name, "float32") if run.rows in (ROWS[0], ROWS[-1])]
-    head = ["stage", "size: n rows x inputs x outputs", "weights"]
+    head = ["stage", "file", "size: n rows x inputs x outputs", "weights"]
     for run in runs:
         head += [f"n = {run.rows}, µs", "share", "roofline"]
     rows = []
     for i, stage in enumerate(runs[0].stages):
         if not stage.seconds:  # quantization, without int8
             continue
-        cells = [stage.name, sizes[stage.name], _bytes(stage.bytes)]
+        cells = [stage.name, f"`{FILES[stage.name]}`", sizes[stage.name], _bytes(stage.bytes)]
         for run in runs:
             cells += [*_time(run.stages[i].seconds, run), _roofline(run, run.stages[i], measured.peaks["float32"])]
         rows.append(cells)
-    rows.append(["not explained", "", "", *(cell for run in runs for cell in (*_time(run.rest, run), ""))])
+    rows.append(["not explained", "", "", "", *(cell for run in runs for cell in (*_time(run.rest, run), ""))])
     weights = sum(stage.bytes for stage in runs[0].stages)
-    total = ["whole step", "", _bytes(weights)]
+    total = ["whole step", "", "", _bytes(weights)]
     rows.append([*total, *(cell for run in runs for cell in (*_time(run.whole, run), ""))])
-    return f"{heading(measured)}\n\n{_markdown(head, rows)}"
+    before = (
+        f"Around the steps: preparing the weights takes {around.prepare * 1e3:.1f} ms, encoding a source of "
+        f"{measured.source_length} tokens {around.encode * 1e6:,.0f} µs,\nand the search {around.search * 1e6:.1f} µs "
+        "per step of a sentence with beam 4."
+    )
+    return f"{heading(measured)}\n\n{_markdown(head, rows)}\n\n{before}"
 
 
 def _roofline(run: Run, stage: Stage, peak: float) -> str:
@@ -248,7 +315,7 @@ def stage_sizes(shape: Shape, positions: int, source_length: int) -> dict[str, s
 
 
 def _markdown(head: list[str], rows: list[list[str]]) -> str:
-    rule = ["---", *("---" if "size" in name else "---:" for name in head[1:])]
+    rule = ["---" if name in ("stage", "file") or "size" in name else "---:" for name in head]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows])
 
 
@@ -280,7 +347,8 @@ def main(arguments: list[str] | None = None) -> None:
     print(render(measured, options.quick))
     if options.write:
         page = options.write.read_text(encoding="utf-8")
-        write_atomically(options.write, put(page, SECTION, COMMAND, page_table(measured, SHAPES["tiny"])))
+        around = measure_around(measured, SHAPES["tiny"])
+        write_atomically(options.write, put(page, SECTION, COMMAND, page_table(measured, SHAPES["tiny"], around)))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def _translation(record: dict[str, Any]) -> str:
         speeds = Speeds(row["results"]).medians
         names = ("native", "ctranslate2") if "native" in speeds else ("with", "without")
         ratio, target = speeds[names[0]] / speeds[names[1]], row["target"]
-        verdict = "" if target is None else "reached" if ratio >= target else "missed"
+        verdict = "" if target is None else _verdict(ratio >= target)
         rows.append([row["name"], verdict, *(f"{speeds[name]:,.0f}" for name in names), f"{ratio:.2f}",
                      _ratio_range(row["results"], *names), f"{target or ''}",
                      row.get("setting", "native engine without a shortlist instead of CTranslate2")])  # fmt: skip
@@ -70,18 +70,25 @@ def _other_models(record: dict[str, Any]) -> str:
     return aligned(head, rows)
 
 
+def _verdict(is_reached: bool) -> str:
+    return "reached" if is_reached else "missed"
+
+
 def _quality(quality: dict[str, Any]) -> str:
     lines = []
     for one in quality.get("agreement", []):
         differing, count = one["differing"], one["sentences"]
         close = sum(map(is_near_tie, differing))
-        lines.append(f"- {one['shape']}, beam {one['beam']}: the same text as the torch engine for "
+        agrees = count - len(differing) >= LEAST_AGREEMENT * count and close == len(differing)
+        lines.append(f"- {_verdict(agrees)}: {one['shape']}, beam {one['beam']}: the same text as the torch engine for "
                      f"{count - len(differing)} of {count} sentences (least: {LEAST_AGREEMENT * count:.0f}); "
                      f"{close} of {len(differing)} differing ones are near-ties")  # fmt: skip
         lines += [f"  - margin {each['margin']:.1e}: {each['native']!r}, torch {each['torch']!r}" for each in differing]
     for one in quality.get("int8", []):
-        lines.append(f"- {one['shape']}, beam {one['beam']}: BLEU {one['float32']:.2f} in float32, {one['int8']:.2f} "
-                     f"in int8 (loses {one['float32'] - one['int8']:.2f}, at most {MOST_BLEU_LOSS})")  # fmt: skip
+        loss = one["float32"] - one["int8"]
+        lines.append(f"- {_verdict(loss <= MOST_BLEU_LOSS)}: {one['shape']}, beam {one['beam']}: BLEU "
+                     f"{one['float32']:.2f} in float32, {one['int8']:.2f} in int8 (loses {loss:.2f}, at most "
+                     f"{MOST_BLEU_LOSS})")  # fmt: skip
     mib = 2**20
     for one in quality.get("memory", []):
         ratio = one["after"] / (one["weights"] + one["cache"])
@@ -89,7 +96,8 @@ def _quality(quality: dict[str, Any]) -> str:
             f"{one[name] / mib:.0f} MiB" for name in ("loaded", "weights", "after", "cache")
         )
         lines.append(
-            f"- {one['shape']}, beam {one['beam']}: the core allocates {loaded} for weights of {weights}, {after} "
+            f"- {_verdict(ratio <= MOST_MEMORY)}: {one['shape']}, beam {one['beam']}: the core allocates {loaded} for "
+            f"weights of {weights}, {after} "
             f"after translating the set (KV cache {cache}): {ratio:.2f} times both, at most {MOST_MEMORY}"
         )
     return "\n".join(lines)

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "dispatch.h"
 #include "model.h"
@@ -49,6 +50,22 @@ PyObject* guarded(Work work) {
     }
     return nullptr;
 }
+
+// A new object of Python's, or an error that is set. Owned until it is released.
+class Reference {
+  public:
+    explicit Reference(PyObject* object) : object_(object) {
+        if (!object) throw PythonError();
+    }
+    ~Reference() { Py_XDECREF(object_); }
+    Reference(const Reference&) = delete;
+    Reference& operator=(const Reference&) = delete;
+    PyObject* get() const { return object_; }
+    PyObject* release() { return std::exchange(object_, nullptr); }
+
+  private:
+    PyObject* object_;
+};
 
 // Other Python threads run while this object lives.
 class WithoutGil {
@@ -189,13 +206,10 @@ std::unique_ptr<Model> build_model(PyObject* settings, PyObject* tensors, const 
     PyObject *name, *value;
     Py_ssize_t place = 0;
     while (PyDict_Next(tensors, &place, &name, &value)) {
-        PyObject* bytes = PyUnicode_AsUTF8String(name);
-        if (!bytes) throw PythonError();
-        const std::string text = PyBytes_AsString(bytes);
-        Py_DECREF(bytes);
+        const Reference text(PyUnicode_AsUTF8String(name));
         arrays.push_back(std::make_unique<Array<float>>(value));
         require(static_cast<bool>(*arrays.back()), "a tensor is None");
-        named.add(text, {arrays.back()->data(), arrays.back()->shape()});
+        named.add(PyBytes_AsString(text.get()), {arrays.back()->data(), arrays.back()->shape()});
     }
     const Settings read = read_settings(settings);
     WithoutGil without;
@@ -213,11 +227,10 @@ PyObject* model_new(PyTypeObject* type, PyObject* args, PyObject*) {
         auto model = build_model(settings, tensors, isa);
         auto pool = std::make_unique<WorkerPool>();
         auto allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-        PyObject* self = allocate(type, 0);
-        if (!self) return nullptr;
-        of(self).model = model.release();
-        of(self).pool = pool.release();
-        return self;
+        Reference self(allocate(type, 0));
+        of(self.get()).model = model.release();
+        of(self.get()).pool = pool.release();
+        return self.release();
     });
 }
 
@@ -230,28 +243,29 @@ void model_dealloc(PyObject* self) {
     Py_DECREF(type);
 }
 
+// A computation on several threads, without the interpreter lock.
+struct Computation {
+    Computation(PyObject* self, int threads)
+        : execution{*of(self).pool, std::max(1, threads), [this] { return without.check_signals(); }} {}
+    WithoutGil without;
+    Execution execution;
+};
+
 // ---- Search
 
 template <typename T, typename Convert>
 PyObject* list_of(const std::vector<T>& values, Convert convert) {
-    PyObject* list = PyList_New((Py_ssize_t)values.size());
-    if (!list) throw PythonError();
-    for (size_t i = 0; i < values.size(); i++) {
-        PyObject* item = convert(values[i]);
-        if (!item) {
-            Py_DECREF(list);
-            throw PythonError();
-        }
-        PyList_SetItem(list, (Py_ssize_t)i, item);  // takes the reference
-    }
-    return list;
+    Reference list(PyList_New((Py_ssize_t)values.size()));
+    for (size_t i = 0; i < values.size(); i++)
+        PyList_SetItem(list.get(), (Py_ssize_t)i, Reference(convert(values[i])).release());
+    return list.release();
 }
 
 PyObject* hypothesis_tuple(const Hypothesis& found) {
     static const char* const kReasons[] = {"end", "length", "blocked"};
-    PyObject* tokens = list_of(found.tokens, [](int token) { return PyLong_FromLong(token); });
-    PyObject* log_probs = list_of(found.log_probs, [](float x) { return PyFloat_FromDouble(x); });
-    return Py_BuildValue("(NddNs)", tokens, (double)found.score, (double)found.total, log_probs,
+    const Reference tokens(list_of(found.tokens, [](int token) { return PyLong_FromLong(token); }));
+    const Reference log_probs(list_of(found.log_probs, [](float x) { return PyFloat_FromDouble(x); }));
+    return Py_BuildValue("(OddOs)", tokens.get(), (double)found.score, (double)found.total, log_probs.get(),
                          kReasons[(int)found.reason]);
 }
 
@@ -323,57 +337,49 @@ PyObject* model_search(PyObject* self, PyObject* args) {
 
 // ---- Step by step
 
-template <typename T>
-void free_capsule(PyObject* capsule) {
-    delete static_cast<T*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
-}
-
 constexpr const char* kSources = "clearhead.runtime.sources";
 constexpr const char* kState = "clearhead.runtime.state";
 
-// A reference to the model that sources and states belong to: no other model gets its address while they live.
-class Owner {
-  public:
-    explicit Owner(PyObject* model) : model_(Py_NewRef(model)) {}
-    ~Owner() { Py_DECREF(model_); }
-    Owner(const Owner&) = delete;
-    Owner& operator=(const Owner&) = delete;
-    bool is(PyObject* model) const { return model_ == model; }
-
-  private:
-    PyObject* model_;
-};
-
-struct SourcesHandle {
-    explicit SourcesHandle(PyObject* model) : owner(model) {}
-    Owner owner;
-    std::shared_ptr<const Sources> sources;
-};
-
-struct StateHandle {
-    explicit StateHandle(PyObject* model) : owner(model) {}
-    Owner owner;
-    std::unique_ptr<DecoderState> state;
+// Encoded sources or a state, with a reference to the model that they belong to: no other model gets its address while
+// they live. Python holds it in a capsule.
+template <typename T>
+struct Handle {
+    explicit Handle(PyObject* model) : model(Py_NewRef(model)) {}
+    Reference model;
+    T value{};
     std::atomic<bool> is_busy{false};
 };
+using SourcesHandle = Handle<std::shared_ptr<const Sources>>;
+using StateHandle = Handle<std::unique_ptr<DecoderState>>;
 
 template <typename T>
-T& from_capsule(PyObject* capsule, const char* name) {
+PyObject* to_capsule(std::unique_ptr<Handle<T>> handle, const char* name) {
+    const auto free = [](PyObject* capsule) {
+        delete static_cast<Handle<T>*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
+    };
+    PyObject* capsule = PyCapsule_New(handle.get(), name, free);
+    if (capsule) handle.release();
+    return capsule;
+}
+
+template <typename T>
+T& from_capsule(PyObject* capsule, const char* name, PyObject* model) {
     void* pointer = PyCapsule_GetPointer(capsule, name);
     if (!pointer) throw PythonError();
-    return *static_cast<T*>(pointer);
+    T& handle = *static_cast<T*>(pointer);
+    require(handle.model.get() == model, "a state or sources of another model");
+    return handle;
 }
 
 // The state of a capsule, for one thread at a time.
 class BorrowedState {
   public:
-    BorrowedState(PyObject* self, PyObject* capsule) : handle_(from_capsule<StateHandle>(capsule, kState)) {
-        require(handle_.owner.is(self), "the state belongs to another model");
+    BorrowedState(PyObject* self, PyObject* capsule) : handle_(from_capsule<StateHandle>(capsule, kState, self)) {
         require(!handle_.is_busy.exchange(true), "the state is in use by another thread");
     }
     ~BorrowedState() { handle_.is_busy = false; }
-    DecoderState& operator*() { return *handle_.state; }
-    DecoderState* operator->() { return handle_.state.get(); }
+    DecoderState& operator*() { return *handle_.value; }
+    DecoderState* operator->() { return handle_.value.get(); }
 
   private:
     StateHandle& handle_;
@@ -388,11 +394,9 @@ PyObject* model_encode(PyObject* self, PyObject* args) {
         {
             WithoutGil without;
             BorrowedWorker worker(*of(self).pool);
-            handle->sources = encode_sources(*of(self).model, *worker, texts.ids.data(), texts.lengths);
+            handle->value = encode_sources(*of(self).model, *worker, texts.ids.data(), texts.lengths);
         }
-        PyObject* capsule = PyCapsule_New(handle.get(), kSources, free_capsule<SourcesHandle>);
-        if (capsule) handle.release();
-        return capsule;
+        return to_capsule(std::move(handle), kSources);
     });
 }
 
@@ -406,15 +410,9 @@ PyObject* model_start(PyObject* self, PyObject* args) {
         require(has_encoder == (sources != Py_None), "sources are for models with an encoder");
         auto handle = std::make_unique<StateHandle>(self);
         std::shared_ptr<const Sources> encoded;
-        if (has_encoder) {
-            const SourcesHandle& given = from_capsule<SourcesHandle>(sources, kSources);
-            require(given.owner.is(self), "the sources belong to another model");
-            encoded = given.sources;
-        }
-        handle->state = start_state(model, encoded, sentences, width);
-        PyObject* capsule = PyCapsule_New(handle.get(), kState, free_capsule<StateHandle>);
-        if (capsule) handle.release();
-        return capsule;
+        if (has_encoder) encoded = from_capsule<SourcesHandle>(sources, kSources, self).value;
+        handle->value = start_state(model, encoded, sentences, width);
+        return to_capsule(std::move(handle), kState);
     });
 }
 
@@ -495,10 +493,8 @@ PyObject* model_score(PyObject* self, PyObject* args) {
             for (size_t i = 0; i < sources.lengths.size(); i++) size += (size_t)sources.lengths[i] * targets.lengths[i];
             require(attention.size() == size * model.settings.heads, "attention has another size");
         }
-        require(threads >= 1, "threads must be positive");
-        WithoutGil without;
-        Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
-        score_targets(model, execution, sources.ids.data(), sources.lengths, targets.ids.data(), targets.lengths,
+        Computation run(self, threads);
+        score_targets(model, run.execution, sources.ids.data(), sources.lengths, targets.ids.data(), targets.lengths,
                       start_id, log_probs.data(), layer, attention.data());
     });
 }
@@ -516,10 +512,8 @@ PyObject* model_encode_texts(PyObject* self, PyObject* args) {
         require(kind >= 0 && kind <= (int)EncoderOutput::tags, "unknown output");
         require(out.size() == encoder_output_size(model, (EncoderOutput)kind, texts.lengths),
                 "the output has another size");
-        require(threads >= 1, "threads must be positive");
-        WithoutGil without;
-        Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
-        encode_texts(model, execution, texts.ids.data(), texts.lengths, (EncoderOutput)kind, out.data());
+        Computation run(self, threads);
+        encode_texts(model, run.execution, texts.ids.data(), texts.lengths, (EncoderOutput)kind, out.data());
     });
 }
 
@@ -534,10 +528,8 @@ PyObject* model_predict_masked(PyObject* self, PyObject* args) {
         const Model& model = *of(self).model;
         require(out.size() == rows.size() * model.settings.vocabulary, "the output has another size");
         const std::vector<int> places(rows.data(), rows.data() + rows.size());
-        require(threads >= 1, "threads must be positive");
-        WithoutGil without;
-        Execution execution{*of(self).pool, threads, [&] { return without.check_signals(); }};
-        predict_masked(model, execution, texts.ids.data(), texts.lengths, places, out.data());
+        Computation run(self, threads);
+        predict_masked(model, run.execution, texts.ids.data(), texts.lengths, places, out.data());
     });
 }
 
@@ -569,15 +561,13 @@ PyType_Spec model_spec = {"clearhead.runtime._core.Model", sizeof(ModelObject), 
 
 // Return {name: supported by this CPU} of all compiled instruction sets, the fastest first.
 PyObject* list_instruction_sets(PyObject*, PyObject*) {
-    PyObject* result = PyDict_New();
-    if (result == nullptr) return nullptr;
-    for (const InstructionSet& isa : instruction_sets()) {
-        if (PyDict_SetItemString(result, isa.name, isa.supported ? Py_True : Py_False) < 0) {
-            Py_DECREF(result);
-            return nullptr;
-        }
-    }
-    return result;
+    return guarded([] {
+        Reference result(PyDict_New());
+        for (const InstructionSet& isa : instruction_sets())
+            if (PyDict_SetItemString(result.get(), isa.name, isa.supported ? Py_True : Py_False) < 0)
+                throw PythonError();
+        return result.release();
+    });
 }
 
 // Return the name of the instruction set in use; the argument forces one unless it is empty.

@@ -111,13 +111,9 @@ Linear Preparation::linear(const std::vector<LinearPart>& parts, const Axis& inp
 }
 
 Linear Preparation::vocabulary(const float* weight, const float* bias, int outputs, int inputs) {
-    auto [slot, is_new] = shared_.try_emplace({weight, bias});
-    if (is_new) {
-        Linear layer = linear({{weight, bias, Axis::plain(outputs)}}, Axis::plain(inputs));
-        std::fill(writable(layer.bias) + outputs, writable(layer.bias) + layer.panels * kPanel, kNoLogit);
-        slot->second = layer;
-    }
-    return slot->second;
+    const Linear layer = linear({{weight, bias, Axis::plain(outputs)}}, Axis::plain(inputs));
+    std::fill(writable(layer.bias) + outputs, writable(layer.bias) + layer.panels * kPanel, kNoLogit);
+    return layer;
 }
 
 Linear Preparation::select(const Linear& layer, const int* indices, int count) {

@@ -57,7 +57,7 @@ class Preparation {
 
     // Several matrices below each other as one layer: outputs are stored where their axes say.
     Linear linear(const std::vector<LinearPart>& parts, const Axis& inputs, bool may_quantize = true);
-    // The projection to the vocabulary; the same tensors are prepared only once. Columns that pad it get no logit.
+    // The projection to the vocabulary. Columns that pad it get no logit.
     Linear vocabulary(const float* weight, const float* bias, int outputs, int inputs);
     // The outputs `indices` of a layer as a separate layer. Columns that pad it get no logit.
     Linear select(const Linear& layer, const int* indices, int count);
@@ -72,7 +72,6 @@ class Preparation {
     bool int8_;
     std::vector<Buffer<float>> floats_;
     std::vector<Buffer<uint8_t>> bytes_;
-    std::map<std::pair<const float*, const float*>, Linear> shared_;
 };
 
 // Copies the weights of output `index` (an embedding, where the layer is tied to one) to `out`, times `factor`.

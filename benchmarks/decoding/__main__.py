@@ -125,12 +125,11 @@ class Benchmark:
 
     def quality(self) -> Iterator[dict[str, list[Row]]]:
         """Compare with torch, int8 with float32, and the memory with weights and cache."""
-        lines = read_lines(self.data, "train.en")[-self.size :]
-        sources, references = (read_lines(self.data, f"val.{side}")[: self.size] for side in ("en", "de"))
+        sources, references = (read_lines(self.data, f"test_2016_flickr.{side}")[: self.size] for side in ("en", "de"))
         for shape in self.shapes:
             bundle = translator(shape, self.data, self.out)
             for beam in BEAMS:
-                yield {"agreement": [quality.agreement(bundle, lines, beam)]}
+                yield {"agreement": [quality.agreement(bundle, sources, beam)]}
                 yield {"int8": [quality.int8_quality(bundle, sources, references, beam)]}
                 if shape == "wide":
                     yield {"memory": [quality.memory(bundle, self.lines, beam, self.cores)]}

@@ -54,7 +54,7 @@ struct Rows {
         const std::vector<float> some = random_floats((size_t)rows * real, seed);
         for (int r = 0; r < rows; r++)
             std::copy_n(some.begin() + (size_t)r * real, real, values.begin() + (size_t)r * width);
-        x.width = width;
+        x.width = x.stride = width;
         x.values = values.data();
     }
     void use_integers() {

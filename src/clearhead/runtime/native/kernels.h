@@ -32,7 +32,8 @@ struct Linear {
 // Rows of activations; for int8 products also as integers with one scale per row. A row has room for `width` numbers of
 // 16 bits; kernels with VNNI store numbers of 8 bits at its start (quantize.h).
 struct Activations {
-    int width = 0;  // padded; also the distance between two rows
+    int width = 0;   // padded
+    int stride = 0;  // distance between two rows
     float* values = nullptr;
     int16_t* integers = nullptr;
     float* scales = nullptr;  // value of one step of a row
@@ -41,9 +42,9 @@ struct Activations {
 
 // The rows from `row` on.
 static inline Activations from_row(Activations x, int row) {
-    x.values += (size_t)row * x.width;
+    x.values += (size_t)row * x.stride;
     if (x.integers) {
-        x.integers += (size_t)row * x.width;
+        x.integers += (size_t)row * x.stride;
         x.scales += row;
         x.sums += row;
     }

@@ -33,7 +33,7 @@ struct FloatTile {
                            float* out, int stride) {
         const int inputs = layer.inputs;
         const size_t next_panel = (size_t)inputs * kPanel;
-        const float* a = x.values + (size_t)row * x.width;
+        const float* a = x.values + (size_t)row * x.stride;
         const float* w = layer.weight + panel * next_panel + half * kLanes;
         const float* bias = layer.bias + panel * kPanel + half * kLanes;
         Lanes y[R][C];
@@ -46,7 +46,7 @@ struct FloatTile {
             UNROLL for (int c = 0; c < C; c++) columns[c] =
                 load(w + (c >> 1) * next_panel + (size_t)k * kPanel + (c & 1) * kLanes);
             UNROLL for (int r = 0; r < R; r++) {
-                Lanes input = all(a[(size_t)r * x.width + k]);
+                Lanes input = all(a[(size_t)r * x.stride + k]);
                 UNROLL for (int c = 0; c < C; c++) y[r][c] = fused(input, columns[c], y[r][c]);
             }
         }
@@ -63,7 +63,7 @@ struct IntegerTile {
         const size_t next_panel = (size_t)inputs * kPanel;
         const Quantized* a = quantized(x, row);
         const uint8_t* w = layer.weight_plus_128 + panel * next_panel + half * 4 * kLanes;
-        const size_t distance = (size_t)x.width * sizeof(int16_t) / sizeof(Quantized);  // of two rows
+        const size_t distance = (size_t)x.stride * sizeof(int16_t) / sizeof(Quantized);  // of two rows
         Sums sums[R][C];
         UNROLL for (int r = 0; r < R; r++) {
             Sums correction = all_sums(-128 * x.sums[row + r]);

@@ -136,13 +136,17 @@ void Model::load_stack(const Tensors& tensors, const std::string& name, int laye
 
 // ---- Workspace
 
+// Between two rows: rows at distances of 4,096 bytes would share few sets of the first cache.
+constexpr int kRowGap = 16;
+
 Activations Workspace::activations(int count, int width, bool int8) {
     Activations a;
     a.width = width;
-    floats_.emplace_back((size_t)count * width);
+    a.stride = width + kRowGap;
+    floats_.emplace_back((size_t)count * a.stride);
     a.values = floats_.back().data();
     if (!int8) return a;
-    quantized_.emplace_back((size_t)count * width);
+    quantized_.emplace_back((size_t)count * a.stride);
     floats_.emplace_back((size_t)count);
     integers_.emplace_back((size_t)count);
     a.integers = quantized_.back().data();
@@ -233,7 +237,7 @@ const Activations& Model::enter(Workspace& work, const Norm& norm, int rows) con
 // Adds the last projection of a sub-layer to the stream; post-norm: and normalizes it.
 void Model::leave(Workspace& work, const Linear& layer, Activations& y, const Norm& norm, int rows) const {
     if (settings.int8) kernels.quantize(y, rows);
-    apply(work, layer, y, rows, work.x.values, work.x.width, Epilogue::add);
+    apply(work, layer, y, rows, work.x.values, work.x.stride, Epilogue::add);
     if (!settings.pre_norm) kernels.normalize(norm, work.x.values, rows, work.x);
 }
 
@@ -241,16 +245,16 @@ void Model::feed_forward(Workspace& work, const Layer& layer, int rows) const {
     const Activations& in = enter(work, layer.feed_forward_norm, rows);
     Activations& inner = work.inner;
     const bool is_relu = settings.activation == Activation::relu;
-    apply(work, layer.w1, in, rows, inner.values, inner.width, is_relu ? Epilogue::relu : Epilogue::store);
-    if (!is_relu) kernels.activate(settings.activation, inner.values, (size_t)rows * inner.width);
-    if (settings.gated) apply(work, layer.w3, in, rows, inner.values, inner.width, Epilogue::multiply);
+    apply(work, layer.w1, in, rows, inner.values, inner.stride, is_relu ? Epilogue::relu : Epilogue::store);
+    if (!is_relu) kernels.activate(settings.activation, inner.values, (size_t)rows * inner.stride);
+    if (settings.gated) apply(work, layer.w3, in, rows, inner.values, inner.stride, Epilogue::multiply);
     leave(work, layer.w2, inner, layer.feed_forward_norm, rows);
 }
 
 const Activations& Model::finish_stack(Workspace& work, const Stack& stack, int rows, float scale) const {
     kernels.normalize(stack.final_norm, work.x.values, rows, work.normed);
     if (scale != 1) {
-        for (size_t i = 0; i < (size_t)rows * width_; i++) work.normed.values[i] *= scale;
+        for (size_t i = 0; i < (size_t)rows * work.normed.stride; i++) work.normed.values[i] *= scale;
         if (settings.int8) kernels.quantize(work.normed, rows);
     }
     return work.normed;
@@ -287,7 +291,7 @@ const Activations& Model::encode(Workspace& work, const int32_t* ids, const std:
     work.reserve(*this, rows, longest);
     for (int row = 0, i = 0; i < (int)lengths.size(); i++)
         for (int position = 0; position < lengths[i]; position++, row++)
-            embed(source_embedding_, ids[row], position, work.x.values + (size_t)row * width_);
+            embed(source_embedding_, ids[row], position, from_row(work.x, row).values);
     start_stack(work, source_embedding_, rows);
     const AttentionShape shape = attention_shape(&encoder_);
     const int stride = projected_columns_;
@@ -305,8 +309,8 @@ const Activations& Model::encode(Workspace& work, const int32_t* ids, const std:
             const int capacity = round_up(length, kHeadMultiple);
             kernels.transpose(q + key_columns_, stride, length, key_columns_, work.transposed.data(), capacity);
             kernels.attend(shape, q, stride, length, work.transposed.data(), capacity, length, q + 2 * key_columns_,
-                           stride, settings.max_positions - 1, work.mixed.values + (size_t)row * work.mixed.width,
-                           work.mixed.width, nullptr, work.scratch.data());
+                           stride, settings.max_positions - 1, from_row(work.mixed, row).values, work.mixed.stride,
+                           nullptr, work.scratch.data());
             row += length;
         }
         leave(work, layer.self_output, work.mixed, layer.self_norm, rows);
@@ -350,7 +354,7 @@ const Activations& Model::decode(Workspace& work, const std::vector<DecoderRow>&
     cache.reserve(longest);
     work.reserve(*this, count, longest);
     for (int r = 0; r < count; r++)
-        embed(target_embedding_, rows[r].token, rows[r].position, work.x.values + (size_t)r * width_);
+        embed(target_embedding_, rows[r].token, rows[r].position, from_row(work.x, r).values);
     start_stack(work, target_embedding_, count);
     for (int i = 0; i < (int)decoder_.layers.size(); i++) {
         const Layer& layer = decoder_.layers[i];
@@ -398,7 +402,7 @@ void Model::cross_attention(Workspace& work, const Layer& layer, int index, cons
         const size_t keys = (size_t)key_columns_ * source.capacity;
         const float* data = source.data.data() + index * (keys + (size_t)source.length * value_columns_);
         kernels.attend(shape, work.projected.data() + (size_t)r * stride, stride, end - r, data, source.capacity,
-                       source.length, data + keys, value_columns_, 0, from_row(work.mixed, r).values, work.mixed.width,
+                       source.length, data + keys, value_columns_, 0, from_row(work.mixed, r).values, work.mixed.stride,
                        weights, work.scratch.data());
         if (weights) weights += (size_t)(end - r) * settings.heads * source.length;
     }

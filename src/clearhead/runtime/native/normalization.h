@@ -39,8 +39,8 @@ ALWAYS_INLINE void normalize_row(const Norm& norm, const float* x, int padded, f
 
 static void normalize(const Norm& norm, const float* x, int rows, Activations& y) {
     for (int row = 0; row < rows; row++) {
-        const float* from = x + (size_t)row * y.width;
-        float* to = y.values + (size_t)row * y.width;
+        const float* from = x + (size_t)row * y.stride;
+        float* to = y.values + (size_t)row * y.stride;
         if (norm.kind != NormKind::none)
             normalize_row(norm, from, y.width, to);
         else if (from != to)

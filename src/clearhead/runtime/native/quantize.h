@@ -119,12 +119,12 @@ ALWAYS_INLINE Lanes as_floats(const Sums& sums) {
 
 // The integers of a row.
 ALWAYS_INLINE Quantized* quantized(const Activations& x, int row) {
-    return (Quantized*)(x.integers + (size_t)row * x.width);
+    return (Quantized*)(x.integers + (size_t)row * x.stride);
 }
 
 // Rounds a row to integers from -127 to 127, where 127 stands for its largest absolute value.
 ALWAYS_INLINE void quantize_row(Activations& x, int row) {
-    const float* values = x.values + (size_t)row * x.width;
+    const float* values = x.values + (size_t)row * x.stride;
     Quantized* integers = quantized(x, row);
     Lanes largest = all(0.0f), zero = all(0.0f);
     for (int i = 0; i < x.width; i += kLanes) {

@@ -262,11 +262,11 @@ size_t encoder_output_size(const Model& model, EncoderOutput kind, const std::ve
 
 // One vector for a sequence of states: the first, the last, or the mean, added in the order of the positions.
 static void pool(const Activations& states, int length, Pooling pooling, float* out) {
-    const float* from = states.values + (pooling == Pooling::last ? (size_t)(length - 1) * states.width : 0);
+    const float* from = states.values + (pooling == Pooling::last ? (size_t)(length - 1) * states.stride : 0);
     std::copy_n(from, states.width, out);
     if (pooling != Pooling::mean) return;
     for (int s = 1; s < length; s++)
-        for (int i = 0; i < states.width; i++) out[i] += from[(size_t)s * states.width + i];
+        for (int i = 0; i < states.width; i++) out[i] += from[(size_t)s * states.stride + i];
     for (int i = 0; i < states.width; i++) out[i] /= (float)length;
 }
 
@@ -293,18 +293,18 @@ void encode_texts(const Model& model, Execution& execution, const int32_t* ids, 
             }
         }
         auto apply = [&](const Linear& layer, Activations to) {
-            model.kernels.linear(vectors, count, layer, 0, layer.panels, Epilogue::store, to.values, to.width);
+            model.kernels.linear(vectors, count, layer, 0, layer.panels, Epilogue::store, to.values, to.stride);
             vectors = to;
         };
         if (needs_pooler) {
             apply(model.pooler, work.normed);
-            model.kernels.activate(s.pooler_activation, vectors.values, (size_t)count * vectors.width);
+            model.kernels.activate(s.pooler_activation, vectors.values, (size_t)count * vectors.stride);
         }
         Buffer<float> logits;
         if (needs_labels(kind)) {
             const int width = model.output.panels * kPanel;
             logits.reserve((size_t)count * width);
-            apply(model.output, {width, logits.data(), nullptr, nullptr, nullptr});
+            apply(model.output, {width, width, logits.data(), nullptr, nullptr, nullptr});
         }
         float* to = out + (is_per_token(kind) ? run.start : run.first) * columns;
         for (int row = 0; row < count; row++, to += columns) std::copy_n(from_row(vectors, row).values, columns, to);
@@ -332,8 +332,8 @@ void predict_masked(const Model& model, Execution& execution, const int32_t* ids
         if (s.int8) model.kernels.quantize(x, count);
         Activations& hidden = worker.work.normed;
         model.kernels.linear(x, count, model.transform, 0, model.transform.panels, Epilogue::store, hidden.values,
-                             hidden.width);
-        model.kernels.activate(Activation::gelu, hidden.values, (size_t)count * hidden.width);
+                             hidden.stride);
+        model.kernels.activate(Activation::gelu, hidden.values, (size_t)count * hidden.stride);
         model.kernels.normalize(model.transform_norm, hidden.values, count, hidden);
         log_softmax(model, worker, hidden, count, model.output, log_probs + first * s.vocabulary, s.vocabulary);
     });

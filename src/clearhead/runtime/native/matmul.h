@@ -25,12 +25,28 @@ ALWAYS_INLINE void put(Lanes (&y)[R][C], Epilogue epilogue, float* out, int stri
         }
 }
 
+// Brings the next panel of weights into the second cache, a line of 64 bytes per step of a tile: two tiles have as many
+// steps as a panel has lines. Otherwise the first tile of each panel would wait for the third cache.
+struct Prefetch {
+    const char* line = nullptr;
+    int step = 0;
+};
+ALWAYS_INLINE void advance(Prefetch& ahead) {
+    if (!ahead.line) return;
+    __builtin_prefetch(ahead.line, 0, 2);
+    ahead.line += ahead.step;
+}
+
 struct FloatTile {
     typedef Lanes Vector;
+    static const void* panel(const Linear& layer, int panel) {
+        return layer.weight + (size_t)panel * layer.inputs * kPanel;
+    }
+    static constexpr int kStepInputs = 1;
     // Rows [row, row + R), C vectors from vector `half` of panel `panel` on.
     template <int R, int C>
     ALWAYS_INLINE void run(const Activations& x, int row, const Linear& layer, int panel, int half, Epilogue epilogue,
-                           float* out, int stride) {
+                           float* out, int stride, Prefetch ahead = {}) {
         const int inputs = layer.inputs;
         const size_t next_panel = (size_t)inputs * kPanel;
         const float* a = x.values + (size_t)row * x.stride;
@@ -42,6 +58,7 @@ struct FloatTile {
             UNROLL for (int r = 0; r < R; r++) y[r][c] = b;
         }
         for (int k = 0; k < inputs; k++) {
+            advance(ahead);
             Lanes columns[C];
             UNROLL for (int c = 0; c < C; c++) columns[c] =
                 load(w + (c >> 1) * next_panel + (size_t)k * kPanel + (c & 1) * kLanes);
@@ -56,9 +73,13 @@ struct FloatTile {
 
 struct IntegerTile {
     typedef Sums Vector;
+    static const void* panel(const Linear& layer, int panel) {
+        return layer.weight_plus_128 + (size_t)panel * layer.inputs * kPanel;
+    }
+    static constexpr int kStepInputs = 4;
     template <int R, int C>
     ALWAYS_INLINE void run(const Activations& x, int row, const Linear& layer, int panel, int half, Epilogue epilogue,
-                           float* out, int stride) {
+                           float* out, int stride, Prefetch ahead = {}) {
         const int inputs = layer.inputs;
         const size_t next_panel = (size_t)inputs * kPanel;
         const Quantized* a = quantized(x, row);
@@ -70,6 +91,7 @@ struct IntegerTile {
             UNROLL for (int c = 0; c < C; c++) sums[r][c] = correction;
         }
         for (int k = 0; k < inputs; k += 4) {
+            advance(ahead);
             Weights columns[C];
             UNROLL for (int c = 0; c < C; c++) columns[c] =
                 load_weights(w + (c >> 1) * next_panel + (size_t)k * kPanel + (c & 1) * 4 * kLanes);
@@ -99,11 +121,11 @@ struct Product {
 
 // A tile of `rows` <= R rows: recursion over the template turns the number into a constant.
 template <class Tile, int R, int C>
-ALWAYS_INLINE void tile_of(const Product& p, int rows, int row, int panel, int half, float* out) {
+ALWAYS_INLINE void tile_of(const Product& p, int rows, int row, int panel, int half, float* out, Prefetch ahead) {
     if (rows == R)
-        Tile::template run<R, C>(p.x, row, p.layer, panel, half, p.epilogue, out, p.stride);
+        Tile::template run<R, C>(p.x, row, p.layer, panel, half, p.epilogue, out, p.stride, ahead);
     else if constexpr (R > 1)
-        tile_of<Tile, R - 1, C>(p, rows, row, panel, half, out);
+        tile_of<Tile, R - 1, C>(p, rows, row, panel, half, out, ahead);
 }
 
 // R rows against all panels, C vectors at a time.
@@ -120,14 +142,18 @@ ALWAYS_INLINE void few_rows(const Product& p, int first, int last) {
 template <class Tile, int R, int C>
 ALWAYS_INLINE void many_rows(const Product& p, int rows, int first, int last) {
     const int tiles = (rows + R - 1) / R, height = rows / tiles, higher = rows % tiles;
-    for (int panel = first; panel < last; panel++)
+    const int lines = p.layer.inputs / Tile::kStepInputs;  // steps of a tile
+    for (int panel = first; panel < last; panel++) {
+        const char* next = (const char*)Tile::panel(p.layer, panel + 1 < last ? panel + 1 : panel);
         for (int half = 0; half < 2; half += C)
             for (int tile = 0, row = 0; tile < tiles; tile++) {
                 int count = height + (tile < higher);
                 float* out = p.out + (size_t)row * p.stride + (panel - first) * kPanel + half * kLanes;
-                tile_of<Tile, R, C>(p, count, row, panel, half, out);
+                const Prefetch ahead{next + (tile ? (size_t)lines * 64 : 0), tile < 2 ? 64 : 0};
+                tile_of<Tile, R, C>(p, count, row, panel, half, out, ahead);
                 row += count;
             }
+    }
 }
 
 // Tiles by number of registers: AVX-512 has 32, AVX2 16; a vector of float sums takes one or two of them, one of

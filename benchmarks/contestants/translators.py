@@ -13,6 +13,7 @@ strings. `translate_file` goes from a text file to a text file, with the same to
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ MAX_LENGTH = 100
 Setting = dict[str, Any]
 
 
+@cache
 def decoding_settings(beam: int, max_length: int = MAX_LENGTH) -> DecodingConfig:
     """Return the settings of all measurements; CTranslate2 has the same length penalty and stopping rule."""
     return DecodingConfig(beam_size=beam, length_penalty=LENGTH_PENALTY, max_length=str(max_length))

@@ -113,6 +113,8 @@ class NativeEngine:
 
     def _search_in_python(self, requests: list[Request], settings: DecodingConfig) -> list[SearchResult]:
         """Return the results of the search of `decoding`, batch by batch on several threads."""
+        if not requests:
+            return []
         batches = self._batches(requests, settings)
 
         def run(batch: list[int], stop: Event) -> list[SearchResult]:

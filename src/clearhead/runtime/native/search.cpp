@@ -11,10 +11,11 @@
 namespace clearhead {
 
 constexpr int kEncoderRows = 256;  // source tokens that are encoded together, if one sentence has not more
-// Sentences that a thread decodes together, unless told otherwise. More of them share each read of the weights, but
-// their keys and values no longer fit in the cache: with small weights 24 sentences are the fastest. Large weights need
-// at least 96 rows. Threads share the products of one batch where each would have fewer rows than kRowsOfThread.
-constexpr int kSentences = 24, kRowsWithLargeWeights = 96, kRowsOfThread = 48;
+// Rows that a thread decodes together, unless told otherwise: two tiles of the matrix product. More rows would share
+// each read of the weights, but prefetching hides that, and their keys and values would no longer fit in the cache.
+constexpr int kRows = 24;
+// Threads share the products of one batch if the weights are large and each thread would have fewer rows than this.
+constexpr int kRowsOfThread = 48, kSharedRows = 96;
 
 static double monotonic_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -86,12 +87,8 @@ class ThreadSearch {
           wanted_(width_ + 2),
           is_normalized_(settings_.want_scores || width_ > 1 ||
                          settings_.stopping_rule != StoppingRule::beam_finished) {
-        int batch = std::max(1, settings_.batch_rows / width_);
-        if (!settings_.batch_rows)
-            batch = model_.weight_bytes() < settings_.large_weights
-                        ? kSentences
-                        : std::max(kSentences, kRowsWithLargeWeights / width_);
-        const int sentences = (int)std::min<size_t>(shared.per_thread, batch);
+        const int rows = settings_.batch_rows ? settings_.batch_rows : worker.work.team ? kSharedRows : kRows;
+        const int sentences = (int)std::min<size_t>(shared.per_thread, std::max(1, rows / width_));
         if (worker_.cache.slots() != sentences * width_)
             worker_.cache = KVCache(model_.settings.decoder_layers, sentences * width_, model_.entry_width());
         worker_.sources.resize(sentences);

@@ -25,15 +25,19 @@ ALWAYS_INLINE void put(Lanes (&y)[R][C], Epilogue epilogue, float* out, int stri
         }
 }
 
-// Brings the next panel of weights into the second cache, a line of 64 bytes per step of a tile: two tiles have as many
-// steps as a panel has lines. Otherwise the first tile of each panel would wait for the third cache.
+// Brings weights that follow into the second cache, some lines of 64 bytes per step of a tile; otherwise the first tile
+// of each panel would wait for the third cache. With many rows that is the next panel: two tiles have as many steps as
+// a panel has lines. With three to six rows in int8, whose products are too slow to keep many loads in flight and too
+// fast to hide them, it is the next group of panels, but only in large matrices: others are read from near enough.
+constexpr int kFarInputs = 512;
+
 struct Prefetch {
     const char* line = nullptr;
     int step = 0;
 };
+template <int Lines>
 ALWAYS_INLINE void advance(Prefetch& ahead) {
-    if (!ahead.line) return;
-    __builtin_prefetch(ahead.line, 0, 2);
+    UNROLL for (int i = 0; i < Lines; i++) __builtin_prefetch(ahead.line + 64 * i, 0, 2);
     ahead.line += ahead.step;
 }
 
@@ -44,9 +48,9 @@ struct FloatTile {
     }
     static constexpr int kStepInputs = 1;
     // Rows [row, row + R), C vectors from vector `half` of panel `panel` on.
-    template <int R, int C>
+    template <int R, int C, int Lines>
     ALWAYS_INLINE void run(const Activations& x, int row, const Linear& layer, int panel, int half, Epilogue epilogue,
-                           float* out, int stride, Prefetch ahead = {}) {
+                           float* out, int stride, Prefetch ahead) {
         const int inputs = layer.inputs;
         const size_t next_panel = (size_t)inputs * kPanel;
         const float* a = x.values + (size_t)row * x.stride;
@@ -58,7 +62,7 @@ struct FloatTile {
             UNROLL for (int r = 0; r < R; r++) y[r][c] = b;
         }
         for (int k = 0; k < inputs; k++) {
-            advance(ahead);
+            advance<Lines>(ahead);
             Lanes columns[C];
             UNROLL for (int c = 0; c < C; c++) columns[c] =
                 load(w + (c >> 1) * next_panel + (size_t)k * kPanel + (c & 1) * kLanes);
@@ -77,9 +81,9 @@ struct IntegerTile {
         return layer.weight_plus_128 + (size_t)panel * layer.inputs * kPanel;
     }
     static constexpr int kStepInputs = 4;
-    template <int R, int C>
+    template <int R, int C, int Lines>
     ALWAYS_INLINE void run(const Activations& x, int row, const Linear& layer, int panel, int half, Epilogue epilogue,
-                           float* out, int stride, Prefetch ahead = {}) {
+                           float* out, int stride, Prefetch ahead) {
         const int inputs = layer.inputs;
         const size_t next_panel = (size_t)inputs * kPanel;
         const Quantized* a = quantized(x, row);
@@ -91,7 +95,7 @@ struct IntegerTile {
             UNROLL for (int c = 0; c < C; c++) sums[r][c] = correction;
         }
         for (int k = 0; k < inputs; k += 4) {
-            advance(ahead);
+            advance<Lines>(ahead);
             Weights columns[C];
             UNROLL for (int c = 0; c < C; c++) columns[c] =
                 load_weights(w + (c >> 1) * next_panel + (size_t)k * kPanel + (c & 1) * 4 * kLanes);
@@ -123,7 +127,7 @@ struct Product {
 template <class Tile, int R, int C>
 ALWAYS_INLINE void tile_of(const Product& p, int rows, int row, int panel, int half, float* out, Prefetch ahead) {
     if (rows == R)
-        Tile::template run<R, C>(p.x, row, p.layer, panel, half, p.epilogue, out, p.stride, ahead);
+        Tile::template run<R, C, 1>(p.x, row, p.layer, panel, half, p.epilogue, out, p.stride, ahead);
     else if constexpr (R > 1)
         tile_of<Tile, R - 1, C>(p, rows, row, panel, half, out, ahead);
 }
@@ -131,11 +135,21 @@ ALWAYS_INLINE void tile_of(const Product& p, int rows, int row, int panel, int h
 // R rows against all panels, C vectors at a time.
 template <class Tile, int R, int C>
 ALWAYS_INLINE void few_rows(const Product& p, int first, int last) {
+    const bool is_far = R >= 3 && Tile::kStepInputs > 1 && p.layer.inputs >= kFarInputs;
     int panel = first;
-    for (; panel + C / 2 <= last; panel += C / 2)
-        Tile::template run<R, C>(p.x, 0, p.layer, panel, 0, p.epilogue, p.out + (panel - first) * kPanel, p.stride);
+    for (; panel + C / 2 <= last; panel += C / 2) {
+        const bool has_next = panel + C <= last;
+        float* out = p.out + (panel - first) * kPanel;
+        const Prefetch ahead{(const char*)Tile::panel(p.layer, has_next ? panel + C / 2 : panel),
+                             has_next ? 64 * C : 0};
+        if (is_far)
+            Tile::template run<R, C, C>(p.x, 0, p.layer, panel, 0, p.epilogue, out, p.stride, ahead);
+        else
+            Tile::template run<R, C, 0>(p.x, 0, p.layer, panel, 0, p.epilogue, out, p.stride, ahead);
+    }
     for (; panel < last; panel++)
-        Tile::template run<R, 2>(p.x, 0, p.layer, panel, 0, p.epilogue, p.out + (panel - first) * kPanel, p.stride);
+        Tile::template run<R, 2, 0>(p.x, 0, p.layer, panel, 0, p.epilogue, p.out + (panel - first) * kPanel, p.stride,
+                                    {});
 }
 
 // Rows are divided into tiles of nearly equal height: 13 rows are 7 and 6, not 12 and 1.

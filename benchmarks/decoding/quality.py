@@ -92,7 +92,7 @@ def memory(bundle: Path, lines: Path, beam: int, threads: int) -> dict[str, Any]
     command = [sys.executable, "-c", _MEASURE_MEMORY, str(bundle), str(lines), str(beam), str(threads)]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     config, [source, target] = load(bundle).config.model, found["longest"]
-    sentences = threads * max(24, 96 // beam)  # decoded together: native/search.cpp, weights of more than 32 MiB
+    sentences = threads * max(1, 24 // beam)  # decoded together: kRows in native/search.cpp
     entry = config.num_decoder_layers * 2 * config.model_dim * 4
     cache = sentences * entry * (beam * (target + 1) + source)
     return {"shape": bundle.name, "beam": beam, "weights": _weight_bytes(bundle), "cache": cache, **found}

@@ -95,7 +95,7 @@ class NativeEngine:
         limits = [request.longest(settings, self.max_positions) for request in requests]
         lists = None
         if requests[0].asked.shortlist is not None:
-            lists = [sorted((request.asked.allowed_tokens | {config.eos_id}) - suppressed) for request in requests]
+            lists = [self._allowed(request, suppressed) for request in requests]
         asked = CoreSearch(
             length_penalties(settings, max(limits)),
             end_id=config.eos_id,
@@ -110,6 +110,13 @@ class NativeEngine:
         )
         cancellations = [request.cancellation for request in requests]
         return self.model.search([request.source for request in requests], limits, asked, lists, cancellations)
+
+    def _allowed(self, request: Request, suppressed: set[int]) -> NDArray[np.int32]:
+        """Return the shortlist of a request that runs in the core, ascending, with the end token."""
+        shortlist = request.asked.shortlist
+        assert shortlist is not None
+        tokens = np.array((*shortlist.tokens, self.model.config.eos_id), dtype=np.int32)
+        return np.unique(tokens[~np.isin(tokens, [*suppressed])])
 
     def _search_in_python(self, requests: list[Request], settings: DecodingConfig) -> list[SearchResult]:
         """Return the results of the search of `decoding`, batch by batch on several threads."""

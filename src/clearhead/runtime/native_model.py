@@ -20,7 +20,7 @@ ComputeType = Literal["float32", "int8"]
 StoppingRule = Literal["beam_finished", "cannot_improve", "no_better_now"]
 FinishReason = Literal["end", "length", "blocked"]
 Floats = NDArray[np.float32]
-Ids = Sequence[int]
+Ids = Sequence[int] | NDArray[np.int32]
 
 _STOPPING_RULES = ("beam_finished", "cannot_improve", "no_better_now")
 _STATES, _MEAN, _POOLED, _CLASSES, _TAGS = range(5)
@@ -275,5 +275,7 @@ class NativeModel:
 def _joined(sequences: Sequence[Ids]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return all ids one after the other, and the length of each sequence."""
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
+    if len(sequences) and isinstance(sequences[0], np.ndarray):
+        return np.concatenate(sequences, dtype=np.int32), lengths
     ids = np.fromiter((token for sequence in sequences for token in sequence), dtype=np.int32, count=int(lengths.sum()))
     return ids, lengths

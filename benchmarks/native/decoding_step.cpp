@@ -23,6 +23,10 @@ class RandomTensors {
         tensors.add(name, {values.data(), std::move(shape)});
         return values.data();
     }
+    void add_linear(const std::string& name, size_t outputs, size_t inputs) {
+        add(name + ".weight", {outputs, inputs});
+        add(name + ".bias", {outputs});
+    }
     void add_norm(const std::string& name, size_t width) {
         add(name + ".weight", {width});
         add(name + ".bias", {width});
@@ -64,13 +68,13 @@ std::unique_ptr<Model> random_model(const Shape& shape, bool int8, const Kernels
     for (int i = 0; i < shape.layers; i++) {
         const std::string layer = "decoder.layers." + std::to_string(i) + ".";
         for (const char* attention : {"self_attention", "cross_attention"}) {
-            for (const char* projection : {".query.weight", ".key.weight", ".value.weight"})
-                random.add(layer + attention + projection, {mixed, width});
-            random.add(layer + attention + ".output.weight", {width, mixed});
+            for (const char* projection : {".query", ".key", ".value"})
+                random.add_linear(layer + attention + projection, mixed, width);
+            random.add_linear(layer + attention + ".output", width, mixed);
             random.add_norm(layer + attention + "_residual.norm", width);
         }
-        random.add(layer + "feed_forward.w1.weight", {inner, width});
-        random.add(layer + "feed_forward.w2.weight", {width, inner});
+        random.add_linear(layer + "feed_forward.w1", inner, width);
+        random.add_linear(layer + "feed_forward.w2", width, inner);
         random.add_norm(layer + "feed_forward_residual.norm", width);
     }
     random.add_norm("encoder.norm", width);

@@ -32,11 +32,8 @@ inline std::vector<int32_t> random_ids(int length, uint64_t seed, int vocabulary
     return ids;
 }
 
-enum class Positions { table, relative, rotary };
-
 struct Shape {
     clearhead::Settings settings;
-    Positions positions = Positions::table;
     bool is_tied = false;  // one table for the output and the target's embeddings
 };
 
@@ -53,26 +50,26 @@ class RandomTensors {
         const bool is_encoder = s.architecture == clearhead::Architecture::encoder;
         const size_t width = s.width, vocabulary = s.vocabulary;
         const std::string backbone = is_encoder ? "backbone." : "";
-        if (!is_encoder || s.has_masked_head) add_linear("output", vocabulary, width);
+        if (!is_encoder || s.has_masked_head) add_linear("output", vocabulary, width, s.output_bias);
         if (s.architecture == clearhead::Architecture::encoder_decoder) {
-            add_embedding("source_embedding.", shape, s.source_vocabulary, false);
-            add_embedding("target_embedding.", shape, s.vocabulary, shape.is_tied);
+            add_embedding("source_embedding.", s, s.source_vocabulary, false);
+            add_embedding("target_embedding.", s, s.vocabulary, shape.is_tied);
         } else {
-            add_embedding(backbone + "embedding.", shape, s.vocabulary, shape.is_tied);
+            add_embedding(backbone + "embedding.", s, s.vocabulary, shape.is_tied);
         }
         if (s.architecture != clearhead::Architecture::decoder)
-            add_stack(backbone + "encoder.", shape, s.encoder_layers, false, 2 * s.max_positions - 1);
+            add_stack(backbone + "encoder.", s, s.encoder_layers, false, 2 * s.max_positions - 1);
         if (!is_encoder)
-            add_stack("decoder.", shape, s.decoder_layers, s.architecture != clearhead::Architecture::decoder,
+            add_stack("decoder.", s, s.decoder_layers, s.architecture != clearhead::Architecture::decoder,
                       s.max_positions);
-        if (shape.positions == Positions::rotary)
+        if (s.positions == clearhead::Positions::rotary)
             for (const char* name : {"rotary.cos", "rotary.sin"})
                 add(name, {(size_t)s.max_positions, (size_t)s.key_width / 2});
-        if (s.has_pooler) add_linear("backbone.pooler", width, width);
-        if (s.has_classifier) add_linear("output", s.labels, width);
+        if (s.has_pooler) add_linear("backbone.pooler", width, width, true);
+        if (s.has_classifier) add_linear("output", s.labels, width, true);
         if (s.has_masked_head) {
-            add_linear("transform", width, width);
-            add_norm("norm", width);
+            add_linear("transform", width, width, true);
+            add_norm("norm", s);
         }
     }
 
@@ -95,45 +92,44 @@ class RandomTensors {
         Array& array = arrays[name] = {std::move(shape), std::vector<float>(size)};
         for (float& value : array.values) value = center + scale * random_.symmetric();
     }
-    void add_linear(const std::string& name, size_t outputs, size_t inputs) {
+    void add_linear(const std::string& name, size_t outputs, size_t inputs, bool has_bias) {
         add(name + ".weight", {outputs, inputs});
-        add(name + ".bias", {outputs});
+        if (has_bias) add(name + ".bias", {outputs});
     }
-    void add_norm(const std::string& name, size_t width) {
-        add(name + ".weight", {width}, 0.5f, 1);
-        add(name + ".bias", {width});
+    void add_norm(const std::string& name, const clearhead::Settings& s) {
+        add(name + ".weight", {(size_t)s.width}, 0.5f, 1);
+        if (s.bias && s.norm != clearhead::NormKind::rms) add(name + ".bias", {(size_t)s.width});
     }
-    void add_embedding(const std::string& name, const Shape& shape, size_t tokens, bool is_tied) {
-        const clearhead::Settings& s = shape.settings;
+    void add_embedding(const std::string& name, const clearhead::Settings& s, size_t tokens, bool is_tied) {
         const size_t width = s.width;
         if (is_tied)
             tied[name + "tokens.weight"] = "output.weight";
         else
             add(name + "tokens.weight", {tokens, width});
-        if (shape.positions == Positions::table) add(name + "positions.weight", {(size_t)s.max_positions, width});
+        if (s.positions == clearhead::Positions::table)
+            add(name + "positions.weight", {(size_t)s.max_positions, width});
         if (s.segments) add(name + "segments.weight", {(size_t)s.segments, width});
-        if (s.embedding_norm) add_norm(name + "norm", width);
+        if (s.embedding_norm) add_norm(name + "norm", s);
     }
-    void add_stack(const std::string& name, const Shape& shape, int layers, bool has_cross, int offsets) {
-        const clearhead::Settings& s = shape.settings;
+    void add_stack(const std::string& name, const clearhead::Settings& s, int layers, bool has_cross, int offsets) {
         const size_t width = s.width, heads = s.heads, keys = heads * s.key_width, values = heads * s.value_width;
         for (int i = 0; i < layers; i++) {
             const std::string layer = name + "layers." + std::to_string(i) + ".";
             for (const char* kind : {"self_attention", "cross_attention"}) {
                 if (!has_cross && std::string(kind) == "cross_attention") continue;
-                add_linear(layer + kind + ".query", keys, width);
-                add_linear(layer + kind + ".key", keys, width);
-                add_linear(layer + kind + ".value", values, width);
-                add_linear(layer + kind + ".output", width, values);
-                add_norm(layer + kind + "_residual.norm", width);
+                add_linear(layer + kind + ".query", keys, width, s.bias);
+                add_linear(layer + kind + ".key", keys, width, s.bias);
+                add_linear(layer + kind + ".value", values, width, s.bias);
+                add_linear(layer + kind + ".output", width, values, s.bias);
+                add_norm(layer + kind + "_residual.norm", s);
             }
-            add_linear(layer + "feed_forward.w1", s.feed_forward, width);
-            add_linear(layer + "feed_forward.w2", width, s.feed_forward);
-            if (s.gated) add_linear(layer + "feed_forward.w3", s.feed_forward, width);
-            add_norm(layer + "feed_forward_residual.norm", width);
+            add_linear(layer + "feed_forward.w1", s.feed_forward, width, s.bias);
+            add_linear(layer + "feed_forward.w2", width, s.feed_forward, s.bias);
+            if (s.gated) add_linear(layer + "feed_forward.w3", s.feed_forward, width, s.bias);
+            add_norm(layer + "feed_forward_residual.norm", s);
         }
-        if (s.final_norm) add_norm(name + "norm", width);
-        if (shape.positions == Positions::relative) add(name + "relative_bias", {heads, (size_t)offsets});
+        if (s.final_norm) add_norm(name + "norm", s);
+        if (s.positions == clearhead::Positions::relative) add(name + "relative_bias", {heads, (size_t)offsets});
     }
 
     Random random_;
@@ -154,6 +150,7 @@ inline Shape base_shape(clearhead::Architecture architecture) {
     s.source_vocabulary = 43;
     s.max_positions = 37;
     s.query_scale = 0.375f;
+    s.output_bias = true;
     return shape;
 }
 
@@ -167,7 +164,8 @@ inline Shape translator() {
 // A translator in T5's form.
 inline Shape gated_translator() {
     Shape shape = base_shape(clearhead::Architecture::encoder_decoder);
-    shape.positions = Positions::relative;
+    shape.settings.positions = clearhead::Positions::relative;
+    shape.settings.bias = false;
     shape.settings.norm = clearhead::NormKind::rms;
     shape.settings.activation = clearhead::Activation::gelu_tanh;
     shape.settings.gated = true;
@@ -177,7 +175,7 @@ inline Shape gated_translator() {
 
 inline Shape language_model() {
     Shape shape = base_shape(clearhead::Architecture::decoder);
-    shape.positions = Positions::rotary;
+    shape.settings.positions = clearhead::Positions::rotary;
     shape.settings.activation = clearhead::Activation::silu;
     return shape;
 }

@@ -104,13 +104,11 @@ Model build(const Shape& shape, const RandomTensors& tensors) {
     return Model(shape.settings, tensors.view(), select_kernels(nullptr));
 }
 
-bool ends_with(const std::string& name, const std::string& end) {
-    return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
-}
-
-// Whether there are models of the same settings without this tensor.
-bool is_optional(const std::string& name) {
-    return ends_with(name, "bias") || ends_with(name, "positions.weight") || name == "rotary.cos";
+// The tensor that building a model of these settings leaves unread; empty: none.
+std::string unused(const Settings& settings, const RandomTensors& tensors) {
+    const Tensors view = tensors.view();
+    const Model model(settings, view, select_kernels(nullptr));
+    return view.unused();
 }
 
 std::vector<Shape> all_shapes() {
@@ -154,17 +152,40 @@ TEST(decoder_is_that_of_plain_loops) {
     }
 }
 
-TEST(every_tensor_is_needed_unless_it_is_a_bias) {
+TEST(every_tensor_is_needed) {
     for (const Shape& shape : all_shapes()) {
         const RandomTensors whole(shape);
         build(shape, whole);
         for (const auto& [name, array] : whole.arrays) {
-            if (is_optional(name)) continue;
             RandomTensors damaged = whole;
             if (name == "output.weight") damaged.tied.clear();
             damaged.arrays.erase(name);
             CHECK_THROWS(std::invalid_argument, build(shape, damaged));
         }
+    }
+}
+
+TEST(tensors_of_other_settings_are_refused) {
+    for (const Shape& shape : all_shapes()) {
+        const RandomTensors whole(shape);
+        const auto fits = [&](const Settings& settings) {
+            try {
+                return unused(settings, whole).empty();
+            } catch (const std::invalid_argument&) {
+                return false;
+            }
+        };
+        for (Positions kind : {Positions::none, Positions::table, Positions::relative, Positions::rotary}) {
+            Settings settings = shape.settings;
+            settings.positions = kind;
+            CHECK_EQUAL(fits(settings), kind == shape.settings.positions);
+        }
+        Settings settings = shape.settings;
+        settings.bias = !settings.bias;
+        CHECK(!fits(settings));
+        settings = shape.settings;
+        settings.output_bias = !settings.output_bias;
+        CHECK_EQUAL(fits(settings), settings.has_classifier);  // a classifier always has a bias
     }
 }
 

@@ -1,5 +1,6 @@
 """The core against the torch modules, and its own guarantees: same bits in any batch, on any number of threads."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from clearhead.config import ModelConfig
 from clearhead.errors import BundleError
-from clearhead.runtime import Cancellation, CoreSearch, NativeModel
+from clearhead.model.weights import named_weights
+from clearhead.runtime import Cancellation, CoreSearch, NativeModel, prepare
 from clearhead.runtime._core import allocated_bytes
 from clearhead.runtime.native_model import ComputeType, CoreHypothesis
 from tests.runtime.models import (
@@ -20,6 +23,7 @@ from tests.runtime.models import (
     native,
     random_model,
     random_sequences,
+    tensors,
 )
 
 SOURCES = random_sequences([5, 17, 1, 33])
@@ -345,18 +349,64 @@ def test_tied_embeddings_are_prepared_once() -> None:
     assert held(tied_embeddings="none") - held(tied_embeddings="all") >= 2 * table
 
 
+FAMILIES: dict[str, dict[str, Any]] = {
+    "transformer": {},
+    "decoder": {"family": "decoder", "num_encoder_layers": 4},
+    "encoder": {"family": "encoder", "num_decoder_layers": 4},
+}
+SHAPES = [("transformer", each) for each in TRANSLATORS]
+SHAPES += [("decoder", each) for each in LANGUAGE_MODELS] + [("encoder", each) for each in ENCODERS]
+
+
+@pytest.mark.parametrize(("family", "name"), SHAPES)
+def test_every_tensor_is_needed(family: str, name: str) -> None:
+    """Without one of its tensors a model is refused, as it is by torch."""
+    shapes = {**TRANSLATORS, **LANGUAGE_MODELS, **ENCODERS}
+    network: Any = random_model(**FAMILIES[family], **shapes[name])
+    whole = tensors(network)
+    native(network)
+    for missing in named_weights(network):
+        arrays = {name: tensor for name, tensor in whole.items() if tensor is not whole[missing]}
+        with pytest.raises(BundleError, match=f"the tensor {re.escape(missing)} is missing"):
+            prepare(network.config, arrays)
+
+
+@pytest.mark.parametrize(
+    ("settings", "unread", "message"),
+    [
+        ({}, {"bias": False}, "bias has no place"),
+        (LANGUAGE_MODELS["gpt2"], {"bias": False}, "bias has no place"),
+        ({}, {"norm": "rms"}, "norm.bias has no place"),
+        ({"output_bias": True}, {"output_bias": False}, "output.bias has no place"),
+        ({}, {"norm_placement": "post"}, "norm.bias has no place"),
+        ({"positions": "learned"}, {"positions": "none"}, "positions.weight has no place"),
+        ({"positions": "learned"}, {"positions": "sinusoidal"}, "positions.weight has no place"),
+        (TRANSLATORS["t5"], {"positions": "rotary"}, "relative_bias.weight has no place"),
+        (TRANSLATORS["t5"], {"relative_buckets": 31}, r"relative_bias.weight has shape \[32, 3\]"),
+        ({"tied_embeddings": "none"}, {"tied_embeddings": "all"}, "must be tied to source_embedding.tokens.weight"),
+    ],
+)
+def test_tensors_of_other_settings_are_named(settings: Any, unread: Any, message: str) -> None:
+    family = "decoder" if settings is LANGUAGE_MODELS["gpt2"] else "transformer"
+    network: Any = random_model(**FAMILIES[family], **settings)
+    other = ModelConfig.model_validate({**network.config.model_dump(), **unread})
+    with pytest.raises(BundleError, match=message):
+        prepare(other, tensors(network))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda arrays: arrays.pop("encoder.norm.weight"), "encoder.norm.weight is missing"),
+        (lambda arrays: arrays.pop("encoder.norm.bias"), "encoder.norm.bias is missing"),
         (lambda arrays: arrays.update({"extra.weight": np.zeros(3, np.float32)}), "extra.weight has no place"),
-        (lambda arrays: arrays.update({"output.weight": np.zeros((9, 24), np.float32)}), r"has shape \[9, 24\]"),
+        (lambda arrays: arrays.update({"encoder.layers.0.bias": np.zeros(3, np.float32)}), "0.bias has no place"),
+        (lambda arrays: arrays.update({"output.bias": np.zeros(107, np.float32)}), "output.bias has no place"),
+        (lambda arrays: arrays.update({"encoder.norm.weight": np.zeros((9, 24), np.float32)}), r"shape \[9, 24\]"),
+        (lambda arrays: arrays.update({"output.weight": np.zeros((9, 24), np.float32)}), "must be tied"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(change: Any, message: str) -> None:
-    from clearhead.runtime import prepare
-    from tests.runtime.models import tensors
-
     network: Any = random_model()
     arrays = tensors(network)
     change(arrays)

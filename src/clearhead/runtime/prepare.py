@@ -17,6 +17,7 @@ ARCHITECTURES = {"transformer": 0, "decoder": 1, "encoder": 2}
 NORMS = {"layer": 1, "rms": 2, "sample": 3}
 ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "tanh": 4}
 POOLINGS = {"first": 0, "mean": 1, "last": 2}
+POSITIONS = {"none": 0, "sinusoidal": 1, "learned": 1, "relative": 2, "rotary": 3}
 FAIRSEQ_OFFSET = 2  # fairseq counts positions from 2: 0 and 1 are reserved for padding
 
 
@@ -39,7 +40,7 @@ def prepare(
     """Return the model with its weights prepared for the core.
 
     `tensors` are those of a bundle; two names of one tied tensor hold the same array. Raises BundleError if tensors are
-    missing, superfluous or of another shape than the settings say.
+    missing, superfluous or of another shape than the settings say, or if tied ones differ.
     """
     if problem := why_unavailable() or why_unsupported(model):
         raise BundleError(problem)
@@ -48,8 +49,7 @@ def prepare(
     arrays: dict[str, Floats] = {}
     converted: dict[int, Floats] = {}
     for name, tensor in tensors.items():
-        if name not in arrays:
-            arrays[name] = converted.setdefault(id(tensor), np.ascontiguousarray(tensor, dtype=np.float32))
+        arrays[name] = converted.setdefault(id(tensor), np.ascontiguousarray(tensor, dtype=np.float32))
     try:
         arrays = _replace_position_tables(model, _with_tied_names(model, arrays))
         core = _core.Model(_settings(model, compute_type), arrays, instruction_set())
@@ -59,7 +59,7 @@ def prepare(
 
 
 def _with_tied_names(model: ModelConfig, arrays: dict[str, Floats]) -> dict[str, Floats]:
-    """Return the tensors with every name of tied embeddings."""
+    """Return the tensors with every name of tied embeddings. Raises ValueError if tied tensors differ."""
     source, target = "source_embedding.tokens.weight", "target_embedding.tokens.weight"
     tied: dict[str, str] = {}
     if model.family == "encoder":
@@ -72,7 +72,12 @@ def _with_tied_names(model: ModelConfig, arrays: dict[str, Floats]) -> dict[str,
         tied = {"output.weight": target}
     elif model.tied_embeddings == "input":
         tied = {target: source}
-    return {**{name: arrays[first] for name, first in tied.items() if first in arrays}, **arrays}
+    for name, first in tied.items():
+        if first not in arrays:
+            raise ValueError(f"the tensor {first} is missing")
+        if not np.array_equal(arrays.get(name, arrays[first]), arrays[first], equal_nan=True):
+            raise ValueError(f"the tensor {name} must be tied to {first}, but differs from it")
+    return {**arrays, **{name: arrays[first] for name, first in tied.items()}}
 
 
 def _settings(model: ModelConfig, compute_type: ComputeType) -> dict[str, float]:
@@ -100,6 +105,9 @@ def _settings(model: ModelConfig, compute_type: ComputeType) -> dict[str, float]
         "activation": ACTIVATIONS[model.activation],
         "pooler_activation": ACTIVATIONS[model.pooler_activation],
         "pooling": POOLINGS[model.pooling],
+        "positions": POSITIONS[model.positions],
+        "bias": model.bias,
+        "output_bias": model.output_bias or model.head == "masked_lm",
         "pre_norm": model.norm_placement == "pre",
         "final_norm": model.has_final_norm,
         "gated": model.gated,
@@ -112,25 +120,43 @@ def _settings(model: ModelConfig, compute_type: ComputeType) -> dict[str, float]
 
 
 def _replace_position_tables(model: ModelConfig, arrays: dict[str, Floats]) -> dict[str, Floats]:
-    """Return the tensors with the position tables in the form that the core reads."""
+    """Return the tensors with the position tables in the form that the core reads.
+
+    Raises ValueError for relative biases of the wrong shape, and for tensors that have the name of such a table.
+    """
+    tables: dict[str, Floats] = {}
     if model.positions == "sinusoidal":
         table_LD = sinusoids(model.max_positions, model.model_dim, model.sinusoidal_layout)
         names = {"transformer": ("source_embedding", "target_embedding"), "decoder": ("embedding",)}
-        for name in names.get(model.family, ("backbone.embedding",)):
-            arrays[f"{name}.positions.weight"] = table_LD
+        tables = {f"{name}.positions.weight": table_LD for name in names.get(model.family, ("backbone.embedding",))}
     elif model.positions == "rotary":
         table_LK = sinusoids(model.max_positions, model.head_key_dim, "interleaved")
-        arrays["rotary.cos"] = np.ascontiguousarray(table_LK[:, 1::2])
-        arrays["rotary.sin"] = np.ascontiguousarray(table_LK[:, 0::2])
+        cos_LK, sin_LK = (np.ascontiguousarray(table_LK[:, first::2]) for first in (1, 0))
+        tables = {"rotary.cos": cos_LK, "rotary.sin": sin_LK}
     elif model.positions == "relative":
-        for name in [name for name in arrays if name.endswith("relative_bias.weight")]:
-            stack, is_causal = name.removesuffix(".weight"), name.startswith("decoder.")
-            # By offset, key minus query: 1 - L to L - 1, or for a decoder by distance, 0 to L - 1.
-            length = model.max_positions
-            offsets = -np.arange(length) if is_causal else np.arange(1 - length, length)
-            buckets = relative_buckets(offsets, model.relative_buckets, model.relative_max_distance, not is_causal)
-            arrays[stack] = np.ascontiguousarray(arrays.pop(name)[buckets].T)
-    return arrays
+        stacks = {"transformer": ("encoder", "decoder"), "decoder": ("decoder",)}
+        for stack in stacks.get(model.family, ("backbone.encoder",)):
+            bias = f"{stack}.relative_bias"
+            tables[bias] = _relative_table(model, arrays.pop(f"{bias}.weight", None), bias)
+    for name in tables:
+        if name in arrays:
+            raise ValueError(f"the tensor {name} has no place in the model")
+    return {**arrays, **tables}
+
+
+def _relative_table(model: ModelConfig, weight_BH: Floats | None, name: str) -> Floats:
+    """Return the relative biases [heads, offsets] of a stack, by offset: key minus query.
+
+    Offsets are 1 - L to L - 1, or for a decoder, by distance, 0 to L - 1. B buckets, H heads, L positions
+    """
+    shape, length = (model.relative_buckets, model.num_heads), model.max_positions
+    if weight_BH is None or weight_BH.shape != shape:
+        found = "is missing" if weight_BH is None else f"has shape {[*weight_BH.shape]}; the settings say {[*shape]}"
+        raise ValueError(f"the tensor {name}.weight {found}")
+    is_causal = name.startswith("decoder.")
+    offsets = -np.arange(length) if is_causal else np.arange(1 - length, length)
+    buckets = relative_buckets(offsets, model.relative_buckets, model.relative_max_distance, not is_causal)
+    return np.ascontiguousarray(weight_BH[buckets].T)
 
 
 def sinusoids(num_positions: int, model_dim: int, layout: str) -> Floats:

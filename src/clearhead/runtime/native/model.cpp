@@ -19,7 +19,7 @@ Model::Model(const Settings& s, const Tensors& tensors, const Kernels& k) : sett
     const std::string backbone = is_encoder ? "backbone." : "";
     if (!is_encoder || s.has_masked_head) {
         const float* weight = tensors.get("output.weight", {(size_t)s.vocabulary, (size_t)s.width});
-        const float* bias = tensors.find("output.bias", {(size_t)s.vocabulary});
+        const float* bias = s.output_bias ? tensors.get("output.bias", {(size_t)s.vocabulary}) : nullptr;
         output = prepared_.vocabulary(weight, bias, s.vocabulary, s.width);
         output_weight_ = weight;
     }
@@ -34,37 +34,39 @@ Model::Model(const Settings& s, const Tensors& tensors, const Kernels& k) : sett
         load_stack(tensors, backbone + "encoder.", s.encoder_layers, false, encoder_);
     if (!is_encoder)
         load_stack(tensors, "decoder.", s.decoder_layers, s.architecture == Architecture::encoder_decoder, decoder_);
-    if (tensors.has("rotary.cos")) {
+    if (s.positions == Positions::rotary) {
         const std::vector<size_t> shape = {(size_t)s.max_positions, (size_t)s.key_width / 2};
         rotary_cos_ = prepared_.copy(tensors.get("rotary.cos", shape), shape[0] * shape[1]);
         rotary_sin_ = prepared_.copy(tensors.get("rotary.sin", shape), shape[0] * shape[1]);
     }
-    if (s.has_pooler) pooler = load_linear(tensors, "backbone.pooler", s.width, s.width, false);
-    if (s.has_classifier) output = load_linear(tensors, "output", s.labels, s.width, false);
+    if (s.has_pooler) pooler = load_linear(tensors, "backbone.pooler", s.width, s.width, true, false);
+    if (s.has_classifier) output = load_linear(tensors, "output", s.labels, s.width, true, false);
     if (s.has_masked_head) {
-        transform = load_linear(tensors, "transform", s.width, s.width, true);
+        transform = load_linear(tensors, "transform", s.width, s.width, true, true);
         transform_norm = load_norm(tensors, "norm");
     }
 }
 
-// The weights and, if there are any, biases of one matrix of the bundle.
+// One matrix of the bundle with its bias, if it has one.
 static LinearPart load_part(const Tensors& tensors, const std::string& name, const Axis& outputs, const Axis& inputs,
-                            float factor = 1) {
+                            bool has_bias, float factor = 1) {
     const size_t rows = outputs.size(), columns = inputs.size();
-    return {tensors.get(name + ".weight", {rows, columns}), tensors.find(name + ".bias", {rows}), outputs, factor};
+    const float* bias = has_bias ? tensors.get(name + ".bias", {rows}) : nullptr;
+    return {tensors.get(name + ".weight", {rows, columns}), bias, outputs, factor};
 }
 
-Linear Model::load_linear(const Tensors& tensors, const std::string& name, int outputs, int inputs, bool may_quantize) {
+Linear Model::load_linear(const Tensors& tensors, const std::string& name, int outputs, int inputs, bool has_bias,
+                          bool may_quantize) {
     const Axis in = Axis::plain(inputs);
-    return prepared_.linear({load_part(tensors, name, Axis::plain(outputs), in)}, in, may_quantize);
+    return prepared_.linear({load_part(tensors, name, Axis::plain(outputs), in, has_bias)}, in, may_quantize);
 }
 
 Norm Model::load_norm(const Tensors& tensors, const std::string& name) {
     const std::vector<size_t> shape = {(size_t)settings.width};
     const float* gain = tensors.get(name + ".weight", shape);
-    const float* bias = tensors.find(name + ".bias", shape);
+    const bool has_bias = settings.bias && settings.norm != NormKind::rms;
     return {settings.norm, settings.width, settings.norm_epsilon, prepared_.rows(gain, 1, settings.width),
-            bias ? prepared_.rows(bias, 1, settings.width) : nullptr};
+            has_bias ? prepared_.rows(tensors.get(name + ".bias", shape), 1, settings.width) : nullptr};
 }
 
 void Model::load_embedding(const Tensors& tensors, const std::string& name, int tokens, Embedding& embedding) {
@@ -79,8 +81,10 @@ void Model::load_embedding(const Tensors& tensors, const std::string& name, int 
     else
         embedding.table = prepared_.rows(table, tokens, settings.width);
     if (&embedding == &source_embedding_) source_table_ = table;
-    const float* positions = tensors.find(name + "positions.weight", {(size_t)settings.max_positions, width});
-    if (positions) embedding.positions = prepared_.rows(positions, settings.max_positions, settings.width);
+    if (settings.positions == Positions::table) {
+        const float* positions = tensors.get(name + "positions.weight", {(size_t)settings.max_positions, width});
+        embedding.positions = prepared_.rows(positions, settings.max_positions, settings.width);
+    }
     if (settings.segments) {
         const float* segments = tensors.get(name + "segments.weight", {(size_t)settings.segments, width});
         embedding.segment = prepared_.rows(segments, 1, settings.width);
@@ -93,16 +97,16 @@ void Model::load_stack(const Tensors& tensors, const std::string& name, int laye
     const int key = round_up(s.key_width, kHeadMultiple), value = round_up(s.value_width, kHeadMultiple);
     const Axis stream = Axis::plain(s.width), mixed = {s.heads, s.value_width, value};
     auto query = [&](const std::string& attention) {
-        return load_part(tensors, attention + ".query", {s.heads, s.key_width, key}, stream, s.query_scale);
+        return load_part(tensors, attention + ".query", {s.heads, s.key_width, key}, stream, s.bias, s.query_scale);
     };
     auto keys = [&](const std::string& attention, int start) {
-        return load_part(tensors, attention + ".key", {s.heads, s.key_width, key, start}, stream);
+        return load_part(tensors, attention + ".key", {s.heads, s.key_width, key, start}, stream, s.bias);
     };
     auto values = [&](const std::string& attention, int start) {
-        return load_part(tensors, attention + ".value", {s.heads, s.value_width, value, start}, stream);
+        return load_part(tensors, attention + ".value", {s.heads, s.value_width, value, start}, stream, s.bias);
     };
     auto output = [&](const std::string& attention) {
-        return prepared_.linear({load_part(tensors, attention + ".output", stream, mixed)}, mixed);
+        return prepared_.linear({load_part(tensors, attention + ".output", stream, mixed, s.bias)}, mixed);
     };
     for (int i = 0; i < layers; i++) {
         const std::string layer_name = name + "layers." + std::to_string(i) + ".";
@@ -119,14 +123,14 @@ void Model::load_stack(const Tensors& tensors, const std::string& name, int laye
             layer.cross_output = output(cross);
             layer.cross_norm = load_norm(tensors, cross + "_residual.norm");
         }
-        layer.w1 = load_linear(tensors, inner + ".w1", s.feed_forward, s.width, true);
-        layer.w2 = load_linear(tensors, inner + ".w2", s.width, s.feed_forward, true);
-        if (s.gated) layer.w3 = load_linear(tensors, inner + ".w3", s.feed_forward, s.width, true);
+        layer.w1 = load_linear(tensors, inner + ".w1", s.feed_forward, s.width, s.bias, true);
+        layer.w2 = load_linear(tensors, inner + ".w2", s.width, s.feed_forward, s.bias, true);
+        if (s.gated) layer.w3 = load_linear(tensors, inner + ".w3", s.feed_forward, s.width, s.bias, true);
         layer.feed_forward_norm = load_norm(tensors, inner + "_residual.norm");
         stack.layers.push_back(layer);
     }
     if (s.final_norm) stack.final_norm = load_norm(tensors, name + "norm");
-    if (tensors.has(name + "relative_bias")) {
+    if (s.positions == Positions::relative) {
         const bool is_encoder = &stack == &encoder_;
         stack.relative_stride = is_encoder ? 2 * s.max_positions - 1 : s.max_positions;
         const size_t heads = s.heads, stride = stack.relative_stride;

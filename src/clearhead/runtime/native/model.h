@@ -18,6 +18,7 @@ namespace clearhead {
 
 enum class Architecture { encoder_decoder, decoder, encoder };
 enum class Pooling { first, mean, last };
+enum class Positions { none, table, relative, rotary };  // table: of vectors that are added to embeddings
 
 struct Settings {
     Architecture architecture = Architecture::encoder_decoder;
@@ -29,6 +30,10 @@ struct Settings {
     Activation activation = Activation::relu, pooler_activation = Activation::tanh;
     bool pre_norm = true, final_norm = true, gated = false, embedding_norm = false, int8 = false;
     bool has_masked_head = false, has_classifier = false, has_pooler = false;
+    // Which tensors there are. `bias`: of attention, feed-forward network and norms other than rms; classifiers,
+    // poolers and the transform of masked-token heads always have one.
+    bool bias = true, output_bias = false;
+    Positions positions = Positions::table;
     Pooling pooling = Pooling::mean;
 };
 
@@ -123,7 +128,8 @@ class Model {
     void load_stack(const Tensors& tensors, const std::string& name, int layers, bool has_cross, Stack& stack);
     void load_embedding(const Tensors& tensors, const std::string& name, int tokens, Embedding& embedding);
     Norm load_norm(const Tensors& tensors, const std::string& name);
-    Linear load_linear(const Tensors& tensors, const std::string& name, int outputs, int inputs, bool may_quantize);
+    Linear load_linear(const Tensors& tensors, const std::string& name, int outputs, int inputs, bool has_bias,
+                       bool may_quantize);
     void apply(const Workspace& work, const Linear& layer, const Activations& x, int rows, float* out, int stride,
                Epilogue epilogue = Epilogue::store) const;
     void embed(const Embedding& embedding, int token, int position, float* out) const;

@@ -180,6 +180,9 @@ Settings read_settings(PyObject* given) {
     s.activation = (Activation)whole(given, "activation", 0, 3);
     s.pooler_activation = (Activation)whole(given, "pooler_activation", 0, 4);
     s.pooling = (Pooling)whole(given, "pooling", 0, 2);
+    s.positions = (Positions)whole(given, "positions", 0, 3);
+    s.bias = whole(given, "bias", 0, 1);
+    s.output_bias = whole(given, "output_bias", 0, 1);
     s.pre_norm = whole(given, "pre_norm", 0, 1);
     s.final_norm = whole(given, "final_norm", 0, 1);
     s.gated = whole(given, "gated", 0, 1);

@@ -24,10 +24,6 @@ const float* Tensors::get(const std::string& name, std::vector<size_t> shape) co
     return found->second.data;
 }
 
-const float* Tensors::find(const std::string& name, std::vector<size_t> shape) const {
-    return has(name) ? get(name, std::move(shape)) : nullptr;
-}
-
 std::string Tensors::unused() const {
     for (const auto& [name, tensor] : tensors_)
         if (!used_.count(name)) return name;

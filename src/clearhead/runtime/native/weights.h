@@ -23,9 +23,7 @@ struct Tensor {
 class Tensors {
   public:
     void add(std::string name, Tensor tensor) { tensors_[std::move(name)] = std::move(tensor); }
-    bool has(const std::string& name) const { return tensors_.count(name) > 0; }
     const float* get(const std::string& name, std::vector<size_t> shape) const;
-    const float* find(const std::string& name, std::vector<size_t> shape) const;  // null if it is missing
     std::string unused() const;  // the name of a tensor that was never read; empty if there is none
 
   private:

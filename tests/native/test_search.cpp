@@ -314,6 +314,17 @@ TEST(wrong_requests_throw) {
         listed.num_allowed = count;
         CHECK_THROWS(std::invalid_argument, run_search(model, good, {listed}));
     }
+    for (const Ids& unordered : {Ids{5, 3}, Ids{3, 3}, Ids{3, 7, 5}}) {
+        listed.allowed = unordered.data();
+        listed.num_allowed = (int)unordered.size();
+        CHECK_THROWS(std::invalid_argument, run_search(model, good, {listed}));
+    }
+    for (float penalty :
+         {0.0f, -1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+        SearchSettings settings = good;
+        settings.penalties[2] = penalty;
+        CHECK(refuses(model, settings, request(source)));
+    }
     for (int SearchSettings::* field :
          {&SearchSettings::beam_size, &SearchSettings::n_best, &SearchSettings::threads}) {
         SearchSettings settings = good;

@@ -22,7 +22,7 @@ def attempt(function, *arguments):
     global refused, accepted
     try:
         result = function(*arguments)
-    except (ValueError, TypeError, OverflowError, BufferError, MemoryError, SystemError):
+    except (ValueError, TypeError, OverflowError, BufferError, MemoryError):
         refused += 1
         return None
     accepted += 1
@@ -60,8 +60,10 @@ def options():
     return made
 
 def shortlists(count):
-    sizes = rng.integers(0 if rng.random() < 0.2 else 1, 20, count).astype(np.int32)
-    return rng.integers(0 if rng.random() < 0.8 else -1, 107, sizes.sum()).astype(np.int32), sizes
+    least = 0 if rng.random() < 0.8 else -1
+    lists = [rng.integers(least, 107, rng.integers(0 if rng.random() < 0.05 else 1, 20)) for _ in range(count)]
+    lists = [np.unique(each) if rng.random() < 0.95 else each for each in lists]
+    return np.concatenate([[], *lists]).astype(np.int32), np.array([len(each) for each in lists], np.int32)
 
 def model(which, settings, **change):
     network = random_model(**which)

@@ -414,6 +414,13 @@ def test_tensors_that_do_not_fit_are_named(change: Any, message: str) -> None:
         prepare(network.config, arrays)
 
 
+def test_settings_beyond_float32_are_refused() -> None:
+    network: Any = random_model()
+    config = ModelConfig.model_validate({**network.config.model_dump(), "norm_epsilon": 1e300})
+    with pytest.raises(BundleError, match="the setting norm_epsilon is not a finite float32"):
+        prepare(config, tensors(network))
+
+
 def test_wrong_ids_limits_and_rows_are_refused() -> None:
     model = native(random_model())
     with pytest.raises(ValueError, match="outside of the vocabulary"):
@@ -424,6 +431,12 @@ def test_wrong_ids_limits_and_rows_are_refused() -> None:
         model.search([[]], [4], settings())
     with pytest.raises(ValueError, match="limit is out of range"):
         model.search([[5]], [65], settings())
+    for unordered in ([5, 3], [3, 3]):
+        with pytest.raises(ValueError, match="must ascend"):
+            model.search([[5]], [4], settings(), [unordered])
+    for penalty in (0, -1, np.inf, np.nan):
+        with pytest.raises(ValueError, match="positive and finite"):
+            model.search([[5]], [4], replace(settings(), penalties=np.full(5, penalty, np.float32)))
     state = model.start(model.encode(SOURCES[:2]), 2, 1)
     with pytest.raises(ValueError, match="no such row"):
         model.reorder(state, np.array([0, 7]))

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -149,6 +151,13 @@ double number(PyObject* settings, const char* name) {
     return result;
 }
 
+float real(PyObject* settings, const char* name) {
+    const double value = number(settings, name);
+    if (!(std::fabs(value) <= std::numeric_limits<float>::max()))
+        throw std::invalid_argument(std::string("the setting ") + name + " is not a finite float32");
+    return (float)value;
+}
+
 int whole(PyObject* settings, const char* name, int least, int most) {
     const double value = number(settings, name);
     if (!(value >= least && value <= most && value == (double)(int)value))
@@ -172,10 +181,10 @@ Settings read_settings(PyObject* given) {
     s.max_positions = whole(given, "max_positions", 1, kMany);
     s.labels = whole(given, "labels", 0, kMany);
     s.segments = whole(given, "segments", 0, 1 << 16);
-    s.query_scale = (float)number(given, "query_scale");
-    s.embedding_scale = (float)number(given, "embedding_scale");
-    s.output_scale = (float)number(given, "output_scale");
-    s.norm_epsilon = (float)number(given, "norm_epsilon");
+    s.query_scale = real(given, "query_scale");
+    s.embedding_scale = real(given, "embedding_scale");
+    s.output_scale = real(given, "output_scale");
+    s.norm_epsilon = real(given, "norm_epsilon");
     s.norm = (NormKind)whole(given, "norm", 1, 3);
     s.activation = (Activation)whole(given, "activation", 0, 3);
     s.pooler_activation = (Activation)whole(given, "pooler_activation", 0, 4);

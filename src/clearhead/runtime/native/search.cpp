@@ -492,6 +492,9 @@ void check(const Model& model, const SearchSettings& settings, const std::vector
         throw std::invalid_argument("beam size outside of 1 to 4096");
     if (settings.n_best < 1 || settings.threads < 1) throw std::invalid_argument("n_best and threads must be positive");
     if (settings.start_id < 0 || settings.start_id >= s.vocabulary) throw std::invalid_argument("unknown start id");
+    for (float penalty : settings.penalties)
+        if (!(penalty > 0 && penalty <= std::numeric_limits<float>::max()))
+            throw std::invalid_argument("length penalties must be positive and finite");
     for (const SearchRequest& asked : requests) {
         const bool has_encoder = s.architecture == Architecture::encoder_decoder;
         const int64_t positions = (int64_t)asked.limit + (has_encoder ? 0 : asked.length - 1);
@@ -504,6 +507,9 @@ void check(const Model& model, const SearchSettings& settings, const std::vector
         if (!asked.allowed != !requests[0].allowed) throw std::invalid_argument("only some requests have a shortlist");
         if (asked.allowed) model.check_ids(asked.allowed, asked.num_allowed, s.vocabulary);
         if (asked.allowed && asked.num_allowed < 1) throw std::invalid_argument("an empty shortlist");
+        for (int i = 1; i < asked.num_allowed; i++)
+            if (asked.allowed[i - 1] >= asked.allowed[i])
+                throw std::invalid_argument("the ids of a shortlist must ascend");
     }
 }
 

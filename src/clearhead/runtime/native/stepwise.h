@@ -39,7 +39,7 @@ std::shared_ptr<Sources> encode_sources(const Model& model, Worker& worker, cons
 std::unique_ptr<DecoderState> start_state(const Model& model, std::shared_ptr<const Sources> sources, int sentences,
                                           int width);
 // Appends `count` tokens to every row: tokens[row * count + i]. `log_probs` gets one block per row, after its last
-// token, or with `all_positions` one per token. `attention`: see Model::decode; sources of one length only.
+// token, or with `all_positions` one per token. `attention`: see Model::decode.
 void step_state(const Model& model, Worker& worker, DecoderState& state, const int32_t* tokens, int count,
                 bool all_positions, float* log_probs, int attention_layer, float* attention);
 // Every row becomes `width` equal rows, which follow each other.

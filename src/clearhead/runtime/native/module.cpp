@@ -1,21 +1,12 @@
 // Python binding: module clearhead.runtime._core, limited C API of Python 3.11 (one binary for all later versions).
 //
-// Arrays come in and go out through the buffer protocol: Python allocates, the core reads and writes. Everything that
-// comes in is checked here or where it is used; exceptions of C++ become exceptions of Python.
+// Everything that comes in is checked here or where it is used; exceptions of C++ become exceptions of Python.
 #include <Python.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <deque>
-#include <exception>
-#include <limits>
-#include <new>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
-#include <utility>
 
+#include "binding.h"
 #include "dispatch.h"
 #include "model.h"
 #include "search.h"
@@ -24,146 +15,6 @@
 namespace {
 
 using namespace clearhead;
-
-struct PythonError {};  // a Python exception is set
-
-void require(bool condition, const char* message) {
-    if (!condition) throw std::invalid_argument(message);
-}
-
-// Calls `work`, which returns an object or nothing (None), and translates its exceptions; null on error.
-template <typename Work>
-PyObject* guarded(Work work) {
-    try {
-        if constexpr (std::is_void_v<decltype(work())>) {
-            work();
-            return Py_NewRef(Py_None);
-        } else {
-            return work();
-        }
-    } catch (const PythonError&) {
-    } catch (const Interrupted&) {
-    } catch (const std::bad_alloc&) {
-        PyErr_NoMemory();
-    } catch (const std::invalid_argument& error) {
-        PyErr_SetString(PyExc_ValueError, error.what());
-    } catch (const std::exception& error) {
-        PyErr_SetString(PyExc_RuntimeError, error.what());
-    }
-    return nullptr;
-}
-
-// A new object of Python's, or an error that is set. Owned until it is released.
-class Reference {
-  public:
-    explicit Reference(PyObject* object) : object_(object) {
-        if (!object) throw PythonError();
-    }
-    ~Reference() { Py_XDECREF(object_); }
-    Reference(const Reference&) = delete;
-    Reference& operator=(const Reference&) = delete;
-    PyObject* get() const { return object_; }
-    PyObject* release() { return std::exchange(object_, nullptr); }
-
-  private:
-    PyObject* object_;
-};
-
-// Other Python threads run while this object lives.
-class WithoutGil {
-  public:
-    WithoutGil() : state_(PyEval_SaveThread()) {}
-    ~WithoutGil() { PyEval_RestoreThread(state_); }
-    // Returns whether a signal handler raised an exception, such as KeyboardInterrupt.
-    bool check_signals() {
-        PyEval_RestoreThread(state_);
-        const bool is_raised = PyErr_CheckSignals() < 0;
-        state_ = PyEval_SaveThread();
-        return is_raised;
-    }
-
-  private:
-    PyThreadState* state_;
-};
-
-// A C-contiguous array of Python's, of one element type.
-template <typename T>
-class Array {
-  public:
-    Array(PyObject* object, bool is_written = false) {
-        if (!object || object == Py_None) return;
-        const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (is_written ? PyBUF_WRITABLE : 0);
-        if (PyObject_GetBuffer(object, &view_, flags) < 0) throw PythonError();
-        has_view_ = true;
-        const bool fits = view_.itemsize == sizeof(T) && view_.format && is_format(view_.format);
-        if (!fits) {
-            PyBuffer_Release(&view_);
-            throw std::invalid_argument("an array has another element type than expected");
-        }
-    }
-    ~Array() {
-        if (has_view_) PyBuffer_Release(&view_);
-    }
-    Array(const Array&) = delete;
-    Array& operator=(const Array&) = delete;
-    explicit operator bool() const { return has_view_; }
-    T* data() const { return static_cast<T*>(view_.buf); }
-    size_t size() const { return has_view_ ? (size_t)view_.len / sizeof(T) : 0; }
-    std::vector<size_t> shape() const { return {view_.shape, view_.shape + view_.ndim}; }
-
-  private:
-    static bool is_format(const char* format) {
-        const char* code = *format == '<' || *format == '=' || *format == '@' ? format + 1 : format;
-        if (code[0] == '\0' || code[1] != '\0') return false;
-        if (std::is_same<T, float>::value) return *code == 'f';
-        if (std::is_same<T, double>::value) return *code == 'd';
-        if (std::is_same<T, uint8_t>::value) return *code == 'B' || *code == '?';
-        return *code == 'i' || (sizeof(long) == sizeof(T) && *code == 'l');
-    }
-    Py_buffer view_{};
-    bool has_view_ = false;
-};
-
-// Sequences of ids that stand one after the other, and their lengths. None: none.
-struct Sequences {
-    Array<int32_t> ids;
-    std::vector<int> lengths;
-
-    Sequences(PyObject* ids_, PyObject* lengths_) : ids(ids_) {
-        if (!ids) return;
-        const Array<int32_t> given(lengths_);
-        lengths.assign(given.data(), given.data() + given.size());
-        size_t sum = 0;
-        for (int length : lengths) {
-            require(length >= 0, "a length is negative");
-            sum += length;
-        }
-        require(sum == ids.size(), "the lengths do not add up to the number of ids");
-    }
-    explicit operator bool() const { return static_cast<bool>(ids); }
-};
-
-double number(PyObject* settings, const char* name) {
-    PyObject* value = PyDict_GetItemString(settings, name);  // borrowed
-    if (!value) throw std::invalid_argument(std::string("the setting ") + name + " is missing");
-    const double result = PyFloat_AsDouble(value);
-    if (result == -1 && PyErr_Occurred()) throw PythonError();
-    return result;
-}
-
-float real(PyObject* settings, const char* name) {
-    const double value = number(settings, name);
-    if (!(std::fabs(value) <= std::numeric_limits<float>::max()))
-        throw std::invalid_argument(std::string("the setting ") + name + " is not a finite float32");
-    return (float)value;
-}
-
-int whole(PyObject* settings, const char* name, int least, int most) {
-    const double value = number(settings, name);
-    if (!(value >= least && value <= most && value == (double)(int)value))
-        throw std::invalid_argument(std::string("the setting ") + name + " is out of range");
-    return (int)value;
-}
 
 Settings read_settings(PyObject* given) {
     constexpr int kMany = 1 << 24;
@@ -265,14 +116,6 @@ struct Computation {
 
 // ---- Search
 
-template <typename T, typename Convert>
-PyObject* list_of(const std::vector<T>& values, Convert convert) {
-    Reference list(PyList_New((Py_ssize_t)values.size()));
-    for (size_t i = 0; i < values.size(); i++)
-        PyList_SetItem(list.get(), (Py_ssize_t)i, Reference(convert(values[i])).release());
-    return list.release();
-}
-
 PyObject* hypothesis_tuple(const Hypothesis& found) {
     static const char* const kReasons[] = {"end", "length", "blocked"};
     const Reference tokens(list_of(found.tokens, [](int token) { return PyLong_FromLong(token); }));
@@ -352,36 +195,8 @@ PyObject* model_search(PyObject* self, PyObject* args) {
 constexpr const char* kSources = "clearhead.runtime.sources";
 constexpr const char* kState = "clearhead.runtime.state";
 
-// Encoded sources or a state, with a reference to the model that they belong to: no other model gets its address while
-// they live. Python holds it in a capsule.
-template <typename T>
-struct Handle {
-    explicit Handle(PyObject* model) : model(Py_NewRef(model)) {}
-    Reference model;
-    T value{};
-    std::atomic<bool> is_busy{false};
-};
 using SourcesHandle = Handle<std::shared_ptr<const Sources>>;
 using StateHandle = Handle<std::unique_ptr<DecoderState>>;
-
-template <typename T>
-PyObject* to_capsule(std::unique_ptr<Handle<T>> handle, const char* name) {
-    const auto free = [](PyObject* capsule) {
-        delete static_cast<Handle<T>*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
-    };
-    PyObject* capsule = PyCapsule_New(handle.get(), name, free);
-    if (capsule) handle.release();
-    return capsule;
-}
-
-template <typename T>
-T& from_capsule(PyObject* capsule, const char* name, PyObject* model) {
-    void* pointer = PyCapsule_GetPointer(capsule, name);
-    if (!pointer) throw PythonError();
-    T& handle = *static_cast<T*>(pointer);
-    require(handle.model.get() == model, "a state or sources of another model");
-    return handle;
-}
 
 // The state of a capsule, for one thread at a time.
 class BorrowedState {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+
+#include "beam.h"
 
 namespace clearhead {
 
@@ -35,33 +35,6 @@ void WorkerPool::put_back(std::unique_ptr<Worker> worker) {
 }
 
 namespace {
-
-struct Choice {  // a candidate of a sentence: hypothesis `parent` continued with `token`
-    float rank;  // the total; in greedy search the log-probability of the token
-    float total, log_prob;
-    int parent, token;
-};
-
-bool is_before(const Choice& a, const Choice& b) {
-    if (a.rank != b.rank) return a.rank > b.rank;
-    return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
-}
-
-// One sentence at work.
-struct Beam {
-    int request = 0, prompt = 0, length = 0;  // length: tokens generated so far
-    int live = 1;                             // unfinished hypotheses
-    int capacity = 0;                         // positions of an ancestor table
-    const SearchRequest* asked = nullptr;
-    const Linear* output = nullptr;  // of the vocabulary or the shortlist
-    const Source* source = nullptr;
-    std::vector<uint16_t> ancestors, next_ancestors;  // [beam size][capacity]
-    std::vector<float> totals;
-    std::vector<int> last_tokens;
-    std::vector<Choice> history;  // [length][beam size]: how each hypothesis came about
-    std::vector<Hypothesis> finished;
-    std::unique_ptr<SelectedOutputs> shortlist;
-};
 
 // One call of search, which several threads work on.
 struct SharedSearch {
@@ -137,31 +110,14 @@ class ThreadSearch {
             const size_t number = shared_.next++;
             if (number >= shared_.order.size()) break;
             if (is_cancelled(shared_.order[number], monotonic_seconds())) continue;
-            start(slots[taken], shared_.order[number]);
+            const int request = shared_.order[number];
+            beams_[slots[taken]] = Beam(model_, settings_, shared_.requests[request], request);
             active_.push_back(slots[taken++]);
         }
         if (model_.settings.architecture == Architecture::encoder_decoder)
             encode(slots, taken);
         else
             for (size_t i = 0; i < taken; i++) read_prompt(slots[i]);
-    }
-
-    void start(int slot, int request) {
-        const SearchRequest& asked = shared_.requests[request];
-        Beam beam;
-        const bool has_encoder = model_.settings.architecture == Architecture::encoder_decoder;
-        beam.request = request;
-        beam.asked = &asked;
-        beam.prompt = has_encoder ? 1 : asked.length;
-        beam.capacity = beam.prompt + asked.limit;
-        beam.ancestors.resize((size_t)width_ * beam.capacity);
-        beam.next_ancestors.resize((size_t)width_ * beam.capacity);
-        beam.totals.assign(width_, 0.0f);
-        beam.last_tokens.assign(width_, has_encoder ? settings_.start_id : asked.ids[asked.length - 1]);
-        if (asked.allowed)
-            beam.shortlist = std::make_unique<SelectedOutputs>(model_.output, asked.allowed, asked.num_allowed);
-        beam.output = asked.allowed ? &beam.shortlist->linear : &model_.output;
-        beams_[slot] = std::move(beam);
     }
 
     void encode(const std::vector<int>& slots, size_t taken) {
@@ -218,7 +174,7 @@ class ThreadSearch {
             if (advance(beam, states, (int)row))
                 active_[kept++] = active_[i];
             else
-                conclude(beam);
+                shared_.results[beam.request].hypotheses = beam.take_finished(settings_.n_best, is_normalized_);
             row += live;
         }
         active_.resize(kept);
@@ -307,15 +263,15 @@ class ThreadSearch {
         for (int rank = 0; rank < (int)choices_.size() && ((int)kept_.size() < width_ || rank < width_); rank++) {
             const Choice& choice = choices_[rank];
             const bool is_end = choice.token == settings_.end_id;
-            if (rank < width_ && (is_end || is_last)) finish(beam, choice, is_end);
+            if (rank < width_ && (is_end || is_last)) beam.finish(settings_, choice, is_end);
             if (!is_end && (int)kept_.size() < width_) kept_.push_back(choice);
         }
         if (is_last || kept_.empty()) {
-            if (beam.finished.empty() && is_number) finish_blocked(beam);
+            if (beam.finished.empty() && is_number) beam.finish_blocked(settings_);
             return false;
         }
-        if (is_settled(beam)) return false;
-        keep(beam);
+        if (beam.is_settled(settings_, kept_[0])) return false;
+        beam.keep(kept_);
         return true;
     }
 
@@ -370,84 +326,6 @@ class ThreadSearch {
         choices_.insert(choices_.end(), others.begin(), others.end());
     }
 
-    void finish(Beam& beam, const Choice& last, bool is_end) {
-        Hypothesis found = backtrace(beam, last.parent);
-        if (!is_end) found.tokens.push_back(last.token);
-        found.log_probs.push_back(last.log_prob);
-        found.total = last.total;
-        found.score = last.total / settings_.penalties[found.log_probs.size()];
-        found.reason = is_end ? FinishReason::end : FinishReason::length;
-        beam.finished.push_back(std::move(found));
-    }
-
-    // Nothing may follow and nothing is finished: the hypotheses are taken as they are.
-    void finish_blocked(Beam& beam) {
-        for (int w = 0; w < beam.live; w++) {
-            Hypothesis found = backtrace(beam, w);
-            found.total = beam.totals[w];
-            found.score = found.total / settings_.penalties[std::max<size_t>(1, found.log_probs.size())];
-            found.reason = FinishReason::blocked;
-            beam.finished.push_back(std::move(found));
-        }
-    }
-
-    // The tokens of a hypothesis, from the last back to the first.
-    Hypothesis backtrace(const Beam& beam, int w) const {
-        Hypothesis found;
-        found.tokens.resize(beam.length);
-        found.log_probs.resize(beam.length);
-        for (int i = beam.length - 1; i >= 0; i--) {
-            const Choice& choice = beam.history[(size_t)i * width_ + w];
-            found.tokens[i] = choice.token;
-            found.log_probs[i] = choice.log_prob;
-            w = choice.parent;
-        }
-        return found;
-    }
-
-    bool is_settled(const Beam& beam) {
-        if ((int)beam.finished.size() < width_) return false;
-        if (settings_.stopping_rule == StoppingRule::beam_finished) return true;
-        scores_.clear();
-        for (const Hypothesis& each : beam.finished) scores_.push_back(each.score);
-        std::sort(scores_.begin(), scores_.end(), std::greater<float>());
-        const bool is_now = settings_.stopping_rule == StoppingRule::no_better_now;
-        const float penalty = settings_.penalties[is_now ? beam.length + 1 : beam.asked->limit];
-        return kept_[0].total / penalty <= scores_[width_ - 1];
-    }
-
-    void keep(Beam& beam) {
-        const int position = beam.prompt - 1 + beam.length;
-        beam.history.resize((size_t)(beam.length + 1) * width_);
-        for (int w = 0; w < (int)kept_.size(); w++) {
-            const Choice& choice = kept_[w];
-            uint16_t* to = beam.next_ancestors.data() + (size_t)w * beam.capacity;
-            std::memcpy(to, beam.ancestors.data() + (size_t)choice.parent * beam.capacity,
-                        sizeof(uint16_t) * (size_t)position);
-            to[position] = (uint16_t)choice.parent;
-            beam.history[(size_t)beam.length * width_ + w] = choice;
-        }
-        for (int w = 0; w < (int)kept_.size(); w++) {
-            beam.totals[w] = kept_[w].total;
-            beam.last_tokens[w] = kept_[w].token;
-        }
-        beam.ancestors.swap(beam.next_ancestors);
-        beam.live = (int)kept_.size();
-        beam.length++;
-    }
-
-    void conclude(Beam& beam) {
-        std::stable_sort(beam.finished.begin(), beam.finished.end(),
-                         [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
-        if ((int)beam.finished.size() > settings_.n_best) beam.finished.resize(settings_.n_best);
-        if (!is_normalized_)
-            for (Hypothesis& each : beam.finished) {
-                each.log_probs.clear();
-                each.total = each.score = std::numeric_limits<float>::quiet_NaN();
-            }
-        shared_.results[beam.request].hypotheses = std::move(beam.finished);
-    }
-
     // Whether a request is cancelled, which is then its result.
     bool is_cancelled(int request, double now) {
         const SearchRequest& asked = shared_.requests[request];
@@ -480,7 +358,6 @@ class ThreadSearch {
     std::vector<VocabularyScan> scans_;
     std::vector<Candidate> candidates_;
     std::vector<Choice> choices_, kept_;
-    std::vector<float> scores_;
     std::vector<int> bans_;
     std::vector<std::vector<int>> block_bans_;
 };

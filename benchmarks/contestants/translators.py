@@ -6,16 +6,17 @@
     {"command": "translate_file", "beam": 4, "output": ...}                -> sentences, tokens, seconds
     {"command": "outputs", "beam": 4}                                      -> token ids of every sentence
 
+With `min_seconds` both are repeated until so much time has passed: some passes take less than a tenth of a second.
 `translate` takes and returns tokens, in the form that the engine's Python interface has: ids, or for CTranslate2
 strings. `translate_file` goes from a text file to a text file, with the same tokenizer for all.
 """
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.protocol import answer_with
 from clearhead.api import load
@@ -29,6 +30,7 @@ MAX_LENGTH = 100
 """Tokens per sentence at most, unless `configure` says otherwise."""
 
 Setting = dict[str, Any]
+Result = TypeVar("Result")
 
 
 @cache
@@ -175,23 +177,28 @@ class Server:
         self.translator.configure(setting)
         return {}
 
-    def translate(self, beam: int, every: int, is_single: bool) -> dict[str, Any]:
+    def translate(self, beam: int, every: int, is_single: bool, min_seconds: float = 0) -> dict[str, Any]:
         """Translate every n-th sentence, all in one call or one call per sentence."""
         inputs = self.translator.inputs(self.lines[::every])
         groups = [[each] for each in inputs] if is_single else [inputs]
-        began = time.perf_counter()
-        found = [one for group in groups for one in self.translator.run(group, beam)]
-        seconds = time.perf_counter() - began
-        tokens = self._count(found)
-        return {"sentences": len(found), "tokens": tokens, "seconds": seconds}
 
-    def translate_file(self, beam: int, output: str) -> dict[str, Any]:
+        def run() -> list[Any]:
+            return [one for group in groups for one in self.translator.run(group, beam)]
+
+        found, passes, seconds = _repeat(run, min_seconds)
+        return {"sentences": passes * len(found), "tokens": passes * self._count(found), "seconds": seconds}
+
+    def translate_file(self, beam: int, output: str, min_seconds: float = 0) -> dict[str, Any]:
         """Translate the file of sentences to another file."""
-        began = time.perf_counter()
-        lines = self.file.read_text(encoding="utf-8").splitlines()
-        texts, tokens = self.translator.texts(lines, beam)
-        Path(output).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-        return {"sentences": len(texts), "tokens": tokens, "seconds": time.perf_counter() - began}
+
+        def run() -> tuple[list[str], int]:
+            lines = self.file.read_text(encoding="utf-8").splitlines()
+            texts, tokens = self.translator.texts(lines, beam)
+            Path(output).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+            return texts, tokens
+
+        (texts, tokens), passes, seconds = _repeat(run, min_seconds)
+        return {"sentences": passes * len(texts), "tokens": passes * tokens, "seconds": seconds}
 
     def outputs(self, beam: int) -> dict[str, Any]:
         """Return the token ids of the output of every sentence."""
@@ -201,6 +208,17 @@ class Server:
     def _count(self, found: Iterable[Any]) -> int:
         """Count generated tokens, with the end token of each sentence."""
         return sum(len(self.translator.ids(one)) + 1 for one in found)
+
+
+def _repeat(run: Callable[[], Result], min_seconds: float) -> tuple[Result, int, float]:
+    """Run until `min_seconds` have passed; return the result, the number of passes and the seconds of all of them."""
+    began, passes = time.perf_counter(), 0
+    while True:
+        found = run()
+        passes += 1
+        seconds = time.perf_counter() - began
+        if seconds >= min_seconds:
+            return found, passes, seconds
 
 
 if __name__ == "__main__":

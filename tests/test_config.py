@@ -67,3 +67,30 @@ def test_every_field_says_what_it_is() -> None:
 )
 def test_longest_output(limit: str, expected: int) -> None:
     assert DecodingConfig(max_length=limit).longest(7) == expected
+
+
+SPECIAL = [  # settings, field, values that are tokens of the vocabulary, values that are none
+    ({}, "eos_id", (0, 22), (23, 7000)),
+    ({}, "pad_id", (22,), (23,)),
+    ({}, "decoder_start_id", (22,), (23,)),
+    ({"source_vocab_size": 17, "tied_embeddings": "none"}, "pad_id", (16,), (17,)),
+    ({"source_vocab_size": 17, "tied_embeddings": "none"}, "eos_id", (22,), (23,)),
+    ({"family": "decoder"}, "eos_id", (22,), (23,)),
+    ({"family": "decoder"}, "pad_id", (22, 23), ()),  # GPT-2 has no padding token: the id after the last
+    ({"family": "encoder", "head": "masked_lm"}, "pad_id", (22,), (23,)),
+    ({"family": "encoder", "head": "masked_lm"}, "eos_id", (22,), (23,)),
+    ({"family": "lstm"}, "decoder_start_id", (22,), (23,)),
+]
+
+
+@pytest.mark.parametrize(("settings", "name", "tokens", "others"), SPECIAL)
+def test_special_tokens_are_in_the_vocabulary(
+    settings: dict[str, object], name: str, tokens: tuple[int, ...], others: tuple[int, ...]
+) -> None:
+    for value in tokens:
+        build({"model": {"vocab_size": 23, **settings, name: value}})
+    for value in others:
+        size = 17 if (settings.get("source_vocab_size"), name) == (17, "pad_id") else 23
+        with pytest.raises(ConfigError, match=rf"model\.{name}={value} is no token; the vocabulary has {size}\."):
+            build({"model": {"vocab_size": 23, **settings, name: value}})
+        build({"model": {**settings, name: value}})  # the vocabulary is not known yet

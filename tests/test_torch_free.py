@@ -1,5 +1,6 @@
 """Inference without torch: every command that runs a model, where torch is not installed and where it is."""
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -123,17 +124,70 @@ def test_what_needs_torch_names_the_extra(task: str, arguments: list[str], messa
 NO_CORE = "import clearhead.runtime.availability as a\na.CORE = 'clearhead.runtime._missing'\n"
 
 
-def test_with_neither_core_nor_torch_both_remedies_are_named(models: Models) -> None:
-    program = BLOCKED.replace(RUN, NO_CORE + RUN)
-    found = run_process(["translate", models["translate"]], LINES, program=("-c", program))
-    error = found.stderr.decode().splitlines()[0]
-    assert found.code == 2
+VERBS = ("translate", "generate", "classify", "tag", "embed", "fill", "score", "align")
+
+
+@pytest.fixture(autouse=True)
+def _no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("CI", "CLEARHEAD_REQUIRE_CORE"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def refusal(name: str, program: str, models: Models, files: dict[str, str]) -> str:
+    """Return the one line of a command that must fail, or of a server that must not start."""
+    if name == "serve":
+        command = [sys.executable, "-c", program, "serve", str(models["translate"]), "--port", str(free_port())]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)  # a server that starts never ends
+        found = Finished(done.returncode, done.stdout, done.stderr)
+    else:
+        found = run(models, files, name, program)
+    told = found.stderr.decode().splitlines()
+    lines = [line for line in told if not line.startswith(("torch imported", "warning: ", "cross.0"))]
+    assert (found.code, found.stdout) == (2, b""), found.stderr.decode()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.parametrize("name", [*VERBS, "serve"])
+def test_with_neither_core_nor_torch_both_remedies_are_named(name: str, models: Models, files: dict[str, str]) -> None:
+    error = refusal(name, BLOCKED.replace(RUN, NO_CORE + RUN), models, files)
     assert "C++17 compiler" in error and "reinstall clearhead" in error and "pip install 'clearhead[train]'" in error
 
 
-def test_without_a_core_torch_is_used_and_said_so_once(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("CI", "CLEARHEAD_REQUIRE_CORE"):
-        monkeypatch.delenv(variable, raising=False)
+def test_info_says_that_no_engine_is_there(models: Models, files: dict[str, str]) -> None:
+    program = BLOCKED.replace(RUN, NO_CORE + RUN)
+    found = run(models, files, "info", program)
+    [line] = [line for line in found.stdout.decode().splitlines() if line.startswith("engine")]
+    assert found.code == 0
+    assert line.split()[1] == "none" and "neither the C++ core nor torch is installed" in line
+    shown = run_process(["info", str(models["translate"]), "--json"], program=("-c", program))
+    engine = json.loads(shown.stdout)["engine"]
+    assert engine["name"] == "none" and "neither the C++ core nor torch" in engine["reason"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "engine"),
+    [("", "torch (The C++ core is not built;"), ("CI", "none (The C++ core is not built;")],
+)
+def test_info_without_a_core_names_torch_where_it_may_be_used(
+    variable: str, engine: str, models: Models, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    found = run(models, files, "info", NO_CORE + RUN)
+    [line] = [line for line in found.stdout.decode().splitlines() if line.startswith("engine")]
+    assert found.code == 0 and engine in line, line
+    assert ("torch does not replace it, since CI is set" in line) == bool(variable)
+
+
+@pytest.mark.parametrize("name", ["translate", "serve"])
+def test_int8_without_a_core_is_refused_in_one_line(name: str, models: Models, files: dict[str, str]) -> None:
+    program = NO_CORE + RUN.replace("sys.argv[1:]", "[*sys.argv[1:], '--compute-type', 'int8']")
+    error = refusal(name, program, models, files)
+    assert "int8 needs the native engine" in error and "The C++ core is not built; install a C++17 compiler" in error
+
+
+def test_without_a_core_torch_is_used_and_said_so_once(models: Models) -> None:
     found = run_process(["translate", models["translate"]], LINES, program=("-c", NO_CORE + RUN))
     native = run_process(["translate", models["translate"]], LINES, program=("-c", RUN))
     assert found.code == 0 and found.stdout == native.stdout
@@ -143,15 +197,18 @@ def test_without_a_core_torch_is_used_and_said_so_once(models: Models, monkeypat
 
 
 @pytest.mark.parametrize("variable", ["CI", "CLEARHEAD_REQUIRE_CORE"])
-def test_in_ci_a_missing_core_is_an_error(variable: str, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    for other in ("CI", "CLEARHEAD_REQUIRE_CORE"):
-        monkeypatch.delenv(other, raising=False)
+@pytest.mark.parametrize("name", ["translate", "serve"])
+def test_in_ci_a_missing_core_is_an_error(
+    name: str, variable: str, models: Models, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(variable, "1")
-    found = run_process(["translate", models["translate"]], LINES, program=("-c", NO_CORE + RUN))
-    asked = run_process(["translate", models["translate"], "--engine", "torch"], LINES, program=("-c", NO_CORE + RUN))
-    assert (found.code, found.stdout) == (2, b"")
-    error = found.stderr.decode().splitlines()[0]
+    error = refusal(name, NO_CORE + RUN, models, files)
     assert "The C++ core is not built" in error and f"torch does not replace it, since {variable}" in error
+
+
+def test_in_ci_torch_may_be_chosen(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "1")
+    asked = run_process(["translate", models["translate"], "--engine", "torch"], LINES, program=("-c", NO_CORE + RUN))
     assert asked.code == 0 and asked.stdout
 
 

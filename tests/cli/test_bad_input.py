@@ -1,8 +1,10 @@
 """Bad input to every verb and reader, as a user gives it: one line that says what to do; nothing is cut off."""
 
+import hashlib
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -212,3 +214,55 @@ def test_a_label_that_only_the_validation_file_has(tmp_path: Path, capsys: Run) 
         options = ["--task", task, "--valid", str(valid), "--out", str(tmp_path / "out"), "--steps", "1"]
         assert main(["train", str(train), *options]) == 2
         assert re.search("'(ugly|NEW)' is none of the (labels|types) trained on", refused(capsys))
+
+
+def changed(folder: Path, to: Path, changes: dict[str, dict[str, int]]) -> Path:
+    """A copy of a model with other settings and the checksum that fits them."""
+    shutil.copytree(folder, to)
+    config = json.loads((to / "config.json").read_text(encoding="utf-8"))
+    for section, values in changes.items():
+        config[section].update(values)
+    content = json.dumps(config).encode()
+    (to / "config.json").write_bytes(content)
+    manifest = json.loads((to / "manifest.json").read_text(encoding="utf-8"))
+    manifest["files"]["config.json"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (to / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return to
+
+
+BEYOND = [
+    (["--beam", "4097"], {}, "decoding.beam_size=4097 is too large; expected 1 to 4,096."),
+    (["--beam", "4097", "--set", "decoding.no_repeat_ngram_size=2"], {}, "expected 1 to 4,096."),
+    ([], {"decoding": {"beam_size": 10_000_000}}, "decoding.beam_size=10000000 is too large; expected 1 to 4,096."),
+    (["--sample", "--n-best", "70000"], {}, "line 1 asks for 70,000 samples; expected at most 65,535."),
+    (["--set", "decoding.coverage_penalty=1e300"], {}, "input should be less than or equal to 1000."),
+    ([], {"model": {"decoder_start_id": 6000}}, "model.decoder_start_id=6000 is no token; the vocabulary has "),
+    ([], {"model": {"eos_id": 7000}}, "model.eos_id=7000 is no token; the vocabulary has "),
+    ([], {"model": {"pad_id": 99999}}, "model.pad_id=99999 is no token; the vocabulary has "),
+]
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+@pytest.mark.parametrize(("options", "changes", "error"), BEYOND, ids=[error for _, _, error in BEYOND])
+def test_what_no_engine_can_hold_is_refused(
+    options: list[str], changes: dict[str, dict[str, int]], error: str, engine: str,
+    models: Models, tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    folder = changed(models["translate"], tmp_path / "model", changes)
+    capsys.readouterr()
+    give(monkeypatch, "The dog eats.\n")
+    assert main(["translate", str(folder), "--engine", engine, "--threads", "1", *options]) == 2
+    assert error in refused(capsys)
+
+
+@pytest.mark.parametrize("verb", ["translate", "embed"])
+def test_more_threads_than_a_machine_has_are_not_started(
+    verb: str, models: Models, capsys: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for threads in ("1", "100000"):
+        give(monkeypatch, "The dog eats.\n")
+        capsys.readouterr()
+        assert main([verb, str(models["translate"]), "--threads", threads]) == 0
+        found.append(capsys.readouterr().out)
+    assert found[0] == found[1] != ""

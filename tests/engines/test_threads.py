@@ -12,6 +12,7 @@ from clearhead.engines import threads
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_chosen", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
 
 
@@ -24,6 +25,17 @@ def test_threads_are_as_set_or_those_of_openmp_or_all_cores(monkeypatch: pytest.
     assert threads.num_threads() == len(os.sched_getaffinity(0))
     threads.set_num_threads(5)
     assert threads.num_threads() == 5
+
+
+def test_there_are_at_most_four_threads_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    threads.set_num_threads(100_000)
+    assert (threads.num_threads(), told) == (8, [8])
+    threads.set_num_threads(0)
+    for given in ("9", "5000", "1" * 5000):
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+        assert threads.num_threads() == 8
 
 
 def test_torch_is_told_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

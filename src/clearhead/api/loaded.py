@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
+from clearhead.data.extras import require_package
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
@@ -143,11 +144,11 @@ class Loaded:
         """Return the engine and the compute type to use."""
         compute_type = compute_type or self.compute_type
         name = name or self.engine_name
+        check_engine(name, compute_type)
         if not name:
             choice = self.engine_choice
-            choice.require()
+            choice.require(compute_type)
             name = choice.name
-        check_engine(name, compute_type)
         if name == "native" and self.weights.is_changed:
             raise DecodingError("the native engine runs models as they were saved, this one was changed; use torch")
         return name, compute_type
@@ -186,6 +187,11 @@ class Loaded:
         from clearhead.engines.torch_scoring_engine import TorchScoringEngine
 
         return TorchScoringEngine(self.network)
+
+    def require_engine(self) -> None:
+        """Raise MissingPackageError or DecodingError if the engine of this model cannot be used on this machine."""
+        if not self._uses_native():
+            require_package("torch", "the torch engine")
 
     def _uses_native(self) -> bool:
         """Return whether the engine of this model is native; raise DecodingError if it cannot run the model."""

@@ -80,6 +80,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
         models = named(load_all())
         for model in models.values():
             model.need_tag()
+            model.require_engine()
         application = make_app(models, limits, frozenset(LOCAL if host in LOCAL else ()))
         _print_address(host, listener.getsockname()[1])
         server = Server(application, limits)

@@ -69,7 +69,7 @@ class DecodingConfig(Section):
     )
     min_length: int = Field(0, ge=0, description="minimum output length in tokens")
     coverage_penalty: float = Field(
-        0.0, ge=0, allow_inf_nan=False, description="weight of the penalty for source tokens with little attention"
+        0.0, ge=0, le=1000, description="weight of the penalty for source tokens with little attention"
     )
     beam_groups: int = Field(
         1, ge=1, description="diverse beam search: number of groups that beam_size is divided into"
@@ -77,7 +77,7 @@ class DecodingConfig(Section):
     diversity_penalty: float = Field(
         0.5,
         ge=0,
-        allow_inf_nan=False,
+        le=1000,
         description="diverse beam search: penalty of a token that an earlier group chose at the same position",
     )
     no_repeat_ngram_size: int = Field(0, ge=0, description="no n-gram of this length occurs twice; 0: no limit")

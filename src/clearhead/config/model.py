@@ -194,6 +194,23 @@ class ModelConfig(Section):
                 raise ValueError(f"model.{name} {self.why_unused(name)}.")
         return self
 
+    @model_validator(mode="after")
+    def _check_ids(self) -> Self:
+        """Check special tokens once the vocabulary is known. A decoder-only model may have no padding token."""
+        if not self.vocab_size or not self.has_text:
+            return self
+        sizes = {"eos_id": self.read_vocab_size, "pad_id": self.read_vocab_size}
+        if self.head == "generation":
+            sizes = {"eos_id": self.vocab_size, "pad_id": min(self.vocab_size, self.read_vocab_size)}
+        if self.family == "decoder":
+            del sizes["pad_id"]
+        elif self.head == "generation":
+            sizes["decoder_start_id"] = self.vocab_size
+        for name, size in sizes.items():
+            if getattr(self, name) >= size:
+                raise ValueError(f"model.{name}={getattr(self, name)} is no token; the vocabulary has {size:,}.")
+        return self
+
     def why_unused(self, name: str) -> str:
         """Return why a field has no effect on this network, phrased to follow the field's name; empty if it has."""
         families = _FAMILIES_USING.get(name, (self.family,))

@@ -11,6 +11,10 @@ from clearhead.decoding.logits_rules import TokenAutomaton
 from clearhead.errors import DecodingError
 from clearhead.runtime.cancellation import Cancellation
 
+MAX_BEAM_SIZE = 4096
+MAX_ROWS = 65_535
+"""Hypotheses of one sentence at a time: a state of the core counts them in 16 bits."""
+
 
 @dataclass(frozen=True)
 class Image:
@@ -117,7 +121,24 @@ def check_request(number: int, request: Request, settings: DecodingConfig, max_p
             f"{name} asks for {request.n_best} hypotheses; expected 1 to decoding.beam_size="
             f"{settings.beam_size}. Raise the beam size."
         )
+    _check_width(name, request, settings)
     _check_length(name, request, settings, max_positions)
+
+
+def _check_width(name: str, request: Request, settings: DecodingConfig) -> None:
+    """Raise DecodingError for more hypotheses at a time than an engine can hold."""
+    if settings.method == "sample":
+        if request.n_best > MAX_ROWS:
+            raise DecodingError(f"{name} asks for {request.n_best:,} samples; expected at most {MAX_ROWS:,}.")
+        return
+    if settings.beam_size > MAX_BEAM_SIZE:
+        raise DecodingError(f"decoding.beam_size={settings.beam_size} is too large; expected 1 to {MAX_BEAM_SIZE:,}.")
+    size = request.asked.include.size
+    if settings.beam_size * (size + 1) > MAX_ROWS:
+        raise DecodingError(
+            f"{name} has words to include of {size} tokens, which takes {size + 1} beams of {settings.beam_size}; "
+            f"expected at most {MAX_ROWS:,} hypotheses. Lower decoding.beam_size."
+        )
 
 
 def _check_length(name: str, request: Request, settings: DecodingConfig, max_positions: int) -> None:

@@ -2,9 +2,9 @@
 
 import importlib.util
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from clearhead.config import ModelConfig
 from clearhead.data.extras import install_command
@@ -28,26 +28,39 @@ class EngineChoice:
     """Why the native engine cannot run the model; empty if it does."""
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.reason})" if self.reason else self.name
+        name, reason = self.to_json().values()
+        return f"{name} ({reason})" if reason else name
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields."""
-        return asdict(self)
+    def to_json(self) -> dict[str, str]:
+        """Return name and reason; the name is none if the engine cannot be used on this machine."""
+        problem = self.problem()
+        return {"name": "none", "reason": problem} if problem else {"name": self.name, "reason": self.reason}
 
-    def require(self) -> None:
-        """Raise MissingPackageError if this is torch and torch is not installed, or may not replace a missing core.
-
-        The first time that torch is used because the core is missing, say so on stderr; with CI set that is an error.
-        """
+    def problem(self) -> str:
+        """Return why the engine cannot be used on this machine: torch is not installed, or may not replace a missing
+        core. Empty if it can."""
         if self.name != "torch":
-            return
-        core_problem = _why_unavailable()
-        is_fallback = self.reason == core_problem != ""
+            return ""
         if not has_torch():
-            raise MissingPackageError(NEITHER if is_fallback else f"{self.reason}; {install_command('train')}")
-        if is_fallback:
-            _check_fallback()
-            _report_fallback(core_problem)
+            return NEITHER if self._is_fallback() else f"{self.reason}; {install_command('train')}"
+        return _why_no_fallback() if self._is_fallback() else ""
+
+    def require(self, compute_type: str = "float32") -> None:
+        """Raise MissingPackageError if the engine cannot be used here, DecodingError if it has no such compute type.
+
+        The first time that torch is used because the core is missing, say so on stderr.
+        """
+        if self.name == "torch" and compute_type != "float32":
+            reason = self.reason.rstrip(".")
+            raise DecodingError(f"{compute_type} needs the native engine, which cannot run this model: {reason}")
+        if problem := self.problem():
+            raise MissingPackageError(problem)
+        if self._is_fallback():
+            _report_fallback(self.reason)
+
+    def _is_fallback(self) -> bool:
+        """Return whether torch replaces a missing core."""
+        return self.name == "torch" and self.reason == _why_unavailable() != ""
 
 
 def choose_engine(model: ModelConfig, is_changed: bool = False) -> EngineChoice:
@@ -60,8 +73,8 @@ def choose_engine(model: ModelConfig, is_changed: bool = False) -> EngineChoice:
 
 
 def check_engine(name: str, compute_type: str) -> None:
-    """Raise DecodingError for unknown names, and for int8 with torch."""
-    if name not in ENGINES or compute_type not in COMPUTE_TYPES:
+    """Raise DecodingError for unknown names, and for int8 with torch. `name`: empty for the default engine."""
+    if name not in ("", *ENGINES) or compute_type not in COMPUTE_TYPES:
         raise DecodingError(
             f"expected an engine of {', '.join(ENGINES)} and a compute type of {', '.join(COMPUTE_TYPES)}, "
             f"not {name} and {compute_type}"
@@ -93,11 +106,11 @@ def _why_unavailable() -> str:
     return why_unavailable()
 
 
-def _check_fallback() -> None:
-    """Raise MissingPackageError if torch may not replace a missing core."""
-    from clearhead.runtime.availability import check_fallback
+def _why_no_fallback() -> str:
+    """Return why torch may not replace a missing core; empty if it may."""
+    from clearhead.runtime.availability import why_no_fallback
 
-    check_fallback()
+    return why_no_fallback()
 
 
 def _why_unsupported(model: ModelConfig) -> str:

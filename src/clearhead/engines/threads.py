@@ -10,6 +10,9 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
+MAX_PER_CORE = 4
+"""More threads than this per core are not started: they would wait for each other, and systems have limits."""
+
 _chosen = 0
 
 
@@ -22,12 +25,16 @@ def set_num_threads(threads: int) -> None:
 
 
 def num_threads() -> int:
-    """Return the number of threads: as set, or OMP_NUM_THREADS, or the cores that this process may use."""
+    """Return the number of threads: as set, or OMP_NUM_THREADS, or the cores that this process may use.
+
+    At most MAX_PER_CORE per core of this machine.
+    """
+    most = MAX_PER_CORE * (os.cpu_count() or 1)
     if _chosen:
-        return _chosen
+        return min(_chosen, most)
     given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
+    if given.isascii() and given.isdecimal() and int(given[:9]):
+        return min(int(given[:9]), most)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -36,7 +43,7 @@ def set_torch_threads() -> None:
     if _chosen:
         import torch
 
-        torch.set_num_threads(_chosen)
+        torch.set_num_threads(num_threads())
 
 
 def run_in_threads(

@@ -35,13 +35,18 @@ def why_unavailable() -> str:
 
 def check_fallback() -> None:
     """Raise MissingPackageError if the core cannot be used where torch may not replace it: with CI set, for example."""
+    if problem := why_no_fallback():
+        raise MissingPackageError(problem)
+
+
+def why_no_fallback() -> str:
+    """Return one sentence if the core cannot be used and torch may not replace it; empty otherwise."""
     problem, variable = why_unavailable(), ""
     if os.environ.get("CI"):
         variable = "CI"
     elif os.environ.get(REQUIRED_VARIABLE) == "1":
         variable = f"{REQUIRED_VARIABLE}=1"
-    if problem and variable:
-        raise MissingPackageError(f"{problem.rstrip('.')}; torch does not replace it, since {variable} is set")
+    return f"{problem.rstrip('.')}; torch does not replace it, since {variable} is set" if problem and variable else ""
 
 
 def instruction_set() -> str:

@@ -100,16 +100,12 @@ def _check_data(chosen: Task, given: Mapping[str, Any], draft: Config) -> None:
 
 
 def check_ids(made: PreparedTask) -> None:
-    """The decoder may start from any piece, such as the end; padding and the end are the tokenizer's."""
+    """Raise ConfigError unless padding and the end are the tokenizer's."""
     model, tokenizer = made.config.model, made.tokenizer
     if tokenizer and (model.pad_id, model.eos_id) != (tokenizer.pad_id, tokenizer.eos_id):
         raise ConfigError(
             f"model.pad_id={model.pad_id} and model.eos_id={model.eos_id} must be the tokenizer's, "
             f"{tokenizer.pad_id} and {tokenizer.eos_id}; leave them out"
-        )
-    if tokenizer and model.decoder_start_id >= model.vocab_size:
-        raise ConfigError(
-            f"model.decoder_start_id={model.decoder_start_id} is no piece; there are {model.vocab_size:,}"
         )
 
 

@@ -1,6 +1,7 @@
 """Settings of search and sampling."""
 
 import re
+from functools import lru_cache
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -123,7 +124,13 @@ class DecodingConfig(Section):
 
     def longest(self, input_length: int) -> int:
         """Return the maximum output length, in tokens, for an input of `input_length` tokens."""
-        match = MAX_LENGTH.fullmatch(self.max_length)
-        assert match is not None, "checked when it was set"
-        factor = float(match["factor"] or 1) if match["input"] else 0.0
-        return int(factor * input_length) + int(match["constant"])
+        factor, constant = _length_formula(self.max_length)
+        return int(factor * input_length) + constant
+
+
+@lru_cache(maxsize=64)
+def _length_formula(max_length: str) -> tuple[float, int]:
+    """Return factor and constant of `max_length`."""
+    match = MAX_LENGTH.fullmatch(max_length)
+    assert match is not None, "checked when it was set"
+    return (float(match["factor"] or 1) if match["input"] else 0.0), int(match["constant"])

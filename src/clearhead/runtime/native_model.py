@@ -8,6 +8,7 @@ N sequences, R rows, W rows per sentence, T tokens, S source length, H heads, D 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -277,5 +278,5 @@ def _joined(sequences: Sequence[Ids]) -> tuple[NDArray[np.int32], NDArray[np.int
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
     if len(sequences) and isinstance(sequences[0], np.ndarray):
         return np.concatenate(sequences, dtype=np.int32), lengths
-    ids = np.fromiter((token for sequence in sequences for token in sequence), dtype=np.int32, count=int(lengths.sum()))
+    ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int32, count=int(lengths.sum()))
     return ids, lengths

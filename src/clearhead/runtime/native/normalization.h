@@ -11,42 +11,54 @@
 
 namespace clearhead::KERNELS_NAMESPACE {
 
-ALWAYS_INLINE void normalize_row(const Norm& norm, const float* x, int padded, float* y) {
+// R rows in lockstep: each waits for its own sums, so several are computed at a time.
+template <int R>
+ALWAYS_INLINE void normalize_rows(const Norm& norm, const float* x, int stride, int padded, float* y) {
     const int width = norm.width;
-    float mean = 0;
+    Lanes center[R], total[R], squares[R], scale[R];
+    UNROLL for (int r = 0; r < R; r++) center[r] = total[r] = squares[r] = all(0.0f);
     if (norm.kind != NormKind::rms) {
-        Lanes total = all(0.0f);
-        for (int i = 0; i < width; i += kLanes) total = add(total, load(x + i));  // padding is zero
-        mean = sum(total) / (float)width;
+        for (int i = 0; i < width; i += kLanes)  // padding is zero
+            UNROLL for (int r = 0; r < R; r++) total[r] = add(total[r], load(x + (size_t)r * stride + i));
+        UNROLL for (int r = 0; r < R; r++) center[r] = all(sum(total[r]) / (float)width);
     }
-    const Lanes center = all(mean);
-    Lanes squares = all(0.0f);
-    for (int i = 0; i < width; i += kLanes) {
-        Lanes d = first(sub(load(x + i), center), width - i, 0.0f);
-        squares = fused(d, d, squares);
+    for (int i = 0; i < width; i += kLanes)
+        UNROLL for (int r = 0; r < R; r++) {
+            Lanes d = first(sub(load(x + (size_t)r * stride + i), center[r]), width - i, 0.0f);
+            squares[r] = fused(d, d, squares[r]);
+        }
+    UNROLL for (int r = 0; r < R; r++) {
+        const float all_squares = sum(squares[r]);
+        if (norm.kind == NormKind::sample)
+            scale[r] = all(1.0f / (__builtin_sqrtf(all_squares / (float)(width - 1)) + norm.epsilon));
+        else
+            scale[r] = all(1.0f / __builtin_sqrtf(all_squares / (float)width + norm.epsilon));
     }
-    float total = sum(squares), factor;
-    if (norm.kind == NormKind::sample)
-        factor = 1.0f / (__builtin_sqrtf(total / (float)(width - 1)) + norm.epsilon);
-    else
-        factor = 1.0f / __builtin_sqrtf(total / (float)width + norm.epsilon);
-    const Lanes scale = all(factor);
     for (int i = 0; i < padded; i += kLanes) {
-        Lanes v = mul(sub(load(x + i), center), scale), gain = load(norm.gain + i);
-        store(y + i, norm.bias ? fused(v, gain, load(norm.bias + i)) : mul(v, gain));
+        const Lanes gain = load(norm.gain + i);
+        UNROLL for (int r = 0; r < R; r++) {
+            Lanes v = mul(sub(load(x + (size_t)r * stride + i), center[r]), scale[r]);
+            store(y + (size_t)r * stride + i, norm.bias ? fused(v, gain, load(norm.bias + i)) : mul(v, gain));
+        }
     }
 }
 
 static void normalize(const Norm& norm, const float* x, int rows, Activations& y) {
-    for (int row = 0; row < rows; row++) {
-        const float* from = x + (size_t)row * y.stride;
-        float* to = y.values + (size_t)row * y.stride;
-        if (norm.kind != NormKind::none)
-            normalize_row(norm, from, y.width, to);
-        else if (from != to)
-            memcpy(to, from, sizeof(float) * (size_t)y.width);
-        if (y.integers) quantize_row(y, row);
+    if (norm.kind == NormKind::none && x != y.values)
+        for (int row = 0; row < rows; row++)
+            memcpy(y.values + (size_t)row * y.stride, x + (size_t)row * y.stride, sizeof(float) * (size_t)y.width);
+    if (norm.kind != NormKind::none) {
+        int row = 0;
+        for (; row + kTogether <= rows; row += kTogether) {
+            const size_t start = (size_t)row * y.stride;
+            normalize_rows<kTogether>(norm, x + start, y.stride, y.width, y.values + start);
+        }
+        for (; row < rows; row++) {
+            const size_t start = (size_t)row * y.stride;
+            normalize_rows<1>(norm, x + start, y.stride, y.width, y.values + start);
+        }
     }
+    if (y.integers) quantize(y, rows);
 }
 
 ALWAYS_INLINE Lanes activated(Activation kind, Lanes x) {

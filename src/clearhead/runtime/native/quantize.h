@@ -117,27 +117,23 @@ ALWAYS_INLINE Lanes as_floats(const Sums& sums) {
 }
 #endif
 
+// Rows whose reductions are computed at a time: one waits for the others' latencies.
+#if defined(__AVX512F__)
+constexpr int kTogether = 4;
+#else
+constexpr int kTogether = 2;
+#endif
+
 // The integers of a row.
 ALWAYS_INLINE Quantized* quantized(const Activations& x, int row) {
     return (Quantized*)(x.integers + (size_t)row * x.stride);
 }
 
-// Rounds a row to integers from -127 to 127, where 127 stands for its largest absolute value.
-ALWAYS_INLINE void quantize_row(Activations& x, int row) {
-    const float* values = x.values + (size_t)row * x.stride;
-    Quantized* integers = quantized(x, row);
-    Lanes largest = all(0.0f), zero = all(0.0f);
-    for (int i = 0; i < x.width; i += kLanes) {
-        largest = max(largest, abs(load(values + i)));
-        zero = fused(load(values + i), all(0.0f), zero);  // NaN if any value is infinite or NaN
-    }
-    float top = maximum(largest);
-    if (!(top > 1e-30f)) top = 1;  // 127 / top is finite
-    Lanes scale = all(127.0f / top);
-    int32_t integer_sum = 0;
+// Rounds a row to integers and returns their sum.
+ALWAYS_INLINE int32_t round_row(const float* values, int width, Lanes scale, Quantized* integers) {
 #if defined(__AVX512F__)
     __m512i sums = _mm512_setzero_si512();
-    for (int i = 0; i < x.width; i += kLanes) {
+    for (int i = 0; i < width; i += kLanes) {
         __m512i lanes = _mm512_cvtps_epi32(mul(load(values + i), scale));  // to the nearest, ties to even
         lanes = _mm512_max_epi32(lanes, _mm512_set1_epi32(-127));          // infinite and NaN become the least integer
 #if defined(__AVX512VNNI__)
@@ -147,25 +143,48 @@ ALWAYS_INLINE void quantize_row(Activations& x, int row) {
 #endif
         sums = _mm512_add_epi32(sums, lanes);
     }
-    integer_sum = _mm512_reduce_add_epi32(sums);
+    return _mm512_reduce_add_epi32(sums);
 #else
-    for (int i = 0; i < x.width; i += kLanes) {
-        Lanes rounded = round(mul(load(values + i), scale));
+    int32_t total = 0;
+    for (int i = 0; i < width; i += kLanes) {
         float lanes[kLanes];
-        store(lanes, rounded);
+        store(lanes, round(mul(load(values + i), scale)));
         for (int j = 0; j < kLanes; j++) {
             int value = lanes[j] > -127 ? (lanes[j] < 127 ? (int)lanes[j] : 127) : -127;
             integers[i + j] = (Quantized)value;
-            integer_sum += value;
+            total += value;
         }
     }
+    return total;
 #endif
-    x.scales[row] = top / 127.0f + sum(zero);
-    x.sums[row] = integer_sum;
+}
+
+// Rounds R rows in lockstep to integers from -127 to 127, where 127 stands for the largest absolute value of the row.
+template <int R>
+ALWAYS_INLINE void quantize_rows(Activations& x, int row) {
+    const float* values = x.values + (size_t)row * x.stride;
+    Lanes largest[R], zero[R];
+    UNROLL for (int r = 0; r < R; r++) largest[r] = zero[r] = all(0.0f);
+    for (int i = 0; i < x.width; i += kLanes)
+        UNROLL for (int r = 0; r < R; r++) {
+            const Lanes v = load(values + (size_t)r * x.stride + i);
+            largest[r] = max(largest[r], abs(v));
+            zero[r] = fused(v, all(0.0f), zero[r]);  // NaN if any value is infinite or NaN
+        }
+    float top[R];
+    UNROLL for (int r = 0; r < R; r++) {
+        top[r] = maximum(largest[r]);
+        if (!(top[r] > 1e-30f)) top[r] = 1;  // 127 / top is finite
+        x.scales[row + r] = top[r] / 127.0f + sum(zero[r]);
+    }
+    UNROLL for (int r = 0; r < R; r++) x.sums[row + r] =
+        round_row(values + (size_t)r * x.stride, x.width, all(127.0f / top[r]), quantized(x, row + r));
 }
 
 static void quantize(Activations& x, int rows) {
-    for (int row = 0; row < rows; row++) quantize_row(x, row);
+    int row = 0;
+    for (; row + kTogether <= rows; row += kTogether) quantize_rows<kTogether>(x, row);
+    for (; row < rows; row++) quantize_rows<1>(x, row);
 }
 
 }  // namespace clearhead::KERNELS_NAMESPACE

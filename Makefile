@@ -8,6 +8,10 @@
 # make format-native  clang-format of the C++ sources         make wheel  a manylinux wheel, tested in an empty environment
 # make questions run the snippets of docs/questions.md on the demo's model and write what they print
 PYTHON ?= python3
+# The C++ compiler is the first of these that is installed, unless CXX is given.
+ifeq ($(origin CXX),default)
+CXX := $(firstword $(foreach each,g++ c++ clang++,$(if $(shell command -v $(each) 2>/dev/null),$(each))) g++)
+endif
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

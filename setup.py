@@ -12,6 +12,7 @@ installed without the core and computes with torch); CLEARHEAD_WERROR=1: warning
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -47,11 +48,17 @@ REQUIRED = os.environ.get("CLEARHEAD_REQUIRE_CORE") == "1" or bool(os.environ.ge
 PYTHON_FLAGS = ["-DPy_LIMITED_API=0x030B0000", f"-I{sysconfig.get_path('include')}"]
 
 
+def default_compiler() -> str:
+    """Return the first of Python's own compiler, c++, g++ and clang++ that is installed; c++ if none is."""
+    known = [sysconfig.get_config_var("CXX") or "c++", "c++", "g++", "clang++"]
+    return next((command for command in known if shutil.which(shlex.split(command)[0])), "c++")
+
+
 class Compiler:
     """A C++ compiler and a folder of objects, which are reused while source, headers and command are the same."""
 
     def __init__(self, folder: Path, command: str = "", flags: list[str] | None = None) -> None:
-        self.command = shlex.split(command or os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "c++")
+        self.command = shlex.split(command or os.environ.get("CXX") or default_compiler())
         self.flags = [*shlex.split(os.environ.get("CXXFLAGS", "")), *FLAGS, *(flags or [])]
         self.flags += WARNINGS if os.environ.get("CLEARHEAD_WERROR") == "1" else []
         self.folder = folder

@@ -1,6 +1,7 @@
 """The decoding benchmark on small models: both engines do the same work, and the tables say what was measured."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from benchmarks.contestants.translators import KINDS, Server
 from benchmarks.decoding import __main__ as decoding
 from benchmarks.decoding import models, translation
 from benchmarks.decoding.page import render
+from benchmarks.decoding.quality import log_prob_difference
 from benchmarks.decoding.translation import Cell, target_of
 
 from clearhead.data.grammar import generate
@@ -84,6 +86,10 @@ def test_the_tables_have_medians_ratios_targets_and_near_ties() -> None:
             for target in (1.9, 2.1)]  # fmt: skip
     others = dict.fromkeys(("native", "ctranslate2", "onnxruntime", "transformers"), results["native"])
     differing = [{"source": "s", "native": "a", "torch": "b", "margin": margin} for margin in (3e-6, 3e-2)]
+    differences = {
+        "tiny": {"tokens": 12_345, "largest": 1.1e-4, "of_tolerance": 0.97},
+        "small": {"tokens": 7, "largest": 2e-4, "of_tolerance": 1.3},
+    }
     memory = {"shape": "wide", "beam": 4, "weights": 2**27, "cache": 2**26, "loaded": 2**27, "after": 3 * 2**26}
     shown = render(
         {
@@ -93,7 +99,10 @@ def test_the_tables_have_medians_ratios_targets_and_near_ties() -> None:
             "interface": {"tokens": 13, "native": 20.0, "ctranslate2": 50.0},
             "other_models": [{"name": "gpt", "results": others, "settings": {"onnxruntime": "batch 8"}}],
             "quality": {
-                "agreement": [{"shape": "tiny", "beam": 1, "sentences": 1000, "differing": differing}],
+                "agreement": [
+                    {"shape": shape, "beam": 1, "sentences": 1000, "differing": differing, "log_probs": log_probs}
+                    for shape, log_probs in differences.items()
+                ],
                 "int8": [{"shape": "tiny", "beam": 1, "float32": 30.0, "int8": 29.9}],
                 "memory": [memory],
             },
@@ -106,7 +115,28 @@ def test_the_tables_have_medians_ratios_targets_and_near_ties() -> None:
         ["tiny, target 2.1", "missed", "400", "200", "2.00", "1.00..4.00", "2.1", "2 x 1 threads"],
     ]
     assert "998 of 1000 sentences (least: 998); 1 of 2 differing ones are near-ties" in shown
+    assert (
+        "- reached: tiny, beam 1: log-probabilities of 12,345 tokens of equal translations differ by at most 1.1e-04 "
+        "(97% of 0.0001 + 1e-05 |x|)" in shown
+    )
+    assert "- missed: small, beam 1: log-probabilities of 7 tokens" in shown
     assert "loses 0.10" in shown and "1.00 times both" in shown and "50 microseconds" in shown
+
+
+def test_log_probabilities_are_compared_where_translations_are_equal() -> None:
+    @dataclass
+    class Found:
+        text: str
+        tokens: tuple[int, ...]
+        token_log_probs: tuple[float, ...]
+
+    native = [Found("a b", (4, 5), (-1.0, -2.0, -30.0)), Found("c", (6,), (-1.0, -9.0)), Found("d", (7,), (-1.0, -1.0))]
+    torch = [Found("a b", (4, 5), (-1.0, -2.0001, -30.0002)), Found("e", (8,), (-9.0, -1.0)), native[2]]
+    found = log_prob_difference(native, torch)
+    assert found["tokens"] == 5
+    assert found["largest"] == pytest.approx(2e-4)
+    assert found["of_tolerance"] == pytest.approx(1e-4 / (1e-4 + 1e-5 * 2.0001))  # 2e-4 are 0.5 of 4e-4
+    assert log_prob_difference(native[1:2], torch[1:2]) == {"tokens": 0, "largest": 0.0, "of_tolerance": 0.0}
 
 
 @pytest.mark.slow
@@ -116,7 +146,8 @@ def test_a_quick_run_from_end_to_end(trained: Path, data: Path, capsys: pytest.C
     decoding.main([*arguments, "--sections", *sections])
     out = capsys.readouterr().out
     for name in ("float32, whole set, beam 1", "int8, one by one, 1 thread, beam 4", "text file to text file",
-                 "shortlist of 50", "the same text as the torch engine", "upper bound"):  # fmt: skip
+                 "shortlist of 50", "the same text as the torch engine",
+                 "tokens of equal translations differ", "upper bound"):  # fmt: skip
         assert name in out
     [record] = trained.glob("*-quick.json")
     decoding.main([*arguments, "--sections", "avx2", "--into", str(record)])

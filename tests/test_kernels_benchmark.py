@@ -81,7 +81,9 @@ def test_the_largest_batch_is_that_of_a_thread() -> None:
     source = Path(__file__).parents[1] / "src" / "clearhead" / "runtime" / "native" / "search.cpp"
     found = re.search(r"constexpr int kRows = (\d+);", source.read_text(encoding="utf-8"))
     assert found is not None and int(found[1]) == kernels.ROWS[-1]
-    assert f"n = {kernels.ROWS[-1]} is {kernels.ROWS[-1] // 4} sentences with\nbeam 4" in PAGE.read_text(encoding="utf-8")
+    assert f"n = {kernels.ROWS[-1]} is {kernels.ROWS[-1] // 4} sentences with\nbeam 4" in PAGE.read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.slow

@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from benchmarks.decoding.quality import LEAST_AGREEMENT, MOST_BLEU_LOSS, MOST_MEMORY, is_near_tie
+from benchmarks.decoding.quality import (
+    LEAST_AGREEMENT,
+    MOST_BLEU_LOSS,
+    MOST_MEMORY,
+    RELATIVE_TOLERANCE,
+    TOLERANCE,
+    is_near_tie,
+)
 from benchmarks.report import QUICK_NOTE, Speeds, aligned, host_line
 
 
@@ -74,6 +81,17 @@ def _verdict(is_reached: bool) -> str:
     return "reached" if is_reached else "missed"
 
 
+def _log_probs(one: dict[str, Any]) -> list[str]:
+    """Return the line on log-probabilities of a comparison with torch; none if it was recorded without."""
+    if not (found := one.get("log_probs")):
+        return []
+    return [
+        f"- {_verdict(found['of_tolerance'] <= 1)}: {one['shape']}, beam {one['beam']}: log-probabilities of "
+        f"{found['tokens']:,} tokens of equal translations differ by at most {found['largest']:.1e} "
+        f"({found['of_tolerance']:.0%} of {TOLERANCE:g} + {RELATIVE_TOLERANCE:g} |x|)"
+    ]
+
+
 def _quality(quality: dict[str, Any]) -> str:
     lines = []
     for one in quality.get("agreement", []):
@@ -84,6 +102,7 @@ def _quality(quality: dict[str, Any]) -> str:
                      f"{count - len(differing)} of {count} sentences (least: {LEAST_AGREEMENT * count:.0f}); "
                      f"{close} of {len(differing)} differing ones are near-ties")  # fmt: skip
         lines += [f"  - margin {each['margin']:.1e}: {each['native']!r}, torch {each['torch']!r}" for each in differing]
+        lines += _log_probs(one)
     for one in quality.get("int8", []):
         loss = one["float32"] - one["int8"]
         lines.append(f"- {_verdict(loss <= MOST_BLEU_LOSS)}: {one['shape']}, beam {one['beam']}: BLEU "

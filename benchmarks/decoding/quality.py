@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from clearhead.evaluation.metrics import bleu
 
 LEAST_AGREEMENT = 0.998
 NEAR_TIE = 1e-4
+TOLERANCE, RELATIVE_TOLERANCE = 1e-4, 1e-5
+"""Difference of a token's log-probability x from torch's: at most TOLERANCE + RELATIVE_TOLERANCE * |x|."""
 MOST_BLEU_LOSS = 0.2
 MOST_MEMORY = 1.3
 """Bytes allocated by the core, divided by the bytes of weights and KV cache."""
@@ -22,12 +25,13 @@ MOST_MEMORY = 1.3
 def agreement(bundle: Path, lines: list[str], beam: int) -> dict[str, Any]:
     """Compare the texts of the native and the torch engine; for each that differs, how close the decision was.
 
-    The torch engine reports the margin of each search: the smallest difference of two log-probabilities (of totals, in
-    beam search) by which one of its decisions was made.
+    Where they are equal, the log-probabilities of their tokens are compared. The torch engine reports the margin of
+    each search: the smallest difference of two log-probabilities (of totals, in beam search) by which one of its
+    decisions was made.
     """
     model = load(bundle)
-    native = [one.text for one in _translate(model, lines, beam, "native", "float32")]
-    torch = [one.text for one in _translate(model, lines, beam, "torch", "float32")]
+    both = [_translate(model, lines, beam, engine, "float32") for engine in ("native", "torch")]
+    native, torch = ([one.text for one in found] for found in both)
     differing = [index for index, (a, b) in enumerate(zip(native, torch, strict=True)) if a != b]
     margins = _margins(model, [lines[index] for index in differing], beam)
     found = [
@@ -36,7 +40,24 @@ def agreement(bundle: Path, lines: list[str], beam: int) -> dict[str, Any]:
     ]
     for one in found:
         say(f"{bundle.name}, beam {beam}: {one}")
-    return {"shape": bundle.name, "beam": beam, "sentences": len(lines), "differing": found}
+    return {"shape": bundle.name, "beam": beam, "sentences": len(lines), "differing": found,
+            "log_probs": log_prob_difference(*both)}  # fmt: skip
+
+
+def log_prob_difference(native: Sequence[Any], torch: Sequence[Any]) -> dict[str, float]:
+    """Return the largest difference of a token's log-probability over the translations with equal tokens.
+
+    Keys: tokens (how many were compared), largest (absolute), of_tolerance (largest share of the tolerance; the
+    tolerance is met if it is at most 1).
+    """
+    equal = [(a, b) for a, b in zip(native, torch, strict=True) if (a.text, a.tokens) == (b.text, b.tokens)]
+    pairs = [pair for a, b in equal for pair in zip(a.token_log_probs, b.token_log_probs, strict=True)]
+    differences = [(abs(a - b), TOLERANCE + RELATIVE_TOLERANCE * abs(b)) for a, b in pairs]
+    return {
+        "tokens": len(pairs),
+        "largest": max((difference for difference, _ in differences), default=0.0),
+        "of_tolerance": max((difference / allowed for difference, allowed in differences), default=0.0),
+    }
 
 
 def _margins(model: Model, lines: list[str], beam: int) -> list[float]:

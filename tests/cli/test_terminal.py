@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +117,24 @@ def test_every_line_based_command_in_real_processes(
     assert plain.stdout and not others  # these models are trained for a few updates only
     if "--json" in options:
         assert all(json.loads(line) for line in results[frozenset()].stdout.splitlines())
+
+
+def test_a_reader_that_stops_reading_is_no_error(models: Models, tmp_path: Path) -> None:
+    """As in `clearhead translate DIR < in.txt | head -1`; the whole output is longer than a pipe holds."""
+    text = tmp_path / "in.txt"
+    text.write_text("The old dog eats the grass.\n" * 10_000, encoding="utf-8")
+    command = [sys.executable, "-m", "clearhead", "translate", str(models["translate"]), "--beam", "1"]
+    command += ["--threads", "1", "--set", "decoding.max_length=5"]
+    with (
+        text.open("rb") as lines,
+        subprocess.Popen(command, stdin=lines, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+    ):
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read().decode()
+        assert process.wait(timeout=120) == 128 + signal.SIGPIPE
+    assert not [line for line in said.splitlines() if not line.startswith("warning: ")], said
 
 
 def assert_equal_but_for_rounding(first: bytes, second: bytes) -> None:

@@ -55,10 +55,11 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.parametrize("compute_type", ["float32", "int8"])
 @pytest.mark.parametrize("scale", [0.3, 0.05])
-def test_both_searches_find_the_same_bits(scale: float) -> None:
+def test_both_searches_find_the_same_bits(scale: float, compute_type: Any) -> None:
     """A small scale gives nearly equal probabilities: many ties."""
-    engine = engine_of(random_model(vocab_size=57, scale=scale))
+    engine = NativeEngine(native(random_model(vocab_size=57, scale=scale), compute_type), threads=2)
     for combination in COMBINATIONS:
         settings = DecodingConfig.model_validate(combination)
         requests = [Request(tuple(source), min(3, settings.beam_size)) for source in SOURCES]

@@ -173,3 +173,39 @@ def test_failing_unit_test_fails_the_command(project: Path, tmp_path: Path) -> N
     result = run([sys.executable, "setup.py", "--quiet", "native_tests"], folder)
     assert result.returncode == 1
     assert "tests/native/test_failing.cpp:2: 1 + 1 is 2, not 3\nFAILED sum" in result.stderr
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+@pytest.mark.parametrize(
+    ("installed", "given", "used"),
+    [
+        (["clang++", "c++", "g++"], {}, "g++"),
+        (["clang++", "c++"], {}, "c++"),
+        (["clang++"], {}, "clang++"),
+        ([], {}, "g++"),  # which is then named as missing
+        (["g++"], {"CXX": "clang++-19"}, "clang++-19"),
+    ],
+)
+def test_make_uses_a_compiler_that_is_installed(
+    installed: list[str], given: dict[str, str], used: str, tmp_path: Path
+) -> None:
+    for name in installed:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    rule = 'print-compiler: ; @echo "$(CXX)"; :'
+    command = [str(shutil.which("make")), "--silent", "--eval", rule, "print-compiler"]
+    environment = {"PATH": str(tmp_path), **given}
+    shown = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == used
+
+
+@pytest.mark.parametrize(("installed", "used"), [(["clang++"], "clang++"), (["g++", "clang++"], "g++"), ([], "c++")])
+def test_setup_uses_a_compiler_that_is_installed(installed: list[str], used: str, tmp_path: Path) -> None:
+    for name in installed:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    code = (
+        "import setuptools, sysconfig; setuptools.setup = lambda **_: None; import setup;"
+        "sysconfig.get_config_var = lambda name: 'python-g++ -pthread'; print(setup.default_compiler())"
+    )
+    assert done(run([sys.executable, "-c", code], ROOT, PATH=str(tmp_path))) == used

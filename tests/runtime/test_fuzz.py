@@ -164,6 +164,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from clearhead import bundle, config
+from clearhead.decoding.requests import Request
+from clearhead.engines.native_engine import NativeEngine
 from clearhead.errors import ClearheadError
 from clearhead.runtime import prepare
 from tests.bundle.saving import save
@@ -223,7 +225,13 @@ def with_checksums(contents):
         manifest["files"][name] = {"size": len(contents[name]), "sha256": hashlib.sha256(contents[name]).hexdigest()}
     return json.dumps(manifest).encode()
 
-accepted = refused = prepared = 0
+# What a user's command does with a model; every error is one that the command can print.
+def search(model):
+    size, settings = model.config.read_vocab_size, {"beam_size": rng.choice([1, 3]), "max_length": "4"}
+    request = Request((rng.randrange(size), rng.randrange(size), rng.randrange(size)))
+    NativeEngine(model).run([request], config.DecodingConfig.model_validate(settings))
+
+accepted = refused = prepared = searched = 0
 for _ in range(1500):
     name = rng.choice(["model.safetensors", *names, "config.json", "config.json"])
     contents = {**whole, name: damaged(name)}
@@ -238,11 +246,13 @@ for _ in range(1500):
         continue
     accepted += 1
     try:
-        prepare(config.parse(loaded.config).model, loaded.weights)
+        model = prepare(config.parse(loaded.config).model, loaded.weights)
         prepared += 1
+        search(model)
+        searched += 1
     except ClearheadError:
         pass
-print(accepted, refused, prepared)
+print(accepted, refused, prepared, searched)
 """
 
 
@@ -268,6 +278,7 @@ def test_random_arguments_do_not_crash_the_core(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_bundles_do_not_crash_the_reader(seed: int, tmp_path: Path) -> None:
-    accepted, refused, prepared = run(BUNDLES, str(seed), str(tmp_path / "model"))
+    accepted, refused, prepared, searched = run(BUNDLES, str(seed), str(tmp_path / "model"))
     assert refused > 100
     assert accepted > prepared > 50
+    assert searched > 50

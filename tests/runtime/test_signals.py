@@ -1,7 +1,9 @@
 """Ctrl-C ends a long search; a fork after a search can search too."""
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,39 @@ def test_ctrl_c_ends_a_search_that_has_begun(sentences: int, threads: int) -> No
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "c_call c_exception\n"), done.stderr
+
+
+LONG = """
+import signal
+import numpy as np
+from clearhead.runtime import CoreSearch
+from tests.runtime.models import native, random_model
+signal.signal(signal.SIGINT, signal.default_int_handler)
+model = native(random_model(max_positions=1024, vocab_size=8009, model_dim=256, feed_forward_dim=1024, num_heads=4))
+asked = CoreSearch(np.ones(1100, np.float32), end_id=3, start_id=2, beam_size=8, min_length=1000, threads=2)
+print("begins", flush=True)
+model.search([[5] * 900] * 500, [1000] * 500, asked)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_ctrl_c_ends_a_process_within_seconds() -> None:
+    """The whole search takes minutes. Measured from the signal to the exit of the process."""
+    program = [sys.executable, "-c", LONG]
+    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"begins\n"
+            time.sleep(3)
+            assert process.poll() is None, "the search has ended already"
+            start = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+            seconds = time.monotonic() - start
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGINT and said.endswith(b"KeyboardInterrupt\n"), said
+    assert seconds < 5
 
 
 SAMPLED = """

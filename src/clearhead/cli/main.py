@@ -92,10 +92,9 @@ def run(arguments: Sequence[str] | None = None) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Runs one command and gives its exit code."""
     try:
-        command = typer.main.get_command(app)
-        result = command.main(_spread_valid(arguments), prog_name="clearhead", standalone_mode=False)
+        code = _invoke(_spread_valid(arguments))
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return code
     except ClearheadError as error:
         return _fail(f"clearhead: {error}")
     except ModuleNotFoundError as error:
@@ -117,6 +116,17 @@ def main(arguments: Sequence[str]) -> int:
             raise
         _discard_stdout()
         return _fail(f"clearhead: cannot write the output: {error.strerror}; it is incomplete. Free some disk space.")
+
+
+def _invoke(arguments: list[str]) -> int:
+    """Run the command and return its exit code. Typer's `main` would exit with 1 when a pipe is closed."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("clearhead", arguments) as context:
+            result = command.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
+    return result if isinstance(result, int) else 0
 
 
 def _discard_stdout() -> None:

@@ -24,7 +24,7 @@ SMALL = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "model.mo
 def data(tmp_path: Path) -> Path:
     """Sentences of the grammar in the files of Multi30k."""
     pairs = [*generate(200 + SENTENCES, 1, "train")]
-    for split, some in (("train", pairs[:200]), ("val", pairs[200:])):
+    for split, some in (("train", pairs[:200]), ("val", pairs[200:]), ("test_2016_flickr", pairs[200:])):
         for side, field in (("en", "source"), ("de", "target")):
             text = "".join(f"{getattr(pair, field)}\n" for pair in some)
             (tmp_path / f"{split}.{side}").write_text(text, encoding="utf-8")

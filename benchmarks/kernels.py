@@ -34,8 +34,8 @@ from benchmarks.report import QUICK_NOTE
 from benchmarks.sections import put
 from clearhead.config import ModelConfig
 from clearhead.files import write_atomically
+from clearhead.model.parameters import named_weights
 from clearhead.model.transformer import Transformer
-from clearhead.model.weights import named_weights
 from clearhead.runtime import CoreSearch, prepare
 
 ROOT = Path(__file__).resolve().parent.parent

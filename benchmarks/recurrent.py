@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from benchmarks.core import require_core
 from clearhead.config import ModelConfig
-from clearhead.model.recurrent import RecurrentTranslator
+from clearhead.model.recurrent.translator import RecurrentTranslator
 
 ATTENTIONS = ("none", "dot", "scaled_dot", "general", "additive", "cosine")
 

@@ -20,8 +20,8 @@ import torch
 from benchmarks.core import require_core
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.model.families import build_model
-from clearhead.model.weights import count_parameters
+from clearhead.model.parameters import count_parameters
+from clearhead.model.registry import build_model
 from clearhead.tasks.trainable.targets import TranslationBatch, writing_loss
 from clearhead.training.processes import Processes, joined
 

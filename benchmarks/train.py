@@ -29,8 +29,8 @@ from benchmarks.record import Record, parser_of, say
 from benchmarks.report import QUICK_NOTE, Speeds, aligned, host_line
 from benchmarks.run import Entry, enter, time_training
 from clearhead.config import PRESETS
+from clearhead.model.parameters import count_parameters
 from clearhead.model.transformer import Transformer
-from clearhead.model.weights import count_parameters
 
 CONTESTANTS = (
     "clearhead",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clearhead.config import build
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 
 PAGE = (Path(__file__).parents[1] / "docs" / "bundle.md").read_text(encoding="utf-8")
 SIZES = {

@@ -15,7 +15,7 @@ from tests.terminal import Finished, run_process
 
 pytestmark = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())
 
-TRAINING_PACKAGES = ("torch", "sacrebleu", "PIL", "threadpoolctl")
+TRAINING_PACKAGES = ("torch", "sacrebleu", "PIL")
 RUN = """
 import sys
 from clearhead.cli.main import main

@@ -17,8 +17,8 @@ from clearhead.data.batching import Indices
 from clearhead.decoding.requests import Request
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.model.loss import Loss, cross_entropy
+from clearhead.model.parameters import count_parameters, named_weights
 from clearhead.model.transformer import Transformer
-from clearhead.model.weights import count_parameters, named_weights
 from clearhead.runtime import prepare
 from clearhead.tasks.trainable.base import Decode, Validation
 from clearhead.training.counts import Counts

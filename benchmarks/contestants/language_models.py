@@ -20,8 +20,8 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.requests import Request
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.interop import ctranslate2, onnx
-from clearhead.model.language import LanguageModel
-from clearhead.model.weights import named_weights
+from clearhead.model.language_model import LanguageModel
+from clearhead.model.parameters import named_weights
 from clearhead.runtime import prepare
 
 VOCAB_SIZE = 50257

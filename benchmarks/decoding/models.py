@@ -20,8 +20,8 @@ from clearhead.bundle.writing import save
 from clearhead.cli.main import main as clearhead_command
 from clearhead.config import build
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.model.parameters import named_weights
 from clearhead.model.transformer import Transformer
-from clearhead.model.weights import named_weights
 from clearhead.training.placing import capabilities, lacks_bfloat16
 
 VOCAB_SIZE = 6000

@@ -20,8 +20,8 @@ from clearhead.cli.heatmap import draw
 from clearhead.cli.main import main
 from clearhead.inspection import html_file, picture
 from clearhead.inspection.heatmap import PALETTE, clearest, colour, heat_maps
-from clearhead.model.families import with_tied_names
-from clearhead.model.weights import snapshot
+from clearhead.model.parameters import snapshot
+from clearhead.model.registry import with_tied_names
 from tests.inspection.small import TEXT, small
 from tests.inspection.small import picture as png
 from tests.whole import Trained

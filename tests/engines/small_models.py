@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.decoding.requests import Request
 from clearhead.engines.torch_engine import TorchEngine
-from clearhead.model.transformer import State, Step, Transformer
+from clearhead.model.transformer import DecoderState, DecoderStep, Transformer
 
 VOCAB, PAD, START, END = 53, 0, 2, 3
 
@@ -71,9 +71,9 @@ def nudge_batches(
     """Steps of several sentences give other logits from now on; of one sentence they do not."""
     step = model.step
 
-    def moved(tokens_RT: torch.Tensor, state: State, want_attention: bool = False) -> Step:
+    def moved(tokens_RT: torch.Tensor, state: DecoderState, want_attention: bool = False) -> DecoderStep:
         found = step(tokens_RT, state, want_attention)
-        is_alone = len(state.memory.source[0].k_BHSK) == 1
+        is_alone = len(state.memory.keys_values[0].k_HK) == 1
         return found if is_alone else replace(found, logits_RTV=nudged(found.logits_RTV))
 
     monkeypatch.setattr(model, "step", moved)

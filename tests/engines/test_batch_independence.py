@@ -11,7 +11,6 @@ from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Request
 from clearhead.engines import torch_engine as engine_module
 from clearhead.engines.torch_engine import TorchEngine
-from clearhead.model import affine
 from clearhead.model.transformer import Transformer
 from tests.engines.small_models import engine, nudge_batches, random_model, requests, trained_model
 
@@ -62,15 +61,6 @@ def assert_same(one: list[Hypothesis], other: list[Hypothesis]) -> None:
 @pytest.mark.parametrize("kind", [random_model, trained_model])
 def test_any_batch(kind: Callable[[], Transformer], beam: int) -> None:
     assert check(kind(), 60, [7, 60], beam) < 0.05
-
-
-@pytest.mark.parametrize("kind", [random_model, trained_model])
-def test_any_batch_by_matrices_that_are_laid_out(
-    kind: Callable[[], Transformer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which models of this size would not be."""
-    monkeypatch.setattr(affine, "_MANY_NUMBERS", 0)
-    assert check(kind(), 60, [7, 60], 4) < 0.05
 
 
 @pytest.mark.slow

@@ -18,8 +18,7 @@ from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.engines.torch_generator import TorchGenerator
-from clearhead.errors import DecodingError
-from clearhead.model.recurrent import RecurrentTranslator
+from clearhead.model.recurrent.translator import RecurrentTranslator
 from tests.engines.small_models import END, PAD, START, VOCAB, random_model, requests
 from tests.engines.test_batch_independence import assert_same, fixed
 
@@ -58,11 +57,8 @@ class Muted:
         logits_RTV[..., self.tokens] = step.logits_RTV[..., self.tokens]
         return MutedStep(logits_RTV, step.state, step.attention)
 
-    def widen(self, state: Any, width: int) -> Any:
-        return self.network.widen(state, width)
-
-    def select(self, state: Any, rows_R: Tensor) -> Any:
-        return self.network.select(state, rows_R)
+    def reorder(self, state: Any, rows_R: Tensor) -> Any:
+        return self.network.reorder(state, rows_R)
 
 
 MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
@@ -149,13 +145,6 @@ def test_a_list_of_everything_changes_nothing_but_what_is_never_written() -> Non
     assert (
         sum(a[0].tokens == b[0].tokens for a, b in zip(fixed(model, 20).run(asked, decoding), found, strict=True)) > 15
     )
-
-
-def test_a_network_that_cannot_restrict_its_output_layer_is_refused() -> None:
-    asked = [Constraints(shortlist=AllowedTokens((3, 4), VOCAB))]
-    generator = TorchGenerator(Muted(random_model(), (3, 4)), PAD)
-    with pytest.raises(DecodingError, match="cannot compute a part of its output layer"):
-        search(SearchBatch(generator, [[7, END]], DecodingConfig(), [5], END, PAD, constraints=asked))
 
 
 def test_requests_with_and_without_a_list_are_decoded_side_by_side() -> None:

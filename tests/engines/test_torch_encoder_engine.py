@@ -8,7 +8,8 @@ import torch
 
 from clearhead.config import ModelConfig
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
+from tests.model.options import padded_layout
 
 ROWS = [[2, 5, 7, 11, 3], [2, 3], [2, 13, 3], [2, 17, 19, 23, 29, 31, 3], [2, 8, 3]]
 
@@ -63,7 +64,8 @@ def test_mean_states_of_a_translator_are_those_of_its_encoder() -> None:
     model = network("generation", family="transformer").eval()
     vectors_ND = TorchEncoderEngine(model, 12).mean_states(ROWS)
     for vector_D, ids_1S in zip(vectors_ND, alone(ROWS), strict=True):
-        states_1SD, _ = model.encoder(model.source_embedding(ids_1S), None)
+        layout = padded_layout(ids_1S.shape[1])
+        states_1SD, _ = model.encoder(model.source_embedding(ids_1S, layout), layout)
         np.testing.assert_allclose(vector_D, states_1SD[0].mean(0).detach().numpy(), atol=1e-5)
 
 

@@ -14,7 +14,8 @@ from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.engine import NoOutputError
 from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.errors import DecodingError
-from clearhead.model.transformer import Memory, Transformer
+from clearhead.model.decoder import Memory
+from clearhead.model.transformer import Transformer
 from tests.engines.small_models import END, PAD, START, VOCAB, engine, random_model, requests
 from tests.engines.test_batch_independence import assert_same
 
@@ -56,7 +57,7 @@ def test_selected_rows_go_on_as_if_they_had_been_alone() -> None:
     next_R1 = torch.randint(END + 1, VOCAB, (6, 1))
     with torch.inference_mode():
         _, state = model.start(model.encode(src_NS), width)
-        moved = model.select(model.step(tokens_RT, state).state, rows_R)
+        moved = model.reorder(model.step(tokens_RT, state).state, rows_R)
         found_R1V = model.step(next_R1, moved).logits_RTV
         _, fresh = model.start(model.encode(src_NS[[4, 0]]), width)
         expected_RTV = model.step(torch.cat((tokens_RT[rows_R], next_R1), 1), fresh).logits_RTV
@@ -99,26 +100,6 @@ def test_sentences_of_like_length_go_together(monkeypatch: pytest.MonkeyPatch) -
     assert all(src_NS.numel() <= 224 for src_NS in seen)
     # of 24 sentences of 20, 28 and 22: at the seams only
     assert sum(int((src_NS == PAD).sum()) for src_NS in seen) <= 52
-
-
-@pytest.mark.parametrize("places, coverage, expected", [(64, 0.0, 16), (13, 0.0, 13), (64, 0.2, 6)])
-def test_short_sources_fill_a_register(
-    places: int, coverage: float, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In company, if the model has the places and none of them is counted; within the same memory."""
-    model = random_model(max_positions=places)
-    seen = sources_read(model, monkeypatch)
-    asked = [Request((*[7] * length, END)) for length in (3, 4, 5) * 4]
-    built, settings = (
-        engine(model, batch_tokens=96),
-        DecodingConfig(beam_size=1, max_length="2", coverage_penalty=coverage),
-    )
-    built.run(asked, settings)
-    assert max(src_NS.shape[1] for src_NS in seen) == expected
-    assert all(src_NS.numel() <= 96 for src_NS in seen)
-    seen.clear()
-    built.run(asked[:1], settings)
-    assert [src_NS.shape for src_NS in seen] == [(1, 4)], "alone it is as it is"
 
 
 def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:

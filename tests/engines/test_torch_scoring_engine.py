@@ -7,7 +7,7 @@ import torch
 from clearhead.config import ModelConfig
 from clearhead.engines import torch_scoring_engine
 from clearhead.engines.torch_scoring_engine import TorchScoringEngine
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 
 SOURCES = [[5, 7, 11, 3], [3], [13, 17, 3], [19, 23, 29, 31, 8, 9, 3]]
 TARGETS = [[4, 3], [6, 10, 12, 3], [3], [14, 15, 3]]

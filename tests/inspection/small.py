@@ -12,7 +12,7 @@ from clearhead.api import Model
 from clearhead.config import build
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.model_weights import ModelWeights
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from tests.tasks.made_up import made_up_text
 

@@ -15,6 +15,7 @@ from clearhead.inspection.recording import share
 from clearhead.inspection.trace import Trace
 from clearhead.inspection.tracing import given_picture, given_text
 from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, WRITERS, picture, small, text_for, tokenizer
+from tests.model.options import padded_layout
 
 
 def traced(name: str, folder: Path, **more: Any) -> Trace:
@@ -92,8 +93,9 @@ def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
 def test_the_encoder_of_a_translator_is_its_own() -> None:
     model, trace = small("transformer"), small("transformer").trace(TEXT)
     src_NS = torch.tensor([[place.token for place in trace.source]])
+    layout = padded_layout(src_NS.shape[1])
     with torch.inference_mode():
-        _, weights = model.network.encoder(model.network.source_embedding(src_NS), None, want_weights=True)
+        _, weights = model.network.encoder(model.network.source_embedding(src_NS, layout), layout, want_weights=True)
     assert len(weights) == 3
     for one, weights_BHSS in zip(trace.layers("encoder"), weights, strict=True):
         np.testing.assert_allclose(one.weights_HTS, weights_BHSS[0].numpy(), atol=1e-5, rtol=0)

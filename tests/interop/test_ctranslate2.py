@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
 from clearhead.interop.ctranslate2 import Vocabulary, convert
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 
 VOCAB, PAD, START, END, LONGEST = 37, 0, 2, 3, 61
 VOCABULARY = [f"piece{index}" for index in range(VOCAB)]

@@ -13,8 +13,8 @@ from clearhead.bundle.writing import save as save_bundle
 from clearhead.cli.main import main
 from clearhead.config import Config, TokenizerConfig, parse
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.model.families import build_model, with_tied_names
-from clearhead.model.weights import named_weights
+from clearhead.model.parameters import named_weights
+from clearhead.model.registry import build_model, with_tied_names
 from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop.folders import close, hf
 from tests.training.runs import write_data

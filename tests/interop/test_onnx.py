@@ -53,8 +53,11 @@ def check_translator(folder: Path, model: Any, steps: int) -> None:
             memory = model.encode(src_NS)
             tokens_N1, state = model.start(memory, 1)
         is_real_N1S1 = (src_NS != PAD)[:, None, :, None]  # nobody looks at the numbers of padding
-        for layer, source in enumerate(memory.source):
-            for name, kept in ((f"source_k_{layer}", source.k_BHSK), (f"source_v_{layer}", source.v_BHSE)):
+        for layer, source in enumerate(memory.keys_values):
+            for name, kept in (
+                (f"source_k_{layer}", source.k_HK.transpose(1, 2)),
+                (f"source_v_{layer}", source.v_HE.transpose(1, 2)),
+            ):
                 torch.testing.assert_close(read_source[name] * is_real_N1S1, kept * is_real_N1S1, atol=1e-4, rtol=1e-4)
         past = empty_past(decoder, rows)
         for _ in range(steps):

@@ -16,7 +16,7 @@ from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.config import parse
 from clearhead.interop.onnx_encoder import write
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 from tests.interop.test_export import BERT, make
 from tests.interop.test_onnx import read
 from tests.training.runs import write_data

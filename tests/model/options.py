@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.model.language import LanguageModel
-from clearhead.model.text_reader import TextReader
+from clearhead.kernels import PaddedLayout
+from clearhead.model.language_model import LanguageModel
+from clearhead.model.text_encoder import TextEncoder
 from clearhead.model.transformer import Transformer
 
 # N sentences, S source length, T target length, V vocabulary, D model width, H heads, K and E head widths, F inner
@@ -67,6 +68,11 @@ def shaken(module: Module) -> Module:
     return module.eval()
 
 
+def padded_layout(length: int, start: int = 0, allowed_B11S: Tensor | None = None) -> PaddedLayout:
+    """The layout of sequences of one length."""
+    return PaddedLayout.of(length, torch.device("cpu"), start, allowed_B11S)
+
+
 def ids(rows: int, length: int) -> Tensor:
     """Random tokens that are not special."""
     return torch.randint(4, V, (rows, length))
@@ -86,8 +92,8 @@ def language_model(options: dict[str, Any]) -> LanguageModel:
     return shaken(LanguageModel(config(**options, family="decoder"))).double()
 
 
-def text_reader(options: dict[str, Any]) -> TextReader:
-    return shaken(TextReader(config(**options, family="encoder", head="classification"))).double()
+def text_reader(options: dict[str, Any]) -> TextEncoder:
+    return shaken(TextEncoder(config(**options, family="encoder", head="classification"))).double()
 
 
 def sources() -> Tensor:

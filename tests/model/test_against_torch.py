@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
+from clearhead.kernels import AttentionLayout
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.decoder import DecoderLayer
 from clearhead.model.encoder import EncoderLayer
 from clearhead.model.transformer import Transformer
+from tests.model.options import padded_layout
 
 # N sentences, S source length, T target length, V vocabulary: distinct primes
 N, S, T, V = 3, 7, 5, 23
@@ -82,8 +84,8 @@ def padded_sources() -> Tensor:
 def test_forward_and_gradients_equal_torch(norm: str) -> None:
     ours, theirs = pair(norm)
     src_NS, tgt_NT = padded_sources(), torch.randint(4, V, (N, T))
-    x_NSD = ours.source_embedding(src_NS).detach().requires_grad_()
-    y_NTD = ours.target_embedding(tgt_NT).detach().requires_grad_()
+    x_NSD = ours.source_embedding(src_NS, padded_layout(S)).detach().requires_grad_()
+    y_NTD = ours.target_embedding(tgt_NT, padded_layout(T)).detach().requires_grad_()
     padding_NS = src_NS == 0
     expected = theirs(
         x_NSD, y_NTD, tgt_mask=nn.Transformer.generate_square_subsequent_mask(T),
@@ -111,7 +113,7 @@ def test_forward_and_gradients_equal_torch(norm: str) -> None:
 
 def test_weights_equal_torchs_heads() -> None:
     theirs = nn.MultiheadAttention(22, 11, batch_first=True)
-    ours = MultiHeadAttention(22, 11)
+    ours = MultiHeadAttention(config("post"))
     with torch.no_grad():
         copy_attention(ours, theirs)
     x_NTD, memory_NSD = torch.randn(N, T, 22), torch.randn(N, S, 22)
@@ -119,8 +121,9 @@ def test_weights_equal_torchs_heads() -> None:
     expected, their_weights = theirs(
         x_NTD, memory_NSD, memory_NSD, key_padding_mask=~allowed_N11S[:, 0, 0], average_attn_weights=False
     )
+    layout = AttentionLayout(padded_layout(T), padded_layout(S), allowed=allowed_N11S)
     for want_weights in (False, True):
-        y, weights = ours(ours.queries(x_NTD), ours.keys_values(memory_NSD), allowed_N11S, want_weights=want_weights)
+        y, weights = ours(ours.queries(x_NTD), ours.keys_values(memory_NSD), layout, want_weights)
         torch.testing.assert_close(y, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(weights, their_weights, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(weights.sum(-1), torch.ones(N, 11, T))

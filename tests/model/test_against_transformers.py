@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from clearhead.config import Config, ModelConfig, build, parse
 from clearhead.interop import bert, gpt2, t5
 from clearhead.interop.tables import Link, linear
-from clearhead.model.heads import MaskedNetwork, VectorNetwork
-from clearhead.model.language import LanguageModel
-from clearhead.model.text_reader import TextReader
+from clearhead.model.language_model import LanguageModel
+from clearhead.model.output_heads import EmbeddingModel, MaskedLanguageModel
+from clearhead.model.parameters import count_parameters
+from clearhead.model.text_encoder import TextEncoder
 from clearhead.model.transformer import Transformer
-from clearhead.model.weights import count_parameters
+from tests.model.options import padded_layout
 
 hf: Any = transformers  # whose types are not strict
 # N sentences, S source length, T target length, V vocabulary, D model width, H heads, F inner width
@@ -142,7 +143,7 @@ def their_bert() -> Any:
 
 def test_bert_guesses_masked_words_as_theirs_does() -> None:
     settings = ModelConfig.model_validate(BERT)
-    ours, theirs = MaskedNetwork(settings, TextReader(settings)), hf.BertForMaskedLM(their_bert())
+    ours, theirs = MaskedLanguageModel(settings, TextEncoder(settings)), hf.BertForMaskedLM(their_bert())
     links = pairs(ours, theirs, bert.table(whole("mlm", BERT)).links)
     copy(ours, theirs, links)
     ids_NS, segments_NS = ids(N, S, padded=True), torch.randint(2, (N, S))
@@ -160,7 +161,7 @@ def test_bert_guesses_masked_words_as_theirs_does() -> None:
 def test_bert_pools_as_theirs_does() -> None:
     settings = {**BERT, "pooler": True, "head": "embedding"}
     config = whole("embed", settings)
-    network, theirs = VectorNetwork(config.model, TextReader(config.model)), hf.BertModel(their_bert())
+    network, theirs = EmbeddingModel(config.model, TextEncoder(config.model)), hf.BertModel(their_bert())
     copy(network, theirs, pairs(network, theirs, bert.table(config).links))
     ours = network.backbone
     ids_NS = ids(N, S, padded=True)
@@ -251,18 +252,20 @@ def test_t5_equals_theirs(version: str) -> None:
     src_NS, tgt_NT = ids(N, S, padded=True), ids(N, S + 4)
     mask_NS = (src_NS != 0).long()
     expected = theirs(input_ids=src_NS, attention_mask=mask_NS, decoder_input_ids=tgt_NT)
-    states_NSD, _ = ours.encoder(ours.source_embedding(src_NS), (src_NS != 0)[:, None, None])
+    layout = padded_layout(src_NS.shape[1], allowed_B11S=(src_NS != 0)[:, None, None])
+    states_NSD, _ = ours.encoder(ours.source_embedding(src_NS, layout), layout)
     close(states_NSD, expected.encoder_last_hidden_state)
     logits = ours.logits(ours(src_NS, tgt_NT))
-    close(logits, expected.logits)
+    # Logits of T5 1.1 are not scaled: over ten seeds they differ by 8e-6 to 3e-5.
+    torch.testing.assert_close(logits, expected.logits, atol=1e-5 if version == "1" else 1e-4, rtol=1e-5)
     same_gradients(links, logits, expected.logits)
 
 
 @pytest.mark.parametrize(
     ("preset", "ours", "theirs", "their_config"),
     [
-        ("bert-base", TextReader, hf.BertModel, hf.BertConfig()),
-        ("bert-large", TextReader, hf.BertModel, hf.BertConfig(
+        ("bert-base", TextEncoder, hf.BertModel, hf.BertConfig()),
+        ("bert-large", TextEncoder, hf.BertModel, hf.BertConfig(
             hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)),
         ("gpt2", LanguageModel, hf.GPT2LMHeadModel, hf.GPT2Config()),
         ("t5-small", Transformer, hf.T5ForConditionalGeneration, hf.T5Config()),

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import build
-from clearhead.model.language import LanguageModel
-from clearhead.model.text_reader import TextReader
+from clearhead.model.language_model import LanguageModel
+from clearhead.model.parameters import count_parameters
+from clearhead.model.text_encoder import TextEncoder
 from clearhead.model.transformer import Transformer
-from clearhead.model.weights import count_parameters
 from tests.model.options import N, S, T, config, ids
 
 
@@ -69,8 +69,8 @@ def test_t5_starts_with_logits_of_variance_one(scaled: bool) -> None:
 @pytest.mark.parametrize(
     ("preset", "network", "vocab_size", "millions"),
     [
-        ("bert-base", TextReader, 30522, (109, 111)),
-        ("bert-large", TextReader, 30522, (334, 341)),
+        ("bert-base", TextEncoder, 30522, (109, 111)),
+        ("bert-large", TextEncoder, 30522, (334, 341)),
         ("gpt2", LanguageModel, 50257, (124, 125)),
         ("t5-small", Transformer, 32128, (60, 61)),
     ],

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.model.language import LanguageModel
-from clearhead.model.text_reader import TextReader
+from clearhead.model.language_model import LanguageModel
+from clearhead.model.text_encoder import TextEncoder
 from clearhead.model.transformer import Transformer
 from tests.model.options import (
     POSITIONS,
@@ -123,7 +123,7 @@ def test_fused_kernel_equals_explicit_weights_in_single_precision(positions: str
 
 
 def test_pooler_is_a_layer_on_the_pooled_state() -> None:
-    reader = shaken(TextReader(config(family="encoder", head="classification", pooling="first", pooler=True)))
+    reader = shaken(TextEncoder(config(family="encoder", head="classification", pooling="first", pooler=True)))
     read = reader(sources())
     assert reader.width == D and reader.pooler is not None
     first_ND = read.states_BSD[:, 0]
@@ -139,7 +139,7 @@ def test_a_transformer_writes_about_pictures(positions: str) -> None:
     pictures_NCYX, tgt_NT = torch.randn(N, 3, 6, 6), ids(N, T)
     pictures_NCYX[1] = 0  # black is no padding
     memory = model.encode(pictures_NCYX)
-    assert memory.allowed_N11S is None and memory.source[0].k_BHSK.shape == (N, H, 9, K)
+    assert memory.layout.allowed_B11S is None and memory.keys_values[0].k_HK.shape == (N, 9, H, K)
     first, state = model.start(memory, 1)
     expected = model.logits(model(pictures_NCYX, torch.cat((first, tgt_NT), 1)))
     close(steps(model, first, state, tgt_NT), expected)

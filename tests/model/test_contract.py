@@ -3,6 +3,8 @@
 R rows, S source length, T tokens, V vocabulary
 """
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead import bundle
+from clearhead import bundle, kernels
 from clearhead.bundle.writing import save as save_bundle
 from clearhead.config import ModelConfig
 from clearhead.inspection.recording import Recorder
 from clearhead.inspection.sublayers import heads, stacks, sub_layers
-from clearhead.model.families import build_model
-from clearhead.model.weights import restore, snapshot
+from clearhead.model.parameters import restore, snapshot
+from clearhead.model.registry import build_model
 
 V, PAD, START, END = 23, 0, 2, 3
 SMALL: dict[str, Any] = {
@@ -50,6 +52,13 @@ READERS: dict[str, dict[str, Any]] = {
     "gru, both ways": {"family": "gru", "bidirectional": True, "pooling": "mean"},
     "rnn": {"family": "rnn", "pooling": "last"},
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True, params=["kernels", "plain torch"])
+def kernels_or_plain_torch(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs both ways."""
+    with kernels.disabled() if request.param == "plain torch" else nullcontext():
+        yield
 
 
 def build(settings: dict[str, Any], **more: Any) -> Any:
@@ -152,7 +161,7 @@ def test_rows_can_be_chosen_and_moved(name: str) -> None:
         first_RT, state = model.start(model.encode(src), width)
         state = model.step(tokens_R1, model.step(first_RT, state).state).state
         everything = model.step(tokens_R1, state).logits_RTV
-        chosen = model.step(tokens_R1[rows_R], model.select(state, rows_R)).logits_RTV
+        chosen = model.step(tokens_R1[rows_R], model.reorder(state, rows_R)).logits_RTV
     torch.testing.assert_close(chosen, everything[rows_R], atol=1e-5, rtol=1e-5)
 
 
@@ -165,7 +174,8 @@ def test_one_row_a_sentence_can_become_several(name: str) -> None:
         memory = model.encode(src)
         (one_MT, narrow), (first_RT, wide) = model.start(memory, 1), model.start(memory, width)
         after_one, after_all = model.step(one_MT, narrow), model.step(first_RT, wide)
-        widened = model.step(tokens_R1, model.widen(after_one.state, width)).logits_RTV
+        repeated = model.reorder(after_one.state, torch.arange(3).repeat_interleave(width))
+        widened = model.step(tokens_R1, repeated).logits_RTV
         expected = model.step(tokens_R1, after_all.state).logits_RTV
     first = after_one.logits_RTV.repeat_interleave(width, 0)
     torch.testing.assert_close(first, after_all.logits_RTV, atol=1e-5, rtol=1e-5)
@@ -300,6 +310,38 @@ def test_saved_and_loaded_it_is_the_same(settings: dict[str, Any], tmp_path: Pat
     restore(other, bundle.load(tmp_path / "model").tensors())
     for (name, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
         assert torch.equal(one, two), name
+
+
+def trained(model: Any, settings: dict[str, Any]) -> list[Tensor]:
+    """Return the outputs of a batch with padding, and the gradients of all weights."""
+    model.train()
+    model.zero_grad()
+    src_RS, tgt_RT = source(), source(length=5)[:, :4]
+    if settings.get("head") == "classification":
+        output = model(
+            torch.ones(3, 1, 6, 6) * torch.arange(3.0)[:, None, None, None] if "image_size" in settings else src_RS
+        )
+    elif settings.get("family") == "decoder":
+        output = model.logits(model(src_RS))[src_RS != PAD]
+    else:
+        output = model.logits(model(src_RS, tgt_RT))[tgt_RT != PAD]
+    output.log_softmax(-1)[..., 3].sum().backward()
+    # The bias of the keys changes no weight of attention: its gradient is rounding.
+    named = [(name, each.grad) for name, each in model.named_parameters() if not name.endswith("key.bias")]
+    return [output.detach(), *(each.clone() for _, each in named if each is not None)]
+
+
+@pytest.mark.parametrize("settings", ALL)
+def test_kernels_give_the_gradients_of_plain_torch(settings: dict[str, Any]) -> None:
+    model = build(settings, dropout=0.0)
+    torch.manual_seed(1)
+    found = trained(model, settings)
+    torch.manual_seed(1)
+    with kernels.disabled():
+        expected = trained(model, settings)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * max(1.0, float(other.abs().max())))
 
 
 @pytest.mark.parametrize("settings", ALL)

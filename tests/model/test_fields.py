@@ -11,9 +11,9 @@ from torch import Tensor
 from clearhead.config import Config, ModelConfig
 from clearhead.config.model import IMAGE_FAMILIES, RECURRENT
 from clearhead.errors import ConfigError
-from clearhead.model.dropout import dropout_seed
-from clearhead.model.families import build_model
-from clearhead.model.weights import named_weights
+from clearhead.kernels import dropout_seed
+from clearhead.model.parameters import named_weights
+from clearhead.model.registry import build_model
 from clearhead.tasks.image_classification import num_patches
 from clearhead.tasks.text_codec import max_input_tokens
 from clearhead.training.checks import FROM_THE_DATA

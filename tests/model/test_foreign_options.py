@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig, parse
 from clearhead.errors import ConfigError
 from clearhead.model.loss import cross_entropy
-from clearhead.model.normalisation import build_norm
+from clearhead.model.normalization import build_norm
 from clearhead.model.positions import sinusoids
 from clearhead.model.transformer import Transformer
 from tests.interop.annotated import LayerNorm

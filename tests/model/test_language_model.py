@@ -9,8 +9,8 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_generator import TorchGenerator
-from clearhead.model.language import LanguageModel
-from clearhead.model.positions import places_in_documents
+from clearhead.model.language_model import LanguageModel
+from clearhead.model.positions import positions_in_documents
 from tests.model.options import POSITIONS, N, close, config, each_combination, ids, language_model, sources
 
 
@@ -25,18 +25,18 @@ def test_documents_in_a_row_do_not_see_each_other(options: dict[str, Any]) -> No
 
 def test_places_start_again_with_each_document() -> None:
     documents = torch.tensor([[4, 4, 4, 9, 9, 1], [2, 7, 7, 7, 7, 7]])
-    assert places_in_documents(documents).tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 1, 2, 3, 4]]
+    assert positions_in_documents(documents).tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
-def test_rows_of_the_language_model_move_with_select(positions: str) -> None:
+def test_rows_of_the_language_model_are_reordered(positions: str) -> None:
     model, prompts_N3, width = language_model({"positions": positions}), ids(N, 3), 3
     first_R3, state = model.start(model.encode(prompts_N3), width)
     assert torch.equal(first_R3, prompts_N3[[0, 0, 0, 1, 1, 1]])
     state = model.step(first_R3, state).state
     tokens_RT, rows = ids(N * width, 2), torch.tensor([5, 3, 3])  # the first prompt leaves
-    state = model.select(model.step(tokens_RT, state).state, rows)
+    state = model.reorder(model.step(tokens_RT, state).state, rows)
     last = ids(3, 1)
     expected = model.logits(model(torch.cat((first_R3[rows], tokens_RT[rows], last), 1)))[:, -1:]
     close(model.step(last, state).logits_RTV, expected)

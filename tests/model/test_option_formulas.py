@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import DataError
+from clearhead.kernels import AttentionLayout, dropout_seed
+from clearhead.kernels.dropout_masks import keep_mask
 from clearhead.model.attention import MultiHeadAttention
-from clearhead.model.dropout import dropout_seed, keep_mask
 from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.feed_forward import FeedForward
-from clearhead.model.language import LanguageModel
-from clearhead.model.normalisation import build_norm
+from clearhead.model.language_model import LanguageModel
+from clearhead.model.normalization import build_norm
 from clearhead.model.positions import RelativeBias, RotaryPositions, relative_buckets
 from clearhead.model.residual import Residual
 from clearhead.model.transformer import Transformer
@@ -31,6 +32,7 @@ from tests.model.options import (
     close,
     config,
     ids,
+    padded_layout,
     shaken,
 )
 
@@ -70,7 +72,7 @@ def test_residuals_and_stacks_have_the_norm_where_it_is_wanted(kind: str) -> Non
         settings = config(norm=kind, norm_placement=placement, norm_epsilon=0.01)
         residual, norm = Residual(settings), NORMS[kind]
         residual.dropout.eval()
-        close(residual.enter(x_NTD), norm(x_NTD) if placement == "pre" else x_NTD)
+        close(residual.sublayer_input(x_NTD), norm(x_NTD) if placement == "pre" else x_NTD)
         total_NTD = x_NTD + y_NTD
         close(residual(x_NTD, y_NTD), total_NTD if placement == "pre" else norm(total_NTD))
         model = Transformer(settings)
@@ -111,7 +113,7 @@ def draw(attention: MultiHeadAttention, deviation: float) -> None:
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "unscaled"])
 def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
-    attention = MultiHeadAttention.build(config(scale_attention=scaled, bias=bias))
+    attention = MultiHeadAttention(config(scale_attention=scaled, bias=bias))
     draw(attention, 0.3)
     shaken(attention)
     assert attention.query.weight.shape == attention.key.weight.shape == (H * K, D)
@@ -127,50 +129,54 @@ def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
             share = torch.softmax(scores / math.sqrt(K) if scaled else scores, 0)
             mixed.append(sum(share[s] * attention.value(source_NSD[n, s])[v_rows] for s in range(S)))
         expected_NTD[n, t] = attention.output(torch.cat(mixed))
+    layout = AttentionLayout(padded_layout(T), padded_layout(S))
     for want_weights in (False, True):
         q, memory = attention.queries(x_NTD), attention.keys_values(source_NSD)
-        close(attention(q, memory, want_weights=want_weights).y_BTD, expected_NTD)
+        close(attention(q, memory, layout, want_weights=want_weights).y_D, expected_NTD)
     q_itself, itself = attention.project(x_NTD)
     close(q_itself, q)
-    close(itself.v_BHSE, attention.keys_values(x_NTD).v_BHSE)
+    close(itself.v_HE, attention.keys_values(x_NTD).v_HE)
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_dropout_on_attention_weights_follows_its_formula_and_ends_with_training(is_causal: bool) -> None:
-    attention = MultiHeadAttention.build(config(attention_dropout=0.25))
+    attention = MultiHeadAttention(config(attention_dropout=0.25))
     draw(attention, 0.3)
-    q_NHTK, memory = attention.project(torch.randn(N, T, D))
-    whole = attention.eval()(q_NHTK, memory, is_causal=is_causal)
-    weights_NHTT = attention(q_NHTK, memory, is_causal=is_causal, want_weights=True).weights_BHTS
+    q_NTHK, memory = attention.project(torch.randn(N, T, D))
+    layout = AttentionLayout(padded_layout(T), padded_layout(T), is_causal)
+    whole = attention.eval()(q_NTHK, memory, layout)
+    weights_NHTT = attention(q_NTHK, memory, layout, want_weights=True).weights_BHTS
     with dropout_seed(7):
         mask_NHTT = keep_mask(weights_NHTT.shape, 0.25)
     assert (mask_NHTT == 0).any()
     with dropout_seed(7):
-        dropped = attention.train()(q_NHTK, memory, is_causal=is_causal)
-    close(dropped.y_BTD, attention.merge_heads((weights_NHTT * mask_NHTT) @ memory.v_BHSE))
-    assert dropped.weights_BHTS is None and not torch.allclose(dropped.y_BTD, whole.y_BTD)
+        dropped = attention.train()(q_NTHK, memory, layout)
+    heads_NHTE = (weights_NHTT * mask_NHTT) @ memory.v_HE.transpose(1, 2)
+    close(dropped.y_D, attention.output(heads_NHTE.transpose(1, 2).flatten(2)))
+    assert not torch.allclose(dropped.y_D, whole.y_D)
 
 
 def test_rotary_is_a_rotation_of_complex_numbers() -> None:
-    rotary, x_NHTK = RotaryPositions(19, K), torch.randn(N, H, T, K)
-    pairs = torch.complex(x_NHTK[..., : K // 2], x_NHTK[..., K // 2 :])
-    angles = torch.tensor([[(3 + t) / 10000 ** (2 * c / K) for c in range(K // 2)] for t in range(T)])
-    turned = pairs * torch.exp(1j * angles)
-    close(rotary(3, T)(x_NHTK), torch.cat((turned.real, turned.imag), -1))
+    rotary, x_NTHK, layout = RotaryPositions(19, K), torch.randn(N, T, H, K), padded_layout(T, start=3)
+    pairs = torch.complex(x_NTHK[..., : K // 2], x_NTHK[..., K // 2 :])
+    angles_T1C = torch.tensor([[[(3 + t) / 10000 ** (2 * c / K) for c in range(K // 2)]] for t in range(T)])
+    rotated = pairs * torch.exp(1j * angles_T1C)
+    close(rotary(layout)(x_NTHK), torch.cat((rotated.real, rotated.imag), -1))
     assert not rotary.state_dict()
-    attention, x_NTD = MultiHeadAttention.build(config()), torch.randn(N, T, D)
+    attention, x_NTD = MultiHeadAttention(config()), torch.randn(N, T, D)
     draw(attention, 1.0)
-    (q, memory), (turned_q, turned_memory) = attention.project(x_NTD), attention.project(x_NTD, rotary(3, T))
-    close(turned_q, rotary(3, T)(q))
-    close(turned_memory.k_BHSK, rotary(3, T)(memory.k_BHSK))
-    close(turned_memory.v_BHSE, memory.v_BHSE)
+    (q, memory), (rotated_q, rotated_memory) = attention.project(x_NTD), attention.project(x_NTD, rotary(layout))
+    close(rotated_q, rotary(layout)(q))
+    close(rotated_memory.k_HK, rotary(layout)(memory.k_HK))
+    close(rotated_memory.v_HE, memory.v_HE)
 
 
 def test_rotary_scores_depend_on_the_difference_of_places_only() -> None:
     rotary, q_K, k_K = RotaryPositions(19, K), torch.randn(K), torch.randn(K)
 
     def score(place_of_q: int, place_of_k: int) -> float:
-        return float(rotary(place_of_q, 1)(q_K[None]) @ rotary(place_of_k, 1)(k_K[None]).T)
+        q_1K, k_1K = rotary(padded_layout(1, place_of_q))(q_K[None]), rotary(padded_layout(1, place_of_k))(k_K[None])
+        return float((q_1K * k_1K).sum())
 
     for shift in (1, 7):
         assert score(9, 4) == pytest.approx(score(9 + shift, 4 + shift), abs=1e-5)
@@ -202,7 +208,7 @@ def test_buckets_of_odd_sizes_are_in_the_table(buckets: int, distance: int) -> N
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
 def test_relative_bias_is_looked_up_by_difference(bidirectional: bool) -> None:
     bias = RelativeBias(config(), bidirectional)
-    found_1HTS = bias(2, T)
+    found_1HTS = bias(T, 2 + T)
     assert found_1HTS.shape == (1, H, T, 2 + T)
     for h, t, s in itertools.product(range(H), range(T), range(2 + T)):
         bucket = int(relative_buckets(torch.tensor(s - (2 + t)), 6, 5, bidirectional))
@@ -218,11 +224,11 @@ def test_embedding_sums_tokens_positions_and_segments_under_a_norm() -> None:
     for given in (segments_NT, None):
         kind = torch.zeros(N, T, dtype=torch.long) if given is None else given
         total = embedding.tokens.weight[tokens_NT] + table_LD[:T] + embedding.segments.weight[kind]
-        close(embedding(tokens_NT, segments_BT=given), centred(total, (2,), 1e-5) * norm.weight + norm.bias)
+        close(embedding(tokens_NT, padded_layout(T), given), centred(total, (2,), 1e-5) * norm.weight + norm.bias)
     plain = PositionedEmbedding(TokenEmbedding(V, D), config(positions="none")).eval()
-    close(plain(tokens_NT, 4), plain.tokens.weight[tokens_NT] * math.sqrt(D))
+    close(plain(tokens_NT, padded_layout(T, start=4)), plain.tokens.weight[tokens_NT] * math.sqrt(D))
     with pytest.raises(ValueError, match="num_segments"):
-        plain(tokens_NT, segments_BT=segments_NT)
+        plain(tokens_NT, padded_layout(T), segments_NT)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])

@@ -11,18 +11,19 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from clearhead.config import ModelConfig, build
 from clearhead.errors import ConfigError, DataError
-from clearhead.model.convolutional import ConvolutionalReader
-from clearhead.model.families import build_model
-from clearhead.model.heads import LabelNetwork
-from clearhead.model.patches import PatchEmbedding, PatchReader
-from clearhead.model.perceptron import PerceptronReader
-from clearhead.model.reading import Read
-from clearhead.model.weights import count_parameters
+from clearhead.model.encoder_output import EncoderOutput
+from clearhead.model.output_heads import SequenceClassifier
+from clearhead.model.parameters import count_parameters
+from clearhead.model.registry import build_model
+from clearhead.model.vision.cnn import ConvolutionalEncoder
+from clearhead.model.vision.mlp import MLPEncoder
+from clearhead.model.vision.patches import PatchEmbedding
+from clearhead.model.vision.vision_transformer import VisionTransformer
 
 # B batch, C colours, P patch size, G patches a side, D model width, H heads, L labels: distinct primes where possible
 B, C, P, G, D, H, F_INNER, L = 2, 3, 5, 7, 22, 11, 17, 13
 SIZE = P * G
-READERS: dict[str, Any] = {"vit": PatchReader, "cnn": ConvolutionalReader, "mlp": PerceptronReader}
+READERS: dict[str, Any] = {"vit": VisionTransformer, "cnn": ConvolutionalEncoder, "mlp": MLPEncoder}
 
 
 def config(family: str = "vit", **settings: Any) -> ModelConfig:
@@ -41,7 +42,7 @@ def pictures(batch: int = B) -> Tensor:
     return torch.randn(batch, C, SIZE, SIZE)
 
 
-def pair() -> tuple[LabelNetwork, ViTForImageClassification]:
+def pair() -> tuple[SequenceClassifier, ViTForImageClassification]:
     """Our network and theirs with the same random weights, biases and norms included."""
     sizes: dict[str, Any] = {
         "hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": H, "intermediate_size": F_INNER,
@@ -52,7 +53,7 @@ def pair() -> tuple[LabelNetwork, ViTForImageClassification]:
     theirs = ViTForImageClassification(ViTConfig(**sizes))
     theirs.train(False)
     settings = config(activation="gelu", norm_epsilon=1e-12, pooling="first")
-    ours = LabelNetwork(settings, PatchReader(settings)).eval()
+    ours = SequenceClassifier(settings, VisionTransformer(settings)).eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -61,7 +62,7 @@ def pair() -> tuple[LabelNetwork, ViTForImageClassification]:
     return ours, theirs
 
 
-def copy_weights(ours: PatchReader, theirs: Any) -> None:
+def copy_weights(ours: VisionTransformer, theirs: Any) -> None:
     """Their weights; a convolution with stride is a linear layer on each patch."""
     embedding, their_embedding = ours.embedding, theirs.embeddings
     projection = their_embedding.patch_embeddings.projection
@@ -92,7 +93,7 @@ def test_patches_equal_the_vision_transformer() -> None:
     pictures_BCYX = pictures()
     expected = theirs(pictures_BCYX, output_attentions=True)
     torch.testing.assert_close(ours(pictures_BCYX), expected.logits, atol=1e-5, rtol=1e-5)
-    read: Read = ours.backbone(pictures_BCYX, want_attention=True)
+    read: EncoderOutput = ours.backbone(pictures_BCYX, want_attention=True)
     assert len(read.attention) == 2
     for weights_BHSS, their_weights in zip(read.attention, expected.attentions, strict=True):
         torch.testing.assert_close(weights_BHSS, their_weights, atol=1e-5, rtol=1e-5)
@@ -100,7 +101,7 @@ def test_patches_equal_the_vision_transformer() -> None:
 
 @torch.no_grad()
 def test_attention_rows_are_probabilities_and_change_nothing() -> None:
-    reader = PatchReader(config()).eval()
+    reader = VisionTransformer(config()).eval()
     pictures_BCYX = pictures()
     plain, traced = reader(pictures_BCYX), reader(pictures_BCYX, want_attention=True)
     places = G * G + 1
@@ -127,7 +128,7 @@ def test_a_pixel_touches_only_its_own_patch(class_token: bool) -> None:
 @pytest.mark.parametrize(("positions", "is_blind"), [("none", True), ("learned", False), ("sinusoidal", False)])
 def test_only_positions_tell_where_a_patch_stands(positions: str, is_blind: bool) -> None:
     """C6 for pictures: two bands of patches change places."""
-    reader = PatchReader(config(positions=positions, pooling="first")).eval()
+    reader = VisionTransformer(config(positions=positions, pooling="first")).eval()
     pictures_BCYX = pictures()
     moved = torch.cat((pictures_BCYX[:, :, 2 * P :], pictures_BCYX[:, :, : 2 * P]), 2)
     assert torch.allclose(reader(moved).pooled_BD, reader(pictures_BCYX).pooled_BD, atol=1e-5) == is_blind
@@ -136,7 +137,7 @@ def test_only_positions_tell_where_a_patch_stands(positions: str, is_blind: bool
 @torch.no_grad()
 @pytest.mark.parametrize("pooling", ["first", "mean", "last"])
 def test_patches_are_pooled_as_asked(pooling: str) -> None:
-    read = PatchReader(config(pooling=pooling)).eval()(pictures())
+    read = VisionTransformer(config(pooling=pooling)).eval()(pictures())
     states = read.states_BSD
     expected = {"first": states[:, 0], "mean": states.mean(1), "last": states[:, -1]}[pooling]
     torch.testing.assert_close(read.pooled_BD, expected)
@@ -152,7 +153,7 @@ def test_embedding_norm_is_on_the_sum() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
 def test_perceptron_follows_the_formula(activation: str) -> None:
-    reader = PerceptronReader(config("mlp", activation=activation)).eval()
+    reader = MLPEncoder(config("mlp", activation=activation)).eval()
     function = {"relu": nn.ReLU(), "gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh")}[activation]
     pictures_BCYX = pictures()
     expected = pictures_BCYX.reshape(B, -1)
@@ -167,7 +168,7 @@ def test_perceptron_follows_the_formula(activation: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize(("size", "places"), [(35, 8 * 8), (11, 2 * 2), (2, 1), (1, 1)])
 def test_convolutions_follow_the_formula(size: int, places: int) -> None:
-    reader = ConvolutionalReader(config("cnn", image_size=size)).eval()
+    reader = ConvolutionalEncoder(config("cnn", image_size=size)).eval()
     x = pictures_BCYX = torch.randn(B, C, size, size)
     layers: list[Any] = [*reader.layers]
     for number, layer in enumerate(layers):
@@ -194,7 +195,7 @@ def test_vit_tiny_has_the_published_size() -> None:
         ("vit", {"image_size": 0}, "model.family=vit needs model.image_size"),
         ("cnn", {"image_size": 0}, "model.family=cnn needs model.image_size"),
         ("mlp", {"image_size": 0}, "model.family=mlp needs model.image_size"),
-        ("vit", {"positions": "rotary", "max_positions": 49}, "model.max_positions=49 is less than .* 50 places"),
+        ("vit", {"positions": "rotary", "max_positions": 49}, "model.max_positions=49 is less than .* 50 positions"),
         ("cnn", {"norm_groups": 3}, "model.norm_groups=3 does not divide model.model_dim=22"),
         ("cnn", {"pooling": "first"}, "model.pooling=first has no meaning for a convolutional network"),
     ],
@@ -208,7 +209,7 @@ def test_impossible_settings_are_refused(family: str, settings: dict[str, Any], 
 def test_pictures_of_another_size_are_refused(family: str) -> None:
     reader = READERS[family](config(family))
     for shape in ((C, SIZE, SIZE + P), (1, SIZE, SIZE)):
-        with pytest.raises(DataError, match=f"expected pictures of 3x35x35 .*, got {shape[0]}x35x{shape[2]}"):
+        with pytest.raises(DataError, match=f"expected images of 3x35x35 .*, got {shape[0]}x35x{shape[2]}"):
             reader(torch.zeros(B, *shape))
 
 
@@ -233,7 +234,7 @@ def test_each_body_learns_digits(family: str) -> None:
     pictures_NCYX = torch.tensor(digits.images[:300, None] / 8 - 1, dtype=torch.float32)
     label_N = torch.tensor(digits.target[:300])
     reader = READERS[family](settings)
-    model = LabelNetwork(settings, reader)
+    model = SequenceClassifier(settings, reader)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(60):

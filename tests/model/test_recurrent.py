@@ -9,8 +9,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_generator import TorchGenerator
-from clearhead.model import recurrent_layers
-from clearhead.model.recurrent import RecurrentTranslator
+from clearhead.model.recurrent.translator import RecurrentTranslator
 from tests.model.recurrent import (
     END,
     LENGTHS,
@@ -43,11 +42,7 @@ def model(request: pytest.FixtureRequest) -> RecurrentTranslator:
     return loud(RecurrentTranslator(config(*request.param))).eval()
 
 
-@pytest.mark.parametrize("few_rows", [0, 32], ids=["kernel", "cell"])
-def test_cached_steps_equal_one_pass(
-    model: RecurrentTranslator, few_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recurrent_layers, "_FEW_ROWS", few_rows)
+def test_cached_steps_equal_one_pass(model: RecurrentTranslator) -> None:
     src, tgt = padded(), ids(N, T)
     expected = model.logits(model(src, torch.cat((torch.full((N, 1), START), tgt), 1)))
     first, state = model.start(model.encode(src), 1)
@@ -113,7 +108,7 @@ def test_future_cannot_touch_the_past(model: RecurrentTranslator) -> None:
 @pytest.mark.parametrize(
     "rows", [[5, 4, 0, 0], [1, 0, 2, 2, 4, 5], [4, 4, 2, 3, 1, 0]], ids=["one leaves", "beams move", "sentences move"]
 )
-def test_rows_share_their_sentence_and_move_with_select(model: RecurrentTranslator, rows: list[int]) -> None:
+def test_rows_share_their_sentence_and_are_reordered(model: RecurrentTranslator, rows: list[int]) -> None:
     src, tgt, width = padded(), ids(N * 2, T), 2
     first, state = model.start(model.encode(src), width)
     with_start = torch.cat((first, tgt), 1)
@@ -121,7 +116,7 @@ def test_rows_share_their_sentence_and_move_with_select(model: RecurrentTranslat
     if state.source is not None:
         assert len(state.source.states_NSD) == N
     last = ids(len(rows), 1)
-    found = model.step(last, model.select(state, torch.tensor(rows))).logits_RTV
+    found = model.step(last, model.reorder(state, torch.tensor(rows))).logits_RTV
     sentences = torch.tensor(rows) // width
     expected = model.logits(model(src[sentences], torch.cat((with_start[rows], last), 1)))[:, -1:]
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)

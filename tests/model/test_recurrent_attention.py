@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.model import recurrent_attention
-from clearhead.model.recurrent_attention import Additive, Cosine, General, SourceAttention
+from clearhead.model.recurrent.attention import Additive, Cosine, General, SourceAttention
 from tests.model.recurrent import LENGTHS, PAD, D, N, S, T, config, loud, padded
 
 ATTENTIONS = ["dot", "scaled_dot", "general", "additive", "cosine"]
@@ -38,7 +37,7 @@ def test_attention_follows_its_formula(kind: str) -> None:
     q, states = torch.randn(N, 2, D), torch.randn(N, S, D)
     real = padded() != PAD
     with torch.no_grad():
-        context, weights = attention(q, attention.source(states, real))
+        context, weights = attention(q, attention.encoder_states(states, real))
         for n in range(N):
             for t in range(2):
                 scores = [math.exp(score_by_hand(attention, q[n, t], states[n, s])) for s in range(LENGTHS[n])]
@@ -55,7 +54,7 @@ def test_the_kinds_of_dot_differ_by_their_scale() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 2 * T * S * D, 10**6], ids=["one", "two", "all"])
 def test_gradients_of_additive_scores(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrent_attention, "CHUNK_NUMBERS", chunk)
+    monkeypatch.setattr("clearhead.kernels.additive_attention.CHUNK_VALUES", chunk)
     similarity = loud(Additive(D, bias=True))
     q, k = torch.randn(N, T, D, requires_grad=True), torch.randn(N, S, D, requires_grad=True)
     gradient = torch.randn(N, T, S)

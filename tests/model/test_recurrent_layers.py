@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from clearhead.model.dropout import dropout_seed
-from clearhead.model.heads import LabelNetwork, TagNetwork
+from clearhead.kernels import dropout_seed
 from clearhead.model.loss import cross_entropy
-from clearhead.model.recurrent import RecurrentReader, RecurrentTranslator
-from clearhead.model.recurrent_layers import RecurrentLayer, RecurrentStack
+from clearhead.model.output_heads import SequenceClassifier, TokenClassifier
+from clearhead.model.recurrent.encoder import RecurrentTextEncoder
+from clearhead.model.recurrent.layers import RecurrentLayer, RecurrentStack
+from clearhead.model.recurrent.translator import RecurrentTranslator
 from tests.model.recurrent import (
     END,
     FAMILIES,
@@ -65,7 +66,7 @@ def test_stack_equals_torch(family: str, bidirectional: bool, lengths: list[int]
     x = torch.randn(N, S, D, requires_grad=True)
     their_x = x.detach().clone().requires_grad_()
     real = torch.arange(S) < torch.tensor(lengths)[:, None]
-    states, lasts = ours(x, real_BS=None if bool(real.all()) else real)
+    states, lasts = ours(x, is_token_BS=None if bool(real.all()) else real)
     their_states, their_lasts = run_torch(theirs, their_x, lengths)
     torch.testing.assert_close(states * real[:, :, None], their_states, atol=2e-6, rtol=1e-5)
     for kind, their_last in enumerate(their_lasts):
@@ -155,7 +156,9 @@ def test_dropout_follows_its_seed() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pooling", ["first", "mean", "last"])
 def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> None:
-    reader = RecurrentReader(config(family, "additive", bidirectional, head="classification", pooling=pooling)).eval()
+    reader = RecurrentTextEncoder(
+        config(family, "additive", bidirectional, head="classification", pooling=pooling)
+    ).eval()
     theirs = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional))
     copy_stack(reader.encoder, theirs)
     src = padded()
@@ -171,10 +174,12 @@ def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> 
         torch.testing.assert_close(read.pooled_BD[row], expected, atol=2e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("head", "network"), [("classification", LabelNetwork), ("token_classification", TagNetwork)])
-def test_heads_stand_on_the_reader(head: str, network: type[LabelNetwork | TagNetwork]) -> None:
+@pytest.mark.parametrize(
+    ("head", "network"), [("classification", SequenceClassifier), ("token_classification", TokenClassifier)]
+)
+def test_heads_stand_on_the_reader(head: str, network: type[SequenceClassifier | TokenClassifier]) -> None:
     sizes = config("gru", "additive", True, head=head, num_labels=13)
-    model = network(sizes, RecurrentReader(sizes))
+    model = network(sizes, RecurrentTextEncoder(sizes))
     assert model(padded()).shape == ((N, 13) if head == "classification" else (N, S, 13))
 
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from clearhead.config import PRESETS, ModelConfig, build
-from clearhead.model.families import build_model
+from clearhead.model.parameters import count_parameters
+from clearhead.model.registry import build_model
 from clearhead.model.transformer import Transformer
-from clearhead.model.weights import count_parameters
+from tests.model.options import padded_layout
 
 N, S, T, V = 3, 7, 5, 23
 
@@ -34,8 +35,8 @@ def test_future_cannot_touch_the_past(model: Transformer) -> None:
 
 
 def test_gradient_from_the_future_is_exactly_zero(model: Transformer) -> None:
-    embedded = model.target_embedding(ids(N, T)).detach().requires_grad_()
-    model.target_embedding.forward = lambda tokens, start=0: embedded  # type: ignore[method-assign,assignment,misc]
+    embedded = model.target_embedding(ids(N, T), padded_layout(T)).detach().requires_grad_()
+    model.target_embedding.forward = lambda tokens, layout: embedded  # type: ignore[method-assign,assignment,misc]
     hidden = model(ids(N, S), ids(N, T))
     hidden[:, 2].sum().backward()
     assert embedded.grad is not None
@@ -70,7 +71,7 @@ def test_rows_share_their_sentence_and_move_with_select(model: Transformer) -> N
     rows = torch.tensor([5, 4, 0, 0])  # the second sentence leaves, the beams of the first and third move
     with_start = torch.cat((first, tgt), 1)
     last = ids(4, 1)
-    found = model.step(last, model.select(state, rows)).logits_RTV
+    found = model.step(last, model.reorder(state, rows)).logits_RTV
     sentences = rows // width
     expected = model.logits(model(src[sentences], torch.cat((with_start[rows], last), 1)))[:, -1:]
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)

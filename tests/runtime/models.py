@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from clearhead.config import ModelConfig
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 from clearhead.runtime import NativeModel, prepare
 from clearhead.runtime.native_model import ComputeType
 

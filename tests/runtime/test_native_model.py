@@ -12,10 +12,11 @@ import torch
 
 from clearhead.config import ModelConfig
 from clearhead.errors import BundleError
-from clearhead.model.weights import named_weights
+from clearhead.model.parameters import named_weights
 from clearhead.runtime import Cancellation, CoreSearch, NativeModel, prepare
 from clearhead.runtime._core import allocated_bytes
 from clearhead.runtime.native_model import ComputeType, CoreHypothesis
+from tests.model.options import padded_layout
 from tests.runtime.models import (
     ENCODERS,
     LANGUAGE_MODELS,
@@ -93,8 +94,8 @@ def test_mean_states_of_a_translators_encoder() -> None:
     network: Any = random_model()
     states, means = native(network).states(SOURCES), native(network).mean_states(SOURCES)
     for source, states_SD, mean_D in zip(SOURCES, states, means, strict=True):
-        embedded = network.source_embedding(torch.tensor([source]))
-        expected_SD = network.encoder(embedded, None)[0][0]
+        layout = padded_layout(len(source))
+        expected_SD = network.encoder(network.source_embedding(torch.tensor([source]), layout), layout)[0][0]
         np.testing.assert_allclose(states_SD, expected_SD.numpy(), atol=TOLERANCE)
         np.testing.assert_allclose(mean_D, expected_SD.mean(0).numpy(), atol=TOLERANCE)
 

@@ -16,8 +16,8 @@ from clearhead.config import build
 from clearhead.errors import RequestCancelledError
 from clearhead.inspection import tracing
 from clearhead.inspection.forcing import go_on_from
-from clearhead.model.families import build_model, with_tied_names
-from clearhead.model.weights import snapshot
+from clearhead.model.parameters import snapshot
+from clearhead.model.registry import build_model, with_tied_names
 from clearhead.runtime import Cancellation
 from clearhead.serving.app import make_app
 from clearhead.serving.limits import Limits

@@ -175,10 +175,8 @@ def test_what_is_cached_is_what_the_decoder_keeps(stage: Stage) -> None:
         memory = network.encode(given_text(stage.model, SENTENCE).src)
         first_RT, state = network.start(memory, 1)
         tokens_RT = torch.cat((first_RT, torch.tensor([stage.trace.output_ids[: step - 1]])), 1)
-        past = network.step(tokens_RT, state).state.past
-    sizes = [
-        sum(tensor.numel() for one in kept for tensor in (one.k_BHSK, one.v_BHSE)) for kept in (past, memory.source)
-    ]
+        past = network.step(tokens_RT, state).state.caches
+    sizes = [sum(tensor.numel() for one in kept for tensor in one) for kept in (past, memory.keys_values)]
     told = stage.open(tab="steps", step=str(step)).text("#cached")
     assert [int(one.replace(",", "")) for one in re.findall(r"([\d,]+) numbers", told)] == sizes
     assert f"of {step} written places" in told and f"the {len(stage.trace.source)} source places" in told

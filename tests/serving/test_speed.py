@@ -15,7 +15,7 @@ import torch
 from clearhead.api import Model
 from clearhead.config import build
 from clearhead.engines.model_weights import ModelWeights
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 from clearhead.serving.app import make_app
 from clearhead.tasks.registry import get_task
 from tests.inspection.small import TEXT, tokenizer

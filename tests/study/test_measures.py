@@ -10,7 +10,9 @@ from sklearn.linear_model import Ridge  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from clearhead.data.grammar import Example, generate, split_words
-from clearhead.model.linear import GRAIN, WIDE, Linear
+from clearhead.kernels import Linear
+from clearhead.kernels.layout import WIDE
+from clearhead.kernels.padding_free import ROW_MULTIPLE
 from clearhead.study.alignment import Dictionary, diagonal
 from clearhead.study.layers import RIDGE, _ridge
 from clearhead.study.long_range import FILLERS, KEYS, recall
@@ -105,7 +107,7 @@ def test_operations_of_a_linear_layer() -> None:
         def logits(self, y_BD: Tensor) -> Tensor:
             return y_BD
 
-    for rows in (3, GRAIN):  # by torch's own product, and by oneDNN's when it is trained
+    for rows in (3, ROW_MULTIPLE):  # by torch's own product, and by oneDNN's when it is trained
         count = count_flops(Network(), torch.ones(rows, WIDE))
         assert count == 2 * (2 * rows * WIDE * 300)  # forward, and the weight's gradient
 

@@ -21,8 +21,8 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.native_engine import NativeScoringEngine
 from clearhead.engines.torch_scoring_engine import TorchScoringEngine
 from clearhead.errors import ConfigError, DecodingError
-from clearhead.model.families import build_model
-from clearhead.model.weights import count_parameters
+from clearhead.model.parameters import count_parameters
+from clearhead.model.registry import build_model
 from clearhead.tasks.incremental_detokenizer import RunningText
 from clearhead.tasks.language_modeling import nll_of, score_documents
 from clearhead.tasks.registry import get_task

@@ -16,7 +16,7 @@ from clearhead.data.plain import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import DataError
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 from clearhead.tasks.mask_tokens import encode_gaps
 from clearhead.tasks.masked_lm import cut_documents
 from clearhead.tasks.masking import NO_UNIT, asked_count, choose_places, units_of

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from clearhead.cli.main import _are_two_sides
-from clearhead.model.normalisation import BatchNorm
+from clearhead.model.normalization import BatchNorm
 from clearhead.tasks.trainable.base import Validation
 from clearhead.tasks.trainable.validation_decoding import validation_decoding
 from clearhead.training.replicas import Replicas

@@ -9,7 +9,7 @@ import torch
 
 from clearhead.config import Config, TrainingConfig
 from clearhead.errors import TrainingError
-from clearhead.model.weights import snapshot
+from clearhead.model.parameters import snapshot
 from clearhead.tasks.registry import TASKS
 from clearhead.training.counts import Counts
 from clearhead.training.keeper import TRAINING, RunFolder, claim

@@ -13,7 +13,7 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
-from clearhead.model.weights import snapshot
+from clearhead.model.parameters import snapshot
 from clearhead.training.events import Silent
 from clearhead.training.measure import Estimate, describe, measure, seconds_per_update
 from clearhead.training.run import Prepared, Request, prepare

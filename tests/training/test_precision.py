@@ -12,7 +12,8 @@ from torch import nn
 from clearhead.bundle import load, read_manifest
 from clearhead.config import merge
 from clearhead.errors import ConfigError
-from clearhead.model.dropout import Dropout, _drawn_by_torch, dropout_seed, keep_mask
+from clearhead.kernels.dropout_masks import _draw_by_torch, dropout_seed, keep_mask
+from clearhead.model.dropout import Dropout
 from clearhead.model.encoder import Stack
 from clearhead.model.loss import cross_entropy
 from clearhead.training import placing
@@ -32,8 +33,8 @@ def gradients(prepared: Prepared, dropout: float = 0.3, **training: Any) -> tupl
     """Loss and gradient of one update."""
     config = prepared.config.training.model_copy(update=training)
     place(prepared.model, config, ALONE, Silent())
-    for module in prepared.model.modules():
-        if isinstance(module, Dropout):
+    for name, module in prepared.model.named_modules():
+        if isinstance(module, Dropout) and not name.endswith("attention.dropout"):
             module.rate = dropout
     prepared.model.train()
     with open_replicas(prepared.model, 1, config.batch_tokens, ALONE) as replicas:
@@ -54,7 +55,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients(task: str, tmp_p
     calls: list[object] = []
     stacks = [module for module in prepared.model.modules() if isinstance(module, Stack)]
     for stack in stacks:
-        stack.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
+        stack.layers[0].feed_forward.register_forward_pre_hook(lambda *_: calls.append(1))  # type: ignore[union-attr]
     loss, found = gradients(prepared, activation_checkpointing=True)
     assert len(calls) == 2 * 2 * len(stacks) > 0  # two batches, forward and back
     assert loss == expected
@@ -169,12 +170,12 @@ def test_masks_in_bfloat16_keep_the_mean() -> None:
 def test_masks_that_torch_draws_are_a_function_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     shape, cpu = torch.Size([211, 307]), torch.device("cpu")
     with dropout_seed(1, 2):
-        first, second = (_drawn_by_torch(shape, 64, cpu) for _ in range(2))
+        first, second = (_draw_by_torch(shape, 64, cpu) for _ in range(2))
     with dropout_seed(1, 2):
-        again = _drawn_by_torch(shape, 64, cpu)
+        again = _draw_by_torch(shape, 64, cpu)
     assert torch.equal(first, again) and not torch.equal(first, second)
     assert float(first.float().mean()) == pytest.approx(0.75, abs=0.01)
-    monkeypatch.setattr("clearhead.model.dropout._drawn_on_cpu", _drawn_by_torch)
+    monkeypatch.setattr("clearhead.kernels.dropout_masks._draw_on_cpu", _draw_by_torch)
     with dropout_seed(1, 2):
         assert float(keep_mask(shape, 0.25).mean()) == pytest.approx(1.0, abs=0.01)
 

@@ -10,7 +10,7 @@ from PIL import Image as PillowImage
 
 from clearhead.bundle import load as load_bundle
 from clearhead.cli.main import main
-from clearhead.model.weights import named_weights
+from clearhead.model.parameters import named_weights
 from clearhead.training.events import Silent
 from clearhead.training.run import Prepared, Request, prepare
 from tests.tasks.every import Models, write_files

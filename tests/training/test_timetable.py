@@ -11,7 +11,7 @@ from torch import nn
 from clearhead.cli.terminal import clock as shown_clock
 from clearhead.config import TrainingConfig
 from clearhead.model.loss import Loss
-from clearhead.model.weights import Weights, snapshot
+from clearhead.model.parameters import Weights, snapshot
 from clearhead.tasks.trainable.base import Decode, Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Progress, Silent

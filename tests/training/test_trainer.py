@@ -14,7 +14,7 @@ from clearhead.config import TrainingConfig
 from clearhead.data.batching import Indices
 from clearhead.errors import TrainingError
 from clearhead.model.loss import Loss
-from clearhead.model.weights import Weights, snapshot
+from clearhead.model.parameters import Weights, snapshot
 from clearhead.tasks.trainable.base import Decode, Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Silent

@@ -9,7 +9,6 @@ EXTRAS = {
     "torch": "train",
     "sacrebleu": "train",
     "PIL": "train",
-    "threadpoolctl": "train",
     "ctranslate2": "ctranslate2",
     "onnx": "onnx",
     "onnxscript": "onnx",

@@ -61,8 +61,8 @@ def _build(config: ModelConfig, bundle: Bundle) -> Any:
     """Return a torch network with the weights of a bundle."""
     import torch
 
-    from clearhead.model.families import build_model
-    from clearhead.model.weights import restore
+    from clearhead.model.parameters import restore
+    from clearhead.model.registry import build_model
 
     set_torch_threads()
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn; the caller's random state stays as it is

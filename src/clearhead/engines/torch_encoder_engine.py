@@ -16,8 +16,9 @@ from torch import Tensor
 
 from clearhead.data.batching import length_batches, pad
 from clearhead.engines.torch_network import device_of, evaluating, on_device
+from clearhead.kernels import PaddedLayout
+from clearhead.model.encoder_output import pool
 from clearhead.model.masks import padding_mask
-from clearhead.model.reading import pool
 
 Floats = NDArray[np.float32]
 
@@ -78,8 +79,9 @@ class TorchEncoderEngine:
         if hasattr(self.network, "backbone"):
             states_BSD: Tensor = self.network.backbone(ids_BS).states_BSD
             return states_BSD
-        embedded_BSD = self.network.source_embedding(ids_BS)
-        encoded_BSD: Tensor = self.network.encoder(embedded_BSD, padding_mask(ids_BS, self.network.config.pad_id))[0]
+        allowed_B11S = padding_mask(ids_BS, self.network.config.pad_id)
+        layout = PaddedLayout.of(ids_BS.shape[1], ids_BS.device, allowed_B11S=allowed_B11S)
+        encoded_BSD: Tensor = self.network.encoder(self.network.source_embedding(ids_BS, layout), layout)[0]
         return encoded_BSD
 
     def _stack(self, rows: Sequence[Sequence[int]], compute: Callable[[Tensor], Tensor]) -> Floats:

@@ -7,9 +7,8 @@ the training data; sums of 50 log-probabilities in float32 add up to 3e-5. A sen
 than `CLOSE` is therefore decoded again, alone, and that result counts.
 """
 
-import heapq
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Event
@@ -29,9 +28,6 @@ from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.threads import run_in_threads
 from clearhead.engines.torch_generator import TorchGenerator
 from clearhead.engines.torch_network import evaluating
-from clearhead.model.affine import fewer_rows, more_rows
-from clearhead.model.blas import one_blas_thread, unwarned
-from clearhead.model.short_attention import REGISTER
 
 CLOSE = 2e-4
 """Differences in log-probability below which the batch may change a decision."""
@@ -97,7 +93,7 @@ class TorchEngine:
         steps = stream_search(self._search_batch([request], settings))
         while True:
             # Only while it computes: between the steps the caller's settings hold.
-            with evaluating(self.network), _one_thread(), unwarned():
+            with evaluating(self.network), _one_thread():
                 try:
                     tokens = next(steps)
                 except StopIteration as done:
@@ -109,30 +105,22 @@ class TorchEngine:
         return result.hypotheses[0]
 
     def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
-        """Return the indices of the requests of each batch, grouped by shape and length, the most work first.
-
-        Of several batch sizes the one is used with which all workers finish first.
-        """
+        """Return the indices of the requests of each batch, grouped by shape and length, the most work first."""
         pending, workers = self._pending(requests, settings), self._workers()
         batches = _split(pending, self.batch_tokens, len(requests))
         if workers > 1 and batches:
             count, rows = max(_BATCHES_PER_THREAD, -(-len(batches) // workers)) * workers, pending[0].rows
-            each = most = more_rows(max(_MIN_ROWS, -(-len(requests) // count) * rows))
-            options = list[list[list[_Pending]]]()
-            while each >= max(_MIN_ROWS, most // 2):
-                cut = _split(pending, self.batch_tokens, max(1, each // rows))
-                options.append(sorted(cut, key=_work, reverse=True))
-                each = fewer_rows(each - 1)
-            batches = min(options, key=lambda option: _time(map(_work, option), workers))
+            most = max(_MIN_ROWS // rows, -(-len(requests) // count), 1)
+            batches = sorted(_split(pending, self.batch_tokens, most), key=_work, reverse=True)
         return [[one.number for one in batch] for batch in batches]
 
     def _pending(self, requests: Sequence[Request], settings: DecodingConfig) -> list["_Pending"]:
         """Return the requests in the order in which they are batched."""
-        least, pending = self._min_source_length(settings), []
+        pending = []
         for index, request in enumerate(requests):
             rows = BeamLayout.of(settings, request.n_best, request.asked.include.size).rows
             limit = request.longest(settings, self.max_positions)
-            positions = max(request.source_length, least)
+            positions = request.source_length
             if self.is_prompted:  # each row caches the prompt and the tokens after it
                 positions = min(positions + limit, self.max_positions)
             pending.append(_Pending(self._shape(request), request.source_length, index, rows, positions, limit))
@@ -154,8 +142,7 @@ class TorchEngine:
         def run(batch: list[Request], stop: Event) -> list[SearchResult]:
             return self._run_batch(batch, settings, stop)
 
-        with one_blas_thread():
-            return run_in_threads(run, work, workers, partial(torch.set_num_threads, 1))
+        return run_in_threads(run, work, workers, partial(torch.set_num_threads, 1))
 
     def _run_batch(
         self, requests: list[Request], settings: DecodingConfig, stop: Event | None = None
@@ -175,13 +162,11 @@ class TorchEngine:
         self, requests: list[Request], settings: DecodingConfig, stop: Event | None = None
     ) -> list[SearchResult]:
         """Search these requests as one batch."""
-        with unwarned():
-            batch = self._search_batch(requests, settings, max(request.n_best for request in requests))
-            return run_search(batch, stop)
+        batch = self._search_batch(requests, settings, max(request.n_best for request in requests))
+        return run_search(batch, stop)
 
     def _search_batch(self, requests: Sequence[Request], settings: DecodingConfig, n_best: int = 1) -> SearchBatch:
-        least = self._min_source_length(settings) if len(requests) > 1 else 0
-        generator: Generating = TorchGenerator(self.network, self.pad_id, self.device, least)
+        generator: Generating = TorchGenerator(self.network, self.pad_id, self.device)
         if self.is_prompted:
             generator = SlidingWindow(generator, self.max_positions)
         images = [request.image.pixels_CYX for request in requests if request.image is not None]
@@ -204,14 +189,6 @@ class TorchEngine:
         length = len(request.source) if self.is_prompted else 0
         return len(asked.prefix), asked.include.size, length, request.image is not None, asked.shortlist is not None
 
-    def _min_source_length(self, settings: DecodingConfig) -> int:
-        """Return the source length that batches are padded to, for attention up to three times as fast.
-
-        Coverage counts positions, and prompts cannot be padded.
-        """
-        is_free = self.device.type == "cpu" and not self.is_prompted and not settings.coverage_penalty
-        return min(REGISTER, self.max_positions) if is_free else 0
-
 
 class _Pending(NamedTuple):
     """Size of a request."""
@@ -228,7 +205,7 @@ def _split(pending: Sequence[_Pending], batch_tokens: int, most: int) -> list[li
     """Return batches of at most `most` requests that fit into `batch_tokens`; the longest of a batch is last."""
     batches: list[list[_Pending]] = []
     for one in pending:
-        size = min(most, fewer_rows(batch_tokens // one.positions) // one.rows)
+        size = min(most, batch_tokens // one.positions // one.rows)
         if not batches or one.shape != batches[-1][0].shape or len(batches[-1]) >= size:
             batches.append([])
         batches[-1].append(one)
@@ -242,21 +219,12 @@ def _work(batch: Sequence[_Pending]) -> float:
     return len(batch) * (last.source_length + last.rows * steps) + _ROWS_PER_STEP * steps
 
 
-def _time(work: Iterable[float], workers: int) -> float:
-    """Return when the last worker finishes, if each takes the next batch as soon as it is free."""
-    busy_until = [0.0] * workers
-    for each in work:
-        heapq.heapreplace(busy_until, busy_until[0] + each)
-    return max(busy_until)
-
-
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run torch and NumPy on one thread, so that sums have one order."""
+    """Run torch on one thread, so that sums have one order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with one_blas_thread():
-            yield
+        yield
     finally:
         torch.set_num_threads(threads)

@@ -11,20 +11,21 @@ import torch
 from torch import Tensor
 
 from clearhead.decoding.generator import Bools, Floats, Ints, Sources, Step
-from clearhead.errors import DecodingError
 
 
 @dataclass(frozen=True)
 class TorchState:
-    """State of the module, and the shortlist that its steps are restricted to."""
+    """State of the module, and the shortlist of its steps: the tokens, and which of them a sentence may not have."""
 
     inner: Any
+    num_rows: int
     width: int
+    tokens_U: Tensor | None = None
     forbidden_NU: Tensor | None = None
 
 
 class TorchGenerator:
-    """Generator over a torch module with `encode`, `start`, `step`, `widen`, `select` and, for shortlists, `narrow`.
+    """Generator over a torch module with `encode`, `start`, `step` and `reorder`.
 
     Log-probabilities are computed by torch. From a GPU only the best tokens are transferred where the search needs no
     others; there, ties with the last of them are broken arbitrarily.
@@ -35,12 +36,10 @@ class TorchGenerator:
         network: Any,
         pad_id: int,
         device: torch.device | str = "cpu",
-        min_source_length: int = 0,
         transfers_all: bool | None = None,
     ) -> None:
-        """`min_source_length`: positions that sources are padded to. `transfers_all`: by default on a CPU only."""
+        """`transfers_all`: whether all log-probabilities are transferred; by default on a CPU only."""
         self.network, self.pad_id, self.device = network, pad_id, torch.device(device)
-        self.min_source_length = min_source_length
         self.transfers_all = self.device.type == "cpu" if transfers_all is None else transfers_all
 
     @torch.inference_mode()
@@ -48,7 +47,7 @@ class TorchGenerator:
         """Return the encoded sources, padded at the end."""
         if isinstance(sources, np.ndarray):
             return self.network.encode(torch.from_numpy(sources).to(self.device))
-        longest = max(self.min_source_length, *(len(source) for source in sources))
+        longest = max(len(source) for source in sources)
         rows = [[*source, *[self.pad_id] * (longest - len(source))] for source in sources]
         return self.network.encode(torch.tensor(rows, device=self.device))
 
@@ -56,7 +55,7 @@ class TorchGenerator:
     def start(self, memory: Any, width: int) -> tuple[Ints, TorchState]:
         """Return the first tokens of every row, and the state before them."""
         first_RT, state = self.network.start(memory, width)
-        return first_RT.cpu().numpy(), TorchState(state, width)
+        return first_RT.cpu().numpy(), TorchState(state, len(first_RT), width)
 
     @torch.inference_mode()
     def step(
@@ -71,7 +70,8 @@ class TorchGenerator:
         given_RT = torch.from_numpy(tokens_RT).to(self.device)
         step = self.network.step(given_RT, state.inner, want_attention=want_attention)
         logits_RTV = step.logits_RTV if all_positions else step.logits_RTV[:, -1:]
-        if state.forbidden_NU is not None:
+        if state.tokens_U is not None and state.forbidden_NU is not None:
+            logits_RTV = logits_RTV[..., state.tokens_U]
             forbidden_RU = state.forbidden_NU.repeat_interleave(len(logits_RTV) // len(state.forbidden_NU), 0)
             logits_RTV = logits_RTV.masked_fill(forbidden_RU[:, None], float("-inf"))
         # In place where possible: a copy would push both out of the CPU's cache.
@@ -88,7 +88,8 @@ class TorchGenerator:
     @torch.inference_mode()
     def repeat(self, state: TorchState, width: int) -> TorchState:
         """Return the state with `width` copies of the one row of each sentence."""
-        return replace(state, inner=self.network.widen(state.inner, width), width=width)
+        rows_R = torch.arange(state.num_rows, device=self.device).repeat_interleave(width)
+        return replace(state, inner=self.network.reorder(state.inner, rows_R), num_rows=len(rows_R), width=width)
 
     @torch.inference_mode()
     def reorder(self, state: TorchState, rows_R: Ints) -> TorchState:
@@ -97,16 +98,14 @@ class TorchGenerator:
         if forbidden_NU is not None:
             sentences = rows_R[:: state.width] // state.width
             forbidden_NU = forbidden_NU[torch.from_numpy(sentences).to(self.device)]
-        inner = self.network.select(state.inner, torch.from_numpy(rows_R).to(self.device))
-        return replace(state, inner=inner, forbidden_NU=forbidden_NU)
+        inner = self.network.reorder(state.inner, torch.from_numpy(rows_R).to(self.device))
+        return replace(state, inner=inner, num_rows=len(rows_R), forbidden_NU=forbidden_NU)
 
     @torch.inference_mode()
     def restrict(self, state: TorchState, tokens_U: Ints, allowed_NU: Bools) -> TorchState:
         """Return a state whose steps return log-probabilities of these tokens only."""
-        if not hasattr(self.network, "narrow"):
-            raise DecodingError("this model cannot compute a part of its output layer; leave the shortlist out")
-        inner = self.network.narrow(state.inner, torch.from_numpy(tokens_U).to(self.device))
-        return replace(state, inner=inner, forbidden_NU=torch.from_numpy(~allowed_NU).to(self.device))
+        tokens, forbidden_NU = torch.from_numpy(tokens_U), torch.from_numpy(~allowed_NU)
+        return replace(state, tokens_U=tokens.to(self.device), forbidden_NU=forbidden_NU.to(self.device))
 
 
 def _cross_attention(layers: Any) -> Floats | None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.inspection.recording import Recorder, share
 from clearhead.inspection.trace import Floats
-from clearhead.model.positions import AddedPositions, RelativeBias, RotaryPositions, Turn
+from clearhead.model.positions import AddedPositions, RelativeBias, RotaryPositions, Rotation
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ def marks(network: nn.Module, kind: str, length: int) -> Marks:
         if isinstance(module, RotaryPositions):
             return Marks(kind, module.table_LK[:length].numpy(), None)
         if isinstance(module, RelativeBias):
-            bias_HTS = module(0, length)[0].detach()
+            bias_HTS = module(length, length)[0].detach()
             behind_HO, ahead_HO = bias_HTS[:, -1, :], bias_HTS[:, 0, 1:]
             return Marks(kind, None, torch.cat((behind_HO, ahead_HO), 1).numpy())
     return Marks("none", None, None)
@@ -47,7 +47,7 @@ def without_positions(network: nn.Module) -> nn.Module:
         if isinstance(module, AddedPositions | RelativeBias):
             module.register_forward_hook(_nothing)
         elif isinstance(module, RotaryPositions):
-            module.register_forward_hook(_no_turn)
+            module.register_forward_hook(_no_rotation)
     return blind
 
 
@@ -55,8 +55,8 @@ def _nothing(_: nn.Module, args: tuple[Any, ...], given: Tensor) -> Tensor:
     return torch.zeros_like(given)
 
 
-def _no_turn(_: nn.Module, args: tuple[Any, ...], turn: Turn) -> Turn:
-    return Turn(torch.ones_like(turn.cos_TC), torch.zeros_like(turn.sin_TC))
+def _no_rotation(_: nn.Module, args: tuple[Any, ...], rotation: Rotation) -> Rotation:
+    return Rotation(torch.ones_like(rotation.cos_1C), torch.zeros_like(rotation.sin_1C))
 
 
 def order_difference(network: nn.Module, src_1S: Tensor) -> float | None:

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.inspection.sublayers import SubLayer, stacks, sub_layers
-from clearhead.model.attention import Attended, MultiHeadAttention
-from clearhead.model.masks import both, causal_mask
-from clearhead.model.recurrent_attention import Source, SourceAttention
+from clearhead.model.attention import AttentionOutput, MultiHeadAttention
+from clearhead.model.recurrent.attention import EncoderStates, SourceAttention
+from clearhead.model.recurrent.encoder import RecurrentEncoder
+from clearhead.model.recurrent.layers import RecurrentStack
 
 Network = TypeVar("Network", bound=nn.Module)
 _ATTENTION = inspect.signature(MultiHeadAttention.forward)
@@ -45,6 +46,22 @@ class Looked:
     """What products of queries and keys are multiplied by; None where the similarity is no scaled product."""
     bias_BHTS: Tensor | None
     """What is added to the scores, where positions are a bias."""
+    scores_BHTS: Tensor | None = None
+    """Scores before the softmax, of recurrent decoders; others follow from queries, keys, scale and bias."""
+
+
+@dataclass(frozen=True)
+class RecurrentStates:
+    """States of one recurrent layer after every position, and the gates that led to them."""
+
+    name: str
+    """encoder, encoder_backward (positions reversed) or decoder."""
+    layer: int
+    h_BTD: Tensor
+    c_BTD: Tensor | None
+    """Cell states of an LSTM."""
+    gates: dict[str, Tensor]
+    """Gates by name, each [B, T, D]; empty for an RNN."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +80,15 @@ class Recorder:
         self.network = share(network)
         self.looked: list[Looked] = []
         self.streamed: list[Streamed] = []
+        self.recurrent: list[RecurrentStates] = []
         for stack in stacks(self.network):
             side = "decoder" if stack.is_causal else "encoder"
             stack.register_forward_pre_hook(lambda _, args, side=side: self._stream(side, -1, args[0]))
         for one in sub_layers(self.network):
             self._watch(one)
+        for module in self.network.modules():
+            if isinstance(module, RecurrentStack):
+                self._watch_recurrent(module)
 
     def _watch(self, one: SubLayer) -> None:
         if isinstance(one.module, MultiHeadAttention):
@@ -81,36 +102,55 @@ class Recorder:
     def _stream(self, name: str, layer: int, states_BTD: Tensor) -> None:
         self.streamed.append(Streamed(name, layer, states_BTD))
 
-    def _look(self, one: SubLayer, module: MultiHeadAttention, args: tuple[Any, ...], attended: Attended) -> None:
+    def _look(
+        self, one: SubLayer, module: MultiHeadAttention, args: tuple[Any, ...], attended: AttentionOutput
+    ) -> None:
         """What multi-head attention was given and gave; `_ask_for_weights` has put its arguments in order."""
-        q_BHTK, (k_BHSK, v_BHSE), mask, is_causal, *_ = args
+        q_BTHK, (k_BSHK, v_BSHE), layout, *_ = args
         weights_BHTS = attended.weights_BHTS
         assert weights_BHTS is not None
-        num_queries, num_keys = weights_BHTS.shape[2:]
+        mask = layout.mask(*weights_BHTS.shape[2:])
         has_bias = mask is not None and mask.dtype != torch.bool
         allowed = mask > float("-inf") if has_bias else mask
-        if is_causal and num_queries > 1:
-            allowed = both(allowed, causal_mask(num_queries, num_keys, q_BHTK.device))
         if allowed is None:
-            allowed = torch.ones(num_queries, num_keys, dtype=torch.bool)
-        scale = module.key_dim**-0.5 if module.scale is None else module.scale
+            allowed = torch.ones(1, dtype=torch.bool)
         allowed_BHTS = allowed.expand_as(weights_BHTS)
         bias = mask.expand_as(weights_BHTS) if has_bias else None
-        self.looked.append(Looked(one.name, one.layer, weights_BHTS, allowed_BHTS, q_BHTK, k_BHSK, v_BHSE, scale, bias))
+        q_BHTK, k_BHSK, v_BHSE = (each.transpose(1, 2) for each in (q_BTHK, k_BSHK, v_BSHE))
+        found = Looked(one.name, one.layer, weights_BHTS, allowed_BHTS, q_BHTK, k_BHSK, v_BHSE, module.scale, bias)
+        self.looked.append(found)
 
     def _look_up(
         self, one: SubLayer, module: SourceAttention, args: tuple[Any, ...], found: tuple[Tensor, Tensor]
     ) -> None:
-        """What a recurrent decoder's attention was given and gave, as one head."""
-        source: Source
+        """Record the input and output of a recurrent decoder's attention, as one head."""
+        source: EncoderStates
         q_RTD, source = args
         weights_R1TS = found[1][:, None]
         allowed = source.allowed_N1S
         allowed_R1TS = (torch.ones(1) if allowed is None else allowed[:, None]).bool().expand_as(weights_R1TS)
         keys, values = source.keys_NSD[:, None], source.states_NSD[:, None]
         scale = getattr(module.similarity, "scale", None)
-        looked = Looked(one.name, one.layer, weights_R1TS, allowed_R1TS, q_RTD[:, None], keys, values, scale, None)
+        scores = module.similarity(q_RTD.reshape(len(source.keys_NSD), -1, q_RTD.shape[2]), source.keys_NSD)
+        looked = Looked(
+            one.name, one.layer, weights_R1TS, allowed_R1TS, q_RTD[:, None], keys, values, scale, None,
+            scores.reshape(weights_R1TS.shape),
+        )  # fmt: skip
         self.looked.append(looked)
+
+    def _watch_recurrent(self, stack: RecurrentStack) -> None:
+        name = "encoder" if isinstance(stack, RecurrentEncoder) else "decoder"
+        sides = [(name, stack.forward_layers), (f"{name}_backward", stack.backward_layers or ())]
+        for side, layers in sides:
+            for number, layer in enumerate(layers):
+
+                def record(layer: Any, args: tuple[Any, ...], _: Any, side: str = side, number: int = number) -> None:
+                    steps = layer.unroll(*args[:2])
+                    states = [torch.stack(each, 1) for each in zip(*(step.state for step in steps), strict=True)]
+                    gates = {gate: torch.stack([step.gates[gate] for step in steps], 1) for gate in steps[0].gates}
+                    self.recurrent.append(RecurrentStates(side, number, states[0], (*states, None)[1], gates))
+
+                layer.register_forward_hook(record)
 
 
 def _ask_for_weights(

@@ -12,7 +12,7 @@ from clearhead.inspection.parts import Part
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.encoder import Stack
 from clearhead.model.feed_forward import FeedForward
-from clearhead.model.recurrent_attention import SourceAttention
+from clearhead.model.recurrent.attention import SourceAttention
 from clearhead.model.residual import Residual
 
 FEED_FORWARD = "feed_forward"

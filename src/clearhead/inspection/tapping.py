@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from clearhead.inspection.parts import Part
 from clearhead.inspection.sublayers import find
-from clearhead.model.attention import Attended, MultiHeadAttention
-from clearhead.model.recurrent_attention import SourceAttention
+from clearhead.model.attention import AttentionOutput, MultiHeadAttention
+from clearhead.model.recurrent.attention import SourceAttention
 
 Change = Callable[[Tensor], Tensor]
 """What a part gave, and what goes on instead: mixed_BTE of a head, y_BTD of a sub-layer."""
@@ -25,7 +25,7 @@ def tap(network: nn.Module, part: Part, change: Change) -> None:
     if isinstance(module, MultiHeadAttention) and part.head is not None:
         _tap_head(module, part.head, change)
     elif isinstance(module, MultiHeadAttention):
-        module.register_forward_hook(lambda _, args, given: Attended(change(given.y_BTD), given.weights_BHTS))
+        module.register_forward_hook(lambda _, args, given: AttentionOutput(change(given.y_D), given.weights_BHTS))
     elif isinstance(module, SourceAttention):  # its only head is all of it
         module.register_forward_hook(lambda _, args, given: (change(given[0]), given[1]))
     else:

@@ -24,7 +24,7 @@ from clearhead.errors import DataError, InspectionError
 from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
 from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
-from clearhead.model.patches import PatchEmbedding, patches_a_side
+from clearhead.model.vision.patches import PatchEmbedding, patches_per_side
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.image_classification import read_pictures, scaled
 from clearhead.tasks.lexical_constraints import constraints_of
@@ -88,7 +88,7 @@ def patch_places(network: nn.Module) -> tuple[tuple[Place, ...], Grid | None]:
     """The places of a picture, and how they lie; none where a network does not cut pictures into patches."""
     for module in network.modules():
         if isinstance(module, PatchEmbedding):
-            side, has_class_token = patches_a_side(module.config), module.class_token is not None
+            side, has_class_token = patches_per_side(module.config), module.class_token is not None
             patches = [Place(f"{row},{column}") for row in range(side) for column in range(side)]
             front = [Place("class", is_special=True)] * has_class_token
             return (*front, *patches), Grid(side, side, has_class_token)

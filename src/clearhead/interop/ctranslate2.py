@@ -21,14 +21,15 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
 from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain
-from clearhead.model.attention import MultiHeadAttention, join_projections
+from clearhead.kernels.linear_layers import concatenate_weights
+from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.embedding import PositionedEmbedding
-from clearhead.model.encoder import SelfLayer, Stack
+from clearhead.model.encoder import Stack, TransformerLayer
 from clearhead.model.feed_forward import FeedForward
 from clearhead.runtime import ComputeType
 
 if TYPE_CHECKING:
-    from clearhead.model.language import LanguageModel
+    from clearhead.model.language_model import LanguageModel
     from clearhead.model.transformer import Transformer
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
@@ -179,7 +180,7 @@ def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, config:
     if embedding.norm is not None:
         _fill_norm(spec.layernorm_embedding, embedding.norm)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        assert isinstance(layer, SelfLayer)
+        assert isinstance(layer, TransformerLayer)
         _fill_self(layer_spec.self_attention, layer.self_attention, stack)
         _fill_norm(layer_spec.self_attention.layer_norm, layer.self_attention_residual.norm)
         _fill_feed_forward(layer_spec.ffn, layer.feed_forward)
@@ -222,7 +223,7 @@ def _fill_cross(spec: Any, attention: MultiHeadAttention) -> None:
 
 def _fill_scale(spec: Any, attention: MultiHeadAttention) -> None:
     """CTranslate2 divides by sqrt(d_k) by itself, with the d_k of model_dim / num_heads: so it is always told."""
-    spec.queries_scale = float(attention.key_dim**-0.5 if attention.scale is None else attention.scale)
+    spec.queries_scale = float(attention.scale)
 
 
 def _fill_feed_forward(spec: Any, feed_forward: FeedForward) -> None:
@@ -234,7 +235,7 @@ def _fill_feed_forward(spec: Any, feed_forward: FeedForward) -> None:
 
 def _fill_linear(spec: Any, *projections: Any) -> None:
     """One linear layer there; several here are concatenated."""
-    weight_ND, bias_N = join_projections(projections)
+    weight_ND, bias_N = concatenate_weights(projections)
     spec.weight = _array(weight_ND)
     if bias_N is not None:
         spec.bias = _array(bias_N)

@@ -10,7 +10,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, InteropError
 from clearhead.files import filling, write_new
 from clearhead.interop import ctranslate2, huggingface_folder, onnx, onnx_encoder
-from clearhead.model.weights import named_weights
+from clearhead.model.parameters import named_weights
 
 
 class Source(Protocol):

@@ -12,7 +12,7 @@ from clearhead.errors import InteropError
 from clearhead.interop.options import Options
 from clearhead.interop.tables import Table
 from clearhead.interop.tensors import Tensors
-from clearhead.model.weights import Weights
+from clearhead.model.parameters import Weights
 
 Settings = dict[str, Any]
 

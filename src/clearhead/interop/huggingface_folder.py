@@ -14,7 +14,7 @@ from clearhead.interop.huggingface import CONFIG, FORMATS
 from clearhead.interop.tables import invert
 from clearhead.interop.tensors import WEIGHTS
 from clearhead.interop.tokenizer_files import tokenizer_files
-from clearhead.model.weights import Weights
+from clearhead.model.parameters import Weights
 
 # The architectures that may hold each family; of several without blocking settings, the first is written.
 _CANDIDATES = {

@@ -15,7 +15,7 @@ from clearhead.interop import fairseq, huggingface, torch_layouts
 from clearhead.interop.formats import Foreign
 from clearhead.interop.pickles import load_pickle
 from clearhead.interop.tensors import Loaded, SafetensorsFiles
-from clearhead.model.families import with_tied_names
+from clearhead.model.registry import with_tied_names
 
 INNER = ("model_state_dict", "state_dict", "model")  # where training scripts put the state dict
 

@@ -13,7 +13,7 @@ N rows, S source length, P length of the past, H heads, K and E widths of a head
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +26,14 @@ from clearhead.data.extras import require_package
 from clearhead.files import write_new
 from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain
-from clearhead.model.attention import KeysValues
-from clearhead.model.language import LanguageState
-from clearhead.model.transformer import Memory, State
+from clearhead.kernels import PaddedLayout
+from clearhead.model.attention import KVCache
+from clearhead.model.decoder import Memory
+from clearhead.model.language_model import LanguageModelState
+from clearhead.model.transformer import DecoderState
 
 if TYPE_CHECKING:
-    from clearhead.model.language import LanguageModel
+    from clearhead.model.language_model import LanguageModel
     from clearhead.model.transformer import Transformer
 
 _SINGLE_FILE = 1 << 30  # bytes of weights up to which they stand inside the graph's file; its format ends at 2 GiB
@@ -47,9 +49,9 @@ class EncoderGraph(nn.Module):
     def forward(self, src_NS: Tensor) -> tuple[Tensor, ...]:
         """allowed_N11S, and keys and values of each layer. Unlike in torch, there is a mask also without padding."""
         network = self.network
-        allowed_N11S = (src_NS != network.config.pad_id)[:, None, None, :]
-        states_NSD, _ = network.encoder(network.source_embedding(src_NS), allowed_N11S)
-        return allowed_N11S, *_flat(network.decoder.source_memory(states_NSD))
+        memory = network.encode(src_NS)
+        assert memory.layout.allowed_B11S is not None
+        return memory.layout.allowed_B11S, *_flat(memory.keys_values)
 
 
 class DecoderGraph(nn.Module):
@@ -63,9 +65,10 @@ class DecoderGraph(nn.Module):
         """logits_NV of the next token, and the past with this one in it; `cache`: of the source, then the past."""
         pairs = _pairs(cache)
         source, past = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
-        state = State(Memory(source, allowed_N11S), 1, past, past[0].k_BHSK.shape[2])
+        layout = PaddedLayout.of(allowed_N11S.shape[3], token_N1.device, allowed_B11S=allowed_N11S)
+        state = DecoderState(Memory(source, layout), 1, past, past[0].k_HK.shape[1])
         step = self.network.step(token_N1, state)
-        return step.logits_RTV[:, 0], *_flat(step.state.past)
+        return step.logits_RTV[:, 0], *_flat(step.state.caches)
 
 
 class LanguageGraph(nn.Module):
@@ -78,8 +81,8 @@ class LanguageGraph(nn.Module):
     def forward(self, token_N1: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
         """logits_NV of the next token, and the past with this one in it."""
         past = _pairs(cache)
-        step = self.network.step(token_N1, LanguageState(past, past[0].k_BHSK.shape[2]))
-        return step.logits_RTV[:, 0], *_flat(step.state.past)
+        step = self.network.step(token_N1, LanguageModelState(past, past[0].k_HK.shape[1]))
+        return step.logits_RTV[:, 0], *_flat(step.state.caches)
 
 
 def blocking(config: ModelConfig) -> list[str]:
@@ -194,14 +197,17 @@ def _names(what: str, layers: int) -> list[str]:
     return [f"{what}_{part}_{layer}" for layer in range(layers) for part in "kv"]
 
 
-def _zeros(config: ModelConfig, rows: int, length: int) -> KeysValues:
-    shape = rows, config.num_heads, length
-    return KeysValues(torch.zeros(*shape, config.head_key_dim), torch.zeros(*shape, config.head_value_dim))
+def _zeros(config: ModelConfig, rows: int, length: int) -> KVCache:
+    shape = rows, length, config.num_heads
+    return KVCache(torch.zeros(*shape, config.head_key_dim), torch.zeros(*shape, config.head_value_dim))
 
 
-def _flat(pairs: Any) -> list[Tensor]:
-    return [tensor for each in pairs for tensor in (each.k_BHSK, each.v_BHSE)]
+def _flat(caches: Iterable[KVCache]) -> list[Tensor]:
+    """Return keys and values as the graph's outputs, [N, H, S, K]."""
+    return [tensor.transpose(1, 2) for each in caches for tensor in each]
 
 
-def _pairs(tensors: Sequence[Tensor]) -> tuple[KeysValues, ...]:
-    return tuple(KeysValues(*pair) for pair in zip(tensors[::2], tensors[1::2], strict=True))
+def _pairs(tensors: Sequence[Tensor]) -> tuple[KVCache, ...]:
+    """Return the caches of inputs of the graph."""
+    pairs = zip(tensors[::2], tensors[1::2], strict=True)
+    return tuple(KVCache(k_BHSK.transpose(1, 2), v_BHSE.transpose(1, 2)) for k_BHSK, v_BHSE in pairs)

@@ -23,8 +23,9 @@ from clearhead.files import write_new
 from clearhead.interop.onnx import export_graph, require_onnx
 from clearhead.interop.onnx_readme import readme
 from clearhead.interop.tokenizer_files import framed_pipeline
-from clearhead.model.reading import Read, pool
-from clearhead.model.recurrent_layers import LayerState, RecurrentLayer
+from clearhead.model.encoder_output import EncoderOutput, pool
+from clearhead.model.recurrent.cells import LayerState
+from clearhead.model.recurrent.layers import RecurrentLayer
 
 GRAPH = "model.onnx"
 # The operator of each family, and the order in which ONNX stores the gates; torch: (r, z, n) and (i, f, g, o).
@@ -57,8 +58,8 @@ class EmbeddingGraph(nn.Module):
 
     def forward(self, ids_BS: Tensor) -> Tensor:
         """Return embedding_BD."""
-        read: Read = self.network.backbone(ids_BS)
-        return pool(read.states_BSD, ids_BS != self.network.config.pad_id, "mean")
+        encoded: EncoderOutput = self.network.backbone(ids_BS)
+        return pool(encoded.states_BSD, ids_BS != self.network.config.pad_id, "mean")
 
 
 def write(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Path) -> None:
@@ -96,18 +97,18 @@ def _onnx_recurrence(network: nn.Module) -> Iterator[None]:
     """Run recurrent layers as ONNX operators inside: torch.export would unroll them to the length of the example."""
     layers = [module for module in network.modules() if isinstance(module, RecurrentLayer)]
     for layer in layers:
-        layer._run = lambda *given, layer=layer: _run_operator(layer, *given)  # type: ignore[method-assign]
+        layer.run_kernel = lambda *given, layer=layer: _run_operator(layer, *given)  # type: ignore[method-assign]
     try:
         yield
     finally:
         for layer in layers:
-            del layer._run
+            del layer.run_kernel
 
 
 def _run_operator(
     layer: RecurrentLayer, x_BSI: Tensor, start: LayerState, weights: Sequence[Tensor]
 ) -> tuple[Tensor, LayerState]:
-    """Return h_BSD and the last state, as `RecurrentLayer._run`, from one ONNX operator."""
+    """Return h_BSD and the last state, as `RecurrentLayer.run_kernel`, from one ONNX operator."""
     operator, order = _OPERATORS[type(layer.rnn)]
     batch, length, width = x_BSI.shape[0], x_BSI.shape[1], layer.model_dim
     parts = [weight.view(len(order), width, *weight.shape[1:])[list(order)].flatten(0, 1)[None] for weight in weights]

@@ -15,8 +15,8 @@ from torch import Tensor
 from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
 from clearhead.interop.tensors import Shape, Tensors, as_float, count_numbers
-from clearhead.model.families import build_model
-from clearhead.model.weights import Weights, named_weights
+from clearhead.model.parameters import Weights, named_weights
+from clearhead.model.registry import build_model
 
 Arrangement = Literal["same", "transposed", "reshaped"]
 PROJECTIONS = ("query", "key", "value")

@@ -1,37 +1,31 @@
-"""The encoder: N layers of self-attention and feed-forward (section 3.1), and what it shares with decoders.
+"""The encoder: N layers of self-attention and feed-forward network (section 3.1), and what decoders share with it.
 
-B batch, S source length, T positions of any stack, D model width, H heads; 1 = broadcast
+B batch, S source length, T queries, D model width, H heads. Activations x_D are [B, S, D], or rows [M, D].
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from clearhead.config import ModelConfig
-from clearhead.model.attention import KeysValues, MultiHeadAttention
-from clearhead.model.dropout import replaying
+from clearhead.kernels import AttentionLayout, Layout
+from clearhead.model.attention import KVCache, MultiHeadAttention
 from clearhead.model.feed_forward import FeedForward
-from clearhead.model.masks import additive_mask, both, causal_mask
-from clearhead.model.normalisation import build_norm
-from clearhead.model.packed import Packed
-from clearhead.model.positions import RelativeBias, RotaryPositions, Turn
+from clearhead.model.normalization import build_norm
+from clearhead.model.positions import RelativeBias, RotaryPositions, Rotation
 from clearhead.model.residual import Residual
 
 
-class Scope(NamedTuple):
-    """What the self-attention of all layers of a stack shares: who sees whom, and how places turn queries and keys."""
+class SelfAttentionContext(NamedTuple):
+    """Inputs of self-attention that all layers of a stack share."""
 
-    mask: Tensor | None  # boolean, or additive where positions are a bias
-    is_causal: bool
-    turn: Turn | None
-    packed: Packed | None = None  # where the stream has one row for each place that is no padding
+    layout: AttentionLayout
+    rotation: Rotation | None
 
 
-class SelfLayer(nn.Module):
-    """What encoder and decoder layers have in common. They list their own parts, in the order in which they run."""
+class TransformerLayer(nn.Module):
+    """Base class of encoder and decoder layers, which create their sub-layers in the order in which they run."""
 
     self_attention: MultiHeadAttention
     self_attention_residual: Residual
@@ -39,46 +33,44 @@ class SelfLayer(nn.Module):
     feed_forward_residual: Residual
 
     def attend_to_self(
-        self, x_BTD: Tensor, scope: Scope, past: KeysValues | None, want_weights: bool
-    ) -> tuple[Tensor, KeysValues, Tensor | None]:
-        """The stream after self-attention, the past with these tokens added, and the weights if asked for."""
-        q, now = self.self_attention.project(self.self_attention_residual.enter(x_BTD), scope.turn, scope.packed)
-        past = now if past is None else past.extended(now)
-        y_BTD, weights = self.self_attention(q, past, scope.mask, scope.is_causal, want_weights, scope.packed)
-        return self.self_attention_residual(x_BTD, y_BTD), past, weights
+        self, x_D: Tensor, context: SelfAttentionContext, cache: KVCache | None, want_weights: bool
+    ) -> tuple[Tensor, KVCache, Tensor | None]:
+        """Return the residual stream after self-attention, the extended cache, and the weights if they are wanted."""
+        q_HK, keys_values = self.self_attention.project(
+            self.self_attention_residual.sublayer_input(x_D), context.rotation
+        )
+        cache = keys_values if cache is None else cache.append(keys_values)
+        y_D, weights_BHTS = self.self_attention(q_HK, cache, context.layout, want_weights)
+        return self.self_attention_residual(x_D, y_D), cache, weights_BHTS
 
-    def think(self, x_BTD: Tensor) -> Tensor:
-        """The stream after the feed-forward network."""
-        y_BTD = self.feed_forward(self.feed_forward_residual.enter(x_BTD))
-        stream_BTD: Tensor = self.feed_forward_residual(x_BTD, y_BTD)
-        return stream_BTD
+    def apply_feed_forward(self, x_D: Tensor) -> Tensor:
+        """Return the residual stream after the feed-forward network."""
+        y_D = self.feed_forward(self.feed_forward_residual.sublayer_input(x_D))
+        return self.feed_forward_residual(x_D, y_D)  # type: ignore[no-any-return]
 
 
-class EncoderLayer(SelfLayer):
-    """Self-attention, then feed-forward, each inside a residual connection."""
+class EncoderLayer(TransformerLayer):
+    """Self-attention, then a feed-forward network, each inside a residual connection."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention.build(config)
+        self.self_attention = MultiHeadAttention(config)
         self.self_attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
 
     def forward(
-        self, x_BTD: Tensor, scope: Scope, past: KeysValues | None = None, want_weights: bool = False
-    ) -> tuple[Tensor, KeysValues, Tensor | None]:
-        """The stream after this layer, the past with these tokens added, and the attention weights if asked for."""
-        x_BTD, past, weights_BHTT = self.attend_to_self(x_BTD, scope, past, want_weights)
-        return self.think(x_BTD), past, weights_BHTT
+        self, x_D: Tensor, context: SelfAttentionContext, cache: KVCache | None = None, want_weights: bool = False
+    ) -> tuple[Tensor, KVCache, Tensor | None]:
+        """Return the residual stream, the extended cache, and the attention weights if they are wanted."""
+        x_D, cache, weights_BHTS = self.attend_to_self(x_D, context, cache, want_weights)
+        return self.apply_feed_forward(x_D), cache, weights_BHTS
 
 
 class Stack(nn.Module):
-    """Layers, mostly a last norm where they are pre-norm, and the positions that speak inside attention."""
+    """Layers with the positions inside of attention, and a last norm in pre-norm models."""
 
-    recomputes = False
-    """Whether training computes each layer again on the way back, instead of keeping all that was inside it."""
-
-    def __init__(self, config: ModelConfig, layers: Iterable[SelfLayer], is_causal: bool) -> None:
+    def __init__(self, config: ModelConfig, layers: Iterable[TransformerLayer], is_causal: bool) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = build_norm(config) if config.has_final_norm else nn.Identity()
@@ -87,55 +79,29 @@ class Stack(nn.Module):
         self.relative_bias = RelativeBias(config, is_bidirectional=not is_causal) if kind == "relative" else None
         self.rotary = RotaryPositions(config.max_positions, config.head_key_dim) if kind == "rotary" else None
 
-    def through(self, layer: nn.Module, *given: Any) -> Any:
-        """What a layer makes of what it is given; computed again, it drops the same values."""
-        if self.recomputes and self.training and torch.is_grad_enabled():
-            return checkpoint(layer, *given, use_reentrant=False, preserve_rng_state=False, context_fn=replaying)
-        return layer(*given)
+    def context(self, layout: Layout, allowed: Tensor | None = None) -> SelfAttentionContext:
+        """Return the context of self-attention; `allowed`: True where a key may be attended to, besides causality.
 
-    def scope(
-        self,
-        x_BTD: Tensor,
-        past: KeysValues | None,
-        allowed: Tensor | None,
-        places_BT: Tensor | None = None,
-        packed: Packed | None = None,
-    ) -> Scope:
-        """Of tokens that stand behind those of the past, or at the places given, with a mask over all of them."""
-        start, length = 0 if past is None else past.k_BHSK.shape[2], x_BTD.shape[1]
-        if packed is not None:
-            length = packed.length
-        turn = None
-        if self.rotary is not None:
-            turn = self.rotary(start, length) if places_BT is None else self.rotary.at(places_BT)
-        fills_up = packed is not None and packed.num_keys > length
-        if self.relative_bias is None and allowed is None and not fills_up:
-            return Scope(None, self.is_causal, turn, packed)  # attention itself knows how to be causal, the fastest way
-        if self.is_causal and length > 1:
-            allowed = both(allowed, causal_mask(length, start + length, x_BTD.device))
-        if self.relative_bias is None:
-            return Scope(allowed if packed is None else packed.mask(allowed), False, turn, packed)
-        return Scope(additive_mask(self.relative_bias(start, length), allowed), False, turn, packed)
+        Keys are all positions up to the last one of the layout: those before its first one are cached.
+        """
+        bias_1HTS = None
+        if self.relative_bias is not None:
+            bias_1HTS = self.relative_bias(layout.length, layout.num_positions)
+        rotation = None if self.rotary is None else self.rotary(layout)
+        return SelfAttentionContext(AttentionLayout(layout, layout, self.is_causal, allowed, bias_1HTS), rotation)
 
 
 class Encoder(Stack):
-    """The stack that sees all of its input at once."""
+    """The stack in which every position attends to all positions that are not padding."""
 
     def __init__(self, config: ModelConfig) -> None:
         layers = (EncoderLayer(config) for _ in range(config.num_encoder_layers))
         super().__init__(config, layers, is_causal=False)
 
-    def forward(
-        self,
-        x_BSD: Tensor,
-        allowed_B11S: Tensor | None,
-        want_weights: bool = False,
-        packed: Packed | None = None,
-    ) -> tuple[Tensor, list[Tensor | None]]:
-        """The last layer's states, and each layer's attention weights if asked for."""
-        scope = self.scope(x_BSD, None, allowed_B11S, packed=packed)
-        weights: list[Tensor | None] = []
+    def forward(self, x_D: Tensor, layout: Layout, want_weights: bool = False) -> tuple[Tensor, list[Tensor | None]]:
+        """Return the states of the last layer, and the attention weights of each layer if they are wanted."""
+        context, weights = self.context(layout, layout.allowed_B11S), []
         for layer in self.layers:
-            x_BSD, _, layer_weights = self.through(layer, x_BSD, scope, None, want_weights)
-            weights.append(layer_weights)
-        return self.norm(x_BSD), weights
+            x_D, _, weights_BHSS = layer(x_D, context, None, want_weights)
+            weights.append(weights_BHSS)
+        return self.norm(x_D), weights

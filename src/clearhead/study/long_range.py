@@ -12,7 +12,7 @@ from typing import Any
 from clearhead.api import Model
 from clearhead.config.tokenizer import SPECIAL_TOKENS
 from clearhead.data.grammar import split_words
-from clearhead.model.weights import count_parameters
+from clearhead.model.parameters import count_parameters
 from clearhead.study.charts import Chart, Series
 from clearhead.study.networks import fresh
 from clearhead.study.parallel import at

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import build
-from clearhead.model.families import build_model
+from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 
 VOCABULARY = 101  # of networks that read random ids; the first four are special

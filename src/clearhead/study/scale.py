@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from clearhead.model.weights import count_parameters
+from clearhead.model.parameters import count_parameters
 from clearhead.study import costs
 from clearhead.study.charts import Chart, Series
 from clearhead.study.costs import BYTES

@@ -9,7 +9,7 @@ from typing import Any
 from clearhead import bundle
 from clearhead.bundle import WeightsKind
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.model.weights import Weights
+from clearhead.model.parameters import Weights
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.base import Validation
 from clearhead.training.events import Watcher

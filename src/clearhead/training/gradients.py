@@ -16,7 +16,7 @@ from torch import nn
 from clearhead.data.batching import Indices
 from clearhead.engines.torch_network import on_device
 from clearhead.errors import TrainingError
-from clearhead.model.dropout import dropout_seed
+from clearhead.kernels import dropout_seed
 from clearhead.model.loss import Loss
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.base import TrainingTask

@@ -14,8 +14,8 @@ from clearhead.bundle.writing import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import sync
-from clearhead.model.families import with_tied_names
-from clearhead.model.weights import Weights
+from clearhead.model.parameters import Weights
+from clearhead.model.registry import with_tied_names
 from clearhead.tasks.trainable.base import Validation
 from clearhead.training.counts import Counts
 from clearhead.training.processes import job

@@ -24,9 +24,8 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.weights import Named, split_names
 from clearhead.errors import BundleError, ConfigError, DataError, TrainingError
 from clearhead.files import write_atomically
-from clearhead.model.blas import unwarned
-from clearhead.model.families import build_model
-from clearhead.model.weights import restore
+from clearhead.model.parameters import restore
+from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.base import Files, Records, TrainingTask, Validation
@@ -86,7 +85,7 @@ class OldValidation:
         restore(network, found.tensors())
         network.eval()
         began = time.monotonic()
-        with unwarned(), torch_threads(threads):
+        with torch_threads(threads):
             before = self.task(self.config.model, tokenizer).validate(network)
         tell(f"{self.description}: {shown(before)} before the training ({time.monotonic() - began:.0f} s)")
         return replace(self, before=before)

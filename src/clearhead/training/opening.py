@@ -6,7 +6,7 @@ import torch
 
 from clearhead import bundle
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.model.weights import count_parameters
+from clearhead.model.parameters import count_parameters
 from clearhead.training.events import Watcher
 from clearhead.training.keeper import Elsewhere, RunFolder
 from clearhead.training.placing import Placed

@@ -6,7 +6,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from clearhead.config import TrainingConfig
 from clearhead.errors import BundleError
-from clearhead.model.weights import Weights, named_weights
+from clearhead.model.parameters import Weights, named_weights
 
 EMA = "ema"
 _WARM = 10  # the first updates count less: with a decay of (1 + n) / (10 + n) the beginning is soon forgotten

@@ -1,12 +1,16 @@
 """Where the network of a training lies: on a device, whole or divided, its layers kept or computed again."""
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from clearhead.config import TrainingConfig
-from clearhead.model.encoder import Stack
+from clearhead.kernels import replay_dropout
+from clearhead.model.encoder import TransformerLayer
 from clearhead.training.events import Watcher
 from clearhead.training.processes import Processes
 from clearhead.training.sharding import shard
@@ -32,9 +36,8 @@ def lacks_bfloat16(can: dict[str, object]) -> bool:
 
 def place(model: nn.Module, config: TrainingConfig, processes: Processes, watcher: Watcher) -> Placed:
     """Makes a network ready to be trained, in place."""
-    for module in model.modules():
-        if isinstance(module, Stack):
-            module.recomputes = config.activation_checkpointing
+    if config.activation_checkpointing:
+        recompute_layers(model)
     if config.precision == "bfloat16" and processes.device.type == "cpu" and lacks_bfloat16(capabilities()):
         watcher.message(
             "training.precision=bfloat16: this CPU has no instructions for it and computes it by others; "
@@ -46,3 +49,17 @@ def place(model: nn.Module, config: TrainingConfig, processes: Processes, watche
         watcher.message("training.sharding=full: one process has no other to share with; start several with torchrun")
     model.to(processes.device)
     return Placed(model, model)
+
+
+def recompute_layers(model: nn.Module) -> None:
+    """Let the backward pass compute each Transformer layer again, instead of keeping its activations."""
+    for module in model.modules():
+        if isinstance(module, TransformerLayer):
+            module.forward = partial(_recompute, module.forward)
+
+
+def _recompute(forward: Any, *inputs: Any) -> Any:
+    """Compute a layer without keeping its activations; computed again, it drops the same values."""
+    if not (forward.__self__.training and torch.is_grad_enabled()):
+        return forward(*inputs)
+    return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=replay_dropout)

@@ -30,7 +30,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from clearhead.errors import ConfigError, TrainingError
-from clearhead.model.weights import Weights
+from clearhead.model.parameters import Weights
 
 BUCKET = 16 * 1024 * 1024  # numbers that are summed at once: fewer calls, at the price of a copy of that size
 PATIENCE = timedelta(hours=12)  # the others wait while the first validates; torchrun sees to processes that died

@@ -12,7 +12,7 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.errors import ConfigError, TrainingError
-from clearhead.model.weights import Weights
+from clearhead.model.parameters import Weights
 from clearhead.training.checks import check_length
 from clearhead.training.choose import LENGTH
 from clearhead.training.events import Watcher

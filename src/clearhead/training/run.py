@@ -17,8 +17,8 @@ from clearhead.data.split import place
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.weights import split_names
 from clearhead.errors import ClearheadError, ConfigError, TrainingError
-from clearhead.model.families import build_model
-from clearhead.model.weights import count_parameters, named_weights, restore
+from clearhead.model.parameters import count_parameters, named_weights, restore
+from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Task, Tell
 from clearhead.tasks.trainable.base import Files, PreparedTask, Records

@@ -15,8 +15,8 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
 from clearhead.model.decoder import DecoderLayer
-from clearhead.model.encoder import SelfLayer
-from clearhead.model.weights import Weights
+from clearhead.model.encoder import TransformerLayer
+from clearhead.model.parameters import Weights
 from clearhead.training.processes import Processes
 
 
@@ -34,7 +34,7 @@ def shard(model: nn.Module, processes: Processes) -> nn.Module:
             _unit(module.cross_attention, mesh)
             for method in ("queries", "keys_values"):
                 register_fsdp_forward_method(module.cross_attention, method)
-        if isinstance(module, SelfLayer):
+        if isinstance(module, TransformerLayer):
             _unit(module, mesh)
     _unit(model, mesh)
     return whole

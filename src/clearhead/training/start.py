@@ -15,7 +15,7 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
-from clearhead.model.weights import Weights, named_weights, take_over
+from clearhead.model.parameters import Weights, load_matching, named_weights
 from clearhead.tasks.task import Task
 from clearhead.training.events import Watcher
 
@@ -88,7 +88,7 @@ class Start:
         known = self.weights
         if self._has_other_head(config):
             known = {name: tensor for name, tensor in known.items() if not name.startswith(HEAD)}
-        fresh = take_over(model, known)
+        fresh = load_matching(model, known)
         if len(fresh) == len(own):
             raise ConfigError(
                 f"{self.folder} has no weight in common with this model; see clearhead info {self.folder}"

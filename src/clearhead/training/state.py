@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from clearhead.bundle.checksums import FileRecord, check_content, record_of
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import replacing, write_atomically
-from clearhead.model.weights import Weights
+from clearhead.model.parameters import Weights
 from clearhead.training.counts import Counts
 
 FORMAT_VERSION = 2

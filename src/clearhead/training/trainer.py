@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from clearhead.config import TrainingConfig
 from clearhead.errors import TrainingError
-from clearhead.model.blas import unwarned
-from clearhead.model.weights import Weights, named_weights, restore
+from clearhead.model.parameters import Weights, named_weights, restore
 from clearhead.tasks.trainable.base import Decode, TrainingTask, Validation
 from clearhead.training.counts import Clock, Counts, Pace
 from clearhead.training.events import Progress, Watcher
@@ -221,7 +220,7 @@ class Trainer:
         if weights is not None:
             restore(self.whole, weights)
         try:
-            with unwarned(), torch_threads(self.threads * self.processes.local_count):  # the others wait
+            with torch_threads(self.threads * self.processes.local_count):  # the others wait
                 validation = (task or self.task).validate(self.whole.to(self.processes.device), decode or "always")
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):

@@ -20,8 +20,8 @@ from clearhead.data.tables import TableOptions
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import DataError
-from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
+from clearhead.model.output_heads import SequenceClassifier
 from clearhead.tasks.classification import label_log_probs, places
 from clearhead.tasks.labels import label_numbers
 from clearhead.tasks.registry import get_task
@@ -80,7 +80,7 @@ class ClassificationTask:
         """The lines of the training file."""
         return self.examples.lines_of(indices)
 
-    def loss(self, model: LabelNetwork, batch: LabelBatch) -> Loss:
+    def loss(self, model: SequenceClassifier, batch: LabelBatch) -> Loss:
         """Smoothed cross-entropy over the labels, summed over the texts."""
         return label_loss(model(batch.ids_NS), batch.labels_N, self.config.training.label_smoothing)
 
@@ -89,7 +89,7 @@ class ClassificationTask:
         """Frequencies of the labels, and the accuracy of the most frequent one."""
         return label_baseline(self.labels_N, self.valid_labels_N, len(self.config.labels), "the most frequent label")
 
-    def validate(self, model: LabelNetwork, decode: Decode = "always") -> Validation:
+    def validate(self, model: SequenceClassifier, decode: Decode = "always") -> Validation:
         """Return accuracy and log-loss; nothing is decoded."""
         engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
         log_probs_NL = label_log_probs(engine, self.valid_rows)

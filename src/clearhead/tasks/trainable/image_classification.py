@@ -22,8 +22,8 @@ from clearhead.data.pictures import Pixels
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import ConfigError, DataError
-from clearhead.model.heads import LabelNetwork
 from clearhead.model.loss import Loss
+from clearhead.model.output_heads import SequenceClassifier
 from clearhead.tasks.image_classification import (
     FEWEST_PICTURES,
     Described,
@@ -120,7 +120,7 @@ class ImageTask:
         """The numbers of these pictures, in the order of labels and names."""
         return [int(line) for line in self._lines[indices]]
 
-    def loss(self, model: LabelNetwork, batch: PictureBatch) -> Loss:
+    def loss(self, model: SequenceClassifier, batch: PictureBatch) -> Loss:
         """Smoothed cross-entropy over the labels, summed over the pictures."""
         return label_loss(model(batch.pictures_NCYX), batch.labels_N, self.config.training.label_smoothing)
 
@@ -129,7 +129,7 @@ class ImageTask:
         """Frequencies of the labels, and the accuracy of the most frequent one."""
         return label_baseline(self.labels_N, self.valid_labels_N, len(self.config.labels), "the most frequent label")
 
-    def validate(self, model: LabelNetwork, decode: Decode = "always") -> Validation:
+    def validate(self, model: SequenceClassifier, decode: Decode = "always") -> Validation:
         """Return accuracy and log-loss; nothing is decoded."""
         log_probs_NL = picture_log_probs(TorchEncoderEngine(model), self.valid_NCYX, self.config)
         return label_validation(

@@ -24,7 +24,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import Request
 from clearhead.engines.torch_network import device_of, on_device
 from clearhead.errors import ConfigError
-from clearhead.model.language import LanguageModel
+from clearhead.model.language_model import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.language_modeling import Predictions, score_documents
 from clearhead.tasks.task import Tell

@@ -23,8 +23,8 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.engines.engine import EncoderEngine
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
-from clearhead.model.heads import MaskedNetwork
 from clearhead.model.loss import Loss
+from clearhead.model.output_heads import MaskedLanguageModel
 from clearhead.tasks.mask_tokens import require_mask
 from clearhead.tasks.masked_lm import Cut, cut_documents, fixed_masks, maskable, row_limit, score_masks, vocabulary_of
 from clearhead.tasks.masking import Hidden, Maskable
@@ -87,7 +87,7 @@ class MaskedTask:
         """The lines of the training file on which the documents begin."""
         return self.examples.lines_of(indices)
 
-    def loss(self, model: MaskedNetwork, batch: MaskedBatch) -> Loss:
+    def loss(self, model: MaskedLanguageModel, batch: MaskedBatch) -> Loss:
         """Cross-entropy at the hidden places only, summed over them."""
         logits_MV = model.logits(model(batch.ids_NS, batch.places_NS))
         return label_loss(logits_MV, batch.targets_M, self.config.training.label_smoothing)
@@ -103,7 +103,7 @@ class MaskedTask:
         size, trivial = self.tokenizer.vocab_size, "the most frequent token"
         return replace(label_baseline(text_ids, np.concatenate(targets), size, trivial), frequencies=TOKENS)
 
-    def validate(self, model: MaskedNetwork, decode: Decode = "always") -> Validation:
+    def validate(self, model: MaskedLanguageModel, decode: Decode = "always") -> Validation:
         """Return accuracy and loss at fixed masks; nothing is decoded."""
         engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
         report = score_masks(engine, self.valid, self.tokenizer, self.config)

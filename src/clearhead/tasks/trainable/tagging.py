@@ -26,8 +26,8 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.spans import score_spans
-from clearhead.model.heads import TagNetwork
 from clearhead.model.loss import Loss
+from clearhead.model.output_heads import TokenClassifier
 from clearhead.tasks.overlapping_windows import Pieces, cut_words
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.tagged_text import mark_words
@@ -88,7 +88,7 @@ class TaggingTask:
         """The lines on which the sentences begin."""
         return self.examples.lines_of(indices)
 
-    def loss(self, model: TagNetwork, batch: TagBatch) -> Loss:
+    def loss(self, model: TokenClassifier, batch: TagBatch) -> Loss:
         """Smoothed cross-entropy over the tags, summed over the words."""
         return tag_loss(model(batch.ids_NS), batch.tags_NS, self.config.training.label_smoothing)
 
@@ -105,7 +105,7 @@ class TaggingTask:
         number = {tag: index for index, tag in enumerate(self.config.labels)}
         return [[number[tag] for tag in sentence.tags] for sentence in self.valid]
 
-    def validate(self, model: TagNetwork, decode: Decode = "always") -> Validation:
+    def validate(self, model: TokenClassifier, decode: Decode = "always") -> Validation:
         """Return F1 over spans and log-loss per word; nothing is decoded."""
         engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
         found = tag_log_probs(engine, self.valid_pieces, self.tokenizer, self.config)

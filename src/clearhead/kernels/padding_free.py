@@ -1,0 +1,181 @@
+"""The padding-free layout: one row per position that is not padding, while a CPU trains.
+
+Most of a layer works on rows, and padding needs none. Only attention has to know which rows belong together. It copies
+queries, keys and values anyway, so that those of one head are adjacent; here that copy also scatters the rows to the
+positions of padded sequences, and a second one gathers the results. In the backward pass each row takes the gradient of
+its position, and nothing is summed.
+
+B sequences, T positions of each, M rows, H heads, K head width, L positions of one part (queries T, keys P >= T)
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+from torch.nn import functional as F
+
+ROW_MULTIPLE = 64
+
+
+class PaddingFreeLayout:
+    """One row per position that is not padding, and unused rows at the end: [M, ...].
+
+    Padding inside a sequence keeps its row. A sequence of padding alone keeps all of its rows: where the start token is
+    the padding token, it may be an empty target. Positions without a row read the first unused row, of which there is
+    at least one, and the gradient of unused rows is exactly 0.
+    """
+
+    def __init__(self, ids_BT: Tensor, pad_id: int, allowed_B11S: Tensor | None, rounds_rows: bool) -> None:
+        """`rounds_rows`: round the number of rows up to one of few numbers, so that compiled products are reused."""
+        self.batch, self.length = ids_BT.shape
+        self.num_positions, self.allowed_B11S = self.length, allowed_B11S
+        lengths_B = self.length - (ids_BT != pad_id).flip(1).int().argmax(1)
+        self._position_R = (torch.arange(self.length) < lengths_B[:, None]).flatten().nonzero()[:, 0]  # in [B * T]
+        self.num_used = len(self._position_R)
+        step = row_multiple(self.num_used + 1) if rounds_rows else 1
+        self.num_rows = (self.num_used // step + 1) * step
+        self._indices: dict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = {}
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """Position of each row in its sequence; 0 for unused rows."""
+        return F.pad(self._position_R % self.length, (0, self.num_rows - self.num_used))
+
+    def rows(self, ids_BT: Tensor) -> Tensor:
+        """Return the ids of the rows; unused rows repeat the last id, since padding may have no embedding."""
+        ids_R = ids_BT.flatten()[self._position_R]
+        return torch.cat((ids_R, ids_R[-1:].expand(self.num_rows - self.num_used)))
+
+    def padded(self, x_MD: Tensor) -> Tensor:
+        """Return activations as [B, T, D]. At padding, values are undefined and gradients are ignored."""
+        [x_B1TD] = scatter([x_MD[:, None]], self, [self.length])
+        return x_B1TD[:, 0]
+
+    def index(self, num_heads: int, lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Return the order of head vectors in padded sequences in terms of rows, and the reverse.
+
+        A part is one of several projections of the same rows. The first tensor has, for each (part, sequence, head,
+        position), the number of the vector in (row, part, head) order; the second has the inverse.
+        """
+        if (num_heads, lengths) not in self._indices:
+            self._indices[num_heads, lengths] = self._make_index(num_heads, lengths)
+        return self._indices[num_heads, lengths]
+
+    def _make_index(self, num_heads: int, lengths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        parts, position_R = len(lengths), self._position_R
+        row_BT = torch.full((self.batch * self.length,), self.num_used)
+        row_BT[position_R] = torch.arange(self.num_used)
+        row_BT = row_BT.view(self.batch, self.length)
+        head_H1 = torch.arange(num_heads)[:, None]
+        sequence_R1, offset_R1 = position_R[:, None] // self.length, position_R[:, None] % self.length
+        to_rows = torch.zeros(self.num_rows, parts, num_heads, dtype=torch.long)
+        to_positions, begin = [], 0
+        for part, length in enumerate(lengths):
+            row_B1L = F.pad(row_BT, (0, length - self.length), value=self.num_used)[:, None]
+            to_positions.append(((row_B1L * parts + part) * num_heads + head_H1).flatten())
+            to_rows[: self.num_used, part] = begin + (sequence_R1 * num_heads + head_H1[:, 0]) * length + offset_R1
+            begin += len(to_positions[-1])
+        return torch.cat(to_positions), to_rows.flatten()
+
+
+def row_multiple(rows: int) -> int:
+    """Return the multiple that a number of rows is rounded up to: 64, or 3 % for many rows."""
+    return max(ROW_MULTIPLE, 1 << max(0, rows.bit_length() - 6))
+
+
+def scatter(
+    parts_MHK: Sequence[Tensor], layout: PaddingFreeLayout, lengths: Sequence[int], dtype: torch.dtype | None = None
+) -> tuple[Tensor, ...]:
+    """Return projections of the rows as [B, H, L, K], contiguous and adjacent in memory; `dtype`: of the results."""
+    scattered: tuple[Tensor, ...] = _Scatter.apply(layout, tuple(lengths), dtype, *parts_MHK)  # type: ignore[no-untyped-call]
+    return scattered
+
+
+def gather(x_BHTK: Tensor, layout: PaddingFreeLayout) -> Tensor:
+    """Return the rows of [B, H, T, K], as [M, H, K]."""
+    rows_MHK: Tensor = _Gather.apply(x_BHTK, layout)  # type: ignore[no-untyped-call]
+    return rows_MHK
+
+
+class _Scatter(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, layout: PaddingFreeLayout, lengths: tuple[int, ...], dtype: torch.dtype | None, *parts_MHK: Tensor
+    ) -> Any:
+        ctx.layout, ctx.dtype = layout, parts_MHK[0].dtype
+        return _to_positions(parts_MHK, layout, lengths, dtype or ctx.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads_BHLK: Tensor) -> tuple[Any, ...]:
+        return None, None, None, *_to_rows(grads_BHLK, ctx.layout).to(ctx.dtype).unbind(1)
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx: Any, x_BHTK: Tensor, layout: PaddingFreeLayout) -> Tensor:
+        ctx.layout = layout
+        return _to_rows([x_BHTK], layout)[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_MHK: Tensor) -> tuple[Tensor, None]:
+        return _to_positions([grad_MHK], ctx.layout, (ctx.layout.length,), grad_MHK.dtype)[0], None
+
+
+def _to_positions(
+    parts_MHK: Sequence[Tensor], layout: PaddingFreeLayout, lengths: tuple[int, ...], dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    num_heads, width = parts_MHK[0].shape[1:]
+    joint_MC = join_columns([part.flatten(1) for part in parts_MHK]).to(dtype)
+    vectors = joint_MC.view(-1, width).index_select(0, layout.index(num_heads, lengths)[0])
+    found = vectors.split_with_sizes([layout.batch * num_heads * length for length in lengths])
+    return tuple(part.view(layout.batch, num_heads, length, width) for part, length in zip(found, lengths, strict=True))
+
+
+def _to_rows(parts_BHLK: Sequence[Tensor], layout: PaddingFreeLayout) -> Tensor:
+    """Return [M, parts, H, K]; unused rows are 0."""
+    num_heads, width = parts_BHLK[0].shape[1], parts_BHLK[0].shape[3]
+    index = layout.index(num_heads, tuple(part.shape[2] for part in parts_BHLK))[1]
+    rows = _concatenate(parts_BHLK).view(-1, width).index_select(0, index)
+    rows = rows.view(layout.num_rows, len(parts_BHLK), num_heads, width)
+    rows[layout.num_used :] = 0
+    return rows
+
+
+def _concatenate(parts: Sequence[Tensor]) -> Tensor:
+    """Return all values of the parts in one dimension; a view if they are adjacent in memory."""
+    first, is_adjacent, address = parts[0], True, parts[0].data_ptr()
+    for part in parts:
+        is_adjacent = is_adjacent and _shares_storage(part, first) and part.is_contiguous()
+        is_adjacent = is_adjacent and part.data_ptr() == address
+        address += part.nbytes
+    if is_adjacent:
+        return first.as_strided((sum(part.numel() for part in parts),), (1,))
+    return torch.cat([part.flatten() for part in parts])
+
+
+def join_columns(parts_MN: Sequence[Tensor]) -> Tensor:
+    """Return the matrices concatenated by columns; a view if they are column blocks of one matrix."""
+    first, columns = parts_MN[0], sum(part.shape[1] for part in parts_MN)
+    if len(parts_MN) == 1:
+        return first.contiguous()
+    is_joint, address = True, first.data_ptr()
+    for part in parts_MN:
+        is_joint = is_joint and _shares_storage(part, first) and part.stride() == (columns, 1)
+        is_joint = is_joint and part.data_ptr() == address
+        address += part.shape[1] * part.element_size()
+    return first.as_strided((len(first), columns), (columns, 1)) if is_joint else torch.cat(list(parts_MN), 1)
+
+
+def adjacent_empties(*like: Tensor) -> list[Tensor]:
+    """Return uninitialized tensors of the same shapes, adjacent in memory, so that they are joined without a copy."""
+    parts = like[0].new_empty(sum(each.numel() for each in like)).split_with_sizes([each.numel() for each in like])
+    return [part.view(each.shape) for part, each in zip(parts, like, strict=True)]
+
+
+def _shares_storage(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

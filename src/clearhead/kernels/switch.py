@@ -1,0 +1,24 @@
+"""Switch between the kernels and plain torch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_disabled = 0
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Compute with plain torch and padded layouts inside, in all threads of the process."""
+    global _disabled
+    _disabled += 1
+    try:
+        yield
+    finally:
+        _disabled -= 1
+
+
+def is_enabled() -> bool:
+    """Return whether the kernels are in use; graphs that are exported or compiled consist of torch's operators."""
+    return not _disabled and not torch.compiler.is_compiling()

@@ -1,0 +1,130 @@
+"""The decoder-only language model (S8), as in GPT: masked self-attention and feed-forward networks.
+
+N sequences, W continuations of each, R = N*W rows, T tokens, D model width, H heads, V vocabulary
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.kernels import Layout, PaddedLayout
+from clearhead.model.attention import KVCache
+from clearhead.model.embedding import OutputProjection, PositionedEmbedding, TokenEmbedding
+from clearhead.model.encoder import EncoderLayer, Stack
+from clearhead.model.initialization import initialize
+from clearhead.model.masks import document_mask
+from clearhead.model.positions import positions_in_documents
+
+
+@dataclass(frozen=True)
+class SelfAttentionWeights:
+    """Attention weights of one layer."""
+
+    self_RHTT: Tensor
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts of one length."""
+
+    ids_NT: Tensor
+
+
+@dataclass(frozen=True)
+class LanguageModelState:
+    """State of decoding: the cache of each layer, and the position of the next token."""
+
+    caches: tuple[KVCache, ...] = ()
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class LanguageModelStep:
+    """Result of a step: logits for the token after each given one, the new state, and attention if it is wanted."""
+
+    logits_RTV: Tensor
+    state: LanguageModelState
+    attention: list[SelfAttentionWeights] | None
+
+
+class CausalStack(Stack):
+    """Encoder layers in which each position attends to itself and earlier positions: a decoder without an encoder."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        layers = (EncoderLayer(config) for _ in range(config.num_decoder_layers))
+        super().__init__(config, layers, is_causal=True)
+
+    def forward(
+        self,
+        x_RTD: Tensor,
+        layout: Layout,
+        allowed: Tensor | None = None,
+        caches: tuple[KVCache, ...] = (),
+        want_weights: bool = False,
+    ) -> tuple[Tensor, tuple[KVCache, ...], list[SelfAttentionWeights]]:
+        """Return the states of the last layer, the extended caches, and the attention of each layer if it is wanted."""
+        context = self.context(layout, allowed)
+        new_caches, attention = [], []
+        for number, layer in enumerate(self.layers):
+            x_RTD, cache, self_RHTT = layer(x_RTD, context, caches[number] if caches else None, want_weights)
+            new_caches.append(cache)
+            if self_RHTT is not None:
+                attention.append(SelfAttentionWeights(self_RHTT))
+        return self.norm(x_RTD), tuple(new_caches), attention
+
+
+class LanguageModel(nn.Module):
+    """Embeddings, a causal stack and the output projection; generates continuations of prompts."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        tokens = TokenEmbedding(config.vocab_size, config.model_dim)
+        self.embedding = PositionedEmbedding(tokens, config)
+        self.decoder = CausalStack(config)
+        tied = tokens.weight if config.tied_embeddings in ("all", "target") else None
+        self.output = OutputProjection(config.vocab_size, config.model_dim, tied)
+        initialize(self, config)
+
+    def forward(self, ids_NT: Tensor, documents_NT: Tensor | None = None) -> Tensor:
+        """Return hidden_NTD of all positions, each of which attends to tokens up to itself; padding is at the end.
+
+        If a row has several documents, `documents_NT` numbers them: a token then attends to its own document only,
+        whose tokens are adjacent and whose positions start from 0.
+        """
+        if self.config.pad_id >= self.config.vocab_size:  # padding without an embedding, which no token attends to
+            ids_NT = ids_NT.clamp(max=self.config.vocab_size - 1)
+        layout, allowed_N1TT = PaddedLayout.of(ids_NT.shape[1], ids_NT.device), None
+        if documents_NT is not None:
+            layout = PaddedLayout(positions_in_documents(documents_NT), ids_NT.shape[1])
+            allowed_N1TT = document_mask(documents_NT)
+        hidden_NTD: Tensor = self.decoder(self.embedding(ids_NT, layout), layout, allowed_N1TT)[0]
+        return hidden_NTD
+
+    def logits(self, hidden_NTD: Tensor) -> Tensor:
+        """Return logits_NTV of hidden states."""
+        logits_NTV: Tensor = self.output(hidden_NTD)
+        return logits_NTV
+
+    def encode(self, src_NT: Tensor) -> Prompts:
+        """Return the prompts; nothing is computed before the first step."""
+        if bool((src_NT == self.config.pad_id).any()):
+            raise ValueError("expected prompts of one length in a batch, got padding; group prompts by their length")
+        return Prompts(src_NT)
+
+    def start(self, memory: Prompts, width: int) -> tuple[Tensor, LanguageModelState]:
+        """Return first_RT, the prompt in each of `width` rows, and the state before it."""
+        return memory.ids_NT.repeat_interleave(width, 0), LanguageModelState()
+
+    def step(self, tokens_RT: Tensor, state: LanguageModelState, want_attention: bool = False) -> LanguageModelStep:
+        """Return logits after each of the tokens, which follow those of the state."""
+        layout = PaddedLayout.of(tokens_RT.shape[1], tokens_RT.device, state.position)
+        x_RTD = self.embedding(tokens_RT, layout)
+        hidden_RTD, caches, attention = self.decoder(x_RTD, layout, None, state.caches, want_attention)
+        new_state = LanguageModelState(caches, layout.num_positions)
+        return LanguageModelStep(self.logits(hidden_RTD), new_state, attention if want_attention else None)
+
+    def reorder(self, state: LanguageModelState, rows_R: Tensor) -> LanguageModelState:
+        """Return the state with these rows in this order; rows may be repeated."""
+        return LanguageModelState(tuple(each.select(rows_R) for each in state.caches), state.position)

@@ -1,0 +1,73 @@
+"""Weights of a network by name, each once: tied weights have the first of their names."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import BundleError
+
+Weights = dict[str, Tensor]
+
+
+def named_weights(model: nn.Module) -> Weights:
+    """Return the weights and saved buffers, not copied."""
+    saved = model.state_dict(keep_vars=True)
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in saved}
+    return {**dict(model.named_parameters()), **buffers}
+
+
+def tied_names(model: nn.Module) -> dict[str, str]:
+    """Return the further names of tied weights, each with the name that `named_weights` has for it."""
+    first = {id(tensor): name for name, tensor in named_weights(model).items()}
+    return {
+        name: first[id(tensor)]
+        for name, tensor in model.state_dict(keep_vars=True).items()
+        if first[id(tensor)] != name
+    }
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Return the number of parameters; tied ones are counted once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def snapshot(model: nn.Module) -> Weights:
+    """Return a copy of the weights."""
+    return {name: tensor.detach().clone() for name, tensor in named_weights(model).items()}
+
+
+@torch.no_grad()
+def restore(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy weights into a network; raise BundleError for missing and unknown ones and for those of another shape.
+
+    Weights may have further names of tied ones, with equal values.
+    """
+    own, tied = named_weights(model), tied_names(model)
+    missing, unknown = [*(own.keys() - weights.keys())], [*(weights.keys() - own.keys() - tied.keys())]
+    if missing or unknown:
+        raise BundleError(f"the weights do not fit the config: missing {sorted(missing)}, unknown {sorted(unknown)}")
+    for name, tensor in own.items():
+        if tensor.shape != weights[name].shape:
+            shapes = f"{tuple(weights[name].shape)} instead of {tuple(tensor.shape)}"
+            raise BundleError(f"the weights do not fit the config: {name} has shape {shapes}")
+        tensor.copy_(weights[name])
+    for name, first in tied.items():
+        if name in weights and not _is_same(weights[name], weights[first]):
+            raise BundleError(f"the weights do not fit the config: {name} must be tied to {first}, but differs from it")
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one is other or torch.equal(one, other)
+
+
+@torch.no_grad()
+def load_matching(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Copy weights that match by name and shape, and return the names of those that keep their initial values."""
+    initial = []
+    for name, tensor in named_weights(model).items():
+        if name in weights and weights[name].shape == tensor.shape:
+            tensor.copy_(weights[name])
+        else:
+            initial.append(name)
+    return initial

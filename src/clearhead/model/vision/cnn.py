@@ -1,0 +1,68 @@
+"""A small convolutional network, which assumes that neighbouring pixels belong together (C13, C14).
+
+B batch, C channels, Y height, X width, S positions of the last feature map, D model width
+"""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from clearhead.config import ModelConfig
+from clearhead.errors import ConfigError
+from clearhead.model.dropout import Dropout
+from clearhead.model.encoder_output import EncoderOutput, pool
+from clearhead.model.feed_forward import ACTIVATIONS
+from clearhead.model.vision.patches import check_images, require_image_size
+
+NUM_LAYERS = 3
+
+
+class ConvolutionalLayer(nn.Module):
+    """3x3 convolution, group norm, activation and dropout; with `halves`, max pooling to half the height and width."""
+
+    def __init__(self, config: ModelConfig, channels: int, halves: bool) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(channels, config.model_dim, 3, padding=1)
+        self.norm = nn.GroupNorm(config.norm_groups, config.model_dim, config.norm_epsilon)
+        self.activation = config.activation
+        self.dropout = Dropout(config.dropout)
+        self.halves = halves
+        nn.init.kaiming_normal_(self.convolution.weight, nonlinearity="relu")
+
+    def forward(self, x_BCYX: Tensor) -> Tensor:
+        """Return the next feature map."""
+        x_BCYX = ACTIVATIONS[self.activation](self.norm(self.convolution(x_BCYX)))
+        if self.halves:
+            x_BCYX = F.max_pool2d(x_BCYX, 2)
+        y_BCYX: Tensor = self.dropout(x_BCYX)
+        return y_BCYX
+
+
+class ConvolutionalEncoder(nn.Module):
+    """Three layers of `model_dim` channels; the output is the mean of the last feature map.
+
+    The first two halve the map, if it is larger than one pixel. The shape is fixed: `norm` and `num_encoder_layers` are
+    settings of Transformers, which this network is a baseline for.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        if config.pooling != "mean":
+            raise ConfigError(f"model.pooling={config.pooling} has no meaning for a convolutional network; use mean.")
+        if config.model_dim % config.norm_groups:
+            groups, width = config.norm_groups, config.model_dim
+            raise ConfigError(f"model.norm_groups={groups} does not divide model.model_dim={width}.")
+        self.config = config
+        self.width = config.model_dim
+        layers = []
+        side, channels = require_image_size(config), config.image_channels
+        for number in range(NUM_LAYERS):
+            halves = number < NUM_LAYERS - 1 and side > 1
+            layers.append(ConvolutionalLayer(config, channels, halves))
+            side, channels = side // 2 if halves else side, config.model_dim
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images_BCYX: Tensor, want_attention: bool = False) -> EncoderOutput:
+        """Return a state per position of the last feature map; there is no attention."""
+        check_images(images_BCYX, self.config)
+        states_BSD = self.layers(images_BCYX).flatten(2).transpose(1, 2)
+        return EncoderOutput(states_BSD, pool(states_BSD, None, self.config.pooling))

@@ -1,0 +1,44 @@
+"""Names on docs/model.md exist in the package."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "model.md").read_text(encoding="utf-8")
+NAMES = sorted({*re.findall(r"`((?:kernels|[a-z_]+)(?:\.[A-Za-z_]+)+)`", PAGE)})
+SETTINGS = ("model.",)
+
+
+def resolve(name: str) -> object:
+    """Return what a name stands for; raise AttributeError or ImportError if there is nothing."""
+    words = name.split(".")
+    for count in range(len(words), 0, -1):
+        package = "clearhead" if words[0] == "kernels" else "clearhead.model"
+        try:
+            found: object = importlib.import_module(".".join((package, *words[:count])))
+        except ModuleNotFoundError:
+            continue
+        for word in words[count:]:
+            found = getattr(found, word)
+        return found
+    raise AttributeError(name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(SETTINGS) and not name.endswith(".py")])
+def test_names_exist(name: str) -> None:
+    assert resolve(name) is not None
+
+
+def test_enough_names_are_found() -> None:
+    assert len(NAMES) > 30
+    with pytest.raises(AttributeError):
+        resolve("attention.MultiHeadAttention.attend")
+
+
+def test_settings_exist() -> None:
+    from clearhead.config import ModelConfig
+
+    settings = {name.removeprefix("model.").partition("=")[0] for name in re.findall(r"`(model\.[a-z_=]+)`", PAGE)}
+    assert settings and settings <= {*ModelConfig.model_fields}

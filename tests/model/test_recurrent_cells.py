@@ -1,0 +1,73 @@
+"""Explicit cells against torch's kernels: states, gates, and what a recorder sees."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.inspection.recording import Recorder
+from clearhead.model.recurrent.cells import CELLS
+from clearhead.model.recurrent.layers import RecurrentLayer
+from clearhead.model.recurrent.translator import RecurrentTranslator
+from tests.model.recurrent import FAMILIES, D, N, S, T, config, ids, loud
+
+TORCH_CELLS: dict[str, Any] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cells_equal_torch(family: str, bias: bool) -> None:
+    theirs, x_NI = loud(TORCH_CELLS[family](7, D, bias=bias)), torch.randn(N, 7)
+    state = tuple(torch.randn(N, D) for _ in range(2 if family == "lstm" else 1))
+    expected = theirs(x_NI, state if family == "lstm" else state[0])
+    found = CELLS[family](x_NI, state, list(theirs.parameters()))
+    torch.testing.assert_close(found.state, expected if family == "lstm" else (expected,))
+    assert len(found.gates) == {"rnn": 0, "gru": 3, "lstm": 4}[family]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_unrolled_layers_equal_the_fused_kernel(family: str) -> None:
+    """Values and gradients."""
+    layer, x_NSI = loud(RecurrentLayer(family, 7, D, bias=True)), torch.randn(N, S, 7, requires_grad=True)
+    start = tuple(torch.randn(N, D) for _ in range(2 if family == "lstm" else 1))
+    h_NSD, last = layer(x_NSI, start)
+    steps = layer.unroll(x_NSI, start)
+    found_NSD = torch.stack([step.state[0] for step in steps], 1)
+    torch.testing.assert_close(found_NSD, h_NSD, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(steps[-1].state, last, atol=1e-6, rtol=1e-5)
+    given, direction = [x_NSI, *layer.parameters()], torch.randn_like(h_NSD)
+    gradients = [torch.autograd.grad((each * direction).sum(), given) for each in (found_NSD, h_NSD)]
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+
+
+def test_lstm_gates_explain_the_cell() -> None:
+    layer, x_NSI = loud(RecurrentLayer("lstm", 7, D, bias=True)), torch.randn(N, S, 7)
+    steps = layer.unroll(x_NSI)
+    for before, after in itertools.pairwise(steps):
+        gates = after.gates
+        cell = gates["forget"] * before.state[1] + gates["input"] * gates["candidate"]
+        torch.testing.assert_close(after.state, (gates["output"] * cell.tanh(), cell))
+
+
+@pytest.mark.parametrize("attention", ["additive", "none"])
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.inference_mode()
+def test_a_recorder_sees_every_step(family: str, attention: str) -> None:
+    model = loud(RecurrentTranslator(config(family, attention, bidirectional=True))).eval()
+    recorder, src_NS, tgt_NT = Recorder(model), ids(N, S), ids(N, T)
+    hidden = recorder.network(src_NS, tgt_NT)
+    torch.testing.assert_close(hidden, model(src_NS, tgt_NT))
+    names = [(one.name, one.layer) for one in recorder.recurrent]
+    encoder = [(side, layer) for layer in range(2) for side in ("encoder", "encoder_backward")]
+    assert names == encoder + [("decoder", layer) for layer in range(3)]
+    encoded = model.encoder.encode(src_NS).states_BSE
+    last = {one.name: one for one in recorder.recurrent if one.layer == 1}
+    both = torch.cat((last["encoder"].h_BTD, last["encoder_backward"].h_BTD.flip(1)), 2)
+    torch.testing.assert_close(both, encoded, atol=1e-6, rtol=1e-5)
+    assert all((one.c_BTD is not None) == (family == "lstm") for one in recorder.recurrent)
+    for one in recorder.looked:
+        assert one.scores_BHTS is not None
+        torch.testing.assert_close(one.scores_BHTS.softmax(-1), one.weights_BHTS)
+    assert len(recorder.looked) == (attention != "none")

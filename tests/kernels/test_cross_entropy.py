@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from clearhead import kernels
-from clearhead.kernels import onednn
+from clearhead.kernels import chunked_cross_entropy, onednn
 from clearhead.kernels.chunked_cross_entropy import MAX_LOGITS, chunk_size
 from clearhead.model.loss import cross_entropy
 
@@ -107,3 +107,14 @@ def test_plain_torch_gives_the_same(has_bias: bool) -> None:
             smoothed, nll = kernels.cross_entropy(hidden, weight, bias, torch.arange(7), 0.1)
         found.append([smoothed, nll, *torch.autograd.grad(smoothed, given)])
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+
+
+def test_no_gradient_is_computed_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight = torch.randn(7, 5), torch.randn(11, 5, requires_grad=True)
+    calls: list[object] = []
+    monkeypatch.setattr(chunked_cross_entropy._Chunks, "_add_gradients", lambda *given: calls.append(given))
+    with torch.no_grad():
+        kernels.cross_entropy(hidden, weight, None, torch.arange(7), 0.1)
+    assert not calls
+    kernels.cross_entropy(hidden, weight, None, torch.arange(7), 0.1)
+    assert calls

@@ -1,10 +1,12 @@
 """Dropout masks from random bytes: rate, mean, seeds and gradients."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 
-from clearhead.kernels import dropout_seed
+from clearhead.kernels import dropout_seed, replay_dropout
 from clearhead.kernels.dropout_masks import keep_mask
 from clearhead.model.dropout import Dropout
 
@@ -47,3 +49,25 @@ def test_dropout_outside_a_seed_follows_torch() -> None:
     torch.manual_seed(5)
     first = nn.Sequential(Dropout(0.5))(torch.ones(101))
     assert 0 < int((first == 0).sum()) < 101
+    for seed, is_same in ((5, True), (6, False)):
+        torch.manual_seed(seed)
+        assert torch.equal(Dropout(0.5)(torch.ones(101)), first) is is_same
+
+
+def test_dropout_keeps_the_type_and_takes_any_rate() -> None:
+    x = torch.ones(101, dtype=torch.bfloat16)
+    for rate in (0.3, 0.999):
+        dropout = Dropout(rate)
+        assert dropout(x).dtype == dropout.add(x, x).dtype == torch.bfloat16
+        assert torch.isfinite(dropout(x)).all()
+
+
+def test_replayed_masks_are_equal_with_and_without_a_seed() -> None:
+    for seed in (nullcontext(), dropout_seed(7)):
+        with seed:
+            first, again = replay_dropout()
+            masks = []
+            for context in (first, again):
+                with context:
+                    masks.append(torch.stack([keep_mask(torch.Size((31,)), 0.5) for _ in range(3)]))
+        assert torch.equal(*masks)

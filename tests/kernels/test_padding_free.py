@@ -254,7 +254,7 @@ def test_a_part_that_does_not_learn() -> None:
 
 def test_weights_of_bfloat16() -> None:
     """Without autocast all of it is in that type."""
-    model = Transformer(config(**LIKE_HEADS, dropout=0.0)).bfloat16().train()
+    model = Transformer(config(**LIKE_HEADS, dropout=0.3)).bfloat16().train()
     hidden = model(padded([3, 7]), padded([5, 2]))
     hidden.sum().backward()
     assert hidden.dtype == torch.bfloat16

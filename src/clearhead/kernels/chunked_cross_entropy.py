@@ -46,7 +46,7 @@ def cross_entropy(
     products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight_VD.dtype
     with torch.autocast(kind, enabled=False):
         smoothed, nll = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden_ND.to(weight_VD.dtype), weight_VD, target_N, smoothing, products
+            hidden_ND.to(weight_VD.dtype), weight_VD, target_N, smoothing, products, torch.is_grad_enabled()
         )
     return smoothed, nll.detach()
 
@@ -59,9 +59,10 @@ class _ChunkedCrossEntropy(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, smoothing: float, products: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        chunks = _Chunks(hidden_ND, weight_VD, target_N, smoothing, products)
+        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, smoothing: float, products: torch.dtype,
+        has_grad: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        chunks = _Chunks(hidden_ND, weight_VD, target_N, smoothing, products, has_grad)
         chunks.compute()
         if chunks.needs_grad:
             ctx.gradients = chunks.gradients()
@@ -69,12 +70,12 @@ class _ChunkedCrossEntropy(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         """Scale the gradients in place: that of a large vocabulary is not copied."""
         if ctx.gradients is None:
             raise RuntimeError("the gradients of this loss have been used already; compute the loss again")
         (grad_hidden_ND, grad_weight_VD), ctx.gradients = ctx.gradients, None
-        return grad_hidden_ND.mul_(grads[0]), grad_weight_VD.mul_(grads[0]), None, None, None
+        return grad_hidden_ND.mul_(grads[0]), grad_weight_VD.mul_(grads[0]), None, None, None, None
 
 
 class _Chunks:
@@ -86,12 +87,19 @@ class _Chunks:
     """
 
     def __init__(
-        self, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, smoothing: float, products: torch.dtype
+        self,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        target_N: Tensor,
+        smoothing: float,
+        products: torch.dtype,
+        has_grad: bool,
     ) -> None:
         self.hidden_ND, self.weight_VD, self.target_N, self.smoothing = hidden_ND, weight_VD, target_N, smoothing
         self.short_ND, self.short_VD = hidden_ND.to(products), weight_VD.to(products)
         num_tokens, vocab = len(hidden_ND), len(weight_VD)
-        self.needs_grad = hidden_ND.requires_grad or weight_VD.requires_grad
+        # `has_grad`: whether gradients are enabled outside; inside of a Function they never are.
+        self.needs_grad = has_grad and (hidden_ND.requires_grad or weight_VD.requires_grad)
         self.mean_row_D = weight_VD.mean(0)
         self.target_logit_N, self.nll_N = hidden_ND.new_empty(2, num_tokens)
         self.size = chunk_size(num_tokens, vocab)

@@ -38,7 +38,7 @@ def replay_dropout() -> tuple[AbstractContextManager[None], AbstractContextManag
     state: Any = _current().bit_generator.state
 
     @contextmanager
-    def again() -> Iterator[None]:
+    def draw_from_state() -> Iterator[None]:
         bits = np.random.SFC64(0)
         bits.state = state
         token = _generator.set(np.random.Generator(bits))
@@ -47,20 +47,19 @@ def replay_dropout() -> tuple[AbstractContextManager[None], AbstractContextManag
         finally:
             _generator.reset(token)
 
-    return nullcontext(), again()
+    return draw_from_state() if _generator.get() is None else nullcontext(), draw_from_state()
 
 
 def _current() -> np.random.Generator:
     generator = _generator.get()
     if generator is None:  # outside of a training step: seeded by torch, so that torch.manual_seed has an effect
-        generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
-        _generator.set(generator)
+        return np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
     return generator
 
 
 def keep_mask(shape: torch.Size, rate: float, device: torch.device = _CPU) -> Tensor:
     """Return a float mask: 0 for dropped values, 1 / (1 - rounded rate) for kept ones; its expectation is 1."""
-    dropped_levels = round(rate * _LEVELS)
+    dropped_levels = min(round(rate * _LEVELS), _LEVELS - 1)
     draw = _draw_on_cpu if device.type == "cpu" else _draw_by_torch
     mask = draw(shape, dropped_levels, device).to(torch.float32)
     return mask.mul_(_LEVELS / (_LEVELS - dropped_levels)).view(shape)
@@ -81,24 +80,29 @@ def _draw_by_torch(shape: torch.Size, dropped_levels: int, device: torch.device)
 
 
 def dropout(x: Tensor, rate: float) -> Tensor:
-    """Return x with values dropped at this rate, rounded to 1/256, and the others scaled up."""
-    return x * _mask_for(x, rate) if round(rate * _LEVELS) else x
+    """Return x with values dropped at this rate, rounded to 1/256 below 1, and the others scaled up."""
+    return (x * _mask_for(x, rate)).to(_result_dtype(x)) if round(rate * _LEVELS) else x
 
 
 def add_dropout(x: Tensor, y: Tensor, rate: float) -> Tensor:
     """Return x + dropout(y), in one pass."""
     if not round(rate * _LEVELS):
         return x + y
-    mask = _mask_for(y, rate)
+    mask, dtype = _mask_for(y, rate), torch.promote_types(x.dtype, _result_dtype(y))
     if not is_enabled():
-        return x + y * mask
+        return (x + y * mask).to(dtype)
     total: Tensor = _AddDropout.apply(x, y, mask)  # type: ignore[no-untyped-call]
-    return total
+    return total.to(dtype)
 
 
 def _mask_for(x: Tensor, rate: float) -> Tensor:
     """Return a mask in at least float32: bfloat16 would round the factor too far from the one that keeps the mean."""
     return keep_mask(x.shape, rate, x.device).to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _result_dtype(x: Tensor) -> torch.dtype:
+    """Return the type of x; under autocast at least float32, so that the scaled values are not rounded."""
+    return torch.promote_types(x.dtype, torch.float32) if torch.is_autocast_enabled(x.device.type) else x.dtype
 
 
 class _AddDropout(Function):

@@ -1,22 +1,26 @@
 """Switch between the kernels and plain torch."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 _disabled = 0
+_lock = threading.Lock()
 
 
 @contextmanager
 def disabled() -> Iterator[None]:
     """Compute with plain torch and padded layouts inside, in all threads of the process."""
     global _disabled
-    _disabled += 1
+    with _lock:
+        _disabled += 1
     try:
         yield
     finally:
-        _disabled -= 1
+        with _lock:
+            _disabled -= 1
 
 
 def is_enabled() -> bool:

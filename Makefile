@@ -1,6 +1,7 @@
 # make demo   train a translator on the built-in grammar and look at it       make test   run the tests
 # make check  lint and types too          make test-all  the slow tests too     make bench  speed against peers
 # make bench-decoding, make bench-training   speed of one of the two alone, in more shapes
+# make bench-against BASELINE=FOLDER   training speed relative to another commit, checked out in FOLDER, in pairs
 # make bench-kernels   time of each stage of a decoding step in the native engine, next to the roofline of one core
 # make results NAME=sst2 DATA=folder   train on real data by the recipe, and write docs/results.md
 # make studies   run all studies, about two hours and a half, and write docs/studies.md; NAME="order mask" runs some
@@ -42,7 +43,7 @@ browser:
 	else mkdir -p node_modules; touch node_modules/.unreachable; \
 		echo "npm could not fetch axe-core: the test for barriers is skipped."; fi
 
-.PHONY: demo test test-all check browser install sanitize test-arm format-native wheel bench bench-decoding bench-training bench-kernels results studies questions clean
+.PHONY: demo test test-all check browser install sanitize test-arm format-native wheel bench bench-decoding bench-training bench-against bench-kernels results studies questions clean
 
 demo: install
 	@$(BIN)/clearhead demo
@@ -130,6 +131,9 @@ bench-decoding: install
 
 bench-training: $(BENCH_INSTALLED)
 	PYTHONPATH=src $(BENCH)/bin/python -m benchmarks.train --data "$(DATA)" $(BENCH_ARGS)
+
+bench-against: install
+	PYTHONPATH=src $(BIN)/python -m benchmarks.against --data "$(DATA)" --baseline "$(BASELINE)" $(BENCH_ARGS)
 
 bench-kernels: install
 	@$(BIN)/python -m benchmarks.kernels $(BENCH_ARGS)

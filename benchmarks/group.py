@@ -19,8 +19,15 @@ ROOT = Path(__file__).resolve().parent.parent
 class Group:
     """One contestant in one setting: as many processes as that says. A context manager that ends them."""
 
-    def __init__(self, module: str, setting: Setting, environment: Mapping[str, str | None] | None = None) -> None:
-        self.module, self.setting = module, setting
+    def __init__(
+        self,
+        module: str,
+        setting: Setting,
+        environment: Mapping[str, str | None] | None = None,
+        root: Path = ROOT,
+    ) -> None:
+        """`root`: the checkout whose code runs."""
+        self.module, self.setting, self.root = module, setting, root
         self.environment = dict(environment or {})
         self._folder = tempfile.TemporaryDirectory(prefix="bench-")
         self._log = (Path(self._folder.name) / "log").open("w+")
@@ -28,7 +35,7 @@ class Group:
 
     def _launch(self) -> "subprocess.Popen[str]":
         threads = str(self.setting.threads)
-        paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        paths = [str(self.root / "src"), os.environ.get("PYTHONPATH", "")]
         environment: dict[str, str | None] = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -41,7 +48,7 @@ class Group:
         }
         return subprocess.Popen(
             [sys.executable, "-m", f"benchmarks.contestants.{self.module}"],
-            cwd=ROOT, env={name: value for name, value in environment.items() if value is not None},
+            cwd=self.root, env={name: value for name, value in environment.items() if value is not None},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
         )  # fmt: skip
 

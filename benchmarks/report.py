@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 QUICK_NOTE = "A quick run, only to see whether everything works: the numbers mean nothing."
-RENDERERS = {"run": "report", "decoding": "decoding.page", "train": "train"}
+RENDERERS = {"run": "report", "decoding": "decoding.page", "train": "train", "against": "against"}
 """The module that knows the table of a benchmark's record."""
 
 

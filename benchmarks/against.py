@@ -6,7 +6,7 @@ first changes from pair to pair, and both are restarted several times. The resul
 of the ratios new / old with its 95 % confidence interval.
 
 `--tasks` measures `clearhead train` of other tasks in the same way, one run of each side per pair; their speed is
-the last one in metrics.jsonl, the mean of 50 updates.
+that of updates, which have the same batches on both sides, by the clock of metrics.jsonl.
 """
 
 import argparse
@@ -41,11 +41,13 @@ class PairPlan:
     launches: int = 3
     pairs: int = 4
     """per launch"""
-    steps: int = 120
+    steps: int = 60
     """updates of each run of a task"""
+    warmup: int = 10
+    """of these, before the clock starts"""
 
 
-QUICK = PairPlan(launches=1, pairs=2, steps=8)
+QUICK = PairPlan(launches=1, pairs=2, steps=8, warmup=2)
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -68,6 +70,7 @@ def alternate(count: int, new: Callable[[], float], old: Callable[[], float]) ->
         else:
             new_speed = new()
             pairs.append((new_speed, old()))
+        say("new {:,.4g}, old {:,.4g} per second".format(*pairs[-1]))
     return pairs
 
 
@@ -97,7 +100,7 @@ def measure_shape(race: Race, baseline: Path, cores: int, plan: PairPlan) -> lis
 
 
 def measure_task(task: str, files: Path, baseline: Path, cores: int, plan: PairPlan) -> list[tuple[float, float]]:
-    """Return tokens per second of `clearhead train` of this checkout and of the baseline, in pairs."""
+    """Return updates per second of `clearhead train` of this checkout and of the baseline, in pairs."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
 
         def speed(root: Path) -> float:
@@ -110,7 +113,8 @@ def measure_task(task: str, files: Path, baseline: Path, cores: int, plan: PairP
             if run.returncode:
                 raise SystemExit(f"{' '.join(command)} failed:\n{run.stderr[-4000:]}")
             lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            return [float(entry["tokens_per_second"]) for entry in map(json.loads, lines) if "loss" in entry][-1]
+            entries = [entry for entry in map(json.loads, lines) if "loss" in entry and entry["step"] >= plan.warmup]
+            return float(entries[-1]["step"] - entries[0]["step"]) / (entries[-1]["seconds"] - entries[0]["seconds"])
 
         pairs = alternate(plan.launches * plan.pairs, lambda: speed(ROOT), lambda: speed(baseline))
     say(f"{task}: {describe(pairs)}")
@@ -130,9 +134,9 @@ def render(record: dict[str, Any]) -> str:
     for name, pairs in record["pairs"].items():
         new, old = (statistics.median(speeds) for speeds in zip(*pairs, strict=True))
         mean, low, high = interval([new / old for new, old in pairs])
-        unit = "target tokens" if name in SHAPES else "tokens"
+        unit = "target tokens" if name in SHAPES else "updates"
         rows.append(
-            [name, unit, f"{new:,.0f}", f"{old:,.0f}", str(len(pairs)), f"{mean:.3f}", f"{low:.3f}..{high:.3f}"]
+            [name, unit, f"{new:,.4g}", f"{old:,.4g}", str(len(pairs)), f"{mean:.3f}", f"{low:.3f}..{high:.3f}"]
         )
     notes = [QUICK_NOTE] * record["is_quick"]
     heading = "\n".join([f"{host_line(record)}; new {record['commits'][0]}, old {record['commits'][1]}", *notes])

@@ -131,7 +131,7 @@ def test_the_only_piece_of_a_prompt_may_be_written_again() -> None:
         for layer in model.decoder.layers:
             layer.self_attention.output.weight.zero_()  # type: ignore[union-attr,operator]
             layer.feed_forward.w2.weight.zero_()  # type: ignore[union-attr,operator]
-        model.embedding.positions.table_LD.zero_()  # type: ignore[union-attr]
+        model.embedding.positions.weight.zero_()  # type: ignore[union-attr]
     [[found]] = writer(model, 8).run([Request((7,), limit=4)], DecodingConfig(beam_size=1))
     assert found.tokens == (7, 7, 7, 7), "what is read is likeliest, for the tables are tied"
 

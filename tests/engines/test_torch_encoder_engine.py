@@ -75,7 +75,7 @@ def test_masked_positions_keep_their_order() -> None:
     found = TorchEncoderEngine(model, 12).masked_lm(ROWS, positions)
     for log_probs_MV, asked, ids_1S in zip(found, positions, alone(ROWS), strict=True):
         assert log_probs_MV.shape == (len(asked), 37)
-        expected_SV = model.predict(model.backbone(ids_1S))[0].log_softmax(-1).detach().numpy()
+        expected_SV = model.logits(model(ids_1S))[0].log_softmax(-1).detach().numpy()
         np.testing.assert_allclose(log_probs_MV, expected_SV[asked], atol=1e-5)
 
 

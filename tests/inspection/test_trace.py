@@ -65,7 +65,7 @@ def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
     assert tokens_RT[:, : first_RT.shape[1]].equal(first_RT)
     fast, asked = network.step(tokens_RT, state), network.step(tokens_RT, state, want_attention=True)
     np.testing.assert_allclose(trace.logits_TV, fast.logits_RTV[0].numpy(), atol=1e-5, rtol=0)
-    for kind, field in (("decoder", "self_RHTT"), ("cross", "cross_RHTS")):
+    for kind, field in (("decoder", "self_RHTP"), ("cross", "cross_RHTS")):
         theirs = [getattr(layer, field)[0].numpy() for layer in asked.attention if hasattr(layer, field)]
         ours = [one.weights_HTS for one in trace.attention if one.kind == kind]
         assert len(ours) == len(theirs)
@@ -78,9 +78,8 @@ def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
     model, trace = small(name), traced(name, tmp_path)
     given = given_picture(model, picture(tmp_path)) if name in PICTURES else given_text(model, trace.source_text)
     with torch.inference_mode():
-        fast = model.network.backbone(given.src)
         attention = model.network.backbone(given.src, want_attention=True).attention
-        expected = model.network.predict(fast)[0].view(trace.logits_TV.shape)
+        expected = model.network.logits(model.network(given.src))[0].view(trace.logits_TV.shape)
     np.testing.assert_allclose(trace.logits_TV, expected.numpy(), atol=1e-5, rtol=0)
     assert len(trace.attention) == len(attention)
     for one, weights_BHSS in zip(trace.attention, attention, strict=True):

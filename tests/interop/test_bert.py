@@ -35,7 +35,7 @@ def logits(model: Any, ids_NS: torch.Tensor) -> torch.Tensor:
     """Whatever comes out of our network."""
     network = model.network
     if model.config.task == "mlm":
-        return network.logits(network.hidden(network.backbone(ids_NS).states_BSD))  # type: ignore[no-any-return]
+        return network.logits(network(ids_NS))  # type: ignore[no-any-return]
     return network(ids_NS)  # type: ignore[no-any-return]
 
 

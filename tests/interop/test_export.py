@@ -117,7 +117,7 @@ def test_an_encoder_for_masked_words_is_bert(tmp_path: Path) -> None:
     assert tokenizer.mask_id in batch["input_ids"][0].tolist()
     assert batch["input_ids"][0, 0] == tokenizer.bos_id
     with torch.inference_mode():
-        expected = network.logits(network.hidden(network.backbone(batch["input_ids"]).states_BSD))
+        expected = network.logits(network(batch["input_ids"]))
         close(theirs(batch["input_ids"]).logits, expected)
 
 
@@ -186,7 +186,7 @@ def same_logits(folder: Path, name: str) -> None:
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     rows = [EncoderCodec().add_special_tokens(ours.tokenizer, ours.tokenizer.encode(text).ids) for text in texts]
     assert [row[: len(rows[n])] for n, row in enumerate(batch["input_ids"].tolist())] == rows
-    found, expected = theirs(**batch).logits, ours.network.predict(ours.network.backbone(batch["input_ids"]))
+    found, expected = theirs(**batch).logits, ours.network.logits(ours.network(batch["input_ids"]))
     is_real = slice(None) if ours.config.model.head == "classification" else batch["attention_mask"].bool()
     close(found[is_real], expected[is_real])
     if ours.config.labels:

@@ -73,15 +73,17 @@ def outputs(model: Model, vocabulary: int = 90) -> Tensor:
     torch.manual_seed(7)
     network, config = model.network, model.config.model
     if not config.has_text:
-        return network(torch.randn(3, config.image_channels, config.image_size, config.image_size))  # type: ignore[no-any-return]
+        images = torch.randn(3, config.image_channels, config.image_size, config.image_size)
+        return network.logits(network(images))  # type: ignore[no-any-return]
     ids_NS = torch.randint(5, vocabulary, (3, 11))
     if config.family == "decoder":
         return network.logits(network(ids_NS))  # type: ignore[no-any-return]
     ids_NS[1, 6:] = config.pad_id
     if config.family == "transformer":
         return network.logits(network(ids_NS, torch.randint(5, vocabulary, (3, 7))))  # type: ignore[no-any-return]
-    read = network.backbone(ids_NS)
-    return read.states_BSD if config.head == "embedding" else network.predict(read)  # type: ignore[no-any-return]
+    if config.head == "embedding":
+        return network.backbone(ids_NS).states_BSD  # type: ignore[no-any-return]
+    return network.logits(network(ids_NS))  # type: ignore[no-any-return]
 
 
 def framed_as_read(model: Model, text: str) -> list[int]:

@@ -14,6 +14,8 @@ from clearhead.kernels.short_attention import MAX_KEYS, SIMD_WIDTH, short_attent
 
 B, H, T, S, K, E = 3, 2, 5, 7, 11, 13
 
+SCALE = K**-0.5
+
 
 def padding(num_keys: int = S) -> Tensor:
     allowed = torch.ones(B, 1, 1, num_keys, dtype=torch.bool)
@@ -46,10 +48,10 @@ def compare(found: Tensor, expected: Tensor, leaves: tuple[Tensor, ...]) -> None
 
 
 @pytest.mark.parametrize("make_mask", MASKS.values(), ids=MASKS)
-@pytest.mark.parametrize("scale", [None, 1.0])
+@pytest.mark.parametrize("scale", [SCALE, 1.0])
 @pytest.mark.parametrize("num_keys", [1, S, SIMD_WIDTH - 1, SIMD_WIDTH, SIMD_WIDTH + 2])
 def test_values_and_gradients_equal_the_fused_kernel(
-    make_mask: Callable[[int], Tensor | None], scale: float | None, num_keys: int
+    make_mask: Callable[[int], Tensor | None], scale: float, num_keys: int
 ) -> None:
     q, mask = torch.randn(B, T, H, K, requires_grad=True), make_mask(num_keys)
     k, v = torch.randn(B, H, num_keys, K, requires_grad=True), torch.randn(B, num_keys, H, E, requires_grad=True)
@@ -61,7 +63,7 @@ def test_values_and_gradients_equal_the_fused_kernel(
 def test_gradients_in_double_precision_equal_differences() -> None:
     q, k, v = (torch.randn(2, 2, 3, 2, dtype=torch.float64, requires_grad=True) for _ in range(3))
     mask = torch.ones(3, 3, dtype=torch.bool).tril()
-    assert torch.autograd.gradcheck(lambda q, k, v: short_attention(q, k, v, mask, None), (q, k, v))
+    assert torch.autograd.gradcheck(lambda q, k, v: short_attention(q, k, v, mask, 2**-0.5), (q, k, v))
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -72,16 +74,16 @@ def test_kernels_equal_plain_torch(num_keys: int, is_causal: bool) -> None:
     for more in ({}, {"allowed": padding(num_keys)}):
         given = layout(queries, num_keys, is_causal=is_causal, **more)
         with kernels.disabled():
-            expected = kernels.attention(q, k, v, given)
-        compare(kernels.attention(q, k, v, given), expected, (q, k, v))
+            expected = kernels.attention(q, k, v, given, SCALE)
+        compare(kernels.attention(q, k, v, given, SCALE), expected, (q, k, v))
 
 
 def test_hypotheses_share_the_keys_of_their_sentence() -> None:
     q, k, v = torch.randn(B * 4, T, H, K), torch.randn(B, S, H, K), torch.randn(B, S, H, E)
     given = layout(T, S, allowed=padding())
-    found = kernels.attention(q, k, v, given)
+    found = kernels.attention(q, k, v, given, SCALE)
     repeated = layout(T, S, allowed=padding().repeat_interleave(4, 0))
-    expected = kernels.attention(q, k.repeat_interleave(4, 0), v.repeat_interleave(4, 0), repeated)
+    expected = kernels.attention(q, k.repeat_interleave(4, 0), v.repeat_interleave(4, 0), repeated, SCALE)
     torch.testing.assert_close(found, expected)
 
 
@@ -94,17 +96,17 @@ def test_it_is_used_for_short_sequences_while_a_cpu_trains(monkeypatch: pytest.M
 
     monkeypatch.setattr(dot_product_attention, "short_attention", noted)
     q, k = torch.randn(B, T, H, K, requires_grad=True), torch.randn(B, S, H, K)
-    kernels.attention(q, k, k, layout(T, S))
+    kernels.attention(q, k, k, layout(T, S), SCALE)
     assert len(calls) == 1
     long = torch.randn(B, MAX_KEYS + 1, H, K)
-    kernels.attention(q.detach(), k, k, layout(T, S))
-    kernels.attention(q.double(), k.double(), k.double(), layout(T, S))
-    kernels.attention(q, long, long, layout(T, MAX_KEYS + 1))
-    kernels.attention(q, k, k, layout(T, S, bias_1HTS=torch.zeros(1, H, T, S)))  # a bias may be trained
+    kernels.attention(q.detach(), k, k, layout(T, S), SCALE)
+    kernels.attention(q.double(), k.double(), k.double(), layout(T, S), SCALE)
+    kernels.attention(q, long, long, layout(T, MAX_KEYS + 1), SCALE)
+    kernels.attention(q, k, k, layout(T, S, bias_1HTS=torch.zeros(1, H, T, S)), SCALE)  # a bias may be trained
     with kernels.disabled():
-        kernels.attention(q, k, k, layout(T, S))
+        kernels.attention(q, k, k, layout(T, S), SCALE)
     with torch.no_grad():
-        kernels.attention(q, k, k, layout(T, S))
+        kernels.attention(q, k, k, layout(T, S), SCALE)
     assert len(calls) == 1
 
 
@@ -124,7 +126,9 @@ def test_in_bfloat16_only_inputs_and_outputs_are_rounded(
     short = [torch.randn(B, length, H, K).bfloat16() for length in (queries, num_keys, num_keys)]
     leaves = [each.detach().clone().requires_grad_() for each in short]
     with torch.autocast("cpu", torch.bfloat16):
-        found = kernels.attention(leaves[0], leaves[1], leaves[2], layout(queries, num_keys, is_causal=is_causal))
+        found = kernels.attention(
+            leaves[0], leaves[1], leaves[2], layout(queries, num_keys, is_causal=is_causal), SCALE
+        )
     assert found.dtype == torch.bfloat16 and seen == [torch.float32] * (num_keys > MAX_KEYS)
     wide = tuple(each.float().requires_grad_() for each in short)
     q, k, v = (each.transpose(1, 2) for each in wide)

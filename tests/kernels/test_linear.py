@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from clearhead import kernels
 from clearhead.kernels import Linear, joint_linear, linear, linear_layers, onednn
-from clearhead.kernels.layout import WIDE
+from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import ROW_MULTIPLE, row_multiple
 
 D, N = WIDE, WIDE + 3

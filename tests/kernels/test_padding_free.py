@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from clearhead import kernels
 from clearhead.errors import DataError
 from clearhead.kernels import PaddedLayout, dropout_seed, sequence_layout
-from clearhead.kernels.layout import WIDE
+from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import (
     ROW_MULTIPLE,
     PaddingFreeLayout,
@@ -72,6 +72,25 @@ def test_gradients_equal_those_with_padding(options: dict[str, Any]) -> None:
     compare(model, padded([18, 16, 9]), padded([17, 18, 1]))
     compare(model, padded([5, 5]), padded([4, 4]))
     compare(model, padded([5, 3]), padded([1, 1]))
+
+
+@pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
+def test_sequences_with_and_without_padding_meet(attention_dropout: float) -> None:
+    """Long sources without padding keep their layout, and targets of the same batch lose their padding."""
+    model = Transformer(config(**LIKE_HEADS, dropout=0.0, max_positions=64, attention_dropout=attention_dropout))
+    src, tgt = padded([MAX_KEYS + 5] * 3), padded([4, 7, 2])
+    seen: list[Any] = []
+    model.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
+    model.decoder.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
+    for _ in range(2):
+        with dropout_seed(3):
+            one = model.train()(src, tgt)[tgt != PAD]
+        src, tgt = padded([7, 4, 2]), padded([MAX_KEYS + 5] * 3)
+        assert one.isfinite().all()
+    assert [isinstance(each, PaddingFreeLayout) for each in seen] == [False, True, True, False]
+    model = Transformer(config(**LIKE_HEADS, dropout=0.0, max_positions=64))
+    compare(model, padded([MAX_KEYS + 5] * 3), padded([4, 7, 2]))
+    compare(model, padded([4, 7, 2]), padded([MAX_KEYS + 5] * 3))
 
 
 @pytest.mark.parametrize("length", [1, 12, SIMD_WIDTH, 20, MAX_KEYS + 5])
@@ -151,7 +170,7 @@ def test_rows_and_positions(lengths: list[int]) -> None:
     used, count = layout.num_used, layout.num_rows
     assert used == sum(lengths) and count % ROW_MULTIPLE == 0
     assert 0 < count - used <= ROW_MULTIPLE, "at least one unused row"
-    assert layout.rows(ids_BT)[:used].tolist() == ids_BT[ids_BT != PAD].tolist()
+    assert layout.unpad(ids_BT)[:used].tolist() == ids_BT[ids_BT != PAD].tolist()
     assert layout.positions[:used].tolist() == [position for each in lengths for position in range(each)]
     x_M3HK = torch.arange(count * 3 * H * 4.0).view(count, 3, H, 4)
     num_keys = max(max(lengths), SIMD_WIDTH)
@@ -164,7 +183,7 @@ def test_rows_and_positions(lengths: list[int]) -> None:
         start += length
     back_MHK = gather(parts[0], layout)
     assert torch.equal(back_MHK[:used], x_M3HK[:used, 0]) and not back_MHK[used:].any()
-    assert torch.equal(layout.padded(x_M3HK[:, 0, 0])[ids_BT != PAD], x_M3HK[:used, 0, 0])
+    assert torch.equal(layout.pad(x_M3HK[:, 0, 0])[ids_BT != PAD], x_M3HK[:used, 0, 0])
 
 
 def test_gradients_of_scatter_and_gather() -> None:
@@ -219,6 +238,10 @@ def test_where_padding_is_kept() -> None:
     assert not is_padded(ids_BT)
     assert is_padded(ids_BT, can_drop_padding=False)
     assert is_padded(ids_BT.to("meta"))
+    long_BT = ids(2, MAX_KEYS + 1)
+    assert is_padded(long_BT), "attention would have to copy"
+    long_BT[0, MAX_KEYS // 2 :] = PAD
+    assert not is_padded(long_BT)
     with torch.no_grad():
         assert is_padded(ids_BT)
     with kernels.disabled():
@@ -229,12 +252,12 @@ def test_where_padding_is_kept() -> None:
         model.decoder.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
         model(ids_BT, ids_BT)
         model.eval()(ids_BT, ids_BT)
-    assert [isinstance(each, PaddedLayout) for each in seen] == [False, True, True, True, True, True]
+    assert [isinstance(each, PaddedLayout) for each in seen] == [False, True, True, True, False, True]
 
 
 def test_a_sentence_beyond_the_last_place_is_refused() -> None:
     model = Transformer(config(**LIKE_HEADS)).train()
-    with pytest.raises(DataError, match=r"at most model.max_positions=19 tokens in a row, got 20"):
+    with pytest.raises(DataError, match=r"at most model.max_positions=19 tokens per sequence, got 20"):
         model(padded([3, 20]), padded([2, 2]))
 
 

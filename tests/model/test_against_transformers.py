@@ -153,7 +153,8 @@ def test_bert_guesses_masked_words_as_theirs_does() -> None:
     close(read.states_BSD, expected.hidden_states[-1])
     for weights, their_weights in zip(read.attention, expected.attentions, strict=True):
         close(weights, their_weights)
-    fused = ours.logits(ours.hidden(ours.backbone(ids_NS, segments_BS=segments_NS).states_BSD))
+    states_NSD = ours.backbone(ids_NS, segments_BS=segments_NS).states_BSD
+    fused = ours.logits(ours.norm(nn.functional.gelu(ours.transform(states_NSD))))
     close(fused, expected.logits)
     same_gradients(links, fused, expected.logits)
 
@@ -192,7 +193,7 @@ def test_gpt2_equals_theirs() -> None:
     step = ours.step(*ours.start(ours.encode(ids_NT), 1), want_attention=True)
     assert step.attention is not None
     for layer, their_weights in zip(step.attention, expected.attentions, strict=True):
-        close(layer.self_RHTT, their_weights)
+        close(layer.self_RHTP, their_weights)
 
 
 def test_gpt_neox_turns_as_theirs_does() -> None:

@@ -32,7 +32,7 @@ def test_initial_weights_have_the_spread_of_their_scheme() -> None:
     layer: Any = narrow.decoder.layers[0]
     assert narrow.embedding.positions is not None
     for weights in (
-        narrow.output.weight, narrow.embedding.positions.table_LD, layer.self_attention.query.weight,
+        narrow.output.weight, narrow.embedding.positions.weight, layer.self_attention.query.weight,
         layer.self_attention.output.weight, layer.feed_forward.w2.weight,
     ):  # fmt: skip
         assert deviation(weights) == pytest.approx(0.02, rel=0.1)

@@ -97,10 +97,10 @@ def test_asking_for_weights_changes_nothing(options: dict[str, Any]) -> None:
         assert plain.attention is None and step.attention is not None and len(step.attention) == 2
         for layer in step.attention:
             assert (
-                layer.self_RHTT.shape == (N, model.config.num_heads, T - 2, T)
-                and layer.self_RHTT.triu(3).abs().max() == 0
+                layer.self_RHTP.shape == (N, model.config.num_heads, T - 2, T)
+                and layer.self_RHTP.triu(3).abs().max() == 0
             )
-            seen.append(layer.self_RHTT)
+            seen.append(layer.self_RHTP)
             seen += [layer.cross_RHTS] if hasattr(layer, "cross_RHTS") else []
     assert len(seen) == 2 + 2 * 2 + 2
     for weights in seen:

@@ -143,7 +143,7 @@ def test_attention_of_a_trace_is_probability(name: str) -> None:
     layers = WRITERS[name].get("attention") == "none"
     assert bool(step.attention) is not layers
     for weights in step.attention:
-        for kind in ("self_RHTT", "cross_RHTS"):
+        for kind in ("self_RHTP", "cross_RHTS"):
             if hasattr(weights, kind):
                 rows = getattr(weights, kind)
                 torch.testing.assert_close(rows.sum(-1), torch.ones(rows.shape[:-1]), atol=1e-5, rtol=0)
@@ -192,7 +192,7 @@ def test_readers_ignore_padding_and_company(settings: dict[str, Any], head: str)
     padded_BS = torch.nn.functional.pad(ids_BS, (0, 3), value=PAD)
 
     def run(ids: Tensor) -> Tensor:
-        result: Tensor = model(ids, ids == END) if head == "masked_lm" else model(ids)
+        result: Tensor = model.logits(model(ids, ids == END) if head == "masked_lm" else model(ids))
         return result[:, :4] if head == "token_classification" else result
 
     with torch.inference_mode():
@@ -217,8 +217,8 @@ def test_bodies_that_see_keep_the_contract(name: str) -> None:
     model = build(PICTURES[name], head="classification", num_labels=7)
     pictures_BCYX = torch.randn(5, 1, 6, 6)
     with torch.inference_mode():
-        logits_BL = model(pictures_BCYX)
-        torch.testing.assert_close(logits_BL[3:4], model(pictures_BCYX[3:4]), atol=1e-5, rtol=1e-5)
+        logits_BL = model.logits(model(pictures_BCYX))
+        torch.testing.assert_close(logits_BL[3:4], model.logits(model(pictures_BCYX[3:4])), atol=1e-5, rtol=1e-5)
         read = model.backbone(pictures_BCYX, want_attention=True)
     assert logits_BL.shape == (5, 7) and read.states_BSD.shape[2] == model.backbone.width
     assert len(read.attention) == (2 if name == "patches" else 0)
@@ -260,7 +260,7 @@ def test_every_writer_can_be_traced(name: str) -> None:
             steps.append(network.step(torch.cat((first_RT, tokens_RT), 1), state, want_attention=want))
     check_probabilities(recorder, WRITERS[name])
     torch.testing.assert_close(steps[0].logits_RTV, steps[1].logits_RTV, atol=1e-5, rtol=1e-5)
-    for kind, field in (("decoder", "self_RHTT"), ("cross", "cross_RHTS")):
+    for kind, field in (("decoder", "self_RHTP"), ("cross", "cross_RHTS")):
         asked = [getattr(one, field) for one in steps[2].attention if hasattr(one, field)]
         seen = [one.weights_BHTS for one in recorder.looked if one.name == kind]
         assert len(seen) == len(asked)
@@ -318,9 +318,8 @@ def trained(model: Any, settings: dict[str, Any]) -> list[Tensor]:
     model.zero_grad()
     src_RS, tgt_RT = source(), source(length=5)[:, :4]
     if settings.get("head") == "classification":
-        output = model(
-            torch.ones(3, 1, 6, 6) * torch.arange(3.0)[:, None, None, None] if "image_size" in settings else src_RS
-        )
+        images_BCYX = torch.ones(3, 1, 6, 6) * torch.arange(3.0)[:, None, None, None]
+        output = model.logits(model(images_BCYX if "image_size" in settings else src_RS))
     elif settings.get("family") == "decoder":
         output = model.logits(model(src_RS))[src_RS != PAD]
     else:
@@ -354,7 +353,7 @@ def test_the_loss_falls_on_a_toy(settings: dict[str, Any]) -> None:
     losses = []
     for _ in range(60):
         if settings.get("head") == "classification":
-            logits = model(pictures_BCYX if "image_size" in settings else ids_BS)
+            logits = model.logits(model(pictures_BCYX if "image_size" in settings else ids_BS))
             truth = ids_BS[:, 0] - 4
         elif settings.get("family") == "decoder":
             logits, truth = model.logits(model(ids_BS[:, :-1])), ids_BS[:, 1:]

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig, parse
 from clearhead.errors import ConfigError
+from clearhead.model.embedding import PositionedEmbedding
 from clearhead.model.loss import cross_entropy
 from clearhead.model.normalization import build_norm
 from clearhead.model.positions import sinusoids
@@ -66,9 +67,9 @@ def test_tables(tied_embeddings: str, rows: set[int]) -> None:
         "output_bias": True,
     }
     network = Transformer(ModelConfig.model_validate(settings)).eval()
-    tables = {
-        each.weight for each in (network.source_embedding.tokens, network.target_embedding.tokens, network.output)
-    }
+    source_embedding, target_embedding = network.source_embedding, network.target_embedding
+    assert isinstance(source_embedding, PositionedEmbedding)
+    tables = {each.weight for each in (source_embedding.tokens, target_embedding.tokens, network.output)}
     assert len(tables) == {"all": 1, "input": 2, "target": 2, "none": 3}[tied_embeddings]
     assert {len(table) for table in tables} == rows
     src_NS, tgt_NT = torch.randint(4, source or 23, (3, 5)), torch.randint(4, 23, (3, 7))

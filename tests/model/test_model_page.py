@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "model.md").read_text(encoding="utf-8")
-NAMES = sorted({*re.findall(r"`((?:kernels|[a-z_]+)(?:\.[A-Za-z_]+)+)`", PAGE)})
+NAMES = sorted({*re.findall(r"`([a-z_]+(?:\.[A-Za-z_0-9]+)+)(?:\(\))?`", PAGE)})
 SETTINGS = ("model.",)
 
 
@@ -40,5 +40,14 @@ def test_enough_names_are_found() -> None:
 def test_settings_exist() -> None:
     from clearhead.config import ModelConfig
 
-    settings = {name.removeprefix("model.").partition("=")[0] for name in re.findall(r"`(model\.[a-z_=]+)`", PAGE)}
-    assert settings and settings <= {*ModelConfig.model_fields}
+    settings = [name.removeprefix("model.").partition("=") for name in re.findall(r"`(model\.[a-z_=]+)`", PAGE)]
+    assert settings and {name for name, _, _ in settings} <= {*ModelConfig.model_fields}
+    for name, _, value in settings:
+        if value:
+            ModelConfig.model_validate({name: value})
+
+
+def test_files_exist() -> None:
+    root = Path(__file__).parents[2]
+    files = re.findall(r"`([a-z_/]+\.py)`", PAGE)
+    assert files and all((root / "src" / "clearhead" / "model" / file).exists() for file in files)

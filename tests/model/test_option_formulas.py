@@ -133,7 +133,7 @@ def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
     for want_weights in (False, True):
         q, memory = attention.queries(x_NTD), attention.keys_values(source_NSD)
         close(attention(q, memory, layout, want_weights=want_weights).y_D, expected_NTD)
-    q_itself, itself = attention.project(x_NTD)
+    q_itself, itself = attention.queries_keys_values(x_NTD)
     close(q_itself, q)
     close(itself.v_HE, attention.keys_values(x_NTD).v_HE)
 
@@ -142,7 +142,7 @@ def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
 def test_dropout_on_attention_weights_follows_its_formula_and_ends_with_training(is_causal: bool) -> None:
     attention = MultiHeadAttention(config(attention_dropout=0.25))
     draw(attention, 0.3)
-    q_NTHK, memory = attention.project(torch.randn(N, T, D))
+    q_NTHK, memory = attention.queries_keys_values(torch.randn(N, T, D))
     layout = AttentionLayout(padded_layout(T), padded_layout(T), is_causal)
     whole = attention.eval()(q_NTHK, memory, layout)
     weights_NHTT = attention(q_NTHK, memory, layout, want_weights=True).weights_BHTS
@@ -165,7 +165,10 @@ def test_rotary_is_a_rotation_of_complex_numbers() -> None:
     assert not rotary.state_dict()
     attention, x_NTD = MultiHeadAttention(config()), torch.randn(N, T, D)
     draw(attention, 1.0)
-    (q, memory), (rotated_q, rotated_memory) = attention.project(x_NTD), attention.project(x_NTD, rotary(layout))
+    (q, memory), (rotated_q, rotated_memory) = (
+        attention.queries_keys_values(x_NTD),
+        attention.queries_keys_values(x_NTD, rotary(layout)),
+    )
     close(rotated_q, rotary(layout)(q))
     close(rotated_memory.k_HK, rotary(layout)(memory.k_HK))
     close(rotated_memory.v_HE, memory.v_HE)
@@ -220,7 +223,7 @@ def test_embedding_sums_tokens_positions_and_segments_under_a_norm() -> None:
     settings = config(**options, embedding_norm=True, scale_embeddings=False)
     embedding: Any = shaken(PositionedEmbedding(TokenEmbedding(V, D), settings))
     tokens_NT, segments_NT = ids(N, T), torch.randint(3, (N, T))
-    table_LD, norm = embedding.positions.table_LD, embedding.norm
+    table_LD, norm = embedding.positions.weight, embedding.norm
     for given in (segments_NT, None):
         kind = torch.zeros(N, T, dtype=torch.long) if given is None else given
         total = embedding.tokens.weight[tokens_NT] + table_LD[:T] + embedding.segments.weight[kind]
@@ -234,5 +237,5 @@ def test_embedding_sums_tokens_positions_and_segments_under_a_norm() -> None:
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 def test_too_many_tokens_are_refused(positions: str) -> None:
     model = LanguageModel(config(family="decoder", positions=positions))
-    with pytest.raises(DataError, match="max_positions=19 tokens in a row, got 20"):
+    with pytest.raises(DataError, match="max_positions=19 tokens per sequence, got 20"):
         model(ids(N, 20))

@@ -92,7 +92,7 @@ def test_patches_equal_the_vision_transformer() -> None:
     ours, theirs = pair()
     pictures_BCYX = pictures()
     expected = theirs(pictures_BCYX, output_attentions=True)
-    torch.testing.assert_close(ours(pictures_BCYX), expected.logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours.logits(ours(pictures_BCYX)), expected.logits, atol=1e-5, rtol=1e-5)
     read: EncoderOutput = ours.backbone(pictures_BCYX, want_attention=True)
     assert len(read.attention) == 2
     for weights_BHSS, their_weights in zip(read.attention, expected.attentions, strict=True):
@@ -238,7 +238,7 @@ def test_each_body_learns_digits(family: str) -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(60):
-        loss = F.cross_entropy(model(pictures_NCYX), label_N)
+        loss = F.cross_entropy(model.logits(model(pictures_NCYX)), label_N)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()

@@ -107,7 +107,7 @@ def test_translator_without_attention_equals_torch(family: str) -> None:
 def test_each_decoder_layer_starts_from_an_encoder_layer(encoder: int, decoder: int, expected: list[int]) -> None:
     model = RecurrentTranslator(config("lstm", num_encoder_layers=encoder, num_decoder_layers=decoder)).eval()
     src = padded()
-    lasts, starts = model.encoder.encode(src).lasts, model.encode(src).starts
+    lasts, starts = model.encoder.encode(src).final_states, model.encode(src).initial_states
     assert len(starts) == decoder
     for start, layer in zip(starts, expected, strict=True):
         for kind in range(2):
@@ -180,7 +180,7 @@ def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> 
 def test_heads_stand_on_the_reader(head: str, network: type[SequenceClassifier | TokenClassifier]) -> None:
     sizes = config("gru", "additive", True, head=head, num_labels=13)
     model = network(sizes, RecurrentTextEncoder(sizes))
-    assert model(padded()).shape == ((N, 13) if head == "classification" else (N, S, 13))
+    assert model.logits(model(padded())).shape == ((N, 13) if head == "classification" else (N, S, 13))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -87,10 +87,10 @@ def test_attention_rows_are_probabilities_and_change_nothing(model: Transformer)
     assert plain.attention is None
     assert traced.attention is not None and len(traced.attention) == 3
     for layer in traced.attention:
-        assert layer.self_RHTT.shape == (N, 11, T, T) and layer.cross_RHTS.shape == (N, 11, T, S)
-        torch.testing.assert_close(layer.self_RHTT.sum(-1), torch.ones(N, 11, T))
+        assert layer.self_RHTP.shape == (N, 11, T, T) and layer.cross_RHTS.shape == (N, 11, T, S)
+        torch.testing.assert_close(layer.self_RHTP.sum(-1), torch.ones(N, 11, T))
         torch.testing.assert_close(layer.cross_RHTS.sum(-1), torch.ones(N, 11, T))
-        assert layer.self_RHTT.triu(1).abs().max() == 0
+        assert layer.self_RHTP.triu(1).abs().max() == 0
         assert layer.cross_RHTS[1, :, :, 4:].abs().max() == 0
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.data.grammar import Example, generate, split_words
 from clearhead.kernels import Linear
-from clearhead.kernels.layout import WIDE
+from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import ROW_MULTIPLE
 from clearhead.study.alignment import Dictionary, diagonal
 from clearhead.study.layers import RIDGE, _ridge

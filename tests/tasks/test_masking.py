@@ -120,8 +120,7 @@ def test_the_loss_is_cross_entropy_at_the_hidden_places() -> None:
     task = small_task()
     model = build_model(task.config.model).eval()
     batch = task.batch(np.arange(7), 0)
-    states_NSD = model.backbone(batch.ids_NS).states_BSD
-    logits_NSV = model.logits(model.hidden(states_NSD))
+    logits_NSV = model.logits(model(batch.ids_NS))
     originals_NS = task.examples.rows(np.arange(7), 0).masked_fill(~batch.places_NS, -100)
     expected = F.cross_entropy(logits_NSV.transpose(1, 2), originals_NS, reduction="sum")
     loss = task.loss(model, batch)

@@ -259,6 +259,21 @@ class ModelConfig(Section):
         return self.norm_placement == "pre" if self.final_norm is None else self.final_norm
 
     @property
+    def ties_input(self) -> bool:
+        """Whether source and target embeddings are one matrix."""
+        return self.tied_embeddings in ("all", "input")
+
+    @property
+    def ties_output(self) -> bool:
+        """Whether the target embedding is also the output projection."""
+        return self.tied_embeddings in ("all", "target")
+
+    @property
+    def can_drop_padding(self) -> bool:
+        """Whether training may leave padding out: batch norm counts it, and images have none."""
+        return self.norm != "batch" and not self.reads_images
+
+    @property
     def read_vocab_size(self) -> int:
         """Size of the input vocabulary: the source's own, if there is one."""
         return self.source_vocab_size or self.vocab_size

@@ -48,7 +48,7 @@ class TorchEncoderEngine:
     def logits(self, rows: Sequence[Sequence[int]]) -> list[Floats]:
         """Return the logits of each row: [L], or [S, L] of a token classifier."""
         found: list[Any] = [None] * len(rows)
-        for batch, logits in self._batches(rows, self.network):
+        for batch, logits in self._batches(rows, lambda ids_BS: self.network.logits(self.network(ids_BS))):
             for index, one in zip(batch, logits, strict=True):
                 found[index] = one if one.ndim == 1 else one[: len(rows[index])]
         return found
@@ -72,7 +72,8 @@ class TorchEncoderEngine:
     def image_logits(self, pixels_NCYX: Floats) -> Floats:
         """Return the logits of a batch of images whose values are from -1 to 1, [N, L]."""
         with evaluating(self.network):
-            return _to_numpy(self.network(on_device(torch.from_numpy(pixels_NCYX), device_of(self.network))))
+            hidden_ND = self.network(on_device(torch.from_numpy(pixels_NCYX), device_of(self.network)))
+            return _to_numpy(self.network.logits(hidden_ND))
 
     def _states(self, ids_BS: Tensor) -> Tensor:
         """Return the encoder states, [B, S, D]."""

@@ -30,7 +30,7 @@ def marks(network: nn.Module, kind: str, length: int) -> Marks:
     """The marks of the first places, as the first stack of a network uses them."""
     for module in network.modules():
         if isinstance(module, AddedPositions):
-            return Marks(kind, module.table_LD[:length].detach().numpy(), None)
+            return Marks(kind, module.weight[:length].detach().numpy(), None)
         if isinstance(module, RotaryPositions):
             return Marks(kind, module.table_LK[:length].numpy(), None)
         if isinstance(module, RelativeBias):

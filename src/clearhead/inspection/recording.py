@@ -109,13 +109,9 @@ class Recorder:
         q_BTHK, (k_BSHK, v_BSHE), layout, *_ = args
         weights_BHTS = attended.weights_BHTS
         assert weights_BHTS is not None
-        mask = layout.mask(*weights_BHTS.shape[2:])
-        has_bias = mask is not None and mask.dtype != torch.bool
-        allowed = mask > float("-inf") if has_bias else mask
-        if allowed is None:
-            allowed = torch.ones(1, dtype=torch.bool)
-        allowed_BHTS = allowed.expand_as(weights_BHTS)
-        bias = mask.expand_as(weights_BHTS) if has_bias else None
+        allowed = layout.allowed_keys(*weights_BHTS.shape[2:])
+        allowed_BHTS = (torch.ones(1, dtype=torch.bool) if allowed is None else allowed).expand_as(weights_BHTS)
+        bias = None if layout.bias_1HTS is None else layout.bias_1HTS.expand_as(weights_BHTS)
         q_BHTK, k_BHSK, v_BHSE = (each.transpose(1, 2) for each in (q_BTHK, k_BSHK, v_BSHE))
         found = Looked(one.name, one.layer, weights_BHTS, allowed_BHTS, q_BHTK, k_BHSK, v_BHSE, module.scale, bias)
         self.looked.append(found)

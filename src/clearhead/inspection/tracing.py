@@ -215,7 +215,10 @@ class Ran:
 def run(network: Any, src: Tensor, outputs: Sequence[int]) -> Ran:
     """One pass, in which a network that writes is made to write the outputs; of a reader they are not asked."""
     if hasattr(network, "backbone"):
-        logits = network.predict(network.backbone(src))
+        hidden = network(src)
+        if not hasattr(network, "logits"):  # a model that embeds
+            return Ran([], hidden.new_zeros(0, 1), is_prompt=False)
+        logits = network.logits(hidden)
         return Ran([], logits[0].view(-1, logits.shape[-1]), is_prompt=False)
     first_RT, state = network.start(network.encode(src), 1)
     behind_RT = torch.tensor([list(outputs[:-1])], dtype=first_RT.dtype)

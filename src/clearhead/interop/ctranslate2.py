@@ -123,6 +123,7 @@ def _translator(network: "Transformer", vocabulary: Vocabulary) -> Any:
     config, specs = network.config, library().specs
     encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_shape(config))
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **_shape(config))
+    assert isinstance(network.source_embedding, PositionedEmbedding)
     _fill_stack(encoder, network.encoder, network.source_embedding, config)
     _fill_stack(decoder, network.decoder, network.target_embedding, config)
     for layer_spec, layer in zip(decoder.layer, network.decoder.layers, strict=True):
@@ -174,10 +175,10 @@ def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, config:
     tables = spec.embeddings if isinstance(spec.embeddings, list) else [spec.embeddings]
     tables[0].weight = _array(embedding.tokens.weight)
     spec.pre_norm = config.norm_placement == "pre"
-    spec.scale_embeddings = embedding.scale is not None
+    spec.scale_embeddings = config.scale_embeddings
     if stack.relative_bias is None and stack.rotary is None:
         spec.position_encodings.encodings = _positions(embedding, config.max_positions)
-    if embedding.norm is not None:
+    if config.embedding_norm:
         _fill_norm(spec.layernorm_embedding, embedding.norm)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         assert isinstance(layer, TransformerLayer)
@@ -197,7 +198,7 @@ def _positions(embedding: PositionedEmbedding, max_positions: int) -> Any:
     """
     if embedding.positions is None:
         return _array(torch.zeros(max_positions + 1, embedding.tokens.weight.shape[1]))
-    return _array(F.pad(embedding.positions.table_LD, (0, 0, 0, 1)))
+    return _array(F.pad(embedding.positions.weight, (0, 0, 0, 1)))
 
 
 def _fill_self(spec: Any, attention: MultiHeadAttention, stack: Stack) -> None:

@@ -45,7 +45,7 @@ class HeadGraph(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the logits of ids_BS or of pixels_BCYX."""
-        logits: Tensor = self.network.predict(self.network.backbone(inputs))
+        logits: Tensor = self.network.logits(self.network(inputs))
         return logits
 
 

@@ -1,8 +1,8 @@
-"""Training speed on a CPU, behind the functions that models call: linear, attention, dropout and cross_entropy.
+"""Functions that make training on a CPU fast: linear layers, attention, additive scores, dropout and cross-entropy.
 
-Each function equals plain torch up to rounding; inside `disabled()` it consists of torch's operators, with the same
-dropout masks. A layout says which rows of the activations belong to which sequence: padded, or padding-free where a CPU
-trains.
+Each computes the formula in its docstring, up to rounding; dropout draws masks of its own. Inside `disabled()` they
+consist of torch's operators, with the same masks. A layout says which rows of the activations belong to which sequence:
+padded, or padding-free where a CPU trains.
 """
 
 from clearhead.kernels.additive_attention import additive_scores
@@ -11,6 +11,7 @@ from clearhead.kernels.dot_product_attention import attention
 from clearhead.kernels.dropout_masks import add_dropout, dropout, dropout_seed, replay_dropout
 from clearhead.kernels.layout import AttentionLayout, Layout, PaddedLayout, sequence_layout
 from clearhead.kernels.linear_layers import Linear, joint_linear, linear
+from clearhead.kernels.lstm_padding import keep_cell_at_padding
 from clearhead.kernels.switch import disabled
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "dropout",
     "dropout_seed",
     "joint_linear",
+    "keep_cell_at_padding",
     "linear",
     "replay_dropout",
     "sequence_layout",

@@ -1,7 +1,7 @@
 """Scaled dot-product attention over padded or padding-free layouts (section 3.2.1).
 
-B sequences, W hypotheses of each, H heads, T queries, S keys, P >= S positions of keys in memory, K head width, E head
-width of values; the leading axes of q_HK, k_HK and v_HE are [B, T] or [M], as in the layout
+B sequences, W hypotheses of each, H heads, T queries, S keys, P >= S keys with padding, K and E head widths of keys and
+values; the leading axes of q_HK, k_HK and v_HE are [B, T] or [M], as in the layout
 """
 
 import torch
@@ -13,67 +13,72 @@ from clearhead.kernels.padding_free import PaddingFreeLayout, gather, scatter
 from clearhead.kernels.short_attention import MAX_KEYS, SIMD_WIDTH, promoted_dtype, short_attention
 from clearhead.kernels.switch import is_enabled
 
-_FAST_BFLOAT16 = 256  # queries, from which on torch's bfloat16 kernel is as fast as its float32 kernel
+_FAST_BFLOAT16 = 256  # queries; from here on torch's bfloat16 kernel is as fast as its float32 kernel
 
 
-def attention(q_HK: Tensor, k_HK: Tensor, v_HE: Tensor, layout: AttentionLayout, scale: float | None = None) -> Tensor:
-    """Return softmax(q k^T * scale) v of every head, [..., H, E]; `scale` is 1 / sqrt(K) by default.
+def attention(q_HK: Tensor, k_HK: Tensor, v_HE: Tensor, layout: AttentionLayout, scale: float) -> Tensor:
+    """Return softmax(q k^T * scale) v of every head, [..., H, E].
 
     With W hypotheses per sequence, which share its keys, queries are [B * W, T, H, K] and keys [B, S, H, K].
     """
+    q_BHTK, k_BHPK, v_BHPE = _separate_heads(q_HK, k_HK, v_HE, layout)
+    num_keys = layout.keys.length if isinstance(layout.keys, PaddingFreeLayout) else k_HK.shape[1]
+    heads_BHTE = _attend(q_BHTK, k_BHPK, v_BHPE, layout, num_keys, scale)
     if isinstance(layout.queries, PaddingFreeLayout):
-        return _padding_free_attention(q_HK, k_HK, v_HE, layout, scale)
-    batch = k_HK.shape[0]  # len() would fix the size in exported graphs
-    q_BTHK = q_HK.reshape(batch, -1, *q_HK.shape[-2:])  # W * T queries per sequence
-    q_BHTK, k_BHSK, v_BHSE = (x.transpose(1, 2) for x in (q_BTHK, k_HK, v_HE))
-    mixed_BHTE = _attend(q_BHTK, k_BHSK, v_BHSE, layout, k_HK.shape[1], scale)
-    return mixed_BHTE.transpose(1, 2).reshape(*q_HK.shape[:-1], v_HE.shape[-1])
+        return gather(heads_BHTE, layout.queries)
+    return heads_BHTE.transpose(1, 2).reshape(*q_HK.shape[:-1], v_HE.shape[-1])
 
 
-def _padding_free_attention(
-    q_MHK: Tensor, k_MHK: Tensor, v_MHE: Tensor, layout: AttentionLayout, scale: float | None
-) -> Tensor:
-    """Scatter rows to positions, attend, and gather the rows."""
+def _separate_heads(q_HK: Tensor, k_HK: Tensor, v_HE: Tensor, layout: AttentionLayout) -> tuple[Tensor, ...]:
+    """Return q_BHTK, k_BHPK and v_BHPE: views of padded sequences, and copies of rows without padding.
+
+    Copies are made together where they can be, and already in the type and with the number of keys that are best for
+    the kernels, which would copy once more.
+    """
     queries, keys = layout.queries, layout.keys
-    assert isinstance(queries, PaddingFreeLayout) and isinstance(keys, PaddingFreeLayout)
-    num_positions = keys.length
-    if layout.bias_1HTS is None and keys.length < SIMD_WIDTH:
-        num_positions = SIMD_WIDTH  # instead of filling up in a second copy
-    computes_float32 = torch.is_autocast_enabled("cpu") and queries.length <= _FAST_BFLOAT16
-    dtype = promoted_dtype(q_MHK) if computes_float32 else None
-    if queries is keys and q_MHK.shape == v_MHE.shape:
-        lengths = [queries.length, num_positions, num_positions]
-        q_BHTK, k_BHPK, v_BHPE = scatter([q_MHK, k_MHK, v_MHE], queries, lengths, dtype)
+    dtype = promoted_dtype(q_HK) if torch.is_autocast_enabled("cpu") and queries.length <= _FAST_BFLOAT16 else None
+    padded_keys = keys.length if layout.bias_1HTS is not None else max(keys.length, SIMD_WIDTH)
+    if isinstance(queries, PaddingFreeLayout) and queries is keys and q_HK.shape == v_HE.shape:
+        return scatter([q_HK, k_HK, v_HE], queries, [queries.length, padded_keys, padded_keys], dtype)
+    if not isinstance(keys, PaddingFreeLayout):
+        k_BHPK, v_BHPE = k_HK.transpose(1, 2), v_HE.transpose(1, 2)
+    elif k_HK.shape == v_HE.shape:
+        k_BHPK, v_BHPE = scatter([k_HK, v_HE], keys, [padded_keys, padded_keys], dtype)
     else:
-        [q_BHTK] = scatter([q_MHK], queries, [queries.length], dtype)
-        k_BHPK, v_BHPE = _scatter_keys_values(k_MHK, v_MHE, keys, num_positions, dtype)
-    return gather(_attend(q_BHTK, k_BHPK, v_BHPE, layout, keys.length, scale), queries)
-
-
-def _scatter_keys_values(
-    k_MHK: Tensor, v_MHE: Tensor, keys: PaddingFreeLayout, num_positions: int, dtype: torch.dtype | None
-) -> tuple[Tensor, ...]:
-    if k_MHK.shape == v_MHE.shape:
-        return scatter([k_MHK, v_MHE], keys, [num_positions, num_positions], dtype)
-    return tuple(scatter([x], keys, [num_positions], dtype)[0] for x in (k_MHK, v_MHE))
+        [k_BHPK], [v_BHPE] = (scatter([each], keys, [padded_keys], dtype) for each in (k_HK, v_HE))
+    if isinstance(queries, PaddingFreeLayout):
+        [q_BHTK] = scatter([q_HK], queries, [queries.length], dtype)
+    else:
+        batch = k_BHPK.shape[0]  # len() would fix the size in exported graphs
+        q_BHTK = q_HK.reshape(batch, -1, *q_HK.shape[-2:]).transpose(1, 2)  # W * T queries per sequence
+    return q_BHTK, k_BHPK, v_BHPE
 
 
 def _attend(
-    q_BHTK: Tensor, k_BHPK: Tensor, v_BHPE: Tensor, layout: AttentionLayout, num_keys: int, scale: float | None
+    q_BHTK: Tensor, k_BHPK: Tensor, v_BHPE: Tensor, layout: AttentionLayout, num_keys: int, scale: float
 ) -> Tensor:
-    """Return mixed_BHTE by the kernel that is fastest for these shapes."""
+    """Return heads_BHTE by the kernel that is fastest for these shapes."""
     if _is_slow_in_bfloat16(q_BHTK):
         with torch.autocast("cpu", enabled=False):
-            dtype = promoted_dtype(q_BHTK)
-            mixed_BHTE = _attend(q_BHTK.to(dtype), k_BHPK.to(dtype), v_BHPE.to(dtype), layout, num_keys, scale)
-            return mixed_BHTE.to(q_BHTK.dtype)
-    num_queries, num_positions = q_BHTK.shape[2], k_BHPK.shape[2]
+            q, k, v = (x.to(promoted_dtype(q_BHTK)) for x in (q_BHTK, k_BHPK, v_BHPE))
+            return _attend(q, k, v, layout, num_keys, scale).to(q_BHTK.dtype)
+    num_queries, padded_keys = q_BHTK.shape[2], k_BHPK.shape[2]
     if _is_short(q_BHTK, k_BHPK) and layout.bias_1HTS is None:
-        return short_attention(q_BHTK, k_BHPK, v_BHPE, layout.mask(num_queries, num_keys, num_positions), scale)
+        mask = _pad_mask(layout.allowed_keys(num_queries, num_keys), num_keys, k_BHPK)
+        return short_attention(q_BHTK, k_BHPK, v_BHPE, mask, scale)
     # Causality alone is applied by torch, without a mask; a single query may attend to all cached keys.
-    is_causal = layout.has_only_causality and num_queries > 1 and num_queries == num_positions
-    mask = None if is_causal else layout.mask(num_queries, num_keys, num_positions)
+    is_causal = layout.has_only_causality and num_queries > 1 and num_queries == padded_keys
+    mask = None if is_causal else _pad_mask(layout.mask(num_queries, num_keys), num_keys, k_BHPK)
     return F.scaled_dot_product_attention(q_BHTK, k_BHPK, v_BHPE, attn_mask=mask, is_causal=is_causal, scale=scale)
+
+
+def _pad_mask(mask: Tensor | None, num_keys: int, k_BHPK: Tensor) -> Tensor | None:
+    """Return a boolean mask that is False at keys of padding from `num_keys` on; any mask if there are none."""
+    missing = k_BHPK.shape[2] - num_keys
+    if not missing:
+        return mask
+    allowed = torch.ones(1, num_keys, dtype=torch.bool, device=k_BHPK.device) if mask is None else mask
+    return F.pad(allowed, (0, missing), value=False)
 
 
 def _is_short(q_BHTK: Tensor, k_BHPK: Tensor) -> bool:

@@ -25,7 +25,7 @@ _generator: ContextVar[np.random.Generator | None] = ContextVar("dropout_generat
 
 @contextmanager
 def dropout_seed(*words: int) -> Iterator[None]:
-    """Draw the masks inside from a generator seeded by these words (seed, step, replica, ...), in any thread."""
+    """Inside, draw the masks of this thread from a generator seeded by these words (seed, step, replica, ...)."""
     token = _generator.set(np.random.Generator(np.random.SFC64(list(words))))
     try:
         yield
@@ -47,7 +47,9 @@ def replay_dropout() -> tuple[AbstractContextManager[None], AbstractContextManag
         finally:
             _generator.reset(token)
 
-    return draw_from_state() if _generator.get() is None else nullcontext(), draw_from_state()
+    # Inside of `dropout_seed` the first pass draws from the current generator, which has to advance for later layers.
+    first = draw_from_state() if _generator.get() is None else nullcontext()
+    return first, draw_from_state()
 
 
 def _current() -> np.random.Generator:
@@ -58,7 +60,7 @@ def _current() -> np.random.Generator:
 
 
 def keep_mask(shape: torch.Size, rate: float, device: torch.device = _CPU) -> Tensor:
-    """Return a float mask: 0 for dropped values, 1 / (1 - rounded rate) for kept ones; its expectation is 1."""
+    """Return a float mask: 0 for dropped values, 1 / (1 - rounded rate) for the others; its expectation is 1."""
     dropped_levels = min(round(rate * _LEVELS), _LEVELS - 1)
     draw = _draw_on_cpu if device.type == "cpu" else _draw_by_torch
     mask = draw(shape, dropped_levels, device).to(torch.float32)
@@ -80,7 +82,7 @@ def _draw_by_torch(shape: torch.Size, dropped_levels: int, device: torch.device)
 
 
 def dropout(x: Tensor, rate: float) -> Tensor:
-    """Return x with values dropped at this rate, rounded to 1/256 below 1, and the others scaled up."""
+    """Return dropout(x); the rate is rounded to a multiple of 1/256, at most 255/256."""
     return (x * _mask_for(x, rate)).to(_result_dtype(x)) if round(rate * _LEVELS) else x
 
 

@@ -2,7 +2,8 @@
 
 Padded layouts have a row for every position, padding included: activations are [B, T, ...]. Padding-free layouts have a
 row for every position that is not padding: activations are [M, ...], the rows of one sequence after the other. Layers
-that work on one position at a time accept both; only attention, positions and the loss read the layout.
+that work on one position at a time accept both; only embeddings, positions and attention read the layout, and `pad`
+returns the output of a model as [B, T, D].
 
 B sequences, T positions or queries of each, S keys, H heads; 1 = broadcast
 """
@@ -11,14 +12,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import PaddingFreeLayout
+from clearhead.kernels.short_attention import MAX_KEYS
 from clearhead.kernels.switch import is_enabled
 
-WIDE = 256
-"""Width of a layer from which on oneDNN multiplies. At 128 it saves 1 % of the time, and compiling its kernels costs
-10 % of the first updates."""
+MIN_PADDING = 1 / 8  # share of padding from which long sequences are computed without it
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +44,19 @@ class PaddedLayout:
         """Return the layout of sequences that begin at position `start`."""
         return cls(torch.arange(start, start + length, device=device), start + length, allowed_B11S)
 
-    def rows(self, ids_BT: Tensor) -> Tensor:
-        """Return the ids of the rows."""
-        return ids_BT
+    def unpad(self, x_BT: Tensor) -> Tensor:
+        """Return [B, T, ...] as rows of this layout."""
+        return x_BT
 
-    def padded(self, x_BTD: Tensor) -> Tensor:
-        """Return activations as [B, T, D]."""
-        return x_BTD
+    def pad(self, x_BT: Tensor) -> Tensor:
+        """Return rows of this layout as [B, T, ...]."""
+        return x_BT
+
+    def select(self, sequences: Tensor) -> "PaddedLayout":
+        """Return the layout of these sequences, in this order, if all have the same positions."""
+        assert self.positions.ndim == 1
+        allowed_B11S = None if self.allowed_B11S is None else self.allowed_B11S.index_select(0, sequences)
+        return PaddedLayout(self.positions, self.num_positions, allowed_B11S)
 
 
 Layout = PaddedLayout | PaddingFreeLayout
@@ -61,14 +67,23 @@ def sequence_layout(
 ) -> Layout:
     """Return the layout of a batch of token ids: padding-free where a CPU trains.
 
-    `allowed_B11S`: False at padding. `width`: of the model. `can_drop_padding`: False at inference, and for a model
+    `allowed_B11S`: mask of attention to these positions, False at padding; None if none is needed. `width`: of the
+    model; wide ones have rounded numbers of rows, for oneDNN. `can_drop_padding`: False at inference, and for a model
     in which padding has an effect.
     """
-    is_trained = torch.is_grad_enabled() and ids_BT.device.type == "cpu"
-    if not (can_drop_padding and is_trained and is_enabled()):
+    trains_on_cpu = torch.is_grad_enabled() and ids_BT.device.type == "cpu"
+    if not (can_drop_padding and trains_on_cpu and is_enabled() and _is_worthwhile(ids_BT, pad_id)):
         return PaddedLayout.of(ids_BT.shape[1], ids_BT.device, allowed_B11S=allowed_B11S)
     uses_onednn = width >= WIDE or torch.is_autocast_enabled("cpu")  # with autocast torch calls oneDNN for any width
     return PaddingFreeLayout(ids_BT, pad_id, allowed_B11S, rounds_rows=uses_onednn)
+
+
+def _is_worthwhile(ids_BT: Tensor, pad_id: int) -> bool:
+    """Return whether a batch is faster without padding: attention then copies rows from and to padded sequences.
+
+    Over few keys it copies anyway. Longer sequences with 2 % of padding made an encoder of width 128 10 % slower.
+    """
+    return ids_BT.shape[1] <= MAX_KEYS or int((ids_BT == pad_id).sum()) > MIN_PADDING * ids_BT.numel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +92,7 @@ class AttentionLayout:
 
     queries: Layout
     keys: Layout
+    """In decoding there are more keys than this layout has positions: those of earlier positions are cached."""
     is_causal: bool = False
     """Whether a query attends to no key after its own position; the last query has the position of the last key."""
     allowed: Tensor | None = None
@@ -89,27 +105,22 @@ class AttentionLayout:
         """Whether causality alone decides which keys are attended to."""
         return self.is_causal and self.allowed is None and self.bias_1HTS is None
 
-    def mask(self, num_queries: int, num_keys: int, num_positions: int | None = None) -> Tensor | None:
-        """Return the mask: boolean (True: may be attended to), or additive if there is a bias; None without any limit.
+    def allowed_keys(self, num_queries: int, num_keys: int) -> Tensor | None:
+        """Return the mask, broadcastable to [B, H, T, S]: True where a key may be attended to. None: everywhere."""
+        if not self.is_causal or num_queries == 1:  # a single query has the last position
+            return self.allowed
+        causal_TS = causal_mask(num_queries, num_keys, self.queries.positions.device)
+        return causal_TS if self.allowed is None else self.allowed & causal_TS
 
-        It is over `num_positions` positions, of which the first `num_keys` have a key; by default all of them.
-        """
-        num_positions = num_keys if num_positions is None else num_positions
-        allowed = self.allowed
-        if self.is_causal and num_queries > 1:
-            causal_TS = _causal_mask(num_queries, num_keys, self.queries.positions.device)
-            allowed = causal_TS if allowed is None else allowed & causal_TS
-        if self.bias_1HTS is not None:
-            mask = self.bias_1HTS if allowed is None else self.bias_1HTS.masked_fill(~allowed, float("-inf"))
-            return F.pad(mask, (0, num_positions - num_keys), value=float("-inf"))
-        if num_positions == num_keys:
-            return allowed
-        if allowed is None:
-            allowed = torch.ones(1, num_keys, dtype=torch.bool, device=self.queries.positions.device)
-        return F.pad(allowed, (0, num_positions - num_keys), value=False)
+    def mask(self, num_queries: int, num_keys: int) -> Tensor | None:
+        """Return the mask for torch's kernels: that of `allowed_keys`, or additive if there is a bias."""
+        allowed = self.allowed_keys(num_queries, num_keys)
+        if self.bias_1HTS is None or allowed is None:
+            return allowed if self.bias_1HTS is None else self.bias_1HTS
+        return self.bias_1HTS.masked_fill(~allowed, -torch.inf)
 
 
-def _causal_mask(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
+def causal_mask(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
     """Return allowed_TS: a query attends to keys up to its own position; the last query is at the last key."""
-    allowed = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
-    return allowed.tril(num_keys - num_queries)
+    allowed_TS = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
+    return allowed_TS.tril(num_keys - num_queries)

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
 
-from clearhead.kernels.layout import WIDE
-from clearhead.kernels.onednn import has_onednn, multiply
+from clearhead.kernels.onednn import WIDE, has_onednn, multiply
 from clearhead.kernels.padding_free import join_columns, row_multiple
 from clearhead.kernels.switch import is_enabled
 
@@ -43,6 +42,7 @@ def joint_linear(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
     sizes = [len(layer.weight) for layer in layers]
     if joint.ndim != 2 or not (joint.requires_grad and is_enabled()):
         return joint.split_with_sizes(sizes, -1)
+    # Rows without padding: their gradients come from `scatter` as one matrix, which is not copied.
     columns: tuple[Tensor, ...] = _SplitColumns.apply(joint, sizes)  # type: ignore[no-untyped-call]
     return columns
 
@@ -54,15 +54,12 @@ def concatenate_weights(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | N
 
 
 def _uses_onednn(x: Tensor, weight_ND: Tensor) -> bool:
-    return (
-        is_enabled()
-        and torch.is_grad_enabled()
-        and weight_ND.requires_grad
-        and min(weight_ND.shape) >= WIDE
-        and not torch.is_autocast_enabled("cpu")
-        and has_onednn(x, weight_ND)
-        and (rows := x.numel() // x.shape[-1]) % row_multiple(rows) == 0
-    )
+    """Return whether a wide float32 layer is trained, with a number of rows whose compiled kernel is used again."""
+    is_trained = torch.is_grad_enabled() and weight_ND.requires_grad and not torch.is_autocast_enabled("cpu")
+    if not is_trained or min(weight_ND.shape) < WIDE or not has_onednn(x, weight_ND):
+        return False
+    rows = x.numel() // x.shape[-1]
+    return rows % row_multiple(rows) == 0
 
 
 class _OneDNNLinear(Function):
@@ -75,11 +72,11 @@ class _OneDNNLinear(Function):
     @once_differentiable
     def backward(ctx: Any, grad_MN: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x_MD, weight_ND = ctx.saved_tensors
-        has_x, has_weight, has_bias = ctx.needs_input_grad
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         return (
-            multiply(grad_MN, weight_ND) if has_x else None,
-            grad_MN.t() @ x_MD if has_weight else None,
-            grad_MN.sum(0) if has_bias else None,
+            multiply(grad_MN, weight_ND) if needs_x else None,
+            grad_MN.t() @ x_MD if needs_weight else None,
+            grad_MN.sum(0) if needs_bias else None,
         )
 
 

@@ -24,11 +24,11 @@ MAX_KEYS = 40  # soon after that the fused kernel is as fast, and it keeps no we
 SIMD_WIDTH = 16  # float32 values of an AVX-512 register: over fewer keys, torch's softmax takes ten times as long
 
 
-def short_attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSE: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+def short_attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSE: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Return softmax(q k^T * scale) v in the type of q; the mask is boolean (True: may be attended to)."""
     with torch.autocast("cpu", enabled=False):
         mixed_BHTE: Tensor = _ShortAttention.apply(  # type: ignore[no-untyped-call]
-            q_BHTK, k_BHSK, v_BHSE, mask, q_BHTK.shape[-1] ** -0.5 if scale is None else scale
+            q_BHTK, k_BHSK, v_BHSE, mask, scale
         )
     return mixed_BHTE
 

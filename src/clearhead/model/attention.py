@@ -1,7 +1,8 @@
 """Scaled dot-product and multi-head attention (section 3.2).
 
-B batch, W hypotheses per sentence, T queries, S keys, H heads, D model width, K and E head widths of keys and values.
-Activations x_D are [B, T, D], or rows [M, D] without padding, as their layout says.
+N sentences, W hypotheses per sentence, R = N*W rows, B sequences (N or R), T queries per row, Q = W*T queries per
+sentence, S keys, H heads, D model width, K and E widths of a head's keys and values. Activations x_D are [B, T, D], or
+rows [M, D] without padding, as their layout says.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from clearhead.model.positions import Rotation
 
 
 class KVCache(NamedTuple):
-    """Keys and values of one attention, of all positions so far: [B, S, H, K] and [B, S, H, E], or rows [M, H, K]."""
+    """Keys and values of one attention: [B, S, H, K] and [B, S, H, E], or rows [M, H, K] and [M, H, E]."""
 
     k_HK: Tensor
     v_HE: Tensor
@@ -38,49 +39,43 @@ class AttentionOutput(NamedTuple):
     weights_BHTS: Tensor | None
 
 
-def attention_weights(q_BTHK: Tensor, k_BSHK: Tensor, layout: AttentionLayout, scale: float) -> Tensor:
+def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, layout: AttentionLayout, scale: float) -> Tensor:
     """Return softmax(Q K^T * scale), which is 0 where a key may not be attended to (equation 1)."""
-    scores_BHTS = q_BTHK.transpose(1, 2) @ k_BSHK.permute(0, 2, 3, 1) * scale
-    mask = layout.mask(scores_BHTS.shape[2], scores_BHTS.shape[3])
-    if mask is None:
-        return scores_BHTS.softmax(-1)
-    if mask.dtype == torch.bool:
-        return scores_BHTS.masked_fill(~mask, float("-inf")).softmax(-1)
-    return (scores_BHTS + mask).softmax(-1)
-
-
-class Projection(kernels.Linear):
-    """Projection to queries, keys or values. `initialize` draws its weight as part of its attention."""
-
-    def reset_parameters(self) -> None:
-        """Set the bias to zero."""
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+    scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1) * scale
+    if layout.bias_1HTS is not None:  # relative positions (T5)
+        scores_BHTS = scores_BHTS + layout.bias_1HTS
+    allowed = layout.allowed_keys(scores_BHTS.shape[2], scores_BHTS.shape[3])
+    if allowed is not None:
+        scores_BHTS = scores_BHTS.masked_fill(~allowed, -torch.inf)
+    return scores_BHTS.softmax(-1)
 
 
 class MultiHeadAttention(nn.Module):
     """h attention functions in parallel over learned projections, concatenated and projected (section 3.2.2).
 
-    `query`, `key` and `value` project to all heads at once: W_1^Q, ..., W_h^Q are blocks of the rows of `query.weight`.
+    `query`, `key` and `value` project to all heads at once: the blocks of K rows of `query.weight` are the transposes
+    of W_1^Q, ..., W_h^Q.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         width, heads, bias = config.model_dim, config.num_heads, config.bias
-        self.num_heads, self.key_dim, self.value_dim = heads, config.head_key_dim, config.head_value_dim
+        self.num_heads = heads
+        self.key_dim, self.value_dim = config.head_key_dim, config.head_value_dim
         self.scale = self.key_dim**-0.5 if config.scale_attention else 1.0
-        self.query = Projection(width, heads * self.key_dim, bias=bias)
-        self.key = Projection(width, heads * self.key_dim, bias=bias)
-        self.value = Projection(width, heads * self.value_dim, bias=bias)
+        self.query = kernels.Linear(width, heads * self.key_dim, bias=bias)
+        self.key = kernels.Linear(width, heads * self.key_dim, bias=bias)
+        self.value = kernels.Linear(width, heads * self.value_dim, bias=bias)
         self.dropout = Dropout(config.attention_dropout)
         self.output = kernels.Linear(heads * self.value_dim, width, bias=bias)
 
-    def project(self, x_D: Tensor, rotation: Rotation | None = None) -> tuple[Tensor, KVCache]:
+    def queries_keys_values(self, x_D: Tensor, rotation: Rotation | None = None) -> tuple[Tensor, KVCache]:
         """Return queries, keys and values of the same positions, for self-attention."""
-        q, k, v = map(self._split_heads, kernels.joint_linear(x_D, self.query, self.key, self.value))
+        # self.query(x_D), self.key(x_D) and self.value(x_D), in one product
+        q_HK, k_HK, v_HE = map(self._split_heads, kernels.joint_linear(x_D, self.query, self.key, self.value))
         if rotation is not None:
-            q, k = rotation(q), rotation(k)
-        return q, KVCache(k, v)
+            q_HK, k_HK = rotation(q_HK), rotation(k_HK)
+        return q_HK, KVCache(k_HK, v_HE)
 
     def queries(self, x_D: Tensor) -> Tensor:
         """Return the queries of the decoder, for attention to the encoder output."""
@@ -94,23 +89,26 @@ class MultiHeadAttention(nn.Module):
         self, q_HK: Tensor, keys_values: KVCache, layout: AttentionLayout, want_weights: bool = False
     ) -> AttentionOutput:
         """Return Concat(head_1, ..., head_h) W^O with head_i = softmax(q_i k_i^T / sqrt(K)) v_i."""
-        if want_weights or self.dropout.is_active:
-            heads_HE, weights_BHTS = self._explicit_attention(q_HK, keys_values, layout)
-        else:
-            heads_HE, weights_BHTS = kernels.attention(q_HK, *keys_values, layout, self.scale), None
-        return AttentionOutput(self.output(heads_HE.flatten(-2)), weights_BHTS)
+        weights = None
+        if want_weights or self.dropout.active_rate:
+            heads_HE, weights = self._attend_with_weights(q_HK, keys_values, layout)
+        else:  # the same, without keeping the weights
+            heads_HE = kernels.attention(q_HK, *keys_values, layout, self.scale)
+        return AttentionOutput(self.output(heads_HE.flatten(-2)), weights if want_weights else None)
 
-    def _explicit_attention(
-        self, q_BTHK: Tensor, keys_values: KVCache, layout: AttentionLayout
+    def _attend_with_weights(
+        self, q_HK: Tensor, keys_values: KVCache, layout: AttentionLayout
     ) -> tuple[Tensor, Tensor]:
-        """Return the heads and the attention weights of padded sequences; W hypotheses share the keys of a sentence."""
-        (batch, length, heads, _), (k_BSHK, v_BSHE) = q_BTHK.shape, keys_values
-        q_BTHK = q_BTHK.reshape(k_BSHK.shape[0], -1, heads, self.key_dim)  # W * T queries
-        weights_BHTS = attention_weights(q_BTHK, k_BSHK, layout, self.scale)
-        heads_BHTE = self.dropout(weights_BHTS) @ v_BSHE.transpose(1, 2)
-        heads_BTHE = heads_BHTE.transpose(1, 2).reshape(batch, length, heads, self.value_dim)
-        weights_BHWTS = weights_BHTS.view(*weights_BHTS.shape[:2], -1, length, k_BSHK.shape[1])
-        return heads_BTHE, weights_BHWTS.transpose(1, 2).flatten(0, 1)
+        """Return the heads, and weights_RHTS; the W rows of a sentence share its keys and values."""
+        q_RTHK = layout.queries.pad(q_HK)
+        k_NHSK, v_NHSE = (layout.keys.pad(each).transpose(1, 2) for each in keys_values)
+        q_NHQK = q_RTHK.reshape(k_NHSK.shape[0], -1, *q_RTHK.shape[2:]).transpose(1, 2)
+        weights_NHQS = attention_weights(q_NHQK, k_NHSK, layout, self.scale)
+        heads_NQHE = (self.dropout(weights_NHQS) @ v_NHSE).transpose(1, 2)
+        heads_RTHE = heads_NQHE.reshape(*q_RTHK.shape[:3], -1)
+        weights_NHWTS = weights_NHQS.reshape(*weights_NHQS.shape[:2], -1, q_RTHK.shape[1], k_NHSK.shape[2])
+        return layout.queries.unpad(heads_RTHE), weights_NHWTS.transpose(1, 2).flatten(0, 1)
 
-    def _split_heads(self, x_D: Tensor) -> Tensor:
-        return x_D.view(*x_D.shape[:-1], self.num_heads, -1)
+    def _split_heads(self, joint: Tensor) -> Tensor:
+        """Return [..., H * K] as [..., H, K]."""
+        return joint.view(*joint.shape[:-1], self.num_heads, -1)

@@ -1,27 +1,28 @@
 """The decoder: N layers of masked self-attention, attention to the encoder output and feed-forward (section 3.1).
 
-N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, H heads.
-Activations x_D are [R, T, D], or rows [M, D] without padding in training.
+N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target positions given (1 in a step of
+decoding), P target positions so far (T in training), D model width, H heads. Activations x_D are [R, T, D], or rows
+[M, D] without padding in training.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.kernels import AttentionLayout, Layout
+from clearhead.kernels import AttentionLayout, Layout, PaddedLayout
 from clearhead.model.attention import KVCache, MultiHeadAttention
-from clearhead.model.encoder import SelfAttentionContext, Stack, TransformerLayer
+from clearhead.model.encoder import SelfAttentionInputs, Stack, TransformerLayer
 from clearhead.model.feed_forward import FeedForward
 from clearhead.model.residual import Residual
 
 
 @dataclass(frozen=True)
-class DecoderAttention:
+class DecoderAttentionWeights:
     """Attention weights of one decoder layer."""
 
-    self_RHTT: Tensor
+    self_RHTP: Tensor
     cross_RHTS: Tensor
 
 
@@ -30,6 +31,11 @@ class Memory(NamedTuple):
 
     keys_values: tuple[KVCache, ...]
     layout: Layout
+
+    def select(self, sentences: Tensor) -> "Memory":
+        """Return the memory of these sentences, in this order."""
+        assert isinstance(self.layout, PaddedLayout), "padding is dropped in training only"
+        return Memory(tuple(each.select(sentences) for each in self.keys_values), self.layout.select(sentences))
 
 
 class DecoderLayer(TransformerLayer):
@@ -47,21 +53,27 @@ class DecoderLayer(TransformerLayer):
     def forward(
         self,
         x_D: Tensor,
-        context: SelfAttentionContext,
-        memory: KVCache,
-        memory_layout: AttentionLayout,
+        inputs: SelfAttentionInputs,
+        memory_keys_values: KVCache,
+        cross_layout: AttentionLayout,
         cache: KVCache | None = None,
         want_weights: bool = False,
-    ) -> tuple[Tensor, KVCache, DecoderAttention | None]:
+    ) -> tuple[Tensor, KVCache, DecoderAttentionWeights | None]:
         """Return the residual stream, the extended cache, and the attention weights if they are wanted."""
-        x_D, cache, self_RHTT = self.attend_to_self(x_D, context, cache, want_weights)
+        x_D, cache, self_RHTP = self.self_attention_sublayer(x_D, inputs, cache, want_weights)
+        x_D, cross_RHTS = self.cross_attention_sublayer(x_D, memory_keys_values, cross_layout, want_weights)
+        x_D = self.feed_forward_sublayer(x_D)
+        if self_RHTP is None or cross_RHTS is None:
+            return x_D, cache, None
+        return x_D, cache, DecoderAttentionWeights(self_RHTP, cross_RHTS)
+
+    def cross_attention_sublayer(
+        self, x_D: Tensor, memory_keys_values: KVCache, cross_layout: AttentionLayout, want_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the residual stream after attention to the encoder output, and the weights if they are wanted."""
         q_HK = self.cross_attention.queries(self.cross_attention_residual.sublayer_input(x_D))
-        y_D, cross_RHTS = self.cross_attention(q_HK, memory, memory_layout, want_weights)
-        x_D = self.cross_attention_residual(x_D, y_D)
-        attention = None
-        if self_RHTT is not None and cross_RHTS is not None:
-            attention = DecoderAttention(self_RHTT, cross_RHTS)
-        return self.apply_feed_forward(x_D), cache, attention
+        y_D, cross_RHTS = self.cross_attention(q_HK, memory_keys_values, cross_layout, want_weights)
+        return self.cross_attention_residual(x_D, y_D), cross_RHTS
 
 
 class Decoder(Stack):
@@ -73,7 +85,8 @@ class Decoder(Stack):
 
     def memory(self, encoded_D: Tensor, layout: Layout) -> Memory:
         """Return the keys and values of the encoder output for each layer."""
-        return Memory(tuple(layer.cross_attention.keys_values(encoded_D) for layer in self.layers), layout)  # type: ignore[union-attr, operator]
+        attentions = [cast(DecoderLayer, layer).cross_attention for layer in self.layers]
+        return Memory(tuple(attention.keys_values(encoded_D) for attention in attentions), layout)
 
     def forward(
         self,
@@ -82,16 +95,16 @@ class Decoder(Stack):
         memory: Memory,
         caches: tuple[KVCache, ...] = (),
         want_weights: bool = False,
-    ) -> tuple[Tensor, tuple[KVCache, ...], list[DecoderAttention | None]]:
-        """Return the states of the last layer, the extended caches, and the attention of each layer if it is wanted."""
-        context = self.context(layout)
-        memory_layout = AttentionLayout(layout, memory.layout, allowed=memory.layout.allowed_B11S)
-        new_caches, attention = [], []
-        for number, layer in enumerate(self.layers):
-            cache = caches[number] if caches else None
-            x_D, new_cache, weights = layer(
-                x_D, context, memory.keys_values[number], memory_layout, cache, want_weights
-            )
+    ) -> tuple[Tensor, tuple[KVCache, ...], list[DecoderAttentionWeights]]:
+        """Return the states of the last layer, the extended caches, and the weights of each layer if wanted."""
+        inputs = self.self_attention_inputs(layout)
+        cross_layout = AttentionLayout(queries=layout, keys=memory.layout, allowed=memory.layout.allowed_B11S)
+        new_caches, weights = [], []
+        for layer, keys_values, cache in zip(
+            self.layers, memory.keys_values, caches or [None] * len(self.layers), strict=True
+        ):
+            x_D, new_cache, layer_weights = layer(x_D, inputs, keys_values, cross_layout, cache, want_weights)
             new_caches.append(new_cache)
-            attention.append(weights)
-        return self.norm(x_D), tuple(new_caches), attention
+            if layer_weights is not None:
+                weights.append(layer_weights)
+        return self.norm(x_D), tuple(new_caches), weights

@@ -6,21 +6,24 @@ from clearhead import kernels
 
 
 class Dropout(nn.Module):
-    """Sets values to 0 with probability `rate` in training mode and scales the others by 1 / (1 - rate)."""
+    """Sets values to 0 with probability `rate`, rounded to 1/256, in training mode, and scales the others up.
+
+    The expectation of every value is unchanged.
+    """
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
 
     @property
-    def is_active(self) -> bool:
-        """Whether a call changes its input."""
-        return self.training and self.rate > 0
+    def active_rate(self) -> float:
+        """The rate in training mode; 0 in evaluation mode."""
+        return self.rate if self.training else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
         """Return dropout(x)."""
-        return kernels.dropout(x, self.rate) if self.is_active else x
+        return kernels.dropout(x, self.active_rate)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return x + dropout(y)."""
-        return kernels.add_dropout(x, y, self.rate) if self.is_active else x + y
+        """Return x + dropout(y), computed in one pass."""
+        return kernels.add_dropout(x, y, self.active_rate)

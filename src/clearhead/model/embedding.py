@@ -34,13 +34,15 @@ class OutputProjection(nn.Module):
 
     bias: nn.Parameter | None
 
-    def __init__(self, vocab_size: int, model_dim: int, tied: nn.Parameter | None = None, bias: bool = False) -> None:
+    def __init__(
+        self, vocab_size: int, model_dim: int, tied_weight: nn.Parameter | None = None, bias: bool = False
+    ) -> None:
         super().__init__()
-        if tied is None:
+        if tied_weight is None:
             self.weight = nn.Parameter(torch.empty(vocab_size, model_dim))
             nn.init.normal_(self.weight, std=model_dim**-0.5)
         else:
-            self.weight = tied
+            self.weight = tied_weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(vocab_size)) if bias else None)
 
     def forward(self, hidden_D: Tensor) -> Tensor:
@@ -54,25 +56,19 @@ class PositionedEmbedding(nn.Module):
     def __init__(self, tokens: TokenEmbedding, config: ModelConfig) -> None:
         super().__init__()
         self.tokens = tokens
-        self.scale = math.sqrt(config.model_dim) if config.scale_embeddings else None
+        self.scale = math.sqrt(config.model_dim) if config.scale_embeddings else 1.0
         self.positions = build_added_positions(config)
         self.segments = TokenEmbedding(config.num_segments, config.model_dim) if config.num_segments else None
-        self.norm = build_norm(config) if config.embedding_norm else None
+        self.norm = build_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def forward(self, ids_BT: Tensor, layout: Layout, segments_BT: Tensor | None = None) -> Tensor:
         """Return x_D of token ids. Without segments, all tokens are of segment 0."""
-        x_D: Tensor = self.tokens(layout.rows(ids_BT))
-        if self.scale is not None:
-            x_D = x_D * self.scale
+        x_D = self.tokens(layout.unpad(ids_BT)) * self.scale
         if self.positions is not None:
             x_D = x_D + self.positions(layout)
         if self.segments is not None:
-            segment_D = self.segments.weight[0] if segments_BT is None else self.segments(layout.rows(segments_BT))
-            x_D = x_D + segment_D
+            x_D = x_D + (self.segments.weight[0] if segments_BT is None else self.segments(layout.unpad(segments_BT)))
         elif segments_BT is not None:
-            raise ValueError("segments were given, but the model tells none apart; set model.num_segments")
-        if self.norm is not None:
-            x_D = self.norm(x_D)
-        dropped_D: Tensor = self.dropout(x_D)
-        return dropped_D
+            raise ValueError("expected no segments, because model.num_segments=0; set it to their number")
+        return self.dropout(self.norm(x_D))

@@ -17,7 +17,7 @@ from clearhead.model.positions import RelativeBias, RotaryPositions, Rotation
 from clearhead.model.residual import Residual
 
 
-class SelfAttentionContext(NamedTuple):
+class SelfAttentionInputs(NamedTuple):
     """Inputs of self-attention that all layers of a stack share."""
 
     layout: AttentionLayout
@@ -25,32 +25,34 @@ class SelfAttentionContext(NamedTuple):
 
 
 class TransformerLayer(nn.Module):
-    """Base class of encoder and decoder layers, which create their sub-layers in the order in which they run."""
+    """Base class of encoder and decoder layers: the two sub-layers that both have, with their residual connections."""
 
     self_attention: MultiHeadAttention
     self_attention_residual: Residual
     feed_forward: FeedForward
     feed_forward_residual: Residual
 
-    def attend_to_self(
-        self, x_D: Tensor, context: SelfAttentionContext, cache: KVCache | None, want_weights: bool
+    def self_attention_sublayer(
+        self, x_D: Tensor, inputs: SelfAttentionInputs, cache: KVCache | None, want_weights: bool
     ) -> tuple[Tensor, KVCache, Tensor | None]:
         """Return the residual stream after self-attention, the extended cache, and the weights if they are wanted."""
-        q_HK, keys_values = self.self_attention.project(
-            self.self_attention_residual.sublayer_input(x_D), context.rotation
-        )
+        input_D = self.self_attention_residual.sublayer_input(x_D)
+        q_HK, keys_values = self.self_attention.queries_keys_values(input_D, inputs.rotation)
         cache = keys_values if cache is None else cache.append(keys_values)
-        y_D, weights_BHTS = self.self_attention(q_HK, cache, context.layout, want_weights)
+        y_D, weights_BHTS = self.self_attention(q_HK, cache, inputs.layout, want_weights)
         return self.self_attention_residual(x_D, y_D), cache, weights_BHTS
 
-    def apply_feed_forward(self, x_D: Tensor) -> Tensor:
+    def feed_forward_sublayer(self, x_D: Tensor) -> Tensor:
         """Return the residual stream after the feed-forward network."""
         y_D = self.feed_forward(self.feed_forward_residual.sublayer_input(x_D))
-        return self.feed_forward_residual(x_D, y_D)  # type: ignore[no-any-return]
+        return self.feed_forward_residual(x_D, y_D)
 
 
 class EncoderLayer(TransformerLayer):
-    """Self-attention, then a feed-forward network, each inside a residual connection."""
+    """Self-attention, then a feed-forward network, each inside a residual connection.
+
+    It is also the layer of decoder-only models, which are causal and use the cache.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -60,15 +62,15 @@ class EncoderLayer(TransformerLayer):
         self.feed_forward_residual = Residual(config)
 
     def forward(
-        self, x_D: Tensor, context: SelfAttentionContext, cache: KVCache | None = None, want_weights: bool = False
+        self, x_D: Tensor, inputs: SelfAttentionInputs, cache: KVCache | None = None, want_weights: bool = False
     ) -> tuple[Tensor, KVCache, Tensor | None]:
         """Return the residual stream, the extended cache, and the attention weights if they are wanted."""
-        x_D, cache, weights_BHTS = self.attend_to_self(x_D, context, cache, want_weights)
-        return self.apply_feed_forward(x_D), cache, weights_BHTS
+        x_D, cache, weights_BHTS = self.self_attention_sublayer(x_D, inputs, cache, want_weights)
+        return self.feed_forward_sublayer(x_D), cache, weights_BHTS
 
 
 class Stack(nn.Module):
-    """Layers with the positions inside of attention, and a last norm in pre-norm models."""
+    """N layers, the positions that are part of attention (relative or rotary), and the last norm of pre-norm models."""
 
     def __init__(self, config: ModelConfig, layers: Iterable[TransformerLayer], is_causal: bool) -> None:
         super().__init__()
@@ -79,16 +81,20 @@ class Stack(nn.Module):
         self.relative_bias = RelativeBias(config, is_bidirectional=not is_causal) if kind == "relative" else None
         self.rotary = RotaryPositions(config.max_positions, config.head_key_dim) if kind == "rotary" else None
 
-    def context(self, layout: Layout, allowed: Tensor | None = None) -> SelfAttentionContext:
-        """Return the context of self-attention; `allowed`: True where a key may be attended to, besides causality.
+    def self_attention_inputs(self, layout: Layout, allowed: Tensor | None = None) -> SelfAttentionInputs:
+        """Return what self-attention of all layers shares, for new positions with this layout.
 
-        Keys are all positions up to the last one of the layout: those before its first one are cached.
+        The `layout.length` queries attend to `layout.num_positions` keys: those of earlier positions are cached.
+        `allowed`: True where a key may be attended to, besides causality.
         """
         bias_1HTS = None
         if self.relative_bias is not None:
-            bias_1HTS = self.relative_bias(layout.length, layout.num_positions)
+            bias_1HTS = self.relative_bias(num_queries=layout.length, num_keys=layout.num_positions)
         rotation = None if self.rotary is None else self.rotary(layout)
-        return SelfAttentionContext(AttentionLayout(layout, layout, self.is_causal, allowed, bias_1HTS), rotation)
+        attention = AttentionLayout(
+            queries=layout, keys=layout, is_causal=self.is_causal, allowed=allowed, bias_1HTS=bias_1HTS
+        )
+        return SelfAttentionInputs(attention, rotation)
 
 
 class Encoder(Stack):
@@ -98,10 +104,12 @@ class Encoder(Stack):
         layers = (EncoderLayer(config) for _ in range(config.num_encoder_layers))
         super().__init__(config, layers, is_causal=False)
 
-    def forward(self, x_D: Tensor, layout: Layout, want_weights: bool = False) -> tuple[Tensor, list[Tensor | None]]:
+    def forward(self, x_D: Tensor, layout: Layout, want_weights: bool = False) -> tuple[Tensor, list[Tensor]]:
         """Return the states of the last layer, and the attention weights of each layer if they are wanted."""
-        context, weights = self.context(layout, layout.allowed_B11S), []
+        inputs = self.self_attention_inputs(layout, layout.allowed_B11S)
+        weights = []
         for layer in self.layers:
-            x_D, _, weights_BHSS = layer(x_D, context, None, want_weights)
-            weights.append(weights_BHSS)
+            x_D, _, weights_BHSS = layer(x_D, inputs, None, want_weights)
+            if weights_BHSS is not None:
+                weights.append(weights_BHSS)
         return self.norm(x_D), weights

@@ -4,7 +4,6 @@ B batch, S positions (tokens, patches), D model width, H heads
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,30 +20,20 @@ class EncoderOutput:
     """weights_BHSS of each layer, if they are wanted."""
 
 
-class InputEncoder(Protocol):
-    """An encoder of texts or images."""
-
-    width: int
-    """Width of the states."""
-
-    def __call__(self, inputs: Tensor, /, want_attention: bool = False) -> EncoderOutput:
-        """Encode inputs_BS of ids, padded at the end, or inputs_BCYX of pixels."""
-
-
 def pool(states_BSD: Tensor, is_token_BS: Tensor | None, kind: str) -> Tensor:
     """Return pooled_BD: the first state, the mean, or the last; padding does not count."""
     if kind == "first":
         return states_BSD[:, 0]
+    if kind == "last":
+        return states_BSD[:, -1] if is_token_BS is None else select_last(states_BSD, is_token_BS)
     if is_token_BS is None:
-        return states_BSD[:, -1] if kind == "last" else states_BSD.mean(1)
-    if kind == "mean":
-        weight_BS1 = is_token_BS[:, :, None].to(states_BSD.dtype)
-        return (states_BSD * weight_BS1).sum(1) / weight_BS1.sum(1)
-    return select_last(states_BSD, is_token_BS)
+        return states_BSD.mean(1)
+    weight_BS1 = is_token_BS[:, :, None].to(states_BSD.dtype)
+    return (states_BSD * weight_BS1).sum(1) / weight_BS1.sum(1)
 
 
 def select_last(states_BSD: Tensor, is_token_BS: Tensor) -> Tensor:
-    """Return last_BD, the state at the last position of each row that is not padding."""
+    """Return last_BD, the state of the last token of each row; padding is at the end."""
     last_B = is_token_BS.sum(1) - 1
     rows_B = torch.arange(states_BSD.shape[0], device=states_BSD.device)  # len() would fix the size in exported graphs
     return states_BSD[rows_B, last_B]

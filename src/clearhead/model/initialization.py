@@ -3,16 +3,17 @@
 from torch import nn
 
 from clearhead.config import ModelConfig
-from clearhead.model.attention import MultiHeadAttention, Projection
+from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.embedding import OutputProjection, TokenEmbedding
 from clearhead.model.positions import LearnedPositions
 
 
 def initialize(model: nn.Module, config: ModelConfig) -> None:
-    """Draw the weights of a model; embeddings and positions have drawn their own, which two of the schemes replace.
+    """Draw the weights of a Transformer. The paper gives no scheme; the settings choose one of three.
 
-    Xavier-uniform matrices; normal with standard deviation 0.02 everywhere if embeddings are not scaled (BERT, GPT);
-    the scheme of T5 if positions are relative and scores are not scaled. Biases are 0.
+    T5's with relative positions and unscaled scores; otherwise BERT's and GPT's, normal with standard deviation 0.02,
+    with unscaled embeddings; otherwise Xavier-uniform matrices, and embeddings and positions as they were constructed.
+    Biases are 0. Output heads and the projection of image patches keep what they were constructed with.
     """
     if config.positions == "relative" and not config.scale_attention:
         model.apply(lambda module: _initialize_t5(module, config))
@@ -24,37 +25,29 @@ def initialize(model: nn.Module, config: ModelConfig) -> None:
 
 def _initialize_xavier(module: nn.Module) -> None:
     """Draw matrices from the uniform distribution of Glorot and Bengio (2010)."""
-    if isinstance(module, MultiHeadAttention):
-        for projection in (module.query, module.key, module.value):
-            nn.init.xavier_uniform_(projection.weight)
-    elif isinstance(module, nn.Linear) and not isinstance(module, Projection):
+    if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         _clear_bias(module)
 
 
 def _initialize_bert(module: nn.Module) -> None:
     """Draw all weights from a normal distribution with standard deviation 0.02."""
-    if isinstance(module, MultiHeadAttention):
-        for projection in (module.query, module.key, module.value):
-            nn.init.normal_(projection.weight, std=0.02)
-    elif isinstance(module, nn.Linear) and not isinstance(module, Projection):
+    if isinstance(module, nn.Linear | TokenEmbedding | OutputProjection | LearnedPositions):
         nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
         _clear_bias(module)
-    elif isinstance(module, TokenEmbedding | OutputProjection | LearnedPositions):
-        nn.init.normal_(module.weight, std=0.02)
 
 
 def _initialize_t5(module: nn.Module, config: ModelConfig) -> None:
-    """Draw matrices with variance 1 / inputs; queries with 1 / (inputs K), since scores are not divided by sqrt(K).
+    """Draw matrices with variance 1 / inputs; queries with 1 / (inputs * K), since scores are not divided by sqrt(K).
 
     Embeddings have variance 1 if states are scaled down before the output, so that logits start with variance 1.
     """
-    if isinstance(module, MultiHeadAttention):
-        for projection, divisor in ((module.query, module.key_dim), (module.key, 1), (module.value, 1)):
-            nn.init.normal_(projection.weight, std=(config.model_dim * divisor) ** -0.5)
-    elif isinstance(module, nn.Linear) and not isinstance(module, Projection):
+    if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
         _clear_bias(module)
+    elif isinstance(module, MultiHeadAttention):  # after its projections
+        nn.init.normal_(module.query.weight, std=(config.model_dim * module.key_dim) ** -0.5)
     elif isinstance(module, TokenEmbedding | OutputProjection):
         nn.init.normal_(module.weight, std=1.0 if config.scale_output else config.model_dim**-0.5)
 

@@ -1,6 +1,7 @@
-"""The decoder-only language model (S8), as in GPT: masked self-attention and feed-forward networks.
+"""The decoder-only language model (GPT, Radford et al. 2018): masked self-attention and feed-forward networks.
 
-N sequences, W continuations of each, R = N*W rows, T tokens, D model width, H heads, V vocabulary
+N sequences, W continuations of each, R = N*W rows, T tokens, P positions so far, D model width,
+H heads, V vocabulary
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from clearhead.model.positions import positions_in_documents
 class SelfAttentionWeights:
     """Attention weights of one layer."""
 
-    self_RHTT: Tensor
+    self_RHTP: Tensor
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class LanguageModelStep:
 
 
 class CausalStack(Stack):
-    """Encoder layers in which each position attends to itself and earlier positions: a decoder without an encoder."""
+    """Encoder layers in which each position attends to itself and to earlier ones: a decoder without an encoder."""
 
     def __init__(self, config: ModelConfig) -> None:
         layers = (EncoderLayer(config) for _ in range(config.num_decoder_layers))
@@ -63,15 +64,15 @@ class CausalStack(Stack):
         caches: tuple[KVCache, ...] = (),
         want_weights: bool = False,
     ) -> tuple[Tensor, tuple[KVCache, ...], list[SelfAttentionWeights]]:
-        """Return the states of the last layer, the extended caches, and the attention of each layer if it is wanted."""
-        context = self.context(layout, allowed)
-        new_caches, attention = [], []
-        for number, layer in enumerate(self.layers):
-            x_RTD, cache, self_RHTT = layer(x_RTD, context, caches[number] if caches else None, want_weights)
-            new_caches.append(cache)
-            if self_RHTT is not None:
-                attention.append(SelfAttentionWeights(self_RHTT))
-        return self.norm(x_RTD), tuple(new_caches), attention
+        """Return the states of the last layer, the extended caches, and the weights of each layer if wanted."""
+        inputs = self.self_attention_inputs(layout, allowed)
+        new_caches, weights = [], []
+        for layer, cache in zip(self.layers, caches or [None] * len(self.layers), strict=True):
+            x_RTD, new_cache, self_RHTP = layer(x_RTD, inputs, cache, want_weights)
+            new_caches.append(new_cache)
+            if self_RHTP is not None:
+                weights.append(SelfAttentionWeights(self_RHTP))
+        return self.norm(x_RTD), tuple(new_caches), weights
 
 
 class LanguageModel(nn.Module):
@@ -83,29 +84,30 @@ class LanguageModel(nn.Module):
         tokens = TokenEmbedding(config.vocab_size, config.model_dim)
         self.embedding = PositionedEmbedding(tokens, config)
         self.decoder = CausalStack(config)
-        tied = tokens.weight if config.tied_embeddings in ("all", "target") else None
-        self.output = OutputProjection(config.vocab_size, config.model_dim, tied)
+        tied_weight = tokens.weight if config.ties_output else None
+        self.output = OutputProjection(config.vocab_size, config.model_dim, tied_weight)
         initialize(self, config)
 
     def forward(self, ids_NT: Tensor, documents_NT: Tensor | None = None) -> Tensor:
-        """Return hidden_NTD of all positions, each of which attends to tokens up to itself; padding is at the end.
+        """Return hidden_NTD of all positions, which attend to themselves and to earlier ones; padding is at the end.
 
-        If a row has several documents, `documents_NT` numbers them: a token then attends to its own document only,
-        whose tokens are adjacent and whose positions start from 0.
+        Packed documents (Krell et al. 2021): `documents_NT` numbers the documents of a row. A token then attends to its
+        own document only, whose tokens are adjacent and whose positions start from 0.
         """
-        if self.config.pad_id >= self.config.vocab_size:  # padding without an embedding, which no token attends to
+        if self.config.pad_id >= self.config.vocab_size:
+            # GPT-2 has no padding token. Any id serves instead, since no token attends to padding at the end.
             ids_NT = ids_NT.clamp(max=self.config.vocab_size - 1)
-        layout, allowed_N1TT = PaddedLayout.of(ids_NT.shape[1], ids_NT.device), None
-        if documents_NT is not None:
-            layout = PaddedLayout(positions_in_documents(documents_NT), ids_NT.shape[1])
+        if documents_NT is None:
+            layout, allowed_N1TT = PaddedLayout.of(ids_NT.shape[1], ids_NT.device), None
+        else:
+            layout = PaddedLayout(positions_in_documents(documents_NT), num_positions=ids_NT.shape[1])
             allowed_N1TT = document_mask(documents_NT)
-        hidden_NTD: Tensor = self.decoder(self.embedding(ids_NT, layout), layout, allowed_N1TT)[0]
+        hidden_NTD, _, _ = self.decoder(self.embedding(ids_NT, layout), layout, allowed_N1TT)
         return hidden_NTD
 
     def logits(self, hidden_NTD: Tensor) -> Tensor:
         """Return logits_NTV of hidden states."""
-        logits_NTV: Tensor = self.output(hidden_NTD)
-        return logits_NTV
+        return self.output(hidden_NTD)
 
     def encode(self, src_NT: Tensor) -> Prompts:
         """Return the prompts; nothing is computed before the first step."""
@@ -121,9 +123,9 @@ class LanguageModel(nn.Module):
         """Return logits after each of the tokens, which follow those of the state."""
         layout = PaddedLayout.of(tokens_RT.shape[1], tokens_RT.device, state.position)
         x_RTD = self.embedding(tokens_RT, layout)
-        hidden_RTD, caches, attention = self.decoder(x_RTD, layout, None, state.caches, want_attention)
+        hidden_RTD, caches, weights = self.decoder(x_RTD, layout, None, state.caches, want_attention)
         new_state = LanguageModelState(caches, layout.num_positions)
-        return LanguageModelStep(self.logits(hidden_RTD), new_state, attention if want_attention else None)
+        return LanguageModelStep(self.logits(hidden_RTD), new_state, weights if want_attention else None)
 
     def reorder(self, state: LanguageModelState, rows_R: Tensor) -> LanguageModelState:
         """Return the state with these rows in this order; rows may be repeated."""

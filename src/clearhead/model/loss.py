@@ -1,6 +1,6 @@
 """Cross-entropy with label smoothing (section 5.4).
 
-N sequences, T target length, D model width, V vocabulary
+N sequences, T target length, M tokens that are not padding, D model width, V vocabulary
 """
 
 from typing import NamedTuple
@@ -28,8 +28,13 @@ def cross_entropy(
     smoothing: float,
     bias_V: Tensor | None = None,
 ) -> Loss:
-    """Return the loss of hidden states, projected to logits, against the tokens that follow; padding does not count."""
+    """Return the loss of hidden states against the tokens that follow; padding does not count.
+
+    With smoothing e and log p = log_softmax(hidden W^T + b), the smoothed loss of a token is
+    -(1 - e) log p(target) - e * mean of log p over the vocabulary. Logits are V / D times as large as states, so they
+    are computed here, a part at a time.
+    """
     is_token_NT = target_NT != pad_id
-    target_N = target_NT[is_token_NT]
-    smoothed, nll = kernels.cross_entropy(hidden_NTD[is_token_NT], weight_VD, bias_V, target_N, smoothing)
-    return Loss(smoothed, nll, len(target_N))
+    target_M = target_NT[is_token_NT]
+    smoothed, nll = kernels.cross_entropy(hidden_NTD[is_token_NT], weight_VD, bias_V, target_M, smoothing)
+    return Loss(smoothed, nll, len(target_M))

@@ -7,14 +7,21 @@ import torch
 from torch import Tensor
 
 
-def padding_mask(ids_BS: Tensor, pad_id: int) -> Tensor | None:
-    """Return allowed_B11S, False at padding; None if there is none, for the faster kernel.
+def token_mask(ids_BS: Tensor, pad_id: int) -> Tensor | None:
+    """Return is_token_BS, False at padding. None without padding, because attention without a mask is faster.
 
-    A graph for export always has the mask, because it must not depend on the values of the example.
+    An exported graph always has the mask, because it must not depend on the values of the example.
     """
-    allowed_BS = ids_BS != pad_id
-    has_padding = torch.compiler.is_exporting() or not bool(allowed_BS.all())
-    return allowed_BS[:, None, None, :] if has_padding else None
+    is_token_BS = ids_BS != pad_id
+    if not torch.compiler.is_exporting() and bool(is_token_BS.all()):
+        return None
+    return is_token_BS
+
+
+def padding_mask(ids_BS: Tensor, pad_id: int) -> Tensor | None:
+    """Return allowed_B11S, False at padding; None without padding."""
+    is_token_BS = token_mask(ids_BS, pad_id)
+    return None if is_token_BS is None else is_token_BS[:, None, None, :]
 
 
 def document_mask(documents_BT: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Normalizations: over which axis the mean and the variance are taken.
 
 layer   over the channels of one position, as in the paper (Ba et al. 2016)
-rms     the same without mean and bias (Zhang and Sennrich 2019), as in T5
+rms     the same without subtracting the mean and without bias (Zhang and Sennrich 2019), as in T5
 group   over groups of the channels of one position, independent of padding and of later positions
 sample  as layer, but divided by the sample deviation plus epsilon, as in the Annotated Transformer
 batch   over all positions of a batch, for each channel; at inference with the running statistics of training
@@ -24,7 +24,7 @@ class GroupNorm(nn.GroupNorm):
 
 
 class SampleNorm(nn.LayerNorm):
-    """weight (x - mean) / (s + epsilon) + bias, with s over D - 1 channels."""
+    """weight (x - mean) / (s + epsilon) + bias, with the sample deviation s (divisor D - 1)."""
 
     def forward(self, x_D: Tensor) -> Tensor:
         """Return x normalized."""

@@ -1,4 +1,6 @@
-"""Heads on an encoder: a label for the input, a label for each token, the tokens behind masks, or none.
+"""Heads of an encoder: classification of the input or of each token, masked language modelling, or an embedding.
+
+`forward` returns hidden states, `logits` projects them, as in the models that generate.
 
 B batch, S positions, D width of the encoder, L labels, M masked positions, V vocabulary
 """
@@ -11,7 +13,6 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.model.dropout import Dropout
 from clearhead.model.embedding import OutputProjection
-from clearhead.model.encoder_output import EncoderOutput
 from clearhead.model.normalization import build_norm
 
 
@@ -25,31 +26,25 @@ class Classifier(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.output = nn.Linear(backbone.width, config.num_labels)
 
+    def logits(self, hidden_D: Tensor) -> Tensor:
+        """Return logits_L of hidden states."""
+        return self.output(hidden_D)
+
 
 class SequenceClassifier(Classifier):
-    """A linear layer on the pooled state: a label for the whole input."""
+    """A label for the whole input, from the pooled state."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return logits_BL."""
-        return self.predict(self.backbone(inputs))
-
-    def predict(self, encoded: EncoderOutput) -> Tensor:
-        """Return logits_BL of an encoded input."""
-        logits_BL: Tensor = self.output(self.dropout(encoded.pooled_BD))
-        return logits_BL
+        """Return hidden_BD, the pooled states."""
+        return self.dropout(self.backbone(inputs).pooled_BD)
 
 
 class TokenClassifier(Classifier):
-    """A linear layer on the state of each position: a label for each token."""
+    """A label for each token, from the state of its position."""
 
     def forward(self, inputs_BS: Tensor) -> Tensor:
-        """Return logits_BSL."""
-        return self.predict(self.backbone(inputs_BS))
-
-    def predict(self, encoded: EncoderOutput) -> Tensor:
-        """Return logits_BSL of an encoded input."""
-        logits_BSL: Tensor = self.output(self.dropout(encoded.states_BSD))
-        return logits_BSL
+        """Return hidden_BSD, the states of all positions."""
+        return self.dropout(self.backbone(inputs_BS).states_BSD)
 
 
 class EmbeddingModel(nn.Module):
@@ -62,16 +57,12 @@ class EmbeddingModel(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return pooled_BD."""
-        encoded: EncoderOutput = self.backbone(inputs)
-        return encoded.pooled_BD
-
-    def predict(self, encoded: EncoderOutput) -> Tensor:
-        """Return logits_B01, without any answer: a vector is not chosen from a set."""
-        return encoded.pooled_BD.new_zeros(len(encoded.pooled_BD), 0, 1)
+        return self.backbone(inputs).pooled_BD
 
 
 class MaskedLanguageModel(nn.Module):
-    """Predicts the tokens behind masks, as BERT: a linear layer, a norm, and the embedding as output projection."""
+    """Predicts masked tokens, as BERT (Devlin et al. 2019) in its published code: LayerNorm(GELU(W h + b)), then the
+    embedding as output projection."""
 
     def __init__(self, config: ModelConfig, backbone: Any) -> None:
         super().__init__()
@@ -81,20 +72,12 @@ class MaskedLanguageModel(nn.Module):
         self.norm = build_norm(config)
         self.output = OutputProjection(config.vocab_size, backbone.width, backbone.embedding.tokens.weight, bias=True)
 
-    def forward(self, inputs_BS: Tensor, is_masked_BS: Tensor) -> Tensor:
-        """Return hidden_MD of the masked positions, row by row."""
-        return self.hidden(self.backbone(inputs_BS).states_BSD[is_masked_BS])
+    def forward(self, inputs_BS: Tensor, is_masked_BS: Tensor | None = None) -> Tensor:
+        """Return hidden_MD of the masked positions, row by row, or hidden_BSD of all positions."""
+        states_BSD = self.backbone(inputs_BS).states_BSD
+        states_D = states_BSD if is_masked_BS is None else states_BSD[is_masked_BS]
+        return self.norm(F.gelu(self.transform(states_D)))
 
-    def hidden(self, states_D: Tensor) -> Tensor:
-        """Return the input of the output projection."""
-        hidden_D: Tensor = self.norm(F.gelu(self.transform(states_D)))
-        return hidden_D
-
-    def predict(self, encoded: EncoderOutput) -> Tensor:
-        """Return logits_BSV of all positions."""
-        return self.logits(self.hidden(encoded.states_BSD))
-
-    def logits(self, hidden_MD: Tensor) -> Tensor:
-        """Return logits_MV of hidden states."""
-        logits_MV: Tensor = self.output(hidden_MD)
-        return logits_MV
+    def logits(self, hidden_D: Tensor) -> Tensor:
+        """Return logits_V of hidden states."""
+        return self.output(hidden_D)

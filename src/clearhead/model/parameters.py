@@ -1,4 +1,4 @@
-"""Weights of a network by name, each once: tied weights have the first of their names."""
+"""Named weights of a network; a tied weight is listed once, under its first name."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ def named_weights(model: nn.Module) -> Weights:
 
 
 def tied_names(model: nn.Module) -> dict[str, str]:
-    """Return the further names of tied weights, each with the name that `named_weights` has for it."""
+    """Return the other names of tied weights, each with the first name of the weight."""
     first = {id(tensor): name for name, tensor in named_weights(model).items()}
     return {
         name: first[id(tensor)]
@@ -41,24 +41,21 @@ def snapshot(model: nn.Module) -> Weights:
 def restore(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a network; raise BundleError for missing and unknown ones and for those of another shape.
 
-    Weights may have further names of tied ones, with equal values.
+    Tied weights may be given under all of their names, with equal values.
     """
     own, tied = named_weights(model), tied_names(model)
-    missing, unknown = [*(own.keys() - weights.keys())], [*(weights.keys() - own.keys() - tied.keys())]
+    missing, unknown = own.keys() - weights.keys(), weights.keys() - own.keys() - tied.keys()
     if missing or unknown:
         raise BundleError(f"the weights do not fit the config: missing {sorted(missing)}, unknown {sorted(unknown)}")
     for name, tensor in own.items():
         if tensor.shape != weights[name].shape:
             shapes = f"{tuple(weights[name].shape)} instead of {tuple(tensor.shape)}"
             raise BundleError(f"the weights do not fit the config: {name} has shape {shapes}")
-        tensor.copy_(weights[name])
     for name, first in tied.items():
-        if name in weights and not _is_same(weights[name], weights[first]):
+        if name in weights and weights[name] is not weights[first] and not torch.equal(weights[name], weights[first]):
             raise BundleError(f"the weights do not fit the config: {name} must be tied to {first}, but differs from it")
-
-
-def _is_same(one: Tensor, other: Tensor) -> bool:
-    return one is other or torch.equal(one, other)
+    for name, tensor in own.items():
+        tensor.copy_(weights[name])
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Positions: a vector added to the embedding (section 3.5), a rotation of queries and keys, or a bias on scores.
 
-L number of positions, D model width, B batch, H heads, T queries, S keys, K head width, C = K/2 pairs, U buckets;
+L number of positions, D model width, B batch, H heads, T queries, S keys, K head width, C pairs of dimensions;
 1 = broadcast. Positions of a layout are [T], [B, T] or [M].
 """
 
@@ -15,72 +15,60 @@ from clearhead.config import ModelConfig
 from clearhead.errors import DataError
 from clearhead.kernels import Layout
 
-FAIRSEQ_START = 2  # fairseq's first position: 0 and 1 are reserved for padding
+FAIRSEQ_START = 2  # fairseq counts positions from padding_idx + 1
 
 
-def sinusoids(num_positions: int, model_dim: int, layout: str = "interleaved") -> Tensor:
-    """Return table_LD with PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1) = cos of the same angle.
+def sinusoids(num_positions: int, model_dim: int, order: str = "interleaved") -> Tensor:
+    """Return table_LD with PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1) = cos(pos / 10000^(2i/D)).
 
-    Wavelengths are from 2 pi positions in the first dimensions to 10000 * 2 pi in the last. Layout `halves` has all
+    Wavelengths grow geometrically from 2 pi to almost 10000 * 2 pi positions. Order `concatenated` (Marian) has all
     sines first; so has `fairseq`, with exponents i / (D/2 - 1) and positions counted from 2.
     """
     position_L1 = torch.arange(num_positions, dtype=torch.float64)[:, None]
-    even = torch.arange(0, model_dim, 2, dtype=torch.float64)
-    if layout == "fairseq":
-        position_L1, half = position_L1 + FAIRSEQ_START, model_dim // 2
-        even = torch.arange(half, dtype=torch.float64) * (model_dim / max(1, half - 1))
-    angle = position_L1 / 10000.0 ** (even / model_dim)
-    table_LD = torch.zeros(num_positions, model_dim, dtype=torch.float64)
-    if layout == "interleaved":
-        table_LD[:, 0::2] = angle.sin()
-        table_LD[:, 1::2] = angle.cos()[:, : model_dim // 2]
-    else:
-        num_sines = angle.shape[1]
-        table_LD[:, :num_sines] = angle.sin()
-        num_cosines = min(num_sines, model_dim - num_sines)
-        table_LD[:, num_sines : num_sines + num_cosines] = angle.cos()[:, :num_cosines]
-    return table_LD.float()
+    exponent_C = torch.arange(0, model_dim, 2, dtype=torch.float64) / model_dim
+    if order == "fairseq":
+        position_L1 = position_L1 + FAIRSEQ_START
+        exponent_C = torch.arange(model_dim // 2, dtype=torch.float64) / max(1, model_dim // 2 - 1)
+    angle_LC = position_L1 / 10000.0**exponent_C
+    waves = (angle_LC.sin(), angle_LC.cos())
+    table_LD = torch.stack(waves, -1).flatten(1) if order == "interleaved" else torch.cat(waves, 1)
+    return F.pad(table_LD, (0, model_dim - table_LD.shape[1])).float()  # odd D has no last cosine
 
 
 def _look_up(table_LD: Tensor, layout: Layout) -> Tensor:
     """Return the rows of a table at the positions of a layout. Raises DataError if the table is too short."""
     if layout.num_positions > len(table_LD):
         limit = f"model.max_positions={len(table_LD)}"
-        raise DataError(f"expected at most {limit} tokens in a row, got {layout.num_positions}; cut the text.")
+        raise DataError(f"expected at most {limit} tokens per sequence, got {layout.num_positions}; shorten the text.")
     return F.embedding(layout.positions, table_LD)
 
 
 class AddedPositions(nn.Module):
     """A table with one vector per position, added to the embeddings."""
 
-    table_LD: Tensor
+    weight: Tensor
 
     def forward(self, layout: Layout) -> Tensor:
         """Return the vectors at the positions of a layout: [T, D], [B, T, D] or [M, D]."""
-        return _look_up(self.table_LD, layout)
+        return _look_up(self.weight, layout)
 
 
 class SinusoidalPositions(AddedPositions):
     """Fixed sines and cosines (section 3.5), which are neither trained nor saved."""
 
-    def __init__(self, max_positions: int, model_dim: int, layout: str = "interleaved") -> None:
+    def __init__(self, max_positions: int, model_dim: int, order: str = "interleaved") -> None:
         super().__init__()
-        self.register_buffer("table_LD", sinusoids(max_positions, model_dim, layout), persistent=False)
+        self.register_buffer("weight", sinusoids(max_positions, model_dim, order), persistent=False)
 
 
 class LearnedPositions(AddedPositions):
     """One trained vector per position, as in BERT and GPT."""
 
-    def __init__(self, max_positions: int, model_dim: int, std: float = 0.0) -> None:
-        """`std`: standard deviation of the initial values; 0 for 1 / sqrt(model_dim), as for embeddings."""
+    def __init__(self, max_positions: int, model_dim: int, std: float | None = None) -> None:
+        """`std`: standard deviation of the initial values; 1 / sqrt(model_dim) by default, as for embeddings."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_positions, model_dim))
-        nn.init.normal_(self.weight, std=std or model_dim**-0.5)
-
-    @property
-    def table_LD(self) -> Tensor:  # type: ignore[override]
-        """The trained vectors."""
-        return self.weight
+        nn.init.normal_(self.weight, std=model_dim**-0.5 if std is None else std)
 
 
 def build_added_positions(config: ModelConfig) -> AddedPositions | None:
@@ -88,10 +76,10 @@ def build_added_positions(config: ModelConfig) -> AddedPositions | None:
     if config.positions == "sinusoidal":
         return SinusoidalPositions(config.max_positions, config.model_dim, config.sinusoidal_layout)
     if config.positions == "learned":
-        # In models that generate, as large as sinusoids: a small language model reached 2.07 nats instead of 2.17. In
-        # encoders smaller: masked language models with larger ones taught a classifier nothing with 4 of 5 seeds.
-        std = 0.5**0.5 if config.scale_embeddings and config.head == "generation" else 0.0
-        return LearnedPositions(config.max_positions, config.model_dim, std)
+        # Measured, not from a paper: a small language model reached 2.07 instead of 2.17 nats with positions that start
+        # as large as sinusoids, whose mean square is 1/2; classifiers fine-tuned from a masked language model failed.
+        is_large = config.scale_embeddings and config.head == "generation"
+        return LearnedPositions(config.max_positions, config.model_dim, 0.5**0.5 if is_large else None)
     return None
 
 
@@ -122,8 +110,8 @@ class RotaryPositions(nn.Module):
     """Rotation of queries and keys by angles proportional to their position (RoFormer, section 3.2).
 
     Their dot product then depends on the difference of positions only. Dimension i of a head is paired with i + K/2, as
-    in GPT-NeoX and Llama (RoFormer pairs neighbours: the same up to the order of rows); pair i is rotated by
-    position / 10000^(2i/K). Keys are cached after the rotation.
+    in GPT-NeoX and Llama (RoFormer pairs neighbours, which is the same model with the rows of the query and key weights
+    in another order). Pair i is rotated by position / 10000^(2i/K). Keys are cached after the rotation.
     """
 
     table_LK: Tensor
@@ -135,7 +123,7 @@ class RotaryPositions(nn.Module):
     def forward(self, layout: Layout) -> Rotation:
         """Return the rotation at the positions of a layout."""
         table_1K = _look_up(self.table_LK, layout).unsqueeze(-2)
-        return Rotation(table_1K[..., 1::2], table_1K[..., 0::2])
+        return Rotation(cos_1C=table_1K[..., 1::2], sin_1C=table_1K[..., 0::2])
 
 
 def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, is_bidirectional: bool) -> Tensor:
@@ -145,16 +133,16 @@ def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, is_bi
     holds all larger distances. Keys before and after the query have separate buckets; in a decoder, keys after it share
     the bucket of offset 0.
     """
-    first = torch.zeros_like(offsets)
+    first_bucket = torch.zeros_like(offsets)
     if is_bidirectional:
         num_buckets //= 2
-        first = (offsets > 0) * num_buckets
+        first_bucket = (offsets > 0) * num_buckets
     distances = offsets.abs() if is_bidirectional else (-offsets).clamp(min=0)
     num_exact = max(1, num_buckets // 2)
     growth = math.log(max(max_distance, num_exact + 1) / num_exact)
     steps = (distances.clamp(min=num_exact).float() / num_exact).log() / growth * (num_buckets - num_exact)
-    far = (num_exact + steps.long()).clamp(max=num_buckets - 1)
-    return first + torch.where(distances < num_exact, distances, far)
+    far_bucket = (num_exact + steps.long()).clamp(max=num_buckets - 1)
+    return first_bucket + torch.where(distances < num_exact, distances, far_bucket)
 
 
 class RelativeBias(nn.Module):

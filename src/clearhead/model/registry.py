@@ -44,18 +44,19 @@ HEADS: dict[str, type[nn.Module]] = {
 
 
 def with_tied_names(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return named weights with the further names of tied ones, as bundles have them."""
+    """Return the weights under all names of `state_dict`, as bundles have them: a tied weight has several names."""
     return {**weights, **{name: weights[first] for name, first in _tied_names(config).items()}}
 
 
 @cache
 def _tied_names(config: ModelConfig) -> dict[str, str]:
+    """Return the tied names of a config's network, which is built on the meta device, without memory."""
     with torch.device("meta"):
         return tied_names(build_model(config))
 
 
 def build_model(config: ModelConfig) -> Any:
-    """Return the network with initial weights, drawn from torch's generator: a generator, or an encoder with a head."""
+    """Return the network of a config with random initial weights: one that generates, or an encoder with a head."""
     if config.head == "generation":
         return GENERATORS[config.family](config)
     return HEADS[config.head](config, ENCODERS[config.family](config))

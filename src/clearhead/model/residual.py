@@ -2,6 +2,8 @@
 
 Post-norm, as in the paper: Norm(x + Dropout(Sublayer(x))).
 Pre-norm (Xiong et al. 2020): x + Dropout(Sublayer(Norm(x))).
+
+D model width
 """
 
 from torch import Tensor, nn
@@ -12,7 +14,10 @@ from clearhead.model.normalization import build_norm
 
 
 class Residual(nn.Module):
-    """Residual connection: `x = residual(x, sublayer(residual.sublayer_input(x)))`."""
+    """Residual connection: `x = residual(x, sublayer(residual.sublayer_input(x)))`.
+
+    The sub-layer is called in between, because attention has further inputs and outputs.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -26,6 +31,6 @@ class Residual(nn.Module):
         return self.norm(x_D) if self.is_pre_norm else x_D
 
     def forward(self, x_D: Tensor, y_D: Tensor) -> Tensor:
-        """Return the residual stream after a sub-layer with the output y."""
+        """Return x + Dropout(y), normalized with post-norm, for a sub-layer with the output y."""
         sum_D = self.dropout.add(x_D, y_D) if self.has_residual else self.dropout(y_D)
         return sum_D if self.is_pre_norm else self.norm(sum_D)

@@ -1,6 +1,6 @@
-"""The bidirectional Transformer encoder for texts (S5, S6, S7), as in BERT.
+"""The bidirectional Transformer encoder of texts: BERT (Devlin et al. 2019).
 
-B batch, S positions, D model width, H heads
+B batch, S positions, D model width. Activations x_D are [B, S, D], or rows [M, D] without padding in training.
 """
 
 import torch
@@ -12,11 +12,11 @@ from clearhead.model.embedding import PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
 from clearhead.model.encoder_output import EncoderOutput, pool
 from clearhead.model.initialization import initialize
-from clearhead.model.masks import padding_mask
+from clearhead.model.masks import padding_mask, token_mask
 
 
 class TextEncoder(nn.Module):
-    """Encoder whose positions attend to all tokens of the text, from the first layer on."""
+    """Embedding and encoder: in every layer, each position attends to all tokens of the text."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -28,17 +28,16 @@ class TextEncoder(nn.Module):
         initialize(self, config)
 
     def forward(self, ids_BS: Tensor, want_attention: bool = False, segments_BS: Tensor | None = None) -> EncoderOutput:
-        """Return the states of texts, padded at the end; at padding, states are undefined."""
-        config, allowed_B11S = self.config, padding_mask(ids_BS, self.config.pad_id)
-        can_drop_padding = self.training and config.norm != "batch" and not config.attention_dropout
+        """Return the states of texts, padded at the end; states at padding are undefined."""
+        config = self.config
+        can_drop_padding = self.training and config.can_drop_padding and not want_attention
         layout = kernels.sequence_layout(
-            ids_BS, config.pad_id, allowed_B11S, config.model_dim, can_drop_padding and not want_attention
+            ids_BS, config.pad_id, padding_mask(ids_BS, config.pad_id), config.model_dim, can_drop_padding
         )
-        x_D = self.embedding(ids_BS, layout, segments_BS)
-        encoded_D, weights = self.encoder(x_D, layout, want_attention)
-        states_BSD = layout.padded(encoded_D)
-        pooled_BD = pool(states_BSD, None if allowed_B11S is None else allowed_B11S[:, 0, 0], config.pooling)
-        if self.pooler is not None:
+        encoded_D, weights = self.encoder(self.embedding(ids_BS, layout, segments_BS), layout, want_attention)
+        states_BSD = layout.pad(encoded_D)
+        pooled_BD = pool(states_BSD, token_mask(ids_BS, config.pad_id), config.pooling)
+        if self.pooler is not None:  # tanh in BERT, ReLU in DistilBERT (Sanh et al. 2019)
             activation = torch.tanh if config.pooler_activation == "tanh" else torch.relu
             pooled_BD = activation(self.pooler(pooled_BD))
-        return EncoderOutput(states_BSD, pooled_BD, tuple(each for each in weights if each is not None))
+        return EncoderOutput(states_BSD, pooled_BD, tuple(weights))

@@ -13,7 +13,7 @@ from clearhead import kernels
 from clearhead.config import ModelConfig
 from clearhead.kernels import Layout, PaddedLayout
 from clearhead.model.attention import KVCache
-from clearhead.model.decoder import Decoder, DecoderAttention, Memory
+from clearhead.model.decoder import Decoder, DecoderAttentionWeights, Memory
 from clearhead.model.embedding import OutputProjection, PositionedEmbedding, TokenEmbedding
 from clearhead.model.encoder import Encoder
 from clearhead.model.initialization import initialize
@@ -30,6 +30,7 @@ class DecoderState:
 
     memory: Memory
     width: int
+    """W, the number of rows per sentence."""
     caches: tuple[KVCache, ...] = ()
     position: int = 0
 
@@ -40,7 +41,7 @@ class DecoderStep:
 
     logits_RTV: Tensor
     state: DecoderState
-    attention: list[DecoderAttention] | None
+    attention: list[DecoderAttentionWeights] | None
 
 
 class Transformer(nn.Module):
@@ -51,45 +52,45 @@ class Transformer(nn.Module):
         self.config = config
         if config.input == "image":
             target_tokens = TokenEmbedding(config.vocab_size, config.model_dim)
-            self.source_embedding: PositionedEmbedding = PatchEmbedding(config)  # type: ignore[assignment]
+            self.source_embedding: nn.Module = PatchEmbedding(config)
         else:
             source_tokens = TokenEmbedding(config.read_vocab_size, config.model_dim)
-            is_shared = config.tied_embeddings in ("all", "input")
-            target_tokens = source_tokens if is_shared else TokenEmbedding(config.vocab_size, config.model_dim)
+            target_tokens = source_tokens if config.ties_input else TokenEmbedding(config.vocab_size, config.model_dim)
             self.source_embedding = PositionedEmbedding(source_tokens, config)
         self.target_embedding = PositionedEmbedding(target_tokens, config)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        tied = target_tokens.weight if config.tied_embeddings in ("all", "target") else None
-        self.output = OutputProjection(config.vocab_size, config.model_dim, tied, config.output_bias)
+        tied_weight = target_tokens.weight if config.ties_output else None
+        self.output = OutputProjection(config.vocab_size, config.model_dim, tied_weight, config.output_bias)
         initialize(self, config)
 
     def forward(self, src: Tensor, tgt_NT: Tensor) -> Tensor:
         """Return hidden_NTD of all target positions, each of which attends to targets up to itself.
 
-        At padding, values are undefined and gradients are ignored.
+        `logits` projects them to the vocabulary, in training as part of the loss. States at padding are undefined.
         """
-        layout = self._layout(tgt_NT, None, self.training)
-        hidden_D, _, _ = self.decoder(self.target_embedding(tgt_NT, layout), layout, self._encode(src, self.training))
-        return layout.padded(self._scale_output(hidden_D))
+        can_drop_padding = self.training and self.config.can_drop_padding
+        memory = self.encode(src, can_drop_padding)
+        layout = kernels.sequence_layout(tgt_NT, self.config.pad_id, None, self.config.model_dim, can_drop_padding)
+        hidden_D, _, _ = self.decoder(self.target_embedding(tgt_NT, layout), layout, memory)
+        return layout.pad(self._scale_output(hidden_D))
 
-    def encode(self, src: Tensor) -> Memory:
+    def encode(self, src: Tensor, can_drop_padding: bool = False) -> Memory:
         """Return the encoder output of sources, padded at the end, as keys and values of each decoder layer."""
-        return self._encode(src, can_drop_padding=False)
-
-    def _encode(self, src: Tensor, can_drop_padding: bool) -> Memory:
-        if self.config.input == "image":
+        config = self.config
+        if config.input == "image":
             x_D = self.source_embedding(src)
             layout: Layout = PaddedLayout.of(x_D.shape[1], x_D.device)
         else:
-            layout = self._layout(src, padding_mask(src, self.config.pad_id), can_drop_padding)
+            allowed_N11S = padding_mask(src, config.pad_id)
+            layout = kernels.sequence_layout(src, config.pad_id, allowed_N11S, config.model_dim, can_drop_padding)
             x_D = self.source_embedding(src, layout)
-        return self.decoder.memory(self.encoder(x_D, layout)[0], layout)
+        encoded_D, _ = self.encoder(x_D, layout)
+        return self.decoder.memory(encoded_D, layout)
 
     def logits(self, hidden_D: Tensor) -> Tensor:
         """Return logits_V of hidden states."""
-        logits_V: Tensor = self.output(hidden_D)
-        return logits_V
+        return self.output(hidden_D)
 
     def start(self, memory: Memory, width: int) -> tuple[Tensor, DecoderState]:
         """Return first_R1, the start token in `width` rows per sentence, and the state before it."""
@@ -101,30 +102,20 @@ class Transformer(nn.Module):
         """Return logits after each of the tokens, which follow those of the state."""
         layout = PaddedLayout.of(tokens_RT.shape[1], tokens_RT.device, state.position)
         x_RTD = self.target_embedding(tokens_RT, layout)
-        hidden_RTD, caches, attention = self.decoder(x_RTD, layout, state.memory, state.caches, want_attention)
+        hidden_RTD, caches, weights = self.decoder(x_RTD, layout, state.memory, state.caches, want_attention)
         new_state = replace(state, caches=caches, position=layout.num_positions)
-        return DecoderStep(
-            self.logits(self._scale_output(hidden_RTD)), new_state, attention if want_attention else None
-        )
+        logits_RTV = self.logits(self._scale_output(hidden_RTD))
+        return DecoderStep(logits_RTV, new_state, weights if want_attention else None)
 
     def reorder(self, state: DecoderState, rows_R: Tensor) -> DecoderState:
-        """Return the state with these rows, of which any may be repeated: the same number for each sentence that is
-        left, the rows of a sentence adjacent."""
-        sentences = torch.unique_consecutive(rows_R // state.width)
-        keys_values = tuple(each.select(sentences) for each in state.memory.keys_values)
-        layout = state.memory.layout
-        if isinstance(layout, PaddedLayout) and layout.allowed_B11S is not None:
-            layout = replace(layout, allowed_B11S=layout.allowed_B11S[sentences])
-        caches = tuple(each.select(rows_R) for each in state.caches)
-        return DecoderState(Memory(keys_values, layout), len(rows_R) // len(sentences), caches, state.position)
+        """Return the state of these rows, in this order; rows may be repeated or left out.
 
-    def _layout(self, ids_NT: Tensor, allowed_N11S: Tensor | None, can_drop_padding: bool) -> Layout:
-        """Return the layout of token ids. Padding stays if a norm sees it, if attention weights are needed for dropout,
-        and beside images, which have none to drop."""
-        config = self.config
-        needs_padding = config.norm == "batch" or config.attention_dropout > 0 or config.input == "image"
-        can_drop = can_drop_padding and not needs_padding
-        return kernels.sequence_layout(ids_NT, config.pad_id, allowed_N11S, config.model_dim, can_drop)
+        The rows of a sentence stay adjacent, and all sentences that are left have the same number of rows.
+        """
+        sentences = torch.unique_consecutive(rows_R // state.width)
+        caches = tuple(cache.select(rows_R) for cache in state.caches)
+        return DecoderState(state.memory.select(sentences), len(rows_R) // len(sentences), caches, state.position)
 
     def _scale_output(self, hidden_D: Tensor) -> Tensor:
+        """Return hidden states divided by sqrt(D) in T5 models. The loss does not call `logits`, so it is not in it."""
         return hidden_D * self.config.model_dim**-0.5 if self.config.scale_output else hidden_D

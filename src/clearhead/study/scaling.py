@@ -112,10 +112,9 @@ class Scaling:
         k_11SK = torch.randn(1, 1, self.keys, key_dim, generator=generator)
         scores_11TS = q_11TK @ k_11SK.transpose(-2, -1) * (key_dim**-0.5 if is_divided else 1.0)
         scores_11TS.requires_grad_()
-        identity_1S1S = torch.eye(self.keys)[None, :, None]  # scores as queries, one axis per key: the softmax alone
+        identity_11SS = torch.eye(self.keys)[None, None]  # scores as queries, one axis per key: the softmax alone
         queries, keys = (PaddedLayout.of(length, torch.device("cpu")) for length in (self.queries, self.keys))
-        scores_1T1S = scores_11TS.transpose(1, 2)
-        weights_11TS = attention_weights(scores_1T1S, identity_1S1S, AttentionLayout(queries, keys), scale=1.0)
+        weights_11TS = attention_weights(scores_11TS, identity_11SS, AttentionLayout(queries, keys), scale=1.0)
         v_11TS = torch.randn(weights_11TS.shape, generator=generator)
         [gradient] = torch.autograd.grad((weights_11TS * v_11TS).sum(), scores_11TS)
         return {

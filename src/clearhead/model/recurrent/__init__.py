@@ -1,4 +1,4 @@
-"""Recurrent networks (S1, S2, S3): RNN, GRU and LSTM encoders and translators, with attention and without.
+"""Recurrent networks: RNN, GRU and LSTM encoders and translators, with attention and without.
 
 May import torch, config, kernels and the layers of `model`.
 """

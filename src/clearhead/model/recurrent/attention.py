@@ -1,4 +1,4 @@
-"""Attention of recurrent decoders to encoder states (S3), with five score functions.
+"""Attention of recurrent decoders to encoder states (Bahdanau et al. 2015; Luong et al. 2015): five score functions.
 
 N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, Q = W*T queries per sentence,
 D model width; 1 = broadcast
@@ -32,7 +32,7 @@ class EncoderStates(NamedTuple):
 
 
 class Dot(nn.Module):
-    """q . k (Luong et al. 2015), times a fixed scale."""
+    """q . k (Luong et al. 2015), for `scaled_dot` divided by sqrt(D) (Vaswani et al. 2017)."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Dot(nn.Module):
 
 
 class General(nn.Module):
-    """q^T M k (Luong et al. 2015); M is applied to the keys, once per sentence."""
+    """q^T W_a k (Luong et al. 2015, "general"); W_a is applied to the keys, once per sentence."""
 
     def __init__(self, model_dim: int) -> None:
         super().__init__()
@@ -56,8 +56,7 @@ class General(nn.Module):
 
     def keys(self, states_NSD: Tensor) -> Tensor:
         """Return keys_NSD, computed once per sentence."""
-        keys_NSD: Tensor = self.bilinear(states_NSD)
-        return keys_NSD
+        return self.bilinear(states_NSD)
 
     def forward(self, q_NQD: Tensor, keys_NSD: Tensor) -> Tensor:
         """Return scores_NQS."""
@@ -65,10 +64,9 @@ class General(nn.Module):
 
 
 class Cosine(nn.Module):
-    """b cos(q, k), with a learned factor b (Graves et al. 2014, section 3.3.1).
+    """beta cos(q, k), with a key strength beta (Graves et al. 2014, equation 5), here one learned number.
 
-    Cosines are between -1 and 1, so that their softmax would never be sharp. Initially b = sqrt(D), for which the score
-    of vectors of variance 1 is that of the scaled dot product.
+    Initially beta = sqrt(D): for vectors of variance 1 that is the scaled dot product.
     """
 
     def __init__(self, model_dim: int) -> None:
@@ -85,7 +83,7 @@ class Cosine(nn.Module):
 
 
 class Additive(nn.Module):
-    """v . tanh(A q + B k + b) (Bahdanau et al. 2015)."""
+    """v_a . tanh(W_a q + U_a k + b) (Bahdanau et al. 2015, appendix A.1.2); the bias is an addition."""
 
     def __init__(self, model_dim: int, bias: bool) -> None:
         super().__init__()
@@ -95,8 +93,7 @@ class Additive(nn.Module):
 
     def keys(self, states_NSD: Tensor) -> Tensor:
         """Return keys_NSD, computed once per sentence."""
-        keys_NSD: Tensor = self.key(states_NSD)
-        return keys_NSD
+        return self.key(states_NSD)
 
     def forward(self, q_NQD: Tensor, keys_NSD: Tensor) -> Tensor:
         """Return scores_NQS."""
@@ -128,11 +125,11 @@ class SourceAttention(nn.Module):
 
     def forward(self, q_RTD: Tensor, source: EncoderStates) -> tuple[Tensor, Tensor]:
         """Return context_RTD and weights_RTS; the W rows of a sentence share its states."""
-        rows, length, width = q_RTD.shape
-        q_NQD = q_RTD.reshape(len(source.keys_NSD), -1, width)
+        rows, length, model_dim = q_RTD.shape
+        q_NQD = q_RTD.reshape(len(source.keys_NSD), -1, model_dim)
         scores_NQS: Tensor = self.similarity(q_NQD, source.keys_NSD)
         if source.allowed_N1S is not None:
             scores_NQS = scores_NQS.masked_fill(~source.allowed_N1S, float("-inf"))
         weights_NQS = scores_NQS.softmax(-1)
         context_NQD = weights_NQS @ source.states_NSD
-        return context_NQD.reshape(rows, length, width), weights_NQS.reshape(rows, length, -1)
+        return context_NQD.reshape(rows, length, model_dim), weights_NQS.reshape(rows, length, -1)

@@ -1,7 +1,8 @@
 """One step of each recurrent layer, as equations; `RecurrentLayer` computes the same by torch's fused kernels.
 
-x is the input, h the hidden state, c the cell state of an LSTM; W, b and U, d are the weights and biases of the input
-and of the state. sigma is the sigmoid, * the element-wise product.
+x is the input, h the hidden state, c the cell state of an LSTM; W, b and U, d are weight and bias of the input and of
+the state (torch's weight_ih, bias_ih and weight_hh, bias_hh). Biases are left out of the equations below. sigma is the
+sigmoid, * the element-wise product.
 
 B batch, I input width, D model width
 """
@@ -25,16 +26,16 @@ class CellStep(NamedTuple):
     """Values of the gates by name, each [B, D]; empty for an RNN."""
 
 
-def _preactivations(x_BI: Tensor, h_BD: Tensor, weights: Sequence[Tensor], count: int) -> list[tuple[Tensor, Tensor]]:
-    """Return W x + b and U h + d of each of `count` gates."""
+def _gate_inputs(x_BI: Tensor, h_BD: Tensor, weights: Sequence[Tensor], count: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the pair (W x + b, U h + d) of each of `count` gates."""
     w, u, *biases = weights
     b, d = biases or (None, None)
     return [*zip(F.linear(x_BI, w, b).chunk(count, 1), F.linear(h_BD, u, d).chunk(count, 1), strict=True)]
 
 
 def rnn_cell(x_BI: Tensor, state: LayerState, weights: Sequence[Tensor]) -> CellStep:
-    """h' = tanh(W x + b + U h + d) (Elman 1990)."""
-    [(x_BD, h_BD)] = _preactivations(x_BI, state[0], weights, 1)
+    """h' = tanh(W x + U h) (Elman 1990)."""
+    [(x_BD, h_BD)] = _gate_inputs(x_BI, state[0], weights, 1)
     return CellStep((torch.tanh(x_BD + h_BD),), {})
 
 
@@ -43,7 +44,7 @@ def gru_cell(x_BI: Tensor, state: LayerState, weights: Sequence[Tensor]) -> Cell
 
     r = sigma(W_r x + U_r h), z = sigma(W_z x + U_z h), n = tanh(W_n x + r * (U_n h)), h' = (1 - z) * n + z * h
     """
-    (r_x, r_h), (z_x, z_h), (n_x, n_h) = _preactivations(x_BI, state[0], weights, 3)
+    (r_x, r_h), (z_x, z_h), (n_x, n_h) = _gate_inputs(x_BI, state[0], weights, 3)
     r_BD, z_BD = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
     n_BD = torch.tanh(n_x + r_BD * n_h)
     return CellStep(((1 - z_BD) * n_BD + z_BD * state[0],), {"reset": r_BD, "update": z_BD, "candidate": n_BD})
@@ -55,7 +56,7 @@ def lstm_cell(x_BI: Tensor, state: LayerState, weights: Sequence[Tensor]) -> Cel
     i, f, o = sigma(W x + U h), g = tanh(W_g x + U_g h), c' = f * c + i * g, h' = o * tanh(c')
     """
     h_BD, c_BD = state
-    i_BD, f_BD, g_BD, o_BD = (x + h for x, h in _preactivations(x_BI, h_BD, weights, 4))
+    i_BD, f_BD, g_BD, o_BD = (x + h for x, h in _gate_inputs(x_BI, h_BD, weights, 4))
     i_BD, f_BD, o_BD = torch.sigmoid(i_BD), torch.sigmoid(f_BD), torch.sigmoid(o_BD)
     g_BD = torch.tanh(g_BD)
     c_BD = f_BD * c_BD + i_BD * g_BD

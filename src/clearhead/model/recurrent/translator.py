@@ -1,9 +1,10 @@
-"""Recurrent encoder-decoders (S1, S2), with attention (S3) or without.
+"""Recurrent encoder-decoders (Sutskever et al. 2014), with attention or without.
 
 N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, V vocabulary
 """
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ class RecurrentMemory:
     """Encoded sources: states to attend to (None without attention), and the initial state of each decoder layer."""
 
     source: EncoderStates | None
-    starts: tuple[LayerState, ...]
+    initial_states: tuple[LayerState, ...]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class RecurrentState:
 
     source: EncoderStates | None
     width: int
+    """W, the number of rows per sentence."""
     layers: tuple[LayerState, ...]
 
 
@@ -51,14 +53,12 @@ class RecurrentStep:
 
 
 class RecurrentTranslator(nn.Module):
-    """Encoder and decoder (Sutskever et al. 2014), with attention between them or without.
+    """Encoder-decoder (Sutskever et al. 2014), optionally with global attention (Luong et al. 2015, section 3.1).
 
-    Each decoder layer starts from the last state of an encoder layer: the highest from the highest, and so on; further
-    decoder layers start from the lowest. With an encoder in both directions, a linear layer (bridge) for each decoder
-    layer and kind of state (h and c) projects it.
-
-    Attention is that of Luong et al. (2015): its query is the new decoder state, and its result is not an input of the
-    next step, so that in training the decoder is one kernel call per layer.
+    It has no input feeding (section 3.3), so that training needs one call per decoder layer. The initial state of a
+    decoder layer is the final state of an encoder layer, counted from the top; surplus decoder layers take that of the
+    lowest encoder layer. After a bidirectional encoder, linear layers (`bridges`) project each state, h and c, to width
+    D; Bahdanau et al. (2015) take tanh(W_s h) of the backward state instead.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -66,48 +66,52 @@ class RecurrentTranslator(nn.Module):
         self.config = config
         width, has_attention = config.model_dim, config.attention != "none"
         source_tokens = TokenEmbedding(config.vocab_size, width)
-        is_shared = config.tied_embeddings in ("all", "input")
-        self.target_embedding = source_tokens if is_shared else TokenEmbedding(config.vocab_size, width)
+        self.target_embedding = source_tokens if config.ties_input else TokenEmbedding(config.vocab_size, width)
         self.encoder = RecurrentEncoder(config, source_tokens)
-        kinds = 2 if config.family == "lstm" else 1
+        num_states = 2 if config.family == "lstm" else 1  # h, and c of an LSTM
         self.bridges = nn.ModuleList(
-            nn.ModuleList(projection_to_model_dim(config) for _ in range(kinds))
+            nn.ModuleList(projection_to_model_dim(config) for _ in range(num_states))
             for _ in range(config.num_decoder_layers)
         )
         self.decoder = RecurrentStack(config, config.num_decoder_layers, bidirectional=False)
         self.encoder_projection = projection_to_model_dim(config) if has_attention else None
         self.attention = SourceAttention(config) if has_attention else None
+        # W_c of h~ = tanh(W_c [c; h]) (Luong et al. 2015, equation 5); without attention h~ = tanh(W_c h), an addition
         self.feed_forward = nn.Linear(2 * width if has_attention else width, width, bias=config.bias)
         self.dropout = Dropout(config.dropout)
-        tied = self.target_embedding.weight if config.tied_embeddings in ("all", "target") else None
-        self.output = OutputProjection(config.vocab_size, width, tied)
+        tied_weight = self.target_embedding.weight if config.ties_output else None
+        self.output = OutputProjection(config.vocab_size, width, tied_weight)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
         """Return hidden_NTD of all target positions."""
         memory = self.encode(src_NS)
-        return self._decode(tgt_NT, RecurrentState(memory.source, 1, memory.starts))[0]
+        return self._decode(tgt_NT, RecurrentState(memory.source, 1, memory.initial_states))[0]
 
     def logits(self, hidden_NTD: Tensor) -> Tensor:
         """Return logits_NTV of hidden states."""
-        logits_NTV: Tensor = self.output(hidden_NTD)
-        return logits_NTV
+        return self.output(hidden_NTD)
 
     def encode(self, src_NS: Tensor) -> RecurrentMemory:
         """Return the encoded sources, padded at the end."""
         encoded = self.encoder.encode(src_NS)
-        starts, offset = [], len(encoded.lasts) - len(self.bridges)
-        for number, bridges in enumerate(self.bridges):
-            last = encoded.lasts[max(0, number + offset)]
-            starts.append(tuple(bridge(each) for bridge, each in zip(bridges, last, strict=True)))  # type: ignore[call-overload]
         source = None
         if self.attention is not None and self.encoder_projection is not None:
             states_NSD = self.encoder_projection(encoded.states_BSE)
             source = self.attention.encoder_states(states_NSD, encoded.is_token_BS)
-        return RecurrentMemory(source, tuple(starts))
+        return RecurrentMemory(source, self._initial_states(encoded.final_states))
+
+    def _initial_states(self, final_states: tuple[LayerState, ...]) -> tuple[LayerState, ...]:
+        """Return the initial state of each decoder layer, from the final states of the encoder layers."""
+        offset, initial_states = len(final_states) - len(self.bridges), []
+        for number, bridges in enumerate(self.bridges):
+            states = final_states[max(0, number + offset)]
+            projected = (bridge(each) for bridge, each in zip(cast(nn.ModuleList, bridges), states, strict=True))
+            initial_states.append(tuple(projected))
+        return tuple(initial_states)
 
     def start(self, memory: RecurrentMemory, width: int) -> tuple[Tensor, RecurrentState]:
         """Return first_R1, the start token in `width` rows per sentence, and the state before it."""
-        layers = tuple(tuple(each.repeat_interleave(width, 0) for each in layer) for layer in memory.starts)
+        layers = tuple(tuple(each.repeat_interleave(width, 0) for each in layer) for layer in memory.initial_states)
         h_RD = layers[0][0]
         first_R1 = torch.full((len(h_RD), 1), self.config.decoder_start_id, device=h_RD.device)
         return first_R1, RecurrentState(memory.source, width, layers)
@@ -120,15 +124,17 @@ class RecurrentTranslator(nn.Module):
         return RecurrentStep(self.logits(hidden_RTD), new_state, attention if want_attention else None)
 
     def reorder(self, state: RecurrentState, rows_R: Tensor) -> RecurrentState:
-        """Return the state with these rows, of which any may be repeated: the same number for each sentence that is
-        left, the rows of a sentence adjacent."""
+        """Return the state of these rows, in this order; rows may be repeated or left out.
+
+        The rows of a sentence stay adjacent, and all sentences that are left have the same number of rows.
+        """
         sentences = torch.unique_consecutive(rows_R // state.width)
         source = None if state.source is None else state.source.select(sentences)
         layers = tuple(tuple(each.index_select(0, rows_R) for each in layer) for layer in state.layers)
         return RecurrentState(source, len(rows_R) // len(sentences), layers)
 
     def _decode(self, tokens_RT: Tensor, state: RecurrentState) -> tuple[Tensor, tuple[LayerState, ...], Tensor | None]:
-        """Return hidden_RTD, the state of each layer, and weights_RTS if there is attention."""
+        """Return hidden_RTD, h~ of each token; the state of each layer; and weights_RTS if there is attention."""
         h_RTD, layers = self.decoder(self.dropout(self.target_embedding(tokens_RT)), state.layers)
         weights_RTS = None
         if self.attention is not None and state.source is not None:

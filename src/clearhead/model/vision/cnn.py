@@ -1,6 +1,6 @@
-"""A small convolutional network, which assumes that neighbouring pixels belong together (C13, C14).
+"""A small convolutional network, a baseline that assumes that neighbouring pixels belong together.
 
-B batch, C channels, Y height, X width, S positions of the last feature map, D model width
+B batch, C input channels, Y height, X width, S positions of the last feature map, D model width
 """
 
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.errors import ConfigError
 from clearhead.model.dropout import Dropout
-from clearhead.model.encoder_output import EncoderOutput, pool
+from clearhead.model.encoder_output import EncoderOutput
 from clearhead.model.feed_forward import ACTIVATIONS
 from clearhead.model.vision.patches import check_images, require_image_size
 
@@ -17,31 +17,30 @@ NUM_LAYERS = 3
 
 
 class ConvolutionalLayer(nn.Module):
-    """3x3 convolution, group norm, activation and dropout; with `halves`, max pooling to half the height and width."""
+    """3x3 convolution, group norm (Wu and He 2018), activation and dropout; with `halves`, 2x2 max pooling."""
 
     def __init__(self, config: ModelConfig, channels: int, halves: bool) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(channels, config.model_dim, 3, padding=1)
         self.norm = nn.GroupNorm(config.norm_groups, config.model_dim, config.norm_epsilon)
-        self.activation = config.activation
+        self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.dropout)
         self.halves = halves
         nn.init.kaiming_normal_(self.convolution.weight, nonlinearity="relu")
 
     def forward(self, x_BCYX: Tensor) -> Tensor:
         """Return the next feature map."""
-        x_BCYX = ACTIVATIONS[self.activation](self.norm(self.convolution(x_BCYX)))
+        y_BDYX = self.activation(self.norm(self.convolution(x_BCYX)))
         if self.halves:
-            x_BCYX = F.max_pool2d(x_BCYX, 2)
-        y_BCYX: Tensor = self.dropout(x_BCYX)
-        return y_BCYX
+            y_BDYX = F.max_pool2d(y_BDYX, 2)
+        return self.dropout(y_BDYX)
 
 
 class ConvolutionalEncoder(nn.Module):
     """Three layers of `model_dim` channels; the output is the mean of the last feature map.
 
-    The first two halve the map, if it is larger than one pixel. The shape is fixed: `norm` and `num_encoder_layers` are
-    settings of Transformers, which this network is a baseline for.
+    The first two end with max pooling, as long as the map has more than one pixel. The shape is fixed: the settings
+    `norm` and `num_encoder_layers` have no effect.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -65,4 +64,4 @@ class ConvolutionalEncoder(nn.Module):
         """Return a state per position of the last feature map; there is no attention."""
         check_images(images_BCYX, self.config)
         states_BSD = self.layers(images_BCYX).flatten(2).transpose(1, 2)
-        return EncoderOutput(states_BSD, pool(states_BSD, None, self.config.pooling))
+        return EncoderOutput(states_BSD, states_BSD.mean(1))

@@ -1,6 +1,6 @@
-"""A multi-layer perceptron over pixels, without any assumption about their neighbourhood (C13).
+"""A multi-layer perceptron over pixels, a baseline without any assumption about their neighbourhood.
 
-B batch, C channels, Y height, X width, F hidden width
+B batch, C channels, Y height, X width, I inputs of a layer
 """
 
 from itertools import pairwise
@@ -23,16 +23,17 @@ class MLPEncoder(nn.Module):
         self.width = config.feed_forward_dim
         pixels = config.image_channels * require_image_size(config) ** 2
         widths = [pixels] + [config.feed_forward_dim] * config.num_encoder_layers
-        self.layers = nn.ModuleList(_layer(*pair, bias=config.bias) for pair in pairwise(widths))
+        self.layers = nn.ModuleList(_layer(inputs, outputs, config.bias) for inputs, outputs in pairwise(widths))
+        self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.dropout)
 
     def forward(self, images_BCYX: Tensor, want_attention: bool = False) -> EncoderOutput:
         """Return the last hidden layer; there is no attention."""
         check_images(images_BCYX, self.config)
-        x_BF = images_BCYX.flatten(1)
+        x_BI = images_BCYX.flatten(1)
         for layer in self.layers:
-            x_BF = self.dropout(ACTIVATIONS[self.config.activation](layer(x_BF)))
-        return EncoderOutput(x_BF[:, None], x_BF)
+            x_BI = self.dropout(self.activation(layer(x_BI)))
+        return EncoderOutput(x_BI[:, None], x_BI)
 
 
 def _layer(width_in: int, width_out: int, bias: bool) -> nn.Linear:

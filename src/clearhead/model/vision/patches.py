@@ -1,6 +1,7 @@
 """Images as sequences of patches: An Image is Worth 16x16 Words (Dosovitskiy et al. 2021), section 3.1.
 
-B batch, C channels, Y height, X width, S positions (patches, and the class token if there is one), D model width
+B batch, C channels, Y height, X width, S positions (patches, and the class token if there is one), P values of a patch,
+channel by channel, D model width
 """
 
 import torch
@@ -23,7 +24,7 @@ def check_images(images_BCYX: Tensor, config: ModelConfig) -> None:
 
 
 def require_image_size(config: ModelConfig) -> int:
-    """Return height and width of an image. Raises ConfigError if the config has none, which only data can tell."""
+    """Return the height and width of images. Raises ConfigError if it is not set; training takes it from the data."""
     if not config.image_size:
         raise ConfigError(f"model.family={config.family} needs model.image_size; set it to the height of the images.")
     return config.image_size
@@ -51,7 +52,7 @@ class PatchEmbedding(nn.Module):
     def __init__(self, config: ModelConfig, class_token: bool = False) -> None:
         super().__init__()
         self.config = config
-        self.num_positions = patches_per_side(config) ** 2 + class_token
+        self.num_positions = patches_per_side(config) ** 2 + int(class_token)
         if config.positions == "rotary" and self.num_positions > config.max_positions:
             raise ConfigError(
                 f"model.max_positions={config.max_positions} is less than the {self.num_positions} positions of an "
@@ -67,7 +68,7 @@ class PatchEmbedding(nn.Module):
         if config.positions == "learned":
             self.positions = LearnedPositions(self.num_positions, config.model_dim)
         elif config.positions == "sinusoidal":
-            self.positions = SinusoidalPositions(self.num_positions, config.model_dim)
+            self.positions = SinusoidalPositions(self.num_positions, config.model_dim, config.sinusoidal_layout)
         self.norm = build_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
@@ -75,10 +76,10 @@ class PatchEmbedding(nn.Module):
         """Return x_BSD: the class token if there is one, then the patches from the upper left to the lower right."""
         check_images(images_BCYX, self.config)
         size = self.config.patch_size
-        x_BSD: Tensor = self.projection(F.unfold(images_BCYX, size, stride=size).transpose(1, 2))
+        patches_BSP = F.unfold(images_BCYX, size, stride=size).transpose(1, 2)
+        x_BSD = self.projection(patches_BSP)
         if self.class_token is not None:
             x_BSD = torch.cat((self.class_token.expand(x_BSD.shape[0], 1, -1), x_BSD), 1)
         if self.positions is not None:
-            x_BSD = x_BSD + self.positions.table_LD
-        dropped_BSD: Tensor = self.dropout(self.norm(x_BSD))
-        return dropped_BSD
+            x_BSD = x_BSD + self.positions.weight
+        return self.dropout(self.norm(x_BSD))

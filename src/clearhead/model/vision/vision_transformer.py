@@ -1,4 +1,4 @@
-"""The Vision Transformer (S10): a Transformer encoder over patches (Dosovitskiy et al. 2021).
+"""The Vision Transformer: a Transformer encoder over patches (Dosovitskiy et al. 2021).
 
 B batch, C channels, Y height, X width, S positions
 """
@@ -29,5 +29,4 @@ class VisionTransformer(nn.Module):
         x_BSD = self.embedding(images_BCYX)
         layout = PaddedLayout.of(x_BSD.shape[1], x_BSD.device)
         states_BSD, weights = self.encoder(x_BSD, layout, want_attention)
-        attention = tuple(weights_BHSS for weights_BHSS in weights if weights_BHSS is not None)
-        return EncoderOutput(states_BSD, pool(states_BSD, None, self.pooling), attention)
+        return EncoderOutput(states_BSD, pool(states_BSD, None, self.pooling), tuple(weights))

@@ -82,7 +82,7 @@ class ClassificationTask:
 
     def loss(self, model: SequenceClassifier, batch: LabelBatch) -> Loss:
         """Smoothed cross-entropy over the labels, summed over the texts."""
-        return label_loss(model(batch.ids_NS), batch.labels_N, self.config.training.label_smoothing)
+        return label_loss(model.logits(model(batch.ids_NS)), batch.labels_N, self.config.training.label_smoothing)
 
     @cached_property
     def baseline(self) -> Baseline:

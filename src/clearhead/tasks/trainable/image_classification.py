@@ -122,7 +122,9 @@ class ImageTask:
 
     def loss(self, model: SequenceClassifier, batch: PictureBatch) -> Loss:
         """Smoothed cross-entropy over the labels, summed over the pictures."""
-        return label_loss(model(batch.pictures_NCYX), batch.labels_N, self.config.training.label_smoothing)
+        return label_loss(
+            model.logits(model(batch.pictures_NCYX)), batch.labels_N, self.config.training.label_smoothing
+        )
 
     @cached_property
     def baseline(self) -> Baseline:

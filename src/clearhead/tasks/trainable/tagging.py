@@ -90,7 +90,7 @@ class TaggingTask:
 
     def loss(self, model: TokenClassifier, batch: TagBatch) -> Loss:
         """Smoothed cross-entropy over the tags, summed over the words."""
-        return tag_loss(model(batch.ids_NS), batch.tags_NS, self.config.training.label_smoothing)
+        return tag_loss(model.logits(model(batch.ids_NS)), batch.tags_NS, self.config.training.label_smoothing)
 
     @cached_property
     def baseline(self) -> Baseline:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 RENDERS_ONLY = {"benchmarks.report"}  # prints the record of an earlier run
 DATA = ["--data", "data"]
 ARGUMENTS = {
+    "benchmarks.against": [*DATA, "--baseline", "{}", "--out", "{}"],
     "benchmarks.corpus_scale": ["--folder", "{}"],
     "benchmarks.decoding": [*DATA, "--out", "{}"],
     "benchmarks.detransliterator": ["{}"],

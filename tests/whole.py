@@ -44,7 +44,7 @@ class Trained:
     test: Path
 
 
-def train_small(folder: Path, *more: str, steps: int = 120) -> Trained:
+def train_small(folder: Path, *more: str, steps: int = 200) -> Trained:
     """Trains by the command line, as a user would."""
     train, test, out = folder / "train.tsv", folder / "test.tsv", folder / "model"
     write_grammar(train, 1500, 1, "train")

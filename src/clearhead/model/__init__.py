@@ -1,1 +1,1 @@
-"""The model families and their parts. They know tensors and token ids; nothing of text, tasks or files."""
+"""The model families and their parts. They compute with tensors and token ids."""

@@ -24,11 +24,11 @@ class KVCache(NamedTuple):
     v_HE: Tensor
 
     def append(self, new: "KVCache") -> "KVCache":
-        """Return the cache with the keys and values of further positions."""
+        """Return the cache with the keys and values of further positions, of padded sequences."""
         return KVCache(torch.cat((self.k_HK, new.k_HK), 1), torch.cat((self.v_HE, new.v_HE), 1))
 
     def select(self, rows: Tensor) -> "KVCache":
-        """Return these rows of the batch, in this order."""
+        """Return these sequences of the batch, in this order."""
         return KVCache(self.k_HK.index_select(0, rows), self.v_HE.index_select(0, rows))
 
 
@@ -40,7 +40,7 @@ class AttentionOutput(NamedTuple):
 
 
 def attention_weights(q_BHTK: Tensor, k_BHSK: Tensor, layout: AttentionLayout, scale: float) -> Tensor:
-    """Return softmax(Q K^T * scale), which is 0 where a key may not be attended to (equation 1)."""
+    """Return softmax(Q K^T * scale + bias), which is 0 where a key may not be attended to (equation 1)."""
     scores_BHTS = q_BHTK @ k_BHSK.transpose(-2, -1) * scale
     if layout.bias_1HTS is not None:  # relative positions (T5)
         scores_BHTS = scores_BHTS + layout.bias_1HTS
@@ -62,7 +62,7 @@ class MultiHeadAttention(nn.Module):
         width, heads, bias = config.model_dim, config.num_heads, config.bias
         self.num_heads = heads
         self.key_dim, self.value_dim = config.head_key_dim, config.head_value_dim
-        self.scale = self.key_dim**-0.5 if config.scale_attention else 1.0
+        self.scale = self.key_dim**-0.5 if config.scale_attention else 1.0  # T5: not scaled
         self.query = kernels.Linear(width, heads * self.key_dim, bias=bias)
         self.key = kernels.Linear(width, heads * self.key_dim, bias=bias)
         self.value = kernels.Linear(width, heads * self.value_dim, bias=bias)
@@ -83,18 +83,19 @@ class MultiHeadAttention(nn.Module):
 
     def keys_values(self, encoded_D: Tensor) -> KVCache:
         """Return keys and values of the encoder output."""
+        # self.key(encoded_D) and self.value(encoded_D), in one product
         return KVCache(*map(self._split_heads, kernels.joint_linear(encoded_D, self.key, self.value)))
 
     def forward(
         self, q_HK: Tensor, keys_values: KVCache, layout: AttentionLayout, want_weights: bool = False
     ) -> AttentionOutput:
-        """Return Concat(head_1, ..., head_h) W^O with head_i = softmax(q_i k_i^T / sqrt(K)) v_i."""
-        weights = None
+        """Return Concat(head_1, ..., head_h) W^O with head_i = softmax(q_i k_i^T * scale) v_i, scale = 1 / sqrt(K)."""
+        weights_RHTS = None
         if want_weights or self.dropout.active_rate:
-            heads_HE, weights = self._attend_with_weights(q_HK, keys_values, layout)
-        else:  # the same, without keeping the weights
+            heads_HE, weights_RHTS = self._attend_with_weights(q_HK, keys_values, layout)
+        else:  # the same, without weights to return or to drop out
             heads_HE = kernels.attention(q_HK, *keys_values, layout, self.scale)
-        return AttentionOutput(self.output(heads_HE.flatten(-2)), weights if want_weights else None)
+        return AttentionOutput(self.output(heads_HE.flatten(-2)), weights_RHTS if want_weights else None)
 
     def _attend_with_weights(
         self, q_HK: Tensor, keys_values: KVCache, layout: AttentionLayout
@@ -102,6 +103,7 @@ class MultiHeadAttention(nn.Module):
         """Return the heads, and weights_RHTS; the W rows of a sentence share its keys and values."""
         q_RTHK = layout.queries.pad(q_HK)
         k_NHSK, v_NHSE = (layout.keys.pad(each).transpose(1, 2) for each in keys_values)
+        # The W hypotheses of a sentence are Q = W*T queries, so that its keys and values are not copied.
         q_NHQK = q_RTHK.reshape(k_NHSK.shape[0], -1, *q_RTHK.shape[2:]).transpose(1, 2)
         weights_NHQS = attention_weights(q_NHQK, k_NHSK, layout, self.scale)
         heads_NQHE = (self.dropout(weights_NHQS) @ v_NHSE).transpose(1, 2)

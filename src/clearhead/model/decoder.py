@@ -1,7 +1,8 @@
 """The decoder: N layers of masked self-attention, attention to the encoder output and feed-forward (section 3.1).
 
 N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target positions given (1 in a step of
-decoding), P target positions so far (T in training), D model width, H heads. Activations x_D are [R, T, D], or rows
+decoding), P target positions so far (T in training), D model width, H heads, K width
+of a head. Activations x_D are [R, T, D], or rows
 [M, D] without padding in training.
 """
 
@@ -97,7 +98,8 @@ class Decoder(Stack):
         want_weights: bool = False,
     ) -> tuple[Tensor, tuple[KVCache, ...], list[DecoderAttentionWeights]]:
         """Return the states of the last layer, the extended caches, and the weights of each layer if wanted."""
-        inputs = self.self_attention_inputs(layout)
+        inputs = self.self_attention_inputs(layout)  # no mask of padding, which is at the end: causality hides it
+        # No relative or rotary positions: those of source and target cannot be compared.
         cross_layout = AttentionLayout(queries=layout, keys=memory.layout, allowed=memory.layout.allowed_B11S)
         new_caches, weights = [], []
         for layer, keys_values, cache in zip(

@@ -6,9 +6,9 @@ from clearhead import kernels
 
 
 class Dropout(nn.Module):
-    """Sets values to 0 with probability `rate`, rounded to 1/256, in training mode, and scales the others up.
+    """Sets values to 0 with probability `rate` in training mode, and scales the others so that expectations stay.
 
-    The expectation of every value is unchanged.
+    The rate is rounded to a multiple of 1/256, because `kernels.dropout` draws masks as bytes.
     """
 
     def __init__(self, rate: float) -> None:

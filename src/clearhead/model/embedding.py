@@ -22,7 +22,7 @@ class TokenEmbedding(nn.Module):
     def __init__(self, vocab_size: int, model_dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, model_dim))
-        nn.init.normal_(self.weight, std=model_dim**-0.5)
+        nn.init.normal_(self.weight, std=model_dim**-0.5)  # variance 1 after scaling by sqrt(D)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors of the tokens, not scaled."""
@@ -56,7 +56,7 @@ class PositionedEmbedding(nn.Module):
     def __init__(self, tokens: TokenEmbedding, config: ModelConfig) -> None:
         super().__init__()
         self.tokens = tokens
-        self.scale = math.sqrt(config.model_dim) if config.scale_embeddings else 1.0
+        self.scale = math.sqrt(config.model_dim) if config.scale_embeddings else 1.0  # not in BERT, GPT, T5
         self.positions = build_added_positions(config)
         self.segments = TokenEmbedding(config.num_segments, config.model_dim) if config.num_segments else None
         self.norm = build_norm(config) if config.embedding_norm else nn.Identity()

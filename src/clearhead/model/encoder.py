@@ -1,6 +1,7 @@
 """The encoder: N layers of self-attention and feed-forward network (section 3.1), and what decoders share with it.
 
-B batch, S source length, T queries, D model width, H heads. Activations x_D are [B, S, D], or rows [M, D].
+B batch, S source length, T queries, D model width, H heads, K width of a head.
+Activations x_D are [B, S, D], or rows [M, D].
 """
 
 from collections.abc import Iterable
@@ -70,7 +71,10 @@ class EncoderLayer(TransformerLayer):
 
 
 class Stack(nn.Module):
-    """N layers, the positions that are part of attention (relative or rotary), and the last norm of pre-norm models."""
+    """Layers, the positions that are part of attention (relative or rotary), and the norm after the last layer.
+
+    Pre-norm models have that norm (Xiong et al. 2020), and post-norm ones with `final_norm`, as torch.nn.Transformer.
+    """
 
     def __init__(self, config: ModelConfig, layers: Iterable[TransformerLayer], is_causal: bool) -> None:
         super().__init__()

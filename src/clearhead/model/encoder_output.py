@@ -1,6 +1,6 @@
 """Output of an encoder: one state per position and one vector for the whole input.
 
-B batch, S positions (tokens, patches), D model width, H heads
+B batch, S positions (tokens, patches), D width of the encoder, H heads
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ class EncoderOutput:
 
     states_BSD: Tensor
     pooled_BD: Tensor
-    """The first state, the mean of the states, or the last one."""
+    """The first state, the mean of the states or the last one (recurrent: of each direction); after BERT's pooler, if
+    there is one."""
     attention: tuple[Tensor, ...] = ()
     """weights_BHSS of each layer, if they are wanted."""
 

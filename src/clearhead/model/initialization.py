@@ -11,9 +11,9 @@ from clearhead.model.positions import LearnedPositions
 def initialize(model: nn.Module, config: ModelConfig) -> None:
     """Draw the weights of a Transformer. The paper gives no scheme; the settings choose one of three.
 
-    T5's with relative positions and unscaled scores; otherwise BERT's and GPT's, normal with standard deviation 0.02,
-    with unscaled embeddings; otherwise Xavier-uniform matrices, and embeddings and positions as they were constructed.
-    Biases are 0. Output heads and the projection of image patches keep what they were constructed with.
+    Relative positions and unscaled scores: T5's. Otherwise, unscaled embeddings: BERT's and GPT's, normal with standard
+    deviation 0.02. Otherwise: Xavier-uniform matrices; embeddings and positions as constructed. Biases of linear layers
+    are 0. Norms, relative biases, class tokens and output heads keep what they were constructed with.
     """
     if config.positions == "relative" and not config.scale_attention:
         model.apply(lambda module: _initialize_t5(module, config))
@@ -46,7 +46,7 @@ def _initialize_t5(module: nn.Module, config: ModelConfig) -> None:
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
         _clear_bias(module)
-    elif isinstance(module, MultiHeadAttention):  # after its projections
+    elif isinstance(module, MultiHeadAttention):  # visited after its projections, whose draw this replaces
         nn.init.normal_(module.query.weight, std=(config.model_dim * module.key_dim) ** -0.5)
     elif isinstance(module, TokenEmbedding | OutputProjection):
         nn.init.normal_(module.weight, std=1.0 if config.scale_output else config.model_dim**-0.5)

@@ -2,9 +2,10 @@
 
 layer   over the channels of one position, as in the paper (Ba et al. 2016)
 rms     the same without subtracting the mean and without bias (Zhang and Sennrich 2019), as in T5
-group   over groups of the channels of one position, independent of padding and of later positions
-sample  as layer, but divided by the sample deviation plus epsilon, as in the Annotated Transformer
-batch   over all positions of a batch, for each channel; at inference with the running statistics of training
+group   over groups of the channels of one position, independent of later positions (Wu and He 2018)
+sample  as layer, but divided by the sample deviation plus epsilon, as in the Annotated Transformer (Rush 2018)
+batch   over all positions of a batch, for each channel (Ioffe and Szegedy 2015); at inference with the running
+        statistics of training
 none    no normalization, as an ablation
 
 D channels

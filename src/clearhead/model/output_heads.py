@@ -1,6 +1,6 @@
 """Heads of an encoder: classification of the input or of each token, masked language modelling, or an embedding.
 
-`forward` returns hidden states, `logits` projects them, as in the models that generate.
+`forward` returns hidden states and `logits` projects them, as in the models that generate; an embedding has no logits.
 
 B batch, S positions, D width of the encoder, L labels, M masked positions, V vocabulary
 """

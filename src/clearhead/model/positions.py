@@ -15,14 +15,14 @@ from clearhead.config import ModelConfig
 from clearhead.errors import DataError
 from clearhead.kernels import Layout
 
-FAIRSEQ_START = 2  # fairseq counts positions from padding_idx + 1
+FAIRSEQ_START = 2  # fairseq counts positions from padding_idx + 1, and its padding_idx is 1
 
 
 def sinusoids(num_positions: int, model_dim: int, order: str = "interleaved") -> Tensor:
     """Return table_LD with PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1) = cos(pos / 10000^(2i/D)).
 
-    Wavelengths grow geometrically from 2 pi to almost 10000 * 2 pi positions. Order `concatenated` (Marian) has all
-    sines first; so has `fairseq`, with exponents i / (D/2 - 1) and positions counted from 2.
+    Wavelengths grow geometrically from 2 pi to almost 10000 * 2 pi positions. For imported weights: `concatenated` (Hugging
+    Face's MarianMT) has all sines first; so has `fairseq`, with exponents i / (D/2 - 1) and positions counted from 2.
     """
     position_L1 = torch.arange(num_positions, dtype=torch.float64)[:, None]
     exponent_C = torch.arange(0, model_dim, 2, dtype=torch.float64) / model_dim
@@ -32,7 +32,9 @@ def sinusoids(num_positions: int, model_dim: int, order: str = "interleaved") ->
     angle_LC = position_L1 / 10000.0**exponent_C
     waves = (angle_LC.sin(), angle_LC.cos())
     table_LD = torch.stack(waves, -1).flatten(1) if order == "interleaved" else torch.cat(waves, 1)
-    return F.pad(table_LD, (0, model_dim - table_LD.shape[1])).float()  # odd D has no last cosine
+    return F.pad(
+        table_LD, (0, model_dim - table_LD.shape[1])
+    ).float()  # odd D: without the last cosine; fairseq: a last column of zeros
 
 
 def _look_up(table_LD: Tensor, layout: Layout) -> Tensor:
@@ -76,10 +78,10 @@ def build_added_positions(config: ModelConfig) -> AddedPositions | None:
     if config.positions == "sinusoidal":
         return SinusoidalPositions(config.max_positions, config.model_dim, config.sinusoidal_layout)
     if config.positions == "learned":
-        # Measured, not from a paper: a small language model reached 2.07 instead of 2.17 nats with positions that start
-        # as large as sinusoids, whose mean square is 1/2; classifiers fine-tuned from a masked language model failed.
-        is_large = config.scale_embeddings and config.head == "generation"
-        return LearnedPositions(config.max_positions, config.model_dim, 0.5**0.5 if is_large else None)
+        # Not from a paper: language models train better (2.07 instead of 2.17 nats) if positions start as large as
+        # sinusoids, whose mean square is 1/2. Masked language models do not: classifiers fine-tuned from them failed.
+        starts_like_sinusoids = config.scale_embeddings and config.head == "generation"
+        return LearnedPositions(config.max_positions, config.model_dim, 0.5**0.5 if starts_like_sinusoids else None)
     return None
 
 
@@ -127,7 +129,7 @@ class RotaryPositions(nn.Module):
 
 
 def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, is_bidirectional: bool) -> Tensor:
-    """Return the bucket of each offset, position of the key minus position of the query (T5, section 2.1).
+    """Return the bucket of each offset, position of the key minus position of the query (T5, section 2.1, and its code).
 
     Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`, and the last one
     holds all larger distances. Keys before and after the query have separate buckets; in a decoder, keys after it share
@@ -138,6 +140,7 @@ def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, is_bi
         num_buckets //= 2
         first_bucket = (offsets > 0) * num_buckets
     distances = offsets.abs() if is_bidirectional else (-offsets).clamp(min=0)
+    # The two max() allow settings for which T5's formula would divide by 0.
     num_exact = max(1, num_buckets // 2)
     growth = math.log(max(max_distance, num_exact + 1) / num_exact)
     steps = (distances.clamp(min=num_exact).float() / num_exact).log() / growth * (num_buckets - num_exact)

@@ -30,9 +30,12 @@ class TextEncoder(nn.Module):
     def forward(self, ids_BS: Tensor, want_attention: bool = False, segments_BS: Tensor | None = None) -> EncoderOutput:
         """Return the states of texts, padded at the end; states at padding are undefined."""
         config = self.config
-        can_drop_padding = self.training and config.can_drop_padding and not want_attention
         layout = kernels.sequence_layout(
-            ids_BS, config.pad_id, padding_mask(ids_BS, config.pad_id), config.model_dim, can_drop_padding
+            ids_BS,
+            config.pad_id,
+            padding_mask(ids_BS, config.pad_id),
+            width=config.model_dim,
+            can_drop_padding=self.training and config.can_drop_padding,
         )
         encoded_D, weights = self.encoder(self.embedding(ids_BS, layout, segments_BS), layout, want_attention)
         states_BSD = layout.pad(encoded_D)

@@ -1,6 +1,7 @@
 """The Transformer, encoder and decoder (section 3): training on whole targets, and decoding step by step.
 
-N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, V vocabulary,
+N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, H heads, K width of a head,
+V vocabulary,
 C channels, Y height, X width of images
 """
 
@@ -45,7 +46,10 @@ class DecoderStep:
 
 
 class Transformer(nn.Module):
-    """Encoder, decoder, embeddings and output projection. Sources are ids src_NS, or images src_NCYX."""
+    """Encoder, decoder, embeddings and output projection. Sources are ids src_NS, or images src_NCYX.
+
+    Images are read as patches (Vision Transformer), as in CPTR (Liu et al. 2021).
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -67,11 +71,13 @@ class Transformer(nn.Module):
     def forward(self, src: Tensor, tgt_NT: Tensor) -> Tensor:
         """Return hidden_NTD of all target positions, each of which attends to targets up to itself.
 
-        `logits` projects them to the vocabulary, in training as part of the loss. States at padding are undefined.
+        `logits` projects them to the vocabulary; in training `loss.cross_entropy` does. States at padding are undefined.
         """
         can_drop_padding = self.training and self.config.can_drop_padding
         memory = self.encode(src, can_drop_padding)
-        layout = kernels.sequence_layout(tgt_NT, self.config.pad_id, None, self.config.model_dim, can_drop_padding)
+        layout = kernels.sequence_layout(
+            tgt_NT, self.config.pad_id, None, width=self.config.model_dim, can_drop_padding=can_drop_padding
+        )
         hidden_D, _, _ = self.decoder(self.target_embedding(tgt_NT, layout), layout, memory)
         return layout.pad(self._scale_output(hidden_D))
 
@@ -83,7 +89,9 @@ class Transformer(nn.Module):
             layout: Layout = PaddedLayout.of(x_D.shape[1], x_D.device)
         else:
             allowed_N11S = padding_mask(src, config.pad_id)
-            layout = kernels.sequence_layout(src, config.pad_id, allowed_N11S, config.model_dim, can_drop_padding)
+            layout = kernels.sequence_layout(
+                src, config.pad_id, allowed_N11S, width=config.model_dim, can_drop_padding=can_drop_padding
+            )
             x_D = self.source_embedding(src, layout)
         encoded_D, _ = self.encoder(x_D, layout)
         return self.decoder.memory(encoded_D, layout)
@@ -117,5 +125,5 @@ class Transformer(nn.Module):
         return DecoderState(state.memory.select(sentences), len(rows_R) // len(sentences), caches, state.position)
 
     def _scale_output(self, hidden_D: Tensor) -> Tensor:
-        """Return hidden states divided by sqrt(D) in T5 models. The loss does not call `logits`, so it is not in it."""
+        """Return hidden states, divided by sqrt(D) in T5 with tied embeddings; here because the loss has no `logits`."""
         return hidden_D * self.config.model_dim**-0.5 if self.config.scale_output else hidden_D

@@ -35,8 +35,8 @@ def _gate_inputs(x_BI: Tensor, h_BD: Tensor, weights: Sequence[Tensor], count: i
 
 def rnn_cell(x_BI: Tensor, state: LayerState, weights: Sequence[Tensor]) -> CellStep:
     """h' = tanh(W x + U h) (Elman 1990)."""
-    [(x_BD, h_BD)] = _gate_inputs(x_BI, state[0], weights, 1)
-    return CellStep((torch.tanh(x_BD + h_BD),), {})
+    [(wx_BD, uh_BD)] = _gate_inputs(x_BI, state[0], weights, 1)
+    return CellStep((torch.tanh(wx_BD + uh_BD),), {})
 
 
 def gru_cell(x_BI: Tensor, state: LayerState, weights: Sequence[Tensor]) -> CellStep:
@@ -44,9 +44,9 @@ def gru_cell(x_BI: Tensor, state: LayerState, weights: Sequence[Tensor]) -> Cell
 
     r = sigma(W_r x + U_r h), z = sigma(W_z x + U_z h), n = tanh(W_n x + r * (U_n h)), h' = (1 - z) * n + z * h
     """
-    (r_x, r_h), (z_x, z_h), (n_x, n_h) = _gate_inputs(x_BI, state[0], weights, 3)
-    r_BD, z_BD = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
-    n_BD = torch.tanh(n_x + r_BD * n_h)
+    (r_wx, r_uh), (z_wx, z_uh), (n_wx, n_uh) = _gate_inputs(x_BI, state[0], weights, 3)
+    r_BD, z_BD = torch.sigmoid(r_wx + r_uh), torch.sigmoid(z_wx + z_uh)
+    n_BD = torch.tanh(n_wx + r_BD * n_uh)
     return CellStep(((1 - z_BD) * n_BD + z_BD * state[0],), {"reset": r_BD, "update": z_BD, "candidate": n_BD})
 
 
@@ -56,7 +56,7 @@ def lstm_cell(x_BI: Tensor, state: LayerState, weights: Sequence[Tensor]) -> Cel
     i, f, o = sigma(W x + U h), g = tanh(W_g x + U_g h), c' = f * c + i * g, h' = o * tanh(c')
     """
     h_BD, c_BD = state
-    i_BD, f_BD, g_BD, o_BD = (x + h for x, h in _gate_inputs(x_BI, h_BD, weights, 4))
+    i_BD, f_BD, g_BD, o_BD = (wx + uh for wx, uh in _gate_inputs(x_BI, h_BD, weights, 4))
     i_BD, f_BD, o_BD = torch.sigmoid(i_BD), torch.sigmoid(f_BD), torch.sigmoid(o_BD)
     g_BD = torch.tanh(g_BD)
     c_BD = f_BD * c_BD + i_BD * g_BD

@@ -1,6 +1,6 @@
 """Recurrent encoders of texts.
 
-B batch, S source length, D model width, E width of the states: D, or 2D in both directions
+B batch, S source length, D model width, E width of the states: D, or 2 * D if bidirectional
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 Sources are padded at the end, and the kernels run over the padding, which cannot change earlier states; backward layers
 read each row with its tokens reversed. The results are those of packed sequences.
 
-B batch, S length, I input width, D model width, E width of the states of a stack: D, or 2D in both directions
+B batch, S length, I input width, D model width, E width of the states of a stack: D, or 2 * D if bidirectional
 """
 
 from typing import Any
@@ -98,7 +98,7 @@ def _initialize(rnn: nn.RNN | nn.GRU | nn.LSTM) -> None:
 class RecurrentStack(nn.Module):
     """Layers with dropout between them, as torch's own with `num_layers`.
 
-    In both directions, states and last states of the two directions are concatenated in each layer.
+    If bidirectional, states and final states of both directions are concatenated in each layer.
     """
 
     def __init__(self, config: ModelConfig, num_layers: int, bidirectional: bool) -> None:
@@ -116,7 +116,7 @@ class RecurrentStack(nn.Module):
     def forward(
         self, x_BSD: Tensor, initial: tuple[LayerState, ...] | None = None, is_token_BS: Tensor | None = None
     ) -> tuple[Tensor, tuple[LayerState, ...]]:
-        """Return y_BSE of the last layer, and the final state of each layer: backwards, that at the first token."""
+        """Return y_BSE of the last layer, and final states; a layer that reads backwards ends at the first token."""
         y_BSE, final_states = x_BSD, []
         for number, layer in enumerate(self.forward_layers):
             x_BSI = self.dropout(y_BSE) if number else y_BSE
@@ -135,15 +135,16 @@ class RecurrentStack(nn.Module):
         return _rearrange(h_BSD, order_BS), final
 
 
-def _reversal(x_BSD: Tensor, is_token_BS: Tensor | None) -> Tensor:
+def _reversal(x_BSI: Tensor, is_token_BS: Tensor | None) -> Tensor:
     """Return order_BS: the positions of the tokens of each row in reverse, padding where it is."""
-    batch, length = x_BSD.shape[:2]
-    position_S = torch.arange(length, device=x_BSD.device)
+    batch, length = x_BSI.shape[:2]
+    position_S = torch.arange(length, device=x_BSI.device)
     if is_token_BS is None:
         return (length - 1 - position_S).expand(batch, length)
     lengths_B1 = is_token_BS.sum(1, keepdim=True)
     return torch.where(position_S < lengths_B1, lengths_B1 - 1 - position_S, position_S)
 
 
-def _rearrange(x_BSD: Tensor, order_BS: Tensor) -> Tensor:
-    return x_BSD.gather(1, order_BS[:, :, None].expand_as(x_BSD))
+def _rearrange(x_BSI: Tensor, order_BS: Tensor) -> Tensor:
+    """Return the positions of each row in this order."""
+    return x_BSI.gather(1, order_BS[:, :, None].expand_as(x_BSI))

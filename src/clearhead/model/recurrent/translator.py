@@ -1,6 +1,7 @@
 """Recurrent encoder-decoders (Sutskever et al. 2014), with attention or without.
 
-N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, V vocabulary
+N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, H heads (one), E width of the
+encoder states, I inputs of W_c, V vocabulary
 """
 
 from dataclasses import dataclass, replace
@@ -136,9 +137,9 @@ class RecurrentTranslator(nn.Module):
     def _decode(self, tokens_RT: Tensor, state: RecurrentState) -> tuple[Tensor, tuple[LayerState, ...], Tensor | None]:
         """Return hidden_RTD, h~ of each token; the state of each layer; and weights_RTS if there is attention."""
         h_RTD, layers = self.decoder(self.dropout(self.target_embedding(tokens_RT)), state.layers)
-        weights_RTS = None
+        input_RTI, weights_RTS = h_RTD, None
         if self.attention is not None and state.source is not None:
             context_RTD, weights_RTS = self.attention(h_RTD, state.source)
-            h_RTD = torch.cat((context_RTD, h_RTD), 2)
-        hidden_RTD: Tensor = self.dropout(torch.tanh(self.feed_forward(h_RTD)))
+            input_RTI = torch.cat((context_RTD, h_RTD), 2)
+        hidden_RTD: Tensor = self.dropout(torch.tanh(self.feed_forward(input_RTI)))
         return hidden_RTD, layers, weights_RTS

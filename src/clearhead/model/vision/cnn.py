@@ -17,7 +17,7 @@ NUM_LAYERS = 3
 
 
 class ConvolutionalLayer(nn.Module):
-    """3x3 convolution, group norm (Wu and He 2018), activation and dropout; with `halves`, 2x2 max pooling."""
+    """3x3 convolution, group norm (Wu and He 2018), activation, 2x2 max pooling if `halves`, and dropout."""
 
     def __init__(self, config: ModelConfig, channels: int, halves: bool) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class ConvolutionalLayer(nn.Module):
 class ConvolutionalEncoder(nn.Module):
     """Three layers of `model_dim` channels; the output is the mean of the last feature map.
 
-    The first two end with max pooling, as long as the map has more than one pixel. The shape is fixed: the settings
+    The first two have max pooling, as long as the map has more than one pixel. The shape is fixed: the settings
     `norm` and `num_encoder_layers` have no effect.
     """
 

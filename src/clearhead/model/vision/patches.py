@@ -69,7 +69,7 @@ class PatchEmbedding(nn.Module):
             self.positions = LearnedPositions(self.num_positions, config.model_dim)
         elif config.positions == "sinusoidal":
             self.positions = SinusoidalPositions(self.num_positions, config.model_dim, config.sinusoidal_layout)
-        self.norm = build_norm(config) if config.embedding_norm else nn.Identity()
+        self.norm = build_norm(config) if config.embedding_norm else nn.Identity()  # not in ViT; as in CLIP
         self.dropout = Dropout(config.dropout)
 
     def forward(self, images_BCYX: Tensor) -> Tensor:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <Python.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -65,14 +66,25 @@ class Reference {
     PyObject* object_;
 };
 
+// Takes the interpreter lock. While the interpreter ends, Python before 3.14 ends a daemon thread here by unwinding its
+// stack, which aborts the process where a handler or a destructor stops it. Python 3.14 blocks the thread until the
+// process has ended; so does this function in every version.
+inline void restore_thread(PyThreadState* state) {
+    try {
+        PyEval_RestoreThread(state);
+    } catch (...) {
+        while (true) pause();
+    }
+}
+
 // Other Python threads run while this object lives.
 class WithoutGil {
   public:
     WithoutGil() : state_(PyEval_SaveThread()) {}
-    ~WithoutGil() { PyEval_RestoreThread(state_); }
+    ~WithoutGil() { restore_thread(state_); }
     // Returns whether a signal handler raised an exception, such as KeyboardInterrupt.
     bool check_signals() {
-        PyEval_RestoreThread(state_);
+        restore_thread(state_);
         const bool is_raised = PyErr_CheckSignals() < 0;
         state_ = PyEval_SaveThread();
         return is_raised;

@@ -423,6 +423,26 @@ def test_settings_beyond_float32_are_refused() -> None:
         prepare(config, tensors(network))
 
 
+@pytest.mark.parametrize("large", [5 + 2**32, -(2**31) - 1, 2**70])
+def test_integers_that_are_no_int32_are_refused(large: int) -> None:
+    """Cut to 32 bits, the first would be 5."""
+    model = native(random_model())
+    state = model.start(model.encode([[5]]), 1, 1)
+    calls: list[Callable[[Any], object]] = [
+        lambda ids: model.search([ids], [4], settings()),
+        lambda ids: model.search([[5]], ids, settings()),
+        lambda ids: model.search([[5]], [4], settings(), [ids]),
+        lambda ids: model.search([[5]], [4], settings(suppressed=tuple(ids))),
+        lambda ids: model.score([[5]], [ids]),
+        lambda ids: model.reorder(state, np.array(ids)),
+        lambda ids: model.step(np.array([ids]), state),
+    ]
+    for call in calls:
+        for ids in ([large], np.array([large])):
+            with pytest.raises(ValueError, match="expected integers of 32 bits"):
+                call(ids)
+
+
 def test_wrong_ids_limits_and_rows_are_refused() -> None:
     model = native(random_model())
     with pytest.raises(ValueError, match="outside of the vocabulary"):

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from clearhead.config import ModelConfig
 from clearhead.runtime.cancellation import Cancellation
@@ -120,10 +120,10 @@ class NativeModel:
         allowed, allowed_lengths = (None, None) if shortlists is None else _joined(shortlists)
         found = self._core.search(
             *_joined(sources),
-            np.asarray(limits, dtype=np.int32),
+            _int32(limits),
             options,
             np.ascontiguousarray(settings.penalties, dtype=np.float32),
-            np.asarray(settings.suppressed, dtype=np.int32),
+            _int32(settings.suppressed),
             allowed,
             allowed_lengths,
             [None if each is None else each.flag for each in cancellations],
@@ -163,8 +163,7 @@ class NativeModel:
         if attention_layer is not None:
             size = sum(state.source_lengths_R) * count * self.config.num_heads
             flat, layer = np.empty(size, dtype=np.float32), attention_layer
-        tokens = np.ascontiguousarray(tokens_RT, dtype=np.int32)
-        self._core.step(state.handle, tokens, count, all_positions, log_probs, layer, flat)
+        self._core.step(state.handle, _int32(tokens_RT), count, all_positions, log_probs, layer, flat)
         return StepOutput(log_probs, None if flat is None else self._attention(flat, state, count))
 
     def _attention(self, flat: Floats, state: NativeState, count: int) -> Floats:
@@ -186,7 +185,7 @@ class NativeModel:
 
     def reorder(self, state: NativeState, rows_R: NDArray[np.int64]) -> None:
         """Let row i continue row rows_R[i]; rows may be repeated and dropped, but there are never more than before."""
-        self._core.reorder(state.handle, np.ascontiguousarray(rows_R, dtype=np.int32))
+        self._core.reorder(state.handle, _int32(rows_R))
         state.source_lengths_R = [state.source_lengths_R[row] for row in rows_R.tolist()]
 
     def restrict(self, state: NativeState, lists: Sequence[Ids]) -> None:
@@ -256,7 +255,7 @@ class NativeModel:
         places = [start + place for start, some in zip(starts[:-1].tolist(), positions, strict=True) for place in some]
         out_MV = np.empty((len(places), self.config.vocab_size), dtype=np.float32)
         if places:
-            self._core.predict_masked(*_joined(rows), np.asarray(places, dtype=np.int32), out_MV, threads)
+            self._core.predict_masked(*_joined(rows), _int32(places), out_MV, threads)
         return np.split(out_MV, np.cumsum([len(some) for some in positions])[:-1])
 
     def _per_sequence(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> Floats:
@@ -277,6 +276,13 @@ def _joined(sequences: Sequence[Ids]) -> tuple[NDArray[np.int32], NDArray[np.int
     """Return all ids one after the other, and the length of each sequence."""
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
     if len(sequences) and isinstance(sequences[0], np.ndarray):
-        return np.concatenate(sequences, dtype=np.int32), lengths
-    ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int32, count=int(lengths.sum()))
-    return ids, lengths
+        return _int32(np.concatenate(sequences)), lengths
+    return _int32([*chain.from_iterable(sequences)]), lengths
+
+
+def _int32(numbers: ArrayLike) -> NDArray[np.int32]:
+    """Return integers as a contiguous array. Raises ValueError if int32 cannot hold one, where NumPy may wrap it."""
+    given = np.asarray(numbers)
+    if given.size and not (given.min() >= -(2**31) and given.max() < 2**31):
+        raise ValueError(f"expected integers of 32 bits, got {given.min()} to {given.max()}")
+    return np.ascontiguousarray(given, dtype=np.int32)

@@ -1,9 +1,14 @@
 // Greedy and beam search against plain searches over step-by-step decoding, and its guarantees.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -166,6 +171,31 @@ TEST(workers_that_are_used_again_change_nothing) {
             const auto fresh = run_search(model, settings, requests_of(some));
             for (size_t i = 0; i < count; i++) CHECK(is_same(again[i], fresh[i]));
         }
+}
+
+// A child of fork has one thread; a lock that another thread of the parent held would be held forever.
+TEST(pool_works_in_a_child_of_a_process_whose_threads_use_it) {
+    WorkerPool pool;
+    for (int i = 0; i < 7; i++) pool.put_back(std::make_unique<Worker>());
+    std::atomic<bool> is_over{false};
+    std::thread other([&] {
+        while (!is_over) BorrowedWorker worker(pool);
+    });
+    int status = 0;
+    for (int i = 0; i < 31 && !status; i++) {
+        const pid_t child = fork();
+        if (!child) {
+            alarm(10);  // ends a child that waits
+            {
+                BorrowedWorker worker(pool);
+            }
+            _exit(0);
+        }
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+    }
+    CHECK_EQUAL(status, 0);
+    is_over = true;
+    other.join();
 }
 
 TEST(greedy_search_without_scores_has_the_same_tokens) {

@@ -21,17 +21,23 @@ static double monotonic_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::unique_ptr<Worker> WorkerPool::take() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (workers_.empty()) return std::make_unique<Worker>();
-    std::unique_ptr<Worker> worker = std::move(workers_.back());
-    workers_.pop_back();
-    return worker;
+WorkerPool::~WorkerPool() {
+    for (std::atomic<Worker*>& place : idle_) delete place.load();
 }
 
-void WorkerPool::put_back(std::unique_ptr<Worker> worker) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    workers_.push_back(std::move(worker));
+std::unique_ptr<Worker> WorkerPool::take() {
+    for (std::atomic<Worker*>& place : idle_)
+        if (Worker* worker = place.exchange(nullptr)) return std::unique_ptr<Worker>(worker);
+    return std::make_unique<Worker>();
+}
+
+void WorkerPool::put_back(std::unique_ptr<Worker> worker) noexcept {
+    for (std::atomic<Worker*>& place : idle_) {
+        Worker* empty = nullptr;
+        if (!place.compare_exchange_strong(empty, worker.get())) continue;
+        worker.release();
+        return;
+    }
 }
 
 namespace {

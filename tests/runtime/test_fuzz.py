@@ -266,6 +266,35 @@ def run(program: str, *arguments: str) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
+# A bundle whose tensors fit its settings, which ask for relative biases of 30 GiB.
+LARGE = """
+import json
+import sys
+from pathlib import Path
+
+from clearhead import bundle, config
+from clearhead.errors import ConfigError
+from clearhead.runtime import prepare
+from tests.bundle.saving import save
+from tests.runtime.models import random_model
+
+folder = Path(sys.argv[1])
+network = random_model(num_encoder_layers=1, num_decoder_layers=1, model_dim=2, feed_forward_dim=1, num_heads=4096,
+                       key_dim=1, value_dim=1, positions="relative")
+settings = {**network.config.model_dump(mode="json"), "max_positions": 10**6}
+save(folder, 1, network.state_dict(), config={"model": settings})
+try:
+    loaded = bundle.load(folder)
+    prepare(config.parse(loaded.config).model, loaded.weights)
+except ConfigError as error:
+    print(1)
+"""
+
+
+def test_a_bundle_that_asks_for_a_large_table_is_refused(tmp_path: Path) -> None:
+    assert run(LARGE, str(tmp_path / "model")) == [1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_arguments_do_not_crash_the_core(seed: int) -> None:

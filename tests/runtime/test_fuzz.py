@@ -74,6 +74,12 @@ def model(which, settings, **change):
             arrays[name] = rng.standard_normal(rng.integers(1, 60, rng.integers(1, 3))).astype(np.float32)
     return made, arrays
 
+# Heads that do not belong to the model, or two of them.
+def heads():
+    names = ["has_masked_head", "has_classifier", "has_pooler"]
+    chosen = names if rng.random() < 0.2 else []
+    return {"labels": 107, **{name: int(rng.integers(2)) for name in chosen}}
+
 def succeeds(function, *arguments):
     before = accepted
     attempt(function, *arguments)
@@ -120,9 +126,9 @@ def walk(core, ids, counts):
             return
 
 for _ in range(60):  # damaged models
-    settings, arrays = model({}, {str(rng.choice(["width", "heads", "vocabulary", "max_positions", "encoder_layers",
-                                                   "key_width", "feed_forward", "norm", "architecture"])): number()},
-                             damage=0.03 if rng.random() < 0.5 else 0)
+    field = rng.choice(["width", "heads", "vocabulary", "max_positions", "encoder_layers", "key_width", "feed_forward",
+                        "norm", "architecture"]).item()
+    settings, arrays = model({}, {field: number(), **heads()}, damage=0.03 if rng.random() < 0.5 else 0)
     attempt(_core.Model, settings, arrays, rng.choice(["", "avx2", "nonsense"]).item())
 models = [_core.Model(*model({}, {}), ""), _core.Model(*model({}, {"int8": 1}), ""),
           _core.Model(*model({"family": "decoder", "num_encoder_layers": 4, **LANGUAGE_MODELS["gpt2"]}, {}), "")]

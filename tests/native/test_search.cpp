@@ -34,7 +34,7 @@ std::vector<Path> plain_search(const Model& model, const SearchSettings& setting
     std::vector<Path> live(1), finished;
     for (int length = 0; length < limit && (int)finished.size() < width; length++) {
         const std::vector<float> log_probs = decoder.step(input);
-        if (!length) decoder.repeat(width);
+        if (!length) decoder.reorder(Ids(width, 0));
         std::vector<Path> choices;
         for (int row = 0; row < (int)live.size(); row++)
             for (int token = 0; token < vocabulary; token++) {

@@ -100,7 +100,7 @@ def walk(core, ids, counts):
         return
     rows, outputs = sentences * width, 107
     for _ in range(8):
-        action, is_right = rng.integers(4), rng.random() < 0.7
+        action, is_right = rng.integers(3), rng.random() < 0.7
         if action == 0:
             count = int(rng.integers(1, 4) if is_right else rng.integers(-1, 70))
             given = rows if is_right else int(rng.integers(1, 9))
@@ -110,13 +110,9 @@ def walk(core, ids, counts):
             if succeeds(core.step, state, tokens.astype(np.int32), count, all_positions, out, number(), None):
                 assert not np.isnan(out).any()
         elif action == 1:
-            chosen = rng.integers(0, rows, rng.integers(1, rows + 1)).astype(np.int32) if is_right else array()
+            chosen = rng.integers(0, rows, rng.integers(1, 2 * rows + 1)).astype(np.int32) if is_right else array()
             if succeeds(core.reorder, state, chosen):
                 rows = len(chosen)
-        elif action == 2:
-            times = int(rng.integers(1, 3)) if is_right and rows < 64 else number()
-            if succeeds(core.repeat, state, times):
-                rows *= times
         else:
             sizes = rng.integers(1 if is_right else 0, 9, sentences).astype(np.int32)
             allowed = rng.integers(0, 107 if is_right else 109, sizes.sum()).astype(np.int32)

@@ -178,13 +178,8 @@ class NativeModel:
             start += size
         return cross_RHTS
 
-    def repeat(self, state: NativeState, width: int) -> None:
-        """Repeat every row `width` times."""
-        self._core.repeat(state.handle, width)
-        state.source_lengths_R = [length for length in state.source_lengths_R for _ in range(width)]
-
     def reorder(self, state: NativeState, rows_R: NDArray[np.int64]) -> None:
-        """Let row i continue row rows_R[i]; rows may be repeated and dropped, but there are never more than before."""
+        """Let row i continue row rows_R[i]; rows may be repeated and dropped."""
         self._core.reorder(state.handle, _int32(rows_R))
         state.source_lengths_R = [state.source_lengths_R[row] for row in rows_R.tolist()]
 

@@ -271,16 +271,6 @@ PyObject* model_step(PyObject* self, PyObject* args) {
     });
 }
 
-PyObject* model_repeat(PyObject* self, PyObject* args) {
-    PyObject* capsule;
-    int width;
-    if (!PyArg_ParseTuple(args, "Oi", &capsule, &width)) return nullptr;
-    return guarded([&] {
-        BorrowedState state(self, capsule);
-        repeat_state(*state, width);
-    });
-}
-
 PyObject* model_reorder(PyObject* self, PyObject* args) {
     PyObject *capsule, *rows_;
     if (!PyArg_ParseTuple(args, "OO", &capsule, &rows_)) return nullptr;
@@ -365,7 +355,6 @@ PyMethodDef model_methods[] = {
     {"encode", model_encode, METH_VARARGS, nullptr},
     {"start", model_start, METH_VARARGS, nullptr},
     {"step", model_step, METH_VARARGS, nullptr},
-    {"repeat", model_repeat, METH_VARARGS, nullptr},
     {"reorder", model_reorder, METH_VARARGS, nullptr},
     {"restrict", model_restrict, METH_VARARGS, nullptr},
     {"score", model_score, METH_VARARGS, nullptr},

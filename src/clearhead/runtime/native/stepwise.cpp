@@ -161,24 +161,8 @@ void step_state(const Model& model, Worker& worker, DecoderState& state, const i
     state.position += count;  // at the end: a step that throws has appended nothing
 }
 
-void repeat_state(DecoderState& state, int width) {
-    // Rows may have been dropped, their slots were not.
-    if (width < 1 || (int64_t)state.cache.slots() * width > UINT16_MAX)
-        throw std::invalid_argument("a state has 1 to 65,535 rows");
-    DecoderState wide;
-    for (size_t r = 0; r < state.rows(); r++) {
-        std::vector<uint16_t> slots = state.ancestors[r];
-        for (uint16_t& slot : slots) slot = (uint16_t)(slot * width);
-        wide.ancestors.insert(wide.ancestors.end(), width, slots);
-        wide.sentences.insert(wide.sentences.end(), width, state.sentences[r]);
-    }
-    state.cache = state.cache.widened(width, state.position);
-    state.ancestors = std::move(wide.ancestors);
-    state.sentences = std::move(wide.sentences);
-}
-
 void reorder_state(DecoderState& state, const int32_t* rows, size_t count) {
-    if (count < 1 || count > (size_t)state.cache.slots()) throw std::invalid_argument("too few or too many rows");
+    if (count < 1 || count > UINT16_MAX) throw std::invalid_argument("a state has 1 to 65,535 rows");
     std::vector<std::vector<uint16_t>> ancestors;
     std::vector<int> sentences;
     for (size_t i = 0; i < count; i++) {
@@ -186,6 +170,7 @@ void reorder_state(DecoderState& state, const int32_t* rows, size_t count) {
         ancestors.push_back(state.ancestors[rows[i]]);
         sentences.push_back(state.sentences[rows[i]]);
     }
+    state.cache.widen((int)count, state.position);
     state.ancestors = std::move(ancestors);
     state.sentences = std::move(sentences);
 }

@@ -140,8 +140,8 @@ TEST(sentences_in_a_batch_have_the_bits_that_they_have_alone) {
     for (const InstructionSet& isa : instruction_sets())
         for (const bool int8 : {false, true})
             for (const Shape& shape : generators()) {
-                if (!isa.supported) continue;
-                const Model model = model_that_ends(with_int8(shape, int8), isa.name);
+                if (!isa.is_supported) continue;
+                const Model model = model_that_ends(with_int8(shape, int8), isa.kernels->name);
                 const std::vector<Ids> sources = some_sources(model);
                 for (int beam_size : {1, 3}) {
                     std::vector<SearchResult> alone;
@@ -398,7 +398,7 @@ constexpr uint64_t kHash = 0x0b67a1a388408c68;  // with fused multiply-add; a ch
 // The same bits on every instruction set, architecture and compiler with fused multiply-add.
 TEST(search_results_have_the_known_hash) {
     for (const InstructionSet& isa : instruction_sets()) {
-        if (!isa.supported) continue;
+        if (!isa.is_supported) continue;
         uint64_t hash = 14695981039346656037u;  // FNV-1a
         auto mix = [&hash](const void* data, size_t size) {
             for (size_t i = 0; i < size; i++)
@@ -406,7 +406,7 @@ TEST(search_results_have_the_known_hash) {
         };
         for (const bool int8 : {false, true})
             for (const Shape& shape : generators()) {
-                const Model model = model_that_ends(with_int8(shape, int8), isa.name);
+                const Model model = model_that_ends(with_int8(shape, int8), isa.kernels->name);
                 for (const SearchResult& result :
                      run_search(model, search_settings(3), requests_of(some_sources(model))))
                     for (const Hypothesis& each : result.hypotheses) {
@@ -415,7 +415,7 @@ TEST(search_results_have_the_known_hash) {
                         mix(&each.score, sizeof(float));
                     }
             }
-        std::printf("%s: hash of search results %016llx\n", isa.name, (unsigned long long)hash);
-        if (kGenericIsFused || std::string(isa.name) != "generic") CHECK_EQUAL(hash, kHash);
+        std::printf("%s: hash of search results %016llx\n", isa.kernels->name, (unsigned long long)hash);
+        if (kGenericIsFused || std::string(isa.kernels->name) != "generic") CHECK_EQUAL(hash, kHash);
     }
 }

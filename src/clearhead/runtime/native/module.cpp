@@ -380,7 +380,7 @@ PyObject* list_instruction_sets(PyObject*, PyObject*) {
     return guarded([] {
         Reference result(PyDict_New());
         for (const InstructionSet& isa : instruction_sets())
-            if (PyDict_SetItemString(result.get(), isa.name, isa.supported ? Py_True : Py_False) < 0)
+            if (PyDict_SetItemString(result.get(), isa.kernels->name, isa.is_supported ? Py_True : Py_False) < 0)
                 throw PythonError();
         return result.release();
     });
@@ -390,7 +390,7 @@ PyObject* list_instruction_sets(PyObject*, PyObject*) {
 PyObject* select_instruction_set_(PyObject*, PyObject* args) {
     const char* forced = nullptr;
     if (!PyArg_ParseTuple(args, "s", &forced)) return nullptr;
-    return guarded([&] { return PyUnicode_FromString(select_instruction_set(forced).name); });
+    return guarded([&] { return PyUnicode_FromString(select_kernels(forced).name); });
 }
 
 PyObject* count_allocated_bytes(PyObject*, PyObject*) { return PyLong_FromSize_t(allocated_bytes()); }

@@ -88,7 +88,7 @@ def succeeds(function, *arguments):
 # Calls the methods of a state at random, with right arguments most of the time.
 def walk(core, ids, counts):
     sentences, width = len(counts), int(rng.integers(-1, 4))
-    sources = attempt(core.encode, ids, counts)
+    sources = attempt(core.encode, (ids, counts))
     if sources is None:
         sentences = int(rng.integers(-1, 4))
     else:
@@ -116,7 +116,7 @@ def walk(core, ids, counts):
         else:
             sizes = rng.integers(1 if is_right else 0, 9, sentences).astype(np.int32)
             allowed = rng.integers(0, 107 if is_right else 109, sizes.sum()).astype(np.int32)
-            if succeeds(core.restrict, state, allowed, sizes):
+            if succeeds(core.restrict, state, (allowed, sizes)):
                 outputs = int(sizes.max())
         if rows > 200:
             return
@@ -137,18 +137,18 @@ for _ in range(4000):
         limit = number() if rng.random() < 0.3 else int(rng.integers(1, 30))
         limits = np.full(len(counts), limit, np.int32) if rng.random() < 0.8 else array()
         suppressed = rng.integers(-9, 300, 3).astype(np.int32)
-        lists = (None, None) if rng.random() < 0.7 else shortlists(len(counts))
+        lists = None if rng.random() < 0.7 else shortlists(len(counts))
         deadlines = None if rng.random() < 0.9 else array().astype(float)
-        searched += succeeds(core.search, ids, counts, limits, options(), np.ones(65, np.float32), suppressed, *lists,
+        searched += succeeds(core.search, (ids, counts), limits, options(), np.ones(65, np.float32), suppressed, lists,
                              flags() if rng.random() < 0.2 else [], deadlines)
     elif action == 1:
         out = np.empty(int(rng.choice([len(counts) * 24, len(ids) * 24, 7])), np.float32)
-        attempt(core.encode_texts, ids, counts, int(rng.integers(-1, 6)), out, 1)
-        attempt(core.predict_masked, ids, counts, array(), np.empty(107, np.float32), 1)
+        attempt(core.encode_texts, (ids, counts), int(rng.integers(-1, 6)), out, 1)
+        attempt(core.predict_masked, (ids, counts), array(), np.empty(107, np.float32), 1)
     elif action == 2:
         out = np.empty(max(0, int(rng.choice([len(ids), len(ids) - 1, 3]))), np.float32)
-        given = (ids, counts) if rng.random() < 0.6 else (None, None)
-        attempt(core.score, *given, ids, counts, min(number(), 200), out, int(rng.integers(-1, 4)),
+        given = (ids, counts) if rng.random() < 0.6 else None
+        attempt(core.score, given, (ids, counts), min(number(), 200), out, int(rng.integers(-1, 4)),
                 None if rng.random() < 0.7 else np.empty(len(ids) * 3, np.float32), 1)
     else:
         walk(core, ids, counts)

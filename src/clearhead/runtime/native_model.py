@@ -117,15 +117,13 @@ class NativeModel:
             "stopping_rule": _STOPPING_RULES.index(settings.stopping_rule),
             "want_scores": settings.want_scores,
         }
-        allowed, allowed_lengths = (None, None) if shortlists is None else _joined(shortlists)
         found = self._core.search(
-            *_joined(sources),
+            _joined(sources),
             _int32(limits),
             options,
             np.ascontiguousarray(settings.penalties, dtype=np.float32),
             _int32(settings.suppressed),
-            allowed,
-            allowed_lengths,
+            None if shortlists is None else _joined(shortlists),
             [None if each is None else each.flag for each in cancellations],
             np.array([0.0 if each is None else each.deadline for each in cancellations]) if cancellations else None,
         )
@@ -135,7 +133,7 @@ class NativeModel:
 
     def encode(self, sources: Sequence[Ids]) -> tuple[Any, list[int]]:
         """Return the encoded sources and their lengths."""
-        return self._core.encode(*_joined(sources)), [len(source) for source in sources]
+        return self._core.encode(_joined(sources)), [len(source) for source in sources]
 
     def start(self, memory: tuple[Any, list[int]] | None, num_sentences: int, width: int) -> NativeState:
         """Return the state before the first token; `memory` is None for a decoder-only model."""
@@ -189,7 +187,7 @@ class NativeModel:
         Log-probabilities of a row then have one column for each token of its sentence's list; rows with shorter lists
         get minus infinity behind.
         """
-        self._core.restrict(state.handle, *_joined(lists))
+        self._core.restrict(state.handle, _joined(lists))
         state.num_outputs = max(map(len, lists))
 
     def score(
@@ -204,14 +202,14 @@ class NativeModel:
 
         A decoder-only model predicts target token t from source tokens 0 to t.
         """
-        flat_targets, target_lengths = _joined(targets)
-        log_probs = np.empty(len(flat_targets), dtype=np.float32)
+        joined_targets = _joined(targets)
+        log_probs = np.empty(len(joined_targets[0]), dtype=np.float32)
         flat, layer, heads = None, _NO_LAYER, self.config.num_heads
         if attention_layer is not None:
             sizes = [len(source) * len(target) * heads for source, target in zip(sources, targets, strict=True)]
             flat, layer = np.empty(sum(sizes), dtype=np.float32), attention_layer
-        self._core.score(*_joined(sources), flat_targets, target_lengths, start_id, log_probs, layer, flat, threads)
-        scores = np.split(log_probs, np.cumsum(target_lengths)[:-1])
+        self._core.score(_joined(sources), joined_targets, start_id, log_probs, layer, flat, threads)
+        scores = np.split(log_probs, np.cumsum(joined_targets[1])[:-1])
         if flat is None:
             return scores, None
         blocks = np.split(flat, np.cumsum(sizes)[:-1])
@@ -250,20 +248,20 @@ class NativeModel:
         places = [start + place for start, some in zip(starts[:-1].tolist(), positions, strict=True) for place in some]
         out_MV = np.empty((len(places), self.config.vocab_size), dtype=np.float32)
         if places:
-            self._core.predict_masked(*_joined(rows), _int32(places), out_MV, threads)
+            self._core.predict_masked(_joined(rows), _int32(places), out_MV, threads)
         return np.split(out_MV, np.cumsum([len(some) for some in positions])[:-1])
 
     def _per_sequence(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> Floats:
         out = np.empty((len(rows), width), dtype=np.float32)
         if rows:
-            self._core.encode_texts(*_joined(rows), kind, out, threads)
+            self._core.encode_texts(_joined(rows), kind, out, threads)
         return out
 
     def _per_token(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> list[Floats]:
         counts = [len(row) for row in rows]
         out = np.empty((sum(counts), width), dtype=np.float32)
         if rows:
-            self._core.encode_texts(*_joined(rows), kind, out, threads)
+            self._core.encode_texts(_joined(rows), kind, out, threads)
         return np.split(out, np.cumsum(counts)[:-1]) if rows else []
 
 

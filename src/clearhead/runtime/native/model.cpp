@@ -354,8 +354,7 @@ const Activations& Model::decode(Workspace& work, const std::vector<DecoderRow>&
     for (const DecoderRow& row : rows) {
         if (row.position < 0 || row.position >= settings.max_positions)
             throw std::invalid_argument("a sequence is longer than max_positions");
-        if (row.token < 0 || row.token >= settings.vocabulary)
-            throw std::invalid_argument("token id " + std::to_string(row.token) + " is outside of the vocabulary");
+        check_ids(&row.token, 1, settings.vocabulary);
         longest = std::max(longest, std::max(row.position + 1, row.source ? row.source->length : 0));
     }
     cache.reserve(longest);

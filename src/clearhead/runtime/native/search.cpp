@@ -373,7 +373,8 @@ void check(const Model& model, const SearchSettings& settings, const std::vector
     if (s.architecture == Architecture::encoder) throw std::invalid_argument("this model does not generate text");
     if (settings.beam_size < 1 || settings.beam_size > 4096)
         throw std::invalid_argument("beam size outside of 1 to 4096");
-    if (settings.n_best < 1 || settings.threads < 1) throw std::invalid_argument("n_best and threads must be positive");
+    if (settings.n_best < 1) throw std::invalid_argument("n_best must be positive");
+    if (settings.threads < 1 || settings.threads > 4096) throw std::invalid_argument("threads outside of 1 to 4096");
     if (settings.start_id < 0 || settings.start_id >= s.vocabulary) throw std::invalid_argument("unknown start id");
     for (float penalty : settings.penalties)
         if (!(penalty > 0 && penalty <= std::numeric_limits<float>::max()))

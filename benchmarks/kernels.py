@@ -26,7 +26,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.core import require_core
@@ -36,7 +35,7 @@ from clearhead.config import ModelConfig
 from clearhead.files import write_atomically
 from clearhead.model.parameters import named_weights
 from clearhead.model.transformer import Transformer
-from clearhead.runtime import CoreSearch, prepare
+from clearhead.runtime import prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "native" / "benchmark" / "kernels"
@@ -220,35 +219,21 @@ class Around:
     prepare: float
     encode: float
     """A source of `source_length` tokens."""
-    search: float
-    """Per step of a sentence with beam 4: ordering candidates and updating the beam."""
 
 
 def measure_around(measured: Measured, shape: Shape) -> Around:
-    """Measure through the Python interface, with random weights and outputs of twice `positions` tokens."""
+    """Measure through the Python interface, with random weights."""
     torch.manual_seed(0)
     sizes = {"vocab_size": shape.vocabulary, "num_encoder_layers": shape.layers, "num_decoder_layers": shape.layers,
              "model_dim": shape.width, "feed_forward_dim": shape.inner, "num_heads": shape.heads}  # fmt: skip
     config = ModelConfig.model_validate(sizes)
     tensors = {name: each.detach().numpy() for name, each in named_weights(Transformer(config)).items()}
     model = prepare(config, tensors)
-    source, length = [5] * measured.source_length, 2 * measured.positions
-    asked = CoreSearch(np.ones(length + 1, np.float32), config.eos_id, config.decoder_start_id, 4, min_length=length)
-    [four] = [run.whole for run in measured.runs_of(shape.name, "float32") if run.rows == 4]
-    encode = _median_seconds(lambda: model.encode([source]))
-    searched = _median_seconds(lambda: model.search([source], [length], asked))
-    first_step = _first_step_saving(measured, shape)
+    source = [5] * measured.source_length
     return Around(
         _median_seconds(lambda: prepare(config, tensors), 20),
-        encode,
-        max(0.0, (searched - encode + first_step) / length - four),
+        _median_seconds(lambda: model.encode([source])),
     )
-
-
-def _first_step_saving(measured: Measured, shape: Shape) -> float:
-    """Return by how much the first step, which has one row, is faster than the others."""
-    whole = {run.rows: run.whole for run in measured.runs_of(shape.name, "float32")}
-    return whole[4] - whole[1]
 
 
 def _median_seconds(call: Callable[[], object], times: int = 200) -> float:
@@ -281,8 +266,7 @@ def page_table(measured: Measured, shape: Shape, around: Around) -> str:
     rows.append([*total, *(cell for run in runs for cell in (*_time(run.whole, run), ""))])
     before = (
         f"Around the steps: preparing the weights takes {around.prepare * 1e3:.1f} ms, encoding a source of "
-        f"{measured.source_length} tokens {around.encode * 1e6:,.0f} µs,\nand the search {around.search * 1e6:.1f} µs "
-        "per step of a sentence with beam 4."
+        f"{measured.source_length} tokens {around.encode * 1e6:,.0f} µs."
     )
     return f"{heading(measured)}\n\n{_markdown(head, rows)}\n\n{before}"
 

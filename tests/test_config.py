@@ -26,12 +26,22 @@ from clearhead.errors import ConfigError
         (["dropout=0.1"], "expected section.field=value, such as model.dropout=0.3"),
         (["model.dropout"], "expected section.field=value"),
         (["tokenizer.joiner=@@"], "joiner='@@' has no meaning for kind=bpe"),
+        (["model.max_positions=1000000", "model.model_dim=512"], "max_positions=1000000 is too large for a width"),
+        (
+            ["model.positions=relative", "model.max_positions=1000000", "model.num_heads=256", "model.model_dim=256"],
+            "max_positions=1000000 is too large for 256 heads with model.positions=relative.",
+        ),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence(assignments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         build(parse_assignments(assignments))
     assert "\n" not in str(caught.value)
+
+
+def test_the_largest_t5_may_have_as_many_positions_as_any_model() -> None:
+    largest = ["model.positions=relative", "model.max_positions=1000000", "model.num_heads=128", "model.model_dim=1024"]
+    assert build(parse_assignments(largest)).model.num_heads == 128
 
 
 def test_unknown_preset_is_named() -> None:

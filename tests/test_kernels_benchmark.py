@@ -38,9 +38,8 @@ def measured() -> Measured:
 
 
 def test_a_product_is_bound_by_its_weights_or_by_its_multiply_adds(measured: Measured) -> None:
-    text = kernels.page_table(measured, SHAPES["tiny"], kernels.Around(0.0042, 0.000123, 0.0000015))
-    assert "preparing the weights takes 4.2 ms, encoding a source of 14 tokens 123 µs" in text
-    assert "the search 1.5 µs" in text
+    text = kernels.page_table(measured, SHAPES["tiny"], kernels.Around(0.0042, 0.000123))
+    assert "preparing the weights takes 4.2 ms, encoding a source of 14 tokens 123 µs." in text
     table = cells(text)
     assert [*table][2:] == [name for name in NAMES if name != "quantize"] + ["not explained", "whole step"]
     # 3 MB at 1.5 TB/s are 2 of 8 microseconds; 24 x 768,000 products at 2.5 per picosecond are 7.4 of 20.

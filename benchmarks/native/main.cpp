@@ -51,12 +51,12 @@ double median(std::vector<double> values) {
 
 class Benchmark {
   public:
-    Benchmark(const InstructionSet& isa, double seconds)
-        : isa_(isa), peak_(select_peak(isa.name)), rate_(ticks_per_second()), seconds_(seconds) {}
+    Benchmark(const Kernels& kernels, double seconds)
+        : kernels_(kernels), peak_(select_peak(kernels.name)), rate_(ticks_per_second()), seconds_(seconds) {}
 
     void run(const std::vector<Shape>& shapes) {
         constexpr size_t kMemory = size_t{256} << 20;  // larger than caches are
-        std::printf("{\"isa\": \"%s\", \"seconds\": %g, \"positions\": %d, \"source_length\": %d,\n", isa_.name,
+        std::printf("{\"isa\": \"%s\", \"seconds\": %g, \"positions\": %d, \"source_length\": %d,\n", kernels_.name,
                     seconds_, kPositions, kSourceLength);
         std::printf("\"float32\": %.6g, \"int8\": %.6g, \"memory\": %.6g, \"runs\": [", peak(peak_.multiply_floats),
                     peak(peak_.multiply_integers), bandwidth(kMemory));
@@ -82,9 +82,9 @@ class Benchmark {
     }
 
     void run(const Shape& shape, bool int8) {
-        Kernels table = *isa_.kernels;
+        Kernels table = kernels_;
         const std::unique_ptr<Model> model = random_model(shape, int8, table);
-        const Kernels timed = timed_kernels(*isa_.kernels, model->output);
+        const Kernels timed = timed_kernels(kernels_, model->output);
         double rate = 0;
         const int batches[][2] = {{1, 1}, {1, 4}, {6, 4}};
         for (auto [sentences, beam] : batches) {
@@ -94,7 +94,7 @@ class Benchmark {
             const uint64_t begin = ticks();
             // The first step of each kind is not counted. Timed steps alternate with steps of the plain kernels.
             for (int i = 0; i < 4 || (double)(ticks() - begin) < seconds_ * rate_; i++) {
-                table = *isa_.kernels;
+                table = kernels_;
                 const uint64_t start = ticks();
                 step.run();
                 if (i) whole.push_back((double)(ticks() - start));
@@ -124,7 +124,7 @@ class Benchmark {
         std::printf("]}");
     }
 
-    const InstructionSet& isa_;
+    const Kernels& kernels_;
     const Peak& peak_;
     const double rate_, seconds_;  // rate_: ticks per second
     bool is_first_ = true;
@@ -150,8 +150,8 @@ int main(int count, char** arguments) {
     try {
         std::vector<clearhead::Shape> shapes;
         for (int i = 2; i < count; i++) shapes.push_back(clearhead::parse_shape(arguments[i]));
-        const auto& isa = clearhead::select_instruction_set(std::getenv("CLEARHEAD_ISA"));
-        clearhead::Benchmark(isa, count > 1 ? std::atof(arguments[1]) : 0).run(shapes);
+        const clearhead::Kernels& kernels = clearhead::select_kernels(std::getenv("CLEARHEAD_ISA"));
+        clearhead::Benchmark(kernels, count > 1 ? std::atof(arguments[1]) : 0).run(shapes);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

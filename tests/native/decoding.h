@@ -104,7 +104,6 @@ class Decoder {
                               attention_layer, attention ? attention->data() : nullptr);
         return log_probs;
     }
-    void repeat(int width) { clearhead::repeat_state(*state, width); }
     void reorder(const Ids& rows) { clearhead::reorder_state(*state, rows.data(), rows.size()); }
     void restrict(const std::vector<Ids>& lists) {
         clearhead::restrict_state(model_, *state, joined(lists).data(), lengths_of(lists));

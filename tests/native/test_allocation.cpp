@@ -167,7 +167,7 @@ TEST(state_whose_call_failed_continues_as_before) {
             const std::vector<std::function<void()>> calls = {
                 [&] { run.decoder = std::make_unique<Decoder>(model, sources, 1); },
                 [&] { run.last = run.decoder->step({5, 6, 7, 8}); },
-                [&] { run.decoder->repeat(2); },
+                [&] { run.decoder->reorder({0, 0, 1, 1}); },
                 [&] { run.last = run.decoder->step({9, 10, 11, 12}); },
                 [&] { run.decoder->reorder({3, 2, 0, 1}); },
                 [&] { run.last = run.decoder->step({1, 2, 3, 4}, true); },

@@ -1,39 +1,38 @@
-#include <cstring>
 #include <stdexcept>
+#include <string>
 
 #include "check.h"
 #include "dispatch.h"
 
 using clearhead::instruction_sets;
 using clearhead::InstructionSet;
-using clearhead::select_instruction_set;
+using clearhead::Kernels;
+using clearhead::select_kernels;
 
 TEST(fastest_supported_instruction_set_is_selected) {
-    const InstructionSet* first = nullptr;
+    const Kernels* first = nullptr;
     for (const InstructionSet& isa : instruction_sets()) {
-        if (first == nullptr && isa.supported) first = &isa;
+        if (first == nullptr && isa.is_supported) first = isa.kernels;
     }
-    CHECK(first == &select_instruction_set(nullptr));
-    CHECK(first == &select_instruction_set(""));
+    CHECK(first == &select_kernels(nullptr));
+    CHECK(first == &select_kernels(""));
 }
 
 TEST(generic_kernels_are_always_supported) {
-    CHECK(instruction_sets().back().supported);
-    CHECK_EQUAL(std::string(instruction_sets().back().name), std::string("generic"));
+    CHECK(instruction_sets().back().is_supported);
+    CHECK_EQUAL(std::string(instruction_sets().back().kernels->name), std::string("generic"));
 }
 
 TEST(forced_instruction_set_is_selected) {
     for (const InstructionSet& isa : instruction_sets()) {
-        if (isa.supported) {
-            CHECK(&select_instruction_set(isa.name) == &isa);
-            CHECK(&clearhead::select_kernels(isa.name) == isa.kernels);
-        } else {
-            CHECK_THROWS(std::invalid_argument, select_instruction_set(isa.name));
-        }
+        if (isa.is_supported)
+            CHECK(&select_kernels(isa.kernels->name) == isa.kernels);
+        else
+            CHECK_THROWS(std::invalid_argument, select_kernels(isa.kernels->name));
     }
 }
 
 TEST(unknown_instruction_set_throws) {
-    CHECK_THROWS(std::invalid_argument, select_instruction_set("sse9"));
-    CHECK_THROWS(std::invalid_argument, select_instruction_set("avx"));
+    CHECK_THROWS(std::invalid_argument, select_kernels("sse9"));
+    CHECK_THROWS(std::invalid_argument, select_kernels("avx"));
 }

@@ -26,7 +26,7 @@ std::vector<float> random_floats(size_t count, unsigned seed, float scale = 1) {
 std::vector<const Kernels*> supported() {
     std::vector<const Kernels*> result;
     for (const InstructionSet& isa : instruction_sets())
-        if (isa.supported) result.push_back(isa.kernels);
+        if (isa.is_supported) result.push_back(isa.kernels);
     return result;
 }
 

@@ -189,6 +189,20 @@ TEST(tensors_of_other_settings_are_refused) {
     }
 }
 
+TEST(heads_that_do_not_belong_to_the_model_throw) {
+    for (const Shape& shape : {translator(), language_model()})
+        for (bool Settings::* head : {&Settings::has_masked_head, &Settings::has_classifier, &Settings::has_pooler}) {
+            Shape wrong = shape;
+            wrong.settings.labels = wrong.settings.vocabulary;  // the tensors fit both heads
+            wrong.settings.*head = true;
+            CHECK_THROWS(std::invalid_argument, random_model(wrong));
+        }
+    Shape both = text_encoder(true);
+    both.settings.labels = both.settings.vocabulary;
+    both.settings.has_masked_head = both.settings.has_classifier = true;
+    CHECK_THROWS(std::invalid_argument, random_model(both));
+}
+
 TEST(tensors_of_other_shapes_throw) {
     for (const Shape& shape : all_shapes()) {
         const RandomTensors whole(shape);

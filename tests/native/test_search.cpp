@@ -1,9 +1,14 @@
 // Greedy and beam search against plain searches over step-by-step decoding, and its guarantees.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -29,7 +34,7 @@ std::vector<Path> plain_search(const Model& model, const SearchSettings& setting
     std::vector<Path> live(1), finished;
     for (int length = 0; length < limit && (int)finished.size() < width; length++) {
         const std::vector<float> log_probs = decoder.step(input);
-        if (!length) decoder.repeat(width);
+        if (!length) decoder.reorder(Ids(width, 0));
         std::vector<Path> choices;
         for (int row = 0; row < (int)live.size(); row++)
             for (int token = 0; token < vocabulary; token++) {
@@ -135,8 +140,8 @@ TEST(sentences_in_a_batch_have_the_bits_that_they_have_alone) {
     for (const InstructionSet& isa : instruction_sets())
         for (const bool int8 : {false, true})
             for (const Shape& shape : generators()) {
-                if (!isa.supported) continue;
-                const Model model = model_that_ends(with_int8(shape, int8), isa.name);
+                if (!isa.is_supported) continue;
+                const Model model = model_that_ends(with_int8(shape, int8), isa.kernels->name);
                 const std::vector<Ids> sources = some_sources(model);
                 for (int beam_size : {1, 3}) {
                     std::vector<SearchResult> alone;
@@ -166,6 +171,31 @@ TEST(workers_that_are_used_again_change_nothing) {
             const auto fresh = run_search(model, settings, requests_of(some));
             for (size_t i = 0; i < count; i++) CHECK(is_same(again[i], fresh[i]));
         }
+}
+
+// A child of fork has one thread; a lock that another thread of the parent held would be held forever.
+TEST(pool_works_in_a_child_of_a_process_whose_threads_use_it) {
+    WorkerPool pool;
+    for (int i = 0; i < 7; i++) pool.put_back(std::make_unique<Worker>());
+    std::atomic<bool> is_over{false};
+    std::thread other([&] {
+        while (!is_over) BorrowedWorker worker(pool);
+    });
+    int status = 0;
+    for (int i = 0; i < 31 && !status; i++) {
+        const pid_t child = fork();
+        if (!child) {
+            alarm(10);  // ends a child that waits
+            {
+                BorrowedWorker worker(pool);
+            }
+            _exit(0);
+        }
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+    }
+    CHECK_EQUAL(status, 0);
+    is_over = true;
+    other.join();
 }
 
 TEST(greedy_search_without_scores_has_the_same_tokens) {
@@ -368,7 +398,7 @@ constexpr uint64_t kHash = 0x0b67a1a388408c68;  // with fused multiply-add; a ch
 // The same bits on every instruction set, architecture and compiler with fused multiply-add.
 TEST(search_results_have_the_known_hash) {
     for (const InstructionSet& isa : instruction_sets()) {
-        if (!isa.supported) continue;
+        if (!isa.is_supported) continue;
         uint64_t hash = 14695981039346656037u;  // FNV-1a
         auto mix = [&hash](const void* data, size_t size) {
             for (size_t i = 0; i < size; i++)
@@ -376,7 +406,7 @@ TEST(search_results_have_the_known_hash) {
         };
         for (const bool int8 : {false, true})
             for (const Shape& shape : generators()) {
-                const Model model = model_that_ends(with_int8(shape, int8), isa.name);
+                const Model model = model_that_ends(with_int8(shape, int8), isa.kernels->name);
                 for (const SearchResult& result :
                      run_search(model, search_settings(3), requests_of(some_sources(model))))
                     for (const Hypothesis& each : result.hypotheses) {
@@ -385,7 +415,7 @@ TEST(search_results_have_the_known_hash) {
                         mix(&each.score, sizeof(float));
                     }
             }
-        std::printf("%s: hash of search results %016llx\n", isa.name, (unsigned long long)hash);
-        if (kGenericIsFused || std::string(isa.name) != "generic") CHECK_EQUAL(hash, kHash);
+        std::printf("%s: hash of search results %016llx\n", isa.kernels->name, (unsigned long long)hash);
+        if (kGenericIsFused || std::string(isa.kernels->name) != "generic") CHECK_EQUAL(hash, kHash);
     }
 }

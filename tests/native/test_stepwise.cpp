@@ -106,15 +106,14 @@ TEST(reordered_and_repeated_rows_continue_their_own_tokens) {
             step(1);
             reorder({2, 0});
             step(3);
-            decoder.repeat(3);
-            tokens = {tokens[0], tokens[0], tokens[0], tokens[1], tokens[1], tokens[1]};
-            sentences = {2, 2, 2, 0, 0, 0};
+            reorder({0, 0, 0, 1, 1, 1});  // more rows than there were slots
             step(1);
-            reorder({5, 1, 1, 3, 0, 2, 4, 4, 4});  // as many as there are slots
+            reorder({5, 1, 1, 3, 0, 2, 4, 4, 4});
             step(2);
             reorder({8, 8, 1});
-            decoder.repeat(1);
             step(17);  // beyond the positions of one chunk of the cache
+            reorder({0, 0, 1, 1, 2, 2, 0, 1, 2, 0, 1});
+            step(1);
         }
 }
 
@@ -167,10 +166,8 @@ TEST(wrong_steps_throw_and_change_nothing) {
         CHECK_THROWS(std::invalid_argument, decoder.step({-1, 5}));
         CHECK_THROWS(std::invalid_argument, decoder.step({}));
         CHECK_THROWS(std::invalid_argument, decoder.step(Ids(2 * 37, 5)));
-        for (const Ids& rows : std::vector<Ids>{{}, {0, 1, 1}, {2}, {-1}})
+        for (const Ids& rows : std::vector<Ids>{{}, {0, 1, 2}, {2}, {-1}, Ids(65536, 0)})
             CHECK_THROWS(std::invalid_argument, decoder.reorder(rows));
-        for (int width : {0, -1, 32768, std::numeric_limits<int>::max()})
-            CHECK_THROWS(std::invalid_argument, decoder.repeat(width));
         const std::vector<std::vector<Ids>> wrong_lists = {{{5}}, {{5, 7}, {}}, {{}, {5}}, {{5}, {601}}, {{-1}, {5}}};
         for (const std::vector<Ids>& lists : wrong_lists) CHECK_THROWS(std::invalid_argument, decoder.restrict(lists));
         CHECK_EQUAL(decoder.state->num_outputs, kVocabulary);
@@ -195,18 +192,4 @@ TEST(wrong_starts_and_targets_throw) {
     CHECK_THROWS(std::invalid_argument, score(model, {{5}, {7}}, {{5}}));
     CHECK_THROWS(std::invalid_argument, score(model, {{5}}, {Ids(38, 5)}));
     CHECK_THROWS(std::invalid_argument, score(writer, {}, {{5, 601}}, 3));
-}
-
-// Rows that were dropped keep their slots: with one row of 257 left, 255 rows of it would need 65,535 slots.
-TEST(rows_are_repeated_only_while_slots_have_numbers) {
-    Shape shape = language_model();
-    shape.settings.decoder_layers = 1;
-    const Model model = random_model(shape);
-    Decoder decoder(model, std::vector<Ids>(257), 1);
-    decoder.step(Ids(257, 5));
-    decoder.reorder({256});
-    CHECK_THROWS(std::invalid_argument, decoder.repeat(256));
-    decoder.repeat(3);
-    const std::vector<float> found = decoder.step({7, 11, 13});
-    for (int row = 0; row < 3; row++) CHECK(is_same(row_of(found, row), alone(model, {}, {5, Ids{7, 11, 13}[row]})));
 }

@@ -74,6 +74,12 @@ def model(which, settings, **change):
             arrays[name] = rng.standard_normal(rng.integers(1, 60, rng.integers(1, 3))).astype(np.float32)
     return made, arrays
 
+# Heads that do not belong to the model, or two of them.
+def heads():
+    names = ["has_masked_head", "has_classifier", "has_pooler"]
+    chosen = names if rng.random() < 0.2 else []
+    return {"labels": 107, **{name: int(rng.integers(2)) for name in chosen}}
+
 def succeeds(function, *arguments):
     before = accepted
     attempt(function, *arguments)
@@ -82,7 +88,7 @@ def succeeds(function, *arguments):
 # Calls the methods of a state at random, with right arguments most of the time.
 def walk(core, ids, counts):
     sentences, width = len(counts), int(rng.integers(-1, 4))
-    sources = attempt(core.encode, ids, counts)
+    sources = attempt(core.encode, (ids, counts))
     if sources is None:
         sentences = int(rng.integers(-1, 4))
     else:
@@ -94,7 +100,7 @@ def walk(core, ids, counts):
         return
     rows, outputs = sentences * width, 107
     for _ in range(8):
-        action, is_right = rng.integers(4), rng.random() < 0.7
+        action, is_right = rng.integers(3), rng.random() < 0.7
         if action == 0:
             count = int(rng.integers(1, 4) if is_right else rng.integers(-1, 70))
             given = rows if is_right else int(rng.integers(1, 9))
@@ -104,25 +110,21 @@ def walk(core, ids, counts):
             if succeeds(core.step, state, tokens.astype(np.int32), count, all_positions, out, number(), None):
                 assert not np.isnan(out).any()
         elif action == 1:
-            chosen = rng.integers(0, rows, rng.integers(1, rows + 1)).astype(np.int32) if is_right else array()
+            chosen = rng.integers(0, rows, rng.integers(1, 2 * rows + 1)).astype(np.int32) if is_right else array()
             if succeeds(core.reorder, state, chosen):
                 rows = len(chosen)
-        elif action == 2:
-            times = int(rng.integers(1, 3)) if is_right and rows < 64 else number()
-            if succeeds(core.repeat, state, times):
-                rows *= times
         else:
             sizes = rng.integers(1 if is_right else 0, 9, sentences).astype(np.int32)
             allowed = rng.integers(0, 107 if is_right else 109, sizes.sum()).astype(np.int32)
-            if succeeds(core.restrict, state, allowed, sizes):
+            if succeeds(core.restrict, state, (allowed, sizes)):
                 outputs = int(sizes.max())
         if rows > 200:
             return
 
 for _ in range(60):  # damaged models
-    settings, arrays = model({}, {str(rng.choice(["width", "heads", "vocabulary", "max_positions", "encoder_layers",
-                                                   "key_width", "feed_forward", "norm", "architecture"])): number()},
-                             damage=0.03 if rng.random() < 0.5 else 0)
+    field = rng.choice(["width", "heads", "vocabulary", "max_positions", "encoder_layers", "key_width", "feed_forward",
+                        "norm", "architecture"]).item()
+    settings, arrays = model({}, {field: number(), **heads()}, damage=0.03 if rng.random() < 0.5 else 0)
     attempt(_core.Model, settings, arrays, rng.choice(["", "avx2", "nonsense"]).item())
 models = [_core.Model(*model({}, {}), ""), _core.Model(*model({}, {"int8": 1}), ""),
           _core.Model(*model({"family": "decoder", "num_encoder_layers": 4, **LANGUAGE_MODELS["gpt2"]}, {}), "")]
@@ -135,18 +137,18 @@ for _ in range(4000):
         limit = number() if rng.random() < 0.3 else int(rng.integers(1, 30))
         limits = np.full(len(counts), limit, np.int32) if rng.random() < 0.8 else array()
         suppressed = rng.integers(-9, 300, 3).astype(np.int32)
-        lists = (None, None) if rng.random() < 0.7 else shortlists(len(counts))
+        lists = None if rng.random() < 0.7 else shortlists(len(counts))
         deadlines = None if rng.random() < 0.9 else array().astype(float)
-        searched += succeeds(core.search, ids, counts, limits, options(), np.ones(65, np.float32), suppressed, *lists,
+        searched += succeeds(core.search, (ids, counts), limits, options(), np.ones(65, np.float32), suppressed, lists,
                              flags() if rng.random() < 0.2 else [], deadlines)
     elif action == 1:
         out = np.empty(int(rng.choice([len(counts) * 24, len(ids) * 24, 7])), np.float32)
-        attempt(core.encode_texts, ids, counts, int(rng.integers(-1, 6)), out, 1)
-        attempt(core.predict_masked, ids, counts, array(), np.empty(107, np.float32), 1)
+        attempt(core.encode_texts, (ids, counts), int(rng.integers(-1, 6)), out, 1)
+        attempt(core.predict_masked, (ids, counts), array(), np.empty(107, np.float32), 1)
     elif action == 2:
         out = np.empty(max(0, int(rng.choice([len(ids), len(ids) - 1, 3]))), np.float32)
-        given = (ids, counts) if rng.random() < 0.6 else (None, None)
-        attempt(core.score, *given, ids, counts, min(number(), 200), out, int(rng.integers(-1, 4)),
+        given = (ids, counts) if rng.random() < 0.6 else None
+        attempt(core.score, given, (ids, counts), min(number(), 200), out, int(rng.integers(-1, 4)),
                 None if rng.random() < 0.7 else np.empty(len(ids) * 3, np.float32), 1)
     else:
         walk(core, ids, counts)
@@ -264,6 +266,35 @@ def run(program: str, *arguments: str) -> list[int]:
     )  # fmt: skip
     assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
     return [int(number) for number in done.stdout.split()]
+
+
+# A bundle whose tensors fit its settings, which ask for relative biases of 30 GiB.
+LARGE = """
+import json
+import sys
+from pathlib import Path
+
+from clearhead import bundle, config
+from clearhead.errors import ConfigError
+from clearhead.runtime import prepare
+from tests.bundle.saving import save
+from tests.runtime.models import random_model
+
+folder = Path(sys.argv[1])
+network = random_model(num_encoder_layers=1, num_decoder_layers=1, model_dim=2, feed_forward_dim=1, num_heads=4096,
+                       key_dim=1, value_dim=1, positions="relative")
+settings = {**network.config.model_dump(mode="json"), "max_positions": 10**6}
+save(folder, 1, network.state_dict(), config={"model": settings})
+try:
+    loaded = bundle.load(folder)
+    prepare(config.parse(loaded.config).model, loaded.weights)
+except ConfigError as error:
+    print(1)
+"""
+
+
+def test_a_bundle_that_asks_for_a_large_table_is_refused(tmp_path: Path) -> None:
+    assert run(LARGE, str(tmp_path / "model")) == [1]
 
 
 @pytest.mark.slow

@@ -242,7 +242,7 @@ def test_reordered_rows_continue_what_they_were() -> None:
     model = native(random_model())
     state = model.start(model.encode(SOURCES[:3]), 3, 1)
     model.step(np.full((3, 1), 2), state)
-    model.repeat(state, 2)
+    model.reorder(state, np.array([0, 0, 1, 1, 2, 2]))
     model.step(np.array([[10], [11], [20], [21], [30], [31]]), state)
     model.reorder(state, np.array([1, 1, 4, 5]))  # sentence 1 leaves; sentence 0 continues row 1 twice
     found = model.step(np.array([[12], [13], [32], [33]]), state, attention_layer=0)
@@ -423,6 +423,26 @@ def test_settings_beyond_float32_are_refused() -> None:
         prepare(config, tensors(network))
 
 
+@pytest.mark.parametrize("large", [5 + 2**32, -(2**31) - 1, 2**70])
+def test_integers_that_are_no_int32_are_refused(large: int) -> None:
+    """Cut to 32 bits, the first would be 5."""
+    model = native(random_model())
+    state = model.start(model.encode([[5]]), 1, 1)
+    calls: list[Callable[[Any], object]] = [
+        lambda ids: model.search([ids], [4], settings()),
+        lambda ids: model.search([[5]], ids, settings()),
+        lambda ids: model.search([[5]], [4], settings(), [ids]),
+        lambda ids: model.search([[5]], [4], settings(suppressed=tuple(ids))),
+        lambda ids: model.score([[5]], [ids]),
+        lambda ids: model.reorder(state, np.array(ids)),
+        lambda ids: model.step(np.array([ids]), state),
+    ]
+    for call in calls:
+        for ids in ([large], np.array([large])):
+            with pytest.raises(ValueError, match="expected integers of 32 bits"):
+                call(ids)
+
+
 def test_wrong_ids_limits_and_rows_are_refused() -> None:
     model = native(random_model())
     with pytest.raises(ValueError, match="outside of the vocabulary"):
@@ -442,8 +462,9 @@ def test_wrong_ids_limits_and_rows_are_refused() -> None:
     state = model.start(model.encode(SOURCES[:2]), 2, 1)
     with pytest.raises(ValueError, match="no such row"):
         model.reorder(state, np.array([0, 7]))
-    with pytest.raises(ValueError, match="too many rows"):
-        model.reorder(state, np.array([0, 0, 1]))
+    for count in (0, 65_536):
+        with pytest.raises(ValueError, match="1 to 65,535 rows"):
+            model.reorder(state, np.zeros(count, np.int64))
     with pytest.raises(ValueError, match="of another model"):
         native(random_model()).step(np.array([[2], [2]]), state)
     for _ in range(64):

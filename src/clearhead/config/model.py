@@ -176,6 +176,12 @@ class ModelConfig(Section):
         width = max(self.model_dim, self.head_key_dim)
         if self.positions in ("sinusoidal", "rotary") and self.max_positions * width > _MAX_TABLE:
             raise ValueError(f"model.max_positions={self.max_positions} is too large for a width of {width}.")
+        # The runtime makes a table of the bias of each head at every distance, in both directions.
+        if self.positions == "relative" and 2 * self.max_positions * self.num_heads > _MAX_TABLE:
+            raise ValueError(
+                f"model.max_positions={self.max_positions} is too large for {self.num_heads} heads with "
+                "model.positions=relative."
+            )
         return self
 
     @model_validator(mode="after")

@@ -68,8 +68,7 @@ class NativeGenerator:
 
     def repeat(self, state: RestrictedState, width: int) -> RestrictedState:
         """Return the state with `width` copies of the one row of each sentence."""
-        self.model.repeat(state.inner, width)
-        return replace(state, columns_R=tuple(columns for columns in state.columns_R for _ in range(width)))
+        return self.reorder(state, np.arange(len(state.inner.source_lengths_R)).repeat(width))
 
     def reorder(self, state: RestrictedState, rows_R: Ints) -> RestrictedState:
         """Return the state with these rows in this order."""

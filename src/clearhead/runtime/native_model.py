@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from clearhead.config import ModelConfig
 from clearhead.runtime.cancellation import Cancellation
@@ -117,15 +117,13 @@ class NativeModel:
             "stopping_rule": _STOPPING_RULES.index(settings.stopping_rule),
             "want_scores": settings.want_scores,
         }
-        allowed, allowed_lengths = (None, None) if shortlists is None else _joined(shortlists)
         found = self._core.search(
-            *_joined(sources),
-            np.asarray(limits, dtype=np.int32),
+            _joined(sources),
+            _int32(limits),
             options,
             np.ascontiguousarray(settings.penalties, dtype=np.float32),
-            np.asarray(settings.suppressed, dtype=np.int32),
-            allowed,
-            allowed_lengths,
+            _int32(settings.suppressed),
+            None if shortlists is None else _joined(shortlists),
             [None if each is None else each.flag for each in cancellations],
             np.array([0.0 if each is None else each.deadline for each in cancellations]) if cancellations else None,
         )
@@ -135,7 +133,7 @@ class NativeModel:
 
     def encode(self, sources: Sequence[Ids]) -> tuple[Any, list[int]]:
         """Return the encoded sources and their lengths."""
-        return self._core.encode(*_joined(sources)), [len(source) for source in sources]
+        return self._core.encode(_joined(sources)), [len(source) for source in sources]
 
     def start(self, memory: tuple[Any, list[int]] | None, num_sentences: int, width: int) -> NativeState:
         """Return the state before the first token; `memory` is None for a decoder-only model."""
@@ -163,8 +161,7 @@ class NativeModel:
         if attention_layer is not None:
             size = sum(state.source_lengths_R) * count * self.config.num_heads
             flat, layer = np.empty(size, dtype=np.float32), attention_layer
-        tokens = np.ascontiguousarray(tokens_RT, dtype=np.int32)
-        self._core.step(state.handle, tokens, count, all_positions, log_probs, layer, flat)
+        self._core.step(state.handle, _int32(tokens_RT), count, all_positions, log_probs, layer, flat)
         return StepOutput(log_probs, None if flat is None else self._attention(flat, state, count))
 
     def _attention(self, flat: Floats, state: NativeState, count: int) -> Floats:
@@ -179,14 +176,9 @@ class NativeModel:
             start += size
         return cross_RHTS
 
-    def repeat(self, state: NativeState, width: int) -> None:
-        """Repeat every row `width` times."""
-        self._core.repeat(state.handle, width)
-        state.source_lengths_R = [length for length in state.source_lengths_R for _ in range(width)]
-
     def reorder(self, state: NativeState, rows_R: NDArray[np.int64]) -> None:
-        """Let row i continue row rows_R[i]; rows may be repeated and dropped, but there are never more than before."""
-        self._core.reorder(state.handle, np.ascontiguousarray(rows_R, dtype=np.int32))
+        """Let row i continue row rows_R[i]; rows may be repeated and dropped."""
+        self._core.reorder(state.handle, _int32(rows_R))
         state.source_lengths_R = [state.source_lengths_R[row] for row in rows_R.tolist()]
 
     def restrict(self, state: NativeState, lists: Sequence[Ids]) -> None:
@@ -195,7 +187,7 @@ class NativeModel:
         Log-probabilities of a row then have one column for each token of its sentence's list; rows with shorter lists
         get minus infinity behind.
         """
-        self._core.restrict(state.handle, *_joined(lists))
+        self._core.restrict(state.handle, _joined(lists))
         state.num_outputs = max(map(len, lists))
 
     def score(
@@ -210,14 +202,14 @@ class NativeModel:
 
         A decoder-only model predicts target token t from source tokens 0 to t.
         """
-        flat_targets, target_lengths = _joined(targets)
-        log_probs = np.empty(len(flat_targets), dtype=np.float32)
+        joined_targets = _joined(targets)
+        log_probs = np.empty(len(joined_targets[0]), dtype=np.float32)
         flat, layer, heads = None, _NO_LAYER, self.config.num_heads
         if attention_layer is not None:
             sizes = [len(source) * len(target) * heads for source, target in zip(sources, targets, strict=True)]
             flat, layer = np.empty(sum(sizes), dtype=np.float32), attention_layer
-        self._core.score(*_joined(sources), flat_targets, target_lengths, start_id, log_probs, layer, flat, threads)
-        scores = np.split(log_probs, np.cumsum(target_lengths)[:-1])
+        self._core.score(_joined(sources), joined_targets, start_id, log_probs, layer, flat, threads)
+        scores = np.split(log_probs, np.cumsum(joined_targets[1])[:-1])
         if flat is None:
             return scores, None
         blocks = np.split(flat, np.cumsum(sizes)[:-1])
@@ -256,20 +248,20 @@ class NativeModel:
         places = [start + place for start, some in zip(starts[:-1].tolist(), positions, strict=True) for place in some]
         out_MV = np.empty((len(places), self.config.vocab_size), dtype=np.float32)
         if places:
-            self._core.predict_masked(*_joined(rows), np.asarray(places, dtype=np.int32), out_MV, threads)
+            self._core.predict_masked(_joined(rows), _int32(places), out_MV, threads)
         return np.split(out_MV, np.cumsum([len(some) for some in positions])[:-1])
 
     def _per_sequence(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> Floats:
         out = np.empty((len(rows), width), dtype=np.float32)
         if rows:
-            self._core.encode_texts(*_joined(rows), kind, out, threads)
+            self._core.encode_texts(_joined(rows), kind, out, threads)
         return out
 
     def _per_token(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> list[Floats]:
         counts = [len(row) for row in rows]
         out = np.empty((sum(counts), width), dtype=np.float32)
         if rows:
-            self._core.encode_texts(*_joined(rows), kind, out, threads)
+            self._core.encode_texts(_joined(rows), kind, out, threads)
         return np.split(out, np.cumsum(counts)[:-1]) if rows else []
 
 
@@ -277,6 +269,13 @@ def _joined(sequences: Sequence[Ids]) -> tuple[NDArray[np.int32], NDArray[np.int
     """Return all ids one after the other, and the length of each sequence."""
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
     if len(sequences) and isinstance(sequences[0], np.ndarray):
-        return np.concatenate(sequences, dtype=np.int32), lengths
-    ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int32, count=int(lengths.sum()))
-    return ids, lengths
+        return _int32(np.concatenate(sequences)), lengths
+    return _int32([*chain.from_iterable(sequences)]), lengths
+
+
+def _int32(numbers: ArrayLike) -> NDArray[np.int32]:
+    """Return integers as a contiguous array. Raises ValueError if int32 cannot hold one, where NumPy may wrap it."""
+    given = np.asarray(numbers)
+    if given.size and not (given.min() >= -(2**31) and given.max() < 2**31):
+        raise ValueError(f"expected integers of 32 bits, got {given.min()} to {given.max()}")
+    return np.ascontiguousarray(given, dtype=np.int32)

@@ -17,7 +17,7 @@ from clearhead.errors import DataError
 from clearhead.tasks.forced_decoding import mean_nll_of
 from clearhead.tasks.span_corruption import Corruption, sentinels_of, spans_of
 from clearhead.tasks.task import LoadedModel, Tell
-from clearhead.tasks.trainable.documents import encoded
+from clearhead.tasks.text_codec import encoded
 from clearhead.tasks.translation_search import search_texts
 
 

@@ -21,8 +21,7 @@ from clearhead.evaluation.masks import FIXED_SEED, MaskedReport
 from clearhead.tasks.mask_tokens import mask_id_of
 from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
 from clearhead.tasks.task import LoadedModel, Tell
-from clearhead.tasks.text_codec import EncoderCodec
-from clearhead.tasks.trainable.documents import encoded
+from clearhead.tasks.text_codec import EncoderCodec, encoded
 
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> MaskedReport:

@@ -3,15 +3,18 @@
 Inspection uses the codec of a model's task too, so that it sees the same ids as the task's own command.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from clearhead.config import Config
+from clearhead.data.plain import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.tasks.mask_tokens import encode_gaps
 from clearhead.tasks.span_corruption import decode_marked, encode_marked
 
 SPECIAL_TOKENS = 2  # <s> and </s> around a text that an encoder reads
+BLOCK = 1024  # documents that are tokenized at a time
 
 
 class TextCodec:
@@ -64,6 +67,13 @@ class PromptCodec(TextCodec):
     def add_special_tokens(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
         """Return the ids as the network reads them."""
         return [tokenizer.bos_id, *ids]
+
+
+def encoded(documents: Sequence[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document, list[int]]]:
+    """Yield each document with its ids; the ids of a large text are in memory for one block at a time."""
+    left = iter(documents)
+    while block := list(islice(left, BLOCK)):
+        yield from zip(block, tokenizer.encode_batch([document.text for document in block]), strict=True)
 
 
 def max_input_tokens(config: Config) -> int:

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <Python.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -65,14 +67,25 @@ class Reference {
     PyObject* object_;
 };
 
+// Takes the interpreter lock. While the interpreter ends, Python before 3.14 ends a daemon thread here by unwinding its
+// stack, which aborts the process where a handler or a destructor stops it. Python 3.14 blocks the thread until the
+// process has ended; so does this function in every version.
+inline void restore_thread(PyThreadState* state) {
+    try {
+        PyEval_RestoreThread(state);
+    } catch (...) {
+        while (true) pause();
+    }
+}
+
 // Other Python threads run while this object lives.
 class WithoutGil {
   public:
     WithoutGil() : state_(PyEval_SaveThread()) {}
-    ~WithoutGil() { PyEval_RestoreThread(state_); }
+    ~WithoutGil() { restore_thread(state_); }
     // Returns whether a signal handler raised an exception, such as KeyboardInterrupt.
     bool check_signals() {
-        PyEval_RestoreThread(state_);
+        restore_thread(state_);
         const bool is_raised = PyErr_CheckSignals() < 0;
         state_ = PyEval_SaveThread();
         return is_raised;
@@ -82,13 +95,13 @@ class WithoutGil {
     PyThreadState* state_;
 };
 
-// A C-contiguous array of Python's, of one element type.
+// A C-contiguous array of Python's, of one element type; const: it is only read. None: no array.
 template <typename T>
 class Array {
   public:
-    Array(PyObject* object, bool is_written = false) {
-        if (!object || object == Py_None) return;
-        const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (is_written ? PyBUF_WRITABLE : 0);
+    explicit Array(PyObject* object) {
+        if (object == Py_None) return;
+        const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (std::is_const_v<T> ? 0 : PyBUF_WRITABLE);
         if (PyObject_GetBuffer(object, &view_, flags) < 0) throw PythonError();
         has_view_ = true;
         const bool fits = view_.itemsize == sizeof(T) && view_.format && is_format(view_.format);
@@ -111,23 +124,24 @@ class Array {
     static bool is_format(const char* format) {
         const char* code = *format == '<' || *format == '=' || *format == '@' ? format + 1 : format;
         if (code[0] == '\0' || code[1] != '\0') return false;
-        if (std::is_same<T, float>::value) return *code == 'f';
-        if (std::is_same<T, double>::value) return *code == 'd';
-        if (std::is_same<T, uint8_t>::value) return *code == 'B' || *code == '?';
+        using Element = std::remove_const_t<T>;
+        if (std::is_same_v<Element, float>) return *code == 'f';
+        if (std::is_same_v<Element, double>) return *code == 'd';
+        if (std::is_same_v<Element, uint8_t>) return *code == 'B' || *code == '?';
         return *code == 'i' || (sizeof(long) == sizeof(T) && *code == 'l');
     }
     Py_buffer view_{};
     bool has_view_ = false;
 };
 
-// Sequences of ids that stand one after the other, and their lengths. None: none.
+// A pair of arrays: ids of sequences, one after the other, and the length of each. None: no sequences.
 struct Sequences {
-    Array<int32_t> ids;
+    Array<const int32_t> ids;
     std::vector<int> lengths;
 
-    Sequences(PyObject* ids_, PyObject* lengths_) : ids(ids_) {
+    explicit Sequences(PyObject* pair) : ids(member(pair, 0)) {
         if (!ids) return;
-        const Array<int32_t> given(lengths_);
+        const Array<const int32_t> given(member(pair, 1));
         lengths.assign(given.data(), given.data() + given.size());
         size_t sum = 0;
         for (int length : lengths) {
@@ -137,6 +151,53 @@ struct Sequences {
         require(sum == ids.size(), "the lengths do not add up to the number of ids");
     }
     explicit operator bool() const { return static_cast<bool>(ids); }
+
+  private:
+    static PyObject* member(PyObject* pair, Py_ssize_t i) {
+        if (pair == Py_None) return pair;
+        require(PyTuple_Check(pair) && PyTuple_Size(pair) == 2, "sequences are a pair of ids and lengths");
+        return PyTuple_GetItem(pair, i);
+    }
+};
+
+// An argument of a method as the type of the parameter.
+template <typename T>
+T argument(PyObject* object) {
+    if constexpr (std::is_same_v<T, PyObject*>) {
+        return object;
+    } else if constexpr (std::is_same_v<T, int>) {
+        const long number = PyLong_AsLong(object);
+        if (number == -1 && PyErr_Occurred()) throw PythonError();
+        require(number >= INT_MIN && number <= INT_MAX, "a number is out of range");
+        return (int)number;
+    } else if constexpr (std::is_same_v<T, const char*>) {
+        const char* text = PyUnicode_AsUTF8AndSize(object, nullptr);
+        if (!text) throw PythonError();
+        return text;
+    } else {
+        return T(object);
+    }
+}
+
+// Method<function>::call is function(self, arguments ...) as Python calls it: arguments are converted to the types of
+// its parameters, and exceptions to Python's.
+template <auto function>
+struct Method;
+
+template <typename Result, typename... Parameters, Result (*function)(PyObject*, Parameters...)>
+struct Method<function> {
+    static PyObject* call(PyObject* self, PyObject* arguments) {
+        return spread(self, arguments, std::index_sequence_for<Parameters...>());
+    }
+
+  private:
+    template <size_t... i>
+    static PyObject* spread(PyObject* self, PyObject* arguments, std::index_sequence<i...>) {
+        return guarded([&] {
+            require(PyTuple_Size(arguments) == (Py_ssize_t)sizeof...(i), "wrong number of arguments");
+            return function(self, argument<Parameters>(PyTuple_GetItem(arguments, i))...);
+        });
+    }
 };
 
 // Numbers of a dict: any, one that a float can hold, and an integer from `least` to `most`.
@@ -155,7 +216,7 @@ inline float real(PyObject* settings, const char* name) {
     return (float)value;
 }
 
-inline int whole(PyObject* settings, const char* name, int least, int most) {
+inline int whole(PyObject* settings, const char* name, int least = INT_MIN, int most = INT_MAX) {
     const double value = number(settings, name);
     if (!(value >= least && value <= most && value == (double)(int)value))
         throw std::invalid_argument(std::string("the setting ") + name + " is out of range");

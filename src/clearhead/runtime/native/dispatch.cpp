@@ -31,11 +31,11 @@ static bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_
 const std::vector<InstructionSet>& instruction_sets() {
     static const std::vector<InstructionSet> all = {
 #if defined(__x86_64__)
-        {"avx512vnni", clearhead_kernels_avx512vnni(), has_vnni()},
-        {"avx512", clearhead_kernels_avx512(), has_avx512()},
-        {"avx2", clearhead_kernels_avx2(), has_avx2()},
+        {clearhead_kernels_avx512vnni(), has_vnni()},
+        {clearhead_kernels_avx512(), has_avx512()},
+        {clearhead_kernels_avx2(), has_avx2()},
 #endif
-        {"generic", clearhead_kernels_generic(), true},
+        {clearhead_kernels_generic(), true},
     };
     return all;
 }
@@ -43,20 +43,18 @@ const std::vector<InstructionSet>& instruction_sets() {
 static std::string supported_names() {
     std::string names;
     for (const InstructionSet& isa : instruction_sets()) {
-        if (isa.supported) names += (names.empty() ? "" : ", ") + std::string(isa.name);
+        if (isa.is_supported) names += (names.empty() ? "" : ", ") + std::string(isa.kernels->name);
     }
     return names;
 }
 
-const InstructionSet& select_instruction_set(const char* forced) {
+const Kernels& select_kernels(const char* forced) {
     const bool is_forced = forced != nullptr && *forced != '\0';
     for (const InstructionSet& isa : instruction_sets()) {
-        if (isa.supported && (!is_forced || std::strcmp(isa.name, forced) == 0)) return isa;
+        if (isa.is_supported && (!is_forced || std::strcmp(isa.kernels->name, forced) == 0)) return *isa.kernels;
     }
     throw std::invalid_argument("this CPU cannot run instruction set '" + std::string(forced) +
                                 "'; it can run: " + supported_names());
 }
-
-const Kernels& select_kernels(const char* forced) { return *select_instruction_set(forced).kernels; }
 
 }  // namespace clearhead

@@ -89,7 +89,7 @@ struct VocabularyScan {
 };
 
 struct Kernels {
-    const char* name;
+    const char* name;  // of the instruction set: avx512vnni, avx512, avx2 or generic
 
     // out[row][column] for panels [first, last); `out` points to the column of the first panel.
     void (*linear)(const Activations& x, int rows, const Linear& layer, int first, int last, Epilogue epilogue,

@@ -26,16 +26,16 @@ class KVCache {
         return chunk + (((size_t)layer * kPositions + position % kPositions) * slots_ + slot) * entry_width_;
     }
     int slots() const { return slots_; }
-    // A cache in which each of this one's slots is the first of `width` slots; keeps positions [0, count).
-    KVCache widened(int width, int count) {
-        KVCache wide(layers_, slots_ * width, entry_width_);
-        wide.reserve(count);
+    // Makes slots [0, count) available; keeps positions [0, positions).
+    void widen(int count, int positions) {
+        if (count <= slots_) return;
+        KVCache wide(layers_, count, entry_width_);
+        wide.reserve(positions);
+        const size_t size = sizeof(float) * (size_t)slots_ * entry_width_;
         for (int layer = 0; layer < layers_; layer++)
-            for (int position = 0; position < count; position++)
-                for (int slot = 0; slot < slots_; slot++)
-                    std::memcpy(wide.entry(layer, position, slot * width), entry(layer, position, slot),
-                                sizeof(float) * (size_t)entry_width_);
-        return wide;
+            for (int position = 0; position < positions; position++)
+                std::memcpy(wide.entry(layer, position, 0), entry(layer, position, 0), size);
+        *this = std::move(wide);
     }
 
   private:

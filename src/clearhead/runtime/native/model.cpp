@@ -11,11 +11,14 @@ namespace clearhead {
 Model::Model(const Settings& s, const Tensors& tensors, const Kernels& k) : settings(s), kernels(k), prepared_(s.int8) {
     if ((int64_t)s.heads * std::max(s.key_width, s.value_width) > 1 << 24)
         throw std::invalid_argument("too wide heads");
+    const bool is_encoder = s.architecture == Architecture::encoder;
+    if (s.has_masked_head && s.has_classifier) throw std::invalid_argument("a model has one head");
+    if (!is_encoder && (s.has_masked_head || s.has_classifier || s.has_pooler))
+        throw std::invalid_argument("only encoders have a pooler, a classifier or a head for masked tokens");
     width_ = round_up(s.width, kPanel);
     key_columns_ = s.heads * round_up(s.key_width, kHeadMultiple);
     value_columns_ = s.heads * round_up(s.value_width, kHeadMultiple);
     projected_columns_ = round_up(2 * key_columns_ + value_columns_, kPanel);
-    const bool is_encoder = s.architecture == Architecture::encoder;
     const std::string backbone = is_encoder ? "backbone." : "";
     if (!is_encoder || s.has_masked_head) {
         const float* weight = tensors.get("output.weight", {(size_t)s.vocabulary, (size_t)s.width});
@@ -351,8 +354,7 @@ const Activations& Model::decode(Workspace& work, const std::vector<DecoderRow>&
     for (const DecoderRow& row : rows) {
         if (row.position < 0 || row.position >= settings.max_positions)
             throw std::invalid_argument("a sequence is longer than max_positions");
-        if (row.token < 0 || row.token >= settings.vocabulary)
-            throw std::invalid_argument("token id " + std::to_string(row.token) + " is outside of the vocabulary");
+        check_ids(&row.token, 1, settings.vocabulary);
         longest = std::max(longest, std::max(row.position + 1, row.source ? row.source->length : 0));
     }
     cache.reserve(longest);

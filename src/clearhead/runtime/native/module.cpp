@@ -65,14 +65,14 @@ ModelObject& of(PyObject* self) { return *reinterpret_cast<ModelObject*>(self); 
 
 std::unique_ptr<Model> build_model(PyObject* settings, PyObject* tensors, const char* isa) {
     Tensors named;
-    std::vector<std::unique_ptr<Array<float>>> arrays;
+    std::deque<Array<const float>> arrays;
     PyObject *name, *value;
     Py_ssize_t place = 0;
     while (PyDict_Next(tensors, &place, &name, &value)) {
         const Reference text(PyUnicode_AsUTF8String(name));
-        arrays.push_back(std::make_unique<Array<float>>(value));
-        require(static_cast<bool>(*arrays.back()), "a tensor is None");
-        named.add(PyBytes_AsString(text.get()), {arrays.back()->data(), arrays.back()->shape()});
+        const Array<const float>& array = arrays.emplace_back(value);
+        require(static_cast<bool>(array), "a tensor is None");
+        named.add(PyBytes_AsString(text.get()), {array.data(), array.shape()});
     }
     const Settings read = read_settings(settings);
     WithoutGil without;
@@ -82,19 +82,18 @@ std::unique_ptr<Model> build_model(PyObject* settings, PyObject* tensors, const 
     return model;
 }
 
-PyObject* model_new(PyTypeObject* type, PyObject* args, PyObject*) {
-    PyObject *settings, *tensors;
-    const char* isa;
-    if (!PyArg_ParseTuple(args, "O!O!s", &PyDict_Type, &settings, &PyDict_Type, &tensors, &isa)) return nullptr;
-    return guarded([&]() -> PyObject* {
-        auto model = build_model(settings, tensors, isa);
-        auto pool = std::make_unique<WorkerPool>();
-        auto allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-        Reference self(allocate(type, 0));
-        of(self.get()).model = model.release();
-        of(self.get()).pool = pool.release();
-        return self.release();
-    });
+PyObject* make_model(PyObject* type, PyObject* settings, PyObject* tensors, const char* isa) {
+    auto model = build_model(settings, tensors, isa);
+    auto pool = std::make_unique<WorkerPool>();
+    auto allocate = (allocfunc)PyType_GetSlot((PyTypeObject*)type, Py_tp_alloc);
+    Reference self(allocate((PyTypeObject*)type, 0));
+    of(self.get()).model = model.release();
+    of(self.get()).pool = pool.release();
+    return self.release();
+}
+
+PyObject* model_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
+    return Method<make_model>::call((PyObject*)type, arguments);
 }
 
 void model_dealloc(PyObject* self) {
@@ -129,65 +128,55 @@ PyObject* result_list(const SearchResult& result) {
     return list_of(result.hypotheses, hypothesis_tuple);
 }
 
-PyObject* model_search(PyObject* self, PyObject* args) {
-    PyObject *ids_, *lengths_, *limits_, *options, *penalties_, *suppressed_, *allowed_, *allowed_lengths_;
-    PyObject *cancel_flags, *deadlines_;
-    if (!PyArg_ParseTuple(args, "OOOO!OOOOO!O", &ids_, &lengths_, &limits_, &PyDict_Type, &options, &penalties_,
-                          &suppressed_, &allowed_, &allowed_lengths_, &PyList_Type, &cancel_flags, &deadlines_))
-        return nullptr;
-    return guarded([&]() -> PyObject* {
-        const Sequences sources(ids_, lengths_), allowed(allowed_, allowed_lengths_);
-        const Array<int32_t> limits(limits_), suppressed(suppressed_);
-        Array<float> penalties(penalties_);
-        std::deque<Array<uint8_t>> cancelled;  // one byte, or None, for each source; none: no list
-        for (Py_ssize_t i = 0; i < PyList_Size(cancel_flags); i++)
-            cancelled.emplace_back(PyList_GetItem(cancel_flags, i));
-        Array<double> deadlines(deadlines_);
-        SearchSettings settings;
-        settings.beam_size = whole(options, "beam_size", 1, 4096);
-        settings.n_best = whole(options, "n_best", 1, 4096);
-        settings.min_length = whole(options, "min_length", 0, 1 << 24);
-        settings.end_id = whole(options, "end_id", 0, 1 << 24);
-        settings.start_id = whole(options, "start_id", 0, 1 << 24);
-        settings.threads = whole(options, "threads", 1, 4096);
-        settings.batch_rows = whole(options, "batch_rows", 0, 1 << 16);
-        settings.stopping_rule = (StoppingRule)whole(options, "stopping_rule", 0, 2);
-        settings.want_scores = whole(options, "want_scores", 0, 1);
-        settings.penalties.assign(penalties.data(), penalties.data() + penalties.size());
-        settings.suppressed.assign(suppressed.data(), suppressed.data() + suppressed.size());
-        std::sort(settings.suppressed.begin(), settings.suppressed.end());
-        const size_t count = sources.lengths.size();
-        require(limits.size() == count, "a limit for each source");
-        require(cancelled.empty() || cancelled.size() == count, "a cancel flag for each source");
-        require(!deadlines || deadlines.size() == count, "a deadline for each source");
-        require(!allowed || allowed.lengths.size() == count, "a shortlist for each source");
-        std::vector<SearchRequest> requests(count);
-        const int32_t *source = sources.ids.data(), *list = allowed.ids.data();
-        for (size_t i = 0; i < count; i++) {
-            SearchRequest& asked = requests[i];
-            asked.ids = source;
-            asked.length = sources.lengths[i];
-            asked.limit = limits.data()[i];
-            source += asked.length;
-            if (allowed) {
-                asked.allowed = list;
-                asked.num_allowed = allowed.lengths[i];
-                list += asked.num_allowed;
-            }
-            if (!cancelled.empty() && cancelled[i]) {
-                require(cancelled[i].size() == 1, "a cancel flag of one byte");
-                asked.cancelled = cancelled[i].data();
-            }
-            asked.deadline = deadlines ? deadlines.data()[i] : 0;
+PyObject* model_search(PyObject* self, Sequences sources, Array<const int32_t> limits, PyObject* options,
+                       Array<const float> penalties, Array<const int32_t> suppressed, Sequences allowed,
+                       PyObject* cancel_flags, Array<const double> deadlines) {
+    require(PyList_Check(cancel_flags), "a list of cancel flags");
+    std::deque<Array<const uint8_t>> cancelled;  // one byte, or None, for each source; none: no list
+    for (Py_ssize_t i = 0; i < PyList_Size(cancel_flags); i++) cancelled.emplace_back(PyList_GetItem(cancel_flags, i));
+    SearchSettings settings;
+    settings.beam_size = whole(options, "beam_size");
+    settings.n_best = whole(options, "n_best");
+    settings.min_length = whole(options, "min_length");
+    settings.end_id = whole(options, "end_id");
+    settings.start_id = whole(options, "start_id");
+    settings.threads = whole(options, "threads");
+    settings.batch_rows = whole(options, "batch_rows");
+    settings.stopping_rule = (StoppingRule)whole(options, "stopping_rule", 0, 2);
+    settings.want_scores = whole(options, "want_scores", 0, 1);
+    settings.penalties.assign(penalties.data(), penalties.data() + penalties.size());
+    settings.suppressed.assign(suppressed.data(), suppressed.data() + suppressed.size());
+    std::sort(settings.suppressed.begin(), settings.suppressed.end());
+    const size_t count = sources.lengths.size();
+    require(limits.size() == count, "a limit for each source");
+    require(cancelled.empty() || cancelled.size() == count, "a cancel flag for each source");
+    require(!deadlines || deadlines.size() == count, "a deadline for each source");
+    require(!allowed || allowed.lengths.size() == count, "a shortlist for each source");
+    std::vector<SearchRequest> requests(count);
+    const int32_t *source = sources.ids.data(), *list = allowed.ids.data();
+    for (size_t i = 0; i < count; i++) {
+        SearchRequest& asked = requests[i];
+        asked.ids = source;
+        asked.length = sources.lengths[i];
+        asked.limit = limits.data()[i];
+        source += asked.length;
+        if (allowed) {
+            asked.allowed = list;
+            asked.num_allowed = allowed.lengths[i];
+            list += asked.num_allowed;
         }
-        std::vector<SearchResult> results;
-        {
-            WithoutGil without;
-            results =
-                search(*of(self).model, *of(self).pool, settings, requests, [&] { return without.check_signals(); });
+        if (!cancelled.empty() && cancelled[i]) {
+            require(cancelled[i].size() == 1, "a cancel flag of one byte");
+            asked.cancelled = cancelled[i].data();
         }
-        return list_of(results, result_list);
-    });
+        asked.deadline = deadlines ? deadlines.data()[i] : 0;
+    }
+    std::vector<SearchResult> results;
+    {
+        WithoutGil without;
+        results = search(*of(self).model, *of(self).pool, settings, requests, [&] { return without.check_signals(); });
+    }
+    return list_of(results, result_list);
 }
 
 // ---- Step by step
@@ -212,165 +201,100 @@ class BorrowedState {
     StateHandle& handle_;
 };
 
-PyObject* model_encode(PyObject* self, PyObject* args) {
-    PyObject *ids_, *lengths_;
-    if (!PyArg_ParseTuple(args, "OO", &ids_, &lengths_)) return nullptr;
-    return guarded([&]() -> PyObject* {
-        const Sequences texts(ids_, lengths_);
-        auto handle = std::make_unique<SourcesHandle>(self);
-        {
-            WithoutGil without;
-            BorrowedWorker worker(*of(self).pool);
-            handle->value = encode_sources(*of(self).model, *worker, texts.ids.data(), texts.lengths);
-        }
-        return to_capsule(std::move(handle), kSources);
-    });
-}
-
-PyObject* model_start(PyObject* self, PyObject* args) {
-    PyObject* sources;
-    int sentences, width;
-    if (!PyArg_ParseTuple(args, "Oii", &sources, &sentences, &width)) return nullptr;
-    return guarded([&]() -> PyObject* {
-        const Model& model = *of(self).model;
-        const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
-        require(has_encoder == (sources != Py_None), "sources are for models with an encoder");
-        auto handle = std::make_unique<StateHandle>(self);
-        std::shared_ptr<const Sources> encoded;
-        if (has_encoder) encoded = from_capsule<SourcesHandle>(sources, kSources, self).value;
-        handle->value = start_state(model, encoded, sentences, width);
-        return to_capsule(std::move(handle), kState);
-    });
-}
-
-PyObject* model_step(PyObject* self, PyObject* args) {
-    PyObject *capsule, *tokens_, *log_probs_, *attention_;
-    int count, all_positions, layer;
-    if (!PyArg_ParseTuple(args, "OOipOiO", &capsule, &tokens_, &count, &all_positions, &log_probs_, &layer,
-                          &attention_))
-        return nullptr;
-    return guarded([&] {
-        BorrowedState state(self, capsule);
-        Array<int32_t> tokens(tokens_);
-        Array<float> log_probs(log_probs_, true), attention(attention_, true);
-        const Model& model = *of(self).model;
-        const size_t rows = state->rows();
-        require(count >= 1 && tokens.size() == rows * count, "tokens for each row");
-        const size_t blocks = all_positions ? rows * count : rows;
-        require(log_probs.size() == blocks * state->num_outputs, "log_probs has another size");
-        if (attention) {
-            require(state->sources != nullptr, "this model has no cross-attention");
-            size_t size = 0;
-            for (int sentence : state->sentences) size += state->sources->sources[sentence].length;
-            require(attention.size() == size * count * model.settings.heads, "attention has another size");
-        }
+PyObject* model_encode(PyObject* self, Sequences sources) {
+    auto handle = std::make_unique<SourcesHandle>(self);
+    {
         WithoutGil without;
         BorrowedWorker worker(*of(self).pool);
-        step_state(model, *worker, *state, tokens.data(), count, all_positions, log_probs.data(), layer,
-                   attention.data());
-    });
+        handle->value = encode_sources(*of(self).model, *worker, sources.ids.data(), sources.lengths);
+    }
+    return to_capsule(std::move(handle), kSources);
 }
 
-PyObject* model_repeat(PyObject* self, PyObject* args) {
-    PyObject* capsule;
-    int width;
-    if (!PyArg_ParseTuple(args, "Oi", &capsule, &width)) return nullptr;
-    return guarded([&] {
-        BorrowedState state(self, capsule);
-        repeat_state(*state, width);
-    });
+PyObject* model_start(PyObject* self, PyObject* sources, int sentences, int width) {
+    const Model& model = *of(self).model;
+    const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
+    require(has_encoder == (sources != Py_None), "sources are for models with an encoder");
+    auto handle = std::make_unique<StateHandle>(self);
+    std::shared_ptr<const Sources> encoded;
+    if (has_encoder) encoded = from_capsule<SourcesHandle>(sources, kSources, self).value;
+    handle->value = start_state(model, encoded, sentences, width);
+    return to_capsule(std::move(handle), kState);
 }
 
-PyObject* model_reorder(PyObject* self, PyObject* args) {
-    PyObject *capsule, *rows_;
-    if (!PyArg_ParseTuple(args, "OO", &capsule, &rows_)) return nullptr;
-    return guarded([&] {
-        BorrowedState state(self, capsule);
-        Array<int32_t> rows(rows_);
-        reorder_state(*state, rows.data(), rows.size());
-    });
+void model_step(PyObject* self, PyObject* capsule, Array<const int32_t> tokens, int count, int all_positions,
+                Array<float> log_probs, int layer, Array<float> attention) {
+    BorrowedState state(self, capsule);
+    const Model& model = *of(self).model;
+    const size_t rows = state->rows();
+    require(count >= 1 && tokens.size() == rows * count, "tokens for each row");
+    const size_t blocks = all_positions ? rows * count : rows;
+    require(log_probs.size() == blocks * state->num_outputs, "log_probs has another size");
+    if (attention) {
+        require(state->sources != nullptr, "this model has no cross-attention");
+        size_t size = 0;
+        for (int sentence : state->sentences) size += state->sources->sources[sentence].length;
+        require(attention.size() == size * count * model.settings.heads, "attention has another size");
+    }
+    WithoutGil without;
+    BorrowedWorker worker(*of(self).pool);
+    step_state(model, *worker, *state, tokens.data(), count, all_positions, log_probs.data(), layer, attention.data());
 }
 
-PyObject* model_restrict(PyObject* self, PyObject* args) {
-    PyObject *capsule, *tokens_, *counts_;
-    if (!PyArg_ParseTuple(args, "OOO", &capsule, &tokens_, &counts_)) return nullptr;
-    return guarded([&] {
-        BorrowedState state(self, capsule);
-        const Sequences allowed(tokens_, counts_);
-        restrict_state(*of(self).model, *state, allowed.ids.data(), allowed.lengths);
-    });
+void model_reorder(PyObject* self, PyObject* capsule, Array<const int32_t> rows) {
+    BorrowedState state(self, capsule);
+    reorder_state(*state, rows.data(), rows.size());
 }
 
-PyObject* model_score(PyObject* self, PyObject* args) {
-    PyObject *ids_, *lengths_, *targets_, *target_lengths_, *log_probs_, *attention_;
-    int start_id, layer, threads;
-    if (!PyArg_ParseTuple(args, "OOOOiOiOi", &ids_, &lengths_, &targets_, &target_lengths_, &start_id, &log_probs_,
-                          &layer, &attention_, &threads))
-        return nullptr;
-    return guarded([&] {
-        const Model& model = *of(self).model;
-        const Sequences sources(ids_, lengths_), targets(targets_, target_lengths_);
-        Array<float> log_probs(log_probs_, true), attention(attention_, true);
-        require(model.settings.architecture != Architecture::encoder, "this model does not generate text");
-        require(start_id >= 0 && start_id < model.settings.vocabulary, "unknown start id");
-        require(sources.lengths.size() == targets.lengths.size(), "a target for each source");
-        require(log_probs.size() == targets.ids.size(), "log_probs has another size");
-        if (attention) {
-            size_t size = 0;
-            for (size_t i = 0; i < sources.lengths.size(); i++) size += (size_t)sources.lengths[i] * targets.lengths[i];
-            require(attention.size() == size * model.settings.heads, "attention has another size");
-        }
-        Computation run(self, threads);
-        score_targets(model, run.execution, sources.ids.data(), sources.lengths, targets.ids.data(), targets.lengths,
-                      start_id, log_probs.data(), layer, attention.data());
-    });
+void model_restrict(PyObject* self, PyObject* capsule, Sequences allowed) {
+    BorrowedState state(self, capsule);
+    restrict_state(*of(self).model, *state, allowed.ids.data(), allowed.lengths);
+}
+
+void model_score(PyObject* self, Sequences sources, Sequences targets, int start_id, Array<float> log_probs, int layer,
+                 Array<float> attention, int threads) {
+    const Model& model = *of(self).model;
+    require(log_probs.size() == targets.ids.size(), "log_probs has another size");
+    require(sources.lengths.size() == targets.lengths.size(), "a target for each source");
+    if (attention) {
+        size_t size = 0;
+        for (size_t i = 0; i < sources.lengths.size(); i++) size += (size_t)sources.lengths[i] * targets.lengths[i];
+        require(attention.size() == size * model.settings.heads, "attention has another size");
+    }
+    Computation run(self, threads);
+    score_targets(model, run.execution, sources.ids.data(), sources.lengths, targets.ids.data(), targets.lengths,
+                  start_id, log_probs.data(), layer, attention.data());
 }
 
 // ---- Encoders
 
-PyObject* model_encode_texts(PyObject* self, PyObject* args) {
-    PyObject *ids_, *lengths_, *out_;
-    int kind, threads;
-    if (!PyArg_ParseTuple(args, "OOiOi", &ids_, &lengths_, &kind, &out_, &threads)) return nullptr;
-    return guarded([&] {
-        const Sequences texts(ids_, lengths_);
-        const Array<float> out(out_, true);
-        const Model& model = *of(self).model;
-        require(kind >= 0 && kind <= (int)EncoderOutput::tags, "unknown output");
-        require(out.size() == encoder_output_size(model, (EncoderOutput)kind, texts.lengths),
-                "the output has another size");
-        Computation run(self, threads);
-        encode_texts(model, run.execution, texts.ids.data(), texts.lengths, (EncoderOutput)kind, out.data());
-    });
+void model_encode_texts(PyObject* self, Sequences texts, int kind, Array<float> out, int threads) {
+    const Model& model = *of(self).model;
+    require(kind >= 0 && kind <= (int)EncoderOutput::tags, "unknown output");
+    require(out.size() == encoder_output_size(model, (EncoderOutput)kind, texts.lengths),
+            "the output has another size");
+    Computation run(self, threads);
+    encode_texts(model, run.execution, texts.ids.data(), texts.lengths, (EncoderOutput)kind, out.data());
 }
 
-PyObject* model_predict_masked(PyObject* self, PyObject* args) {
-    PyObject *ids_, *lengths_, *rows_, *out_;
-    int threads;
-    if (!PyArg_ParseTuple(args, "OOOOi", &ids_, &lengths_, &rows_, &out_, &threads)) return nullptr;
-    return guarded([&] {
-        const Sequences texts(ids_, lengths_);
-        const Array<int32_t> rows(rows_);
-        const Array<float> out(out_, true);
-        const Model& model = *of(self).model;
-        require(out.size() == rows.size() * model.settings.vocabulary, "the output has another size");
-        const std::vector<int> places(rows.data(), rows.data() + rows.size());
-        Computation run(self, threads);
-        predict_masked(model, run.execution, texts.ids.data(), texts.lengths, places, out.data());
-    });
+void model_predict_masked(PyObject* self, Sequences texts, Array<const int32_t> rows, Array<float> out, int threads) {
+    const Model& model = *of(self).model;
+    require(out.size() == rows.size() * model.settings.vocabulary, "the output has another size");
+    const std::vector<int> places(rows.data(), rows.data() + rows.size());
+    Computation run(self, threads);
+    predict_masked(model, run.execution, texts.ids.data(), texts.lengths, places, out.data());
 }
 
 PyMethodDef model_methods[] = {
-    {"search", model_search, METH_VARARGS, nullptr},
-    {"encode", model_encode, METH_VARARGS, nullptr},
-    {"start", model_start, METH_VARARGS, nullptr},
-    {"step", model_step, METH_VARARGS, nullptr},
-    {"repeat", model_repeat, METH_VARARGS, nullptr},
-    {"reorder", model_reorder, METH_VARARGS, nullptr},
-    {"restrict", model_restrict, METH_VARARGS, nullptr},
-    {"score", model_score, METH_VARARGS, nullptr},
-    {"encode_texts", model_encode_texts, METH_VARARGS, nullptr},
-    {"predict_masked", model_predict_masked, METH_VARARGS, nullptr},
+    {"search", Method<model_search>::call, METH_VARARGS, nullptr},
+    {"encode", Method<model_encode>::call, METH_VARARGS, nullptr},
+    {"start", Method<model_start>::call, METH_VARARGS, nullptr},
+    {"step", Method<model_step>::call, METH_VARARGS, nullptr},
+    {"reorder", Method<model_reorder>::call, METH_VARARGS, nullptr},
+    {"restrict", Method<model_restrict>::call, METH_VARARGS, nullptr},
+    {"score", Method<model_score>::call, METH_VARARGS, nullptr},
+    {"encode_texts", Method<model_encode_texts>::call, METH_VARARGS, nullptr},
+    {"predict_masked", Method<model_predict_masked>::call, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -387,30 +311,28 @@ PyType_Spec model_spec = {"clearhead.runtime._core.Model", sizeof(ModelObject), 
 // ---- The module
 
 // Return {name: supported by this CPU} of all compiled instruction sets, the fastest first.
-PyObject* list_instruction_sets(PyObject*, PyObject*) {
-    return guarded([] {
-        Reference result(PyDict_New());
-        for (const InstructionSet& isa : instruction_sets())
-            if (PyDict_SetItemString(result.get(), isa.name, isa.supported ? Py_True : Py_False) < 0)
-                throw PythonError();
-        return result.release();
-    });
+PyObject* list_instruction_sets(PyObject*) {
+    Reference result(PyDict_New());
+    for (const InstructionSet& isa : instruction_sets())
+        if (PyDict_SetItemString(result.get(), isa.kernels->name, isa.is_supported ? Py_True : Py_False) < 0)
+            throw PythonError();
+    return result.release();
 }
 
 // Return the name of the instruction set in use; the argument forces one unless it is empty.
-PyObject* select_instruction_set_(PyObject*, PyObject* args) {
-    const char* forced = nullptr;
-    if (!PyArg_ParseTuple(args, "s", &forced)) return nullptr;
-    return guarded([&] { return PyUnicode_FromString(select_instruction_set(forced).name); });
+PyObject* select_instruction_set(PyObject*, const char* forced) {
+    return PyUnicode_FromString(select_kernels(forced).name);
 }
 
-PyObject* count_allocated_bytes(PyObject*, PyObject*) { return PyLong_FromSize_t(allocated_bytes()); }
+PyObject* count_allocated_bytes(PyObject*) { return PyLong_FromSize_t(allocated_bytes()); }
 
 PyMethodDef methods[] = {
-    {"instruction_sets", list_instruction_sets, METH_NOARGS, "Return {name: supported by this CPU}, fastest first."},
-    {"select_instruction_set", select_instruction_set_, METH_VARARGS,
+    {"instruction_sets", Method<list_instruction_sets>::call, METH_VARARGS,
+     "Return {name: supported by this CPU}, fastest first."},
+    {"select_instruction_set", Method<select_instruction_set>::call, METH_VARARGS,
      "Return the name of the fastest supported instruction set, or of the forced one. Raise ValueError."},
-    {"allocated_bytes", count_allocated_bytes, METH_NOARGS, "Return the bytes that weights, caches and buffers hold."},
+    {"allocated_bytes", Method<count_allocated_bytes>::call, METH_VARARGS,
+     "Return the bytes that weights, caches and buffers hold."},
     {nullptr, nullptr, 0, nullptr},
 };
 

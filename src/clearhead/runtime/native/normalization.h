@@ -22,11 +22,12 @@ ALWAYS_INLINE void normalize_rows(const Norm& norm, const float* x, int stride, 
             UNROLL for (int r = 0; r < R; r++) total[r] = add(total[r], load(x + (size_t)r * stride + i));
         UNROLL for (int r = 0; r < R; r++) center[r] = all(sum(total[r]) / (float)width);
     }
-    for (int i = 0; i < width; i += kLanes)
+    for (int i = 0; i < width; i += kLanes) {
         UNROLL for (int r = 0; r < R; r++) {
             Lanes d = first(sub(load(x + (size_t)r * stride + i), center[r]), width - i, 0.0f);
             squares[r] = fused(d, d, squares[r]);
         }
+    }
     UNROLL for (int r = 0; r < R; r++) {
         const float all_squares = sum(squares[r]);
         if (norm.kind == NormKind::sample)

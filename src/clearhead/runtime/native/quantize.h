@@ -165,12 +165,13 @@ ALWAYS_INLINE void quantize_rows(Activations& x, int row) {
     const float* values = x.values + (size_t)row * x.stride;
     Lanes largest[R], zero[R];
     UNROLL for (int r = 0; r < R; r++) largest[r] = zero[r] = all(0.0f);
-    for (int i = 0; i < x.width; i += kLanes)
+    for (int i = 0; i < x.width; i += kLanes) {
         UNROLL for (int r = 0; r < R; r++) {
             const Lanes v = load(values + (size_t)r * x.stride + i);
             largest[r] = max(largest[r], abs(v));
             zero[r] = fused(v, all(0.0f), zero[r]);  // NaN if any value is infinite or NaN
         }
+    }
     float top[R];
     UNROLL for (int r = 0; r < R; r++) {
         top[r] = maximum(largest[r]);

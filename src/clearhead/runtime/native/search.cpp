@@ -21,17 +21,23 @@ static double monotonic_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::unique_ptr<Worker> WorkerPool::take() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (workers_.empty()) return std::make_unique<Worker>();
-    std::unique_ptr<Worker> worker = std::move(workers_.back());
-    workers_.pop_back();
-    return worker;
+WorkerPool::~WorkerPool() {
+    for (std::atomic<Worker*>& place : idle_) delete place.load();
 }
 
-void WorkerPool::put_back(std::unique_ptr<Worker> worker) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    workers_.push_back(std::move(worker));
+std::unique_ptr<Worker> WorkerPool::take() {
+    for (std::atomic<Worker*>& place : idle_)
+        if (Worker* worker = place.exchange(nullptr)) return std::unique_ptr<Worker>(worker);
+    return std::make_unique<Worker>();
+}
+
+void WorkerPool::put_back(std::unique_ptr<Worker> worker) noexcept {
+    for (std::atomic<Worker*>& place : idle_) {
+        Worker* empty = nullptr;
+        if (!place.compare_exchange_strong(empty, worker.get())) continue;
+        worker.release();
+        return;
+    }
 }
 
 namespace {
@@ -367,7 +373,8 @@ void check(const Model& model, const SearchSettings& settings, const std::vector
     if (s.architecture == Architecture::encoder) throw std::invalid_argument("this model does not generate text");
     if (settings.beam_size < 1 || settings.beam_size > 4096)
         throw std::invalid_argument("beam size outside of 1 to 4096");
-    if (settings.n_best < 1 || settings.threads < 1) throw std::invalid_argument("n_best and threads must be positive");
+    if (settings.n_best < 1) throw std::invalid_argument("n_best must be positive");
+    if (settings.threads < 1 || settings.threads > 4096) throw std::invalid_argument("threads outside of 1 to 4096");
     if (settings.start_id < 0 || settings.start_id >= s.vocabulary) throw std::invalid_argument("unknown start id");
     for (float penalty : settings.penalties)
         if (!(penalty > 0 && penalty <= std::numeric_limits<float>::max()))

@@ -12,10 +12,10 @@
 // the best W finished scores. clearhead/decoding/search.py does the same operations on NumPy arrays, with more options.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "model.h"
@@ -67,14 +67,21 @@ struct Worker {
     std::vector<Source> sources;
 };
 
+// Idle workers. Not a list with a mutex: a process that forks while another thread takes a worker would leave the mutex
+// locked in the child forever.
 class WorkerPool {
   public:
+    WorkerPool() = default;
+    ~WorkerPool();
+    WorkerPool(const WorkerPool&) = delete;
+    WorkerPool& operator=(const WorkerPool&) = delete;
+    // Return an idle worker, or a new one.
     std::unique_ptr<Worker> take();
-    void put_back(std::unique_ptr<Worker> worker);
+    // Keeps the worker; frees it if there is no place left.
+    void put_back(std::unique_ptr<Worker> worker) noexcept;
 
   private:
-    std::mutex mutex_;
-    std::vector<std::unique_ptr<Worker>> workers_;
+    std::array<std::atomic<Worker*>, 64> idle_{};
 };
 
 // A worker from the pool, given back at the end.
@@ -83,10 +90,7 @@ class BorrowedWorker {
     explicit BorrowedWorker(WorkerPool& pool) : pool_(pool), worker_(pool.take()) {}
     ~BorrowedWorker() {
         worker_->work.team = nullptr;
-        try {
-            pool_.put_back(std::move(worker_));
-        } catch (...) {  // no memory for the list: the worker is freed
-        }
+        pool_.put_back(std::move(worker_));
     }
     Worker& operator*() { return *worker_; }
 

@@ -137,7 +137,6 @@ void step_state(const Model& model, Worker& worker, DecoderState& state, const i
         throw std::invalid_argument("a sequence is longer than max_positions");
     if (attention && (!state.sources || attention_layer < 0 || attention_layer >= model.settings.decoder_layers))
         throw std::invalid_argument("this layer has no cross-attention");
-    model.check_ids(tokens, state.rows() * count, model.settings.vocabulary);
     std::vector<DecoderRow> rows;
     for (size_t r = 0; r < state.rows(); r++) {
         std::vector<uint16_t>& ancestors = state.ancestors[r];
@@ -161,24 +160,8 @@ void step_state(const Model& model, Worker& worker, DecoderState& state, const i
     state.position += count;  // at the end: a step that throws has appended nothing
 }
 
-void repeat_state(DecoderState& state, int width) {
-    // Rows may have been dropped, their slots were not.
-    if (width < 1 || (int64_t)state.cache.slots() * width > UINT16_MAX)
-        throw std::invalid_argument("a state has 1 to 65,535 rows");
-    DecoderState wide;
-    for (size_t r = 0; r < state.rows(); r++) {
-        std::vector<uint16_t> slots = state.ancestors[r];
-        for (uint16_t& slot : slots) slot = (uint16_t)(slot * width);
-        wide.ancestors.insert(wide.ancestors.end(), width, slots);
-        wide.sentences.insert(wide.sentences.end(), width, state.sentences[r]);
-    }
-    state.cache = state.cache.widened(width, state.position);
-    state.ancestors = std::move(wide.ancestors);
-    state.sentences = std::move(wide.sentences);
-}
-
 void reorder_state(DecoderState& state, const int32_t* rows, size_t count) {
-    if (count < 1 || count > (size_t)state.cache.slots()) throw std::invalid_argument("too few or too many rows");
+    if (count < 1 || count > UINT16_MAX) throw std::invalid_argument("a state has 1 to 65,535 rows");
     std::vector<std::vector<uint16_t>> ancestors;
     std::vector<int> sentences;
     for (size_t i = 0; i < count; i++) {
@@ -186,6 +169,7 @@ void reorder_state(DecoderState& state, const int32_t* rows, size_t count) {
         ancestors.push_back(state.ancestors[rows[i]]);
         sentences.push_back(state.sentences[rows[i]]);
     }
+    state.cache.widen((int)count, state.position);
     state.ancestors = std::move(ancestors);
     state.sentences = std::move(sentences);
 }
@@ -210,6 +194,9 @@ void score_targets(const Model& model, Execution& execution, const int32_t* ids,
                    const int32_t* targets, const std::vector<int>& target_lengths, int start_id, float* log_probs,
                    int attention_layer, float* attention) {
     const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
+    if (model.settings.architecture == Architecture::encoder)
+        throw std::invalid_argument("this model does not generate text");
+    if (start_id < 0 || start_id >= model.settings.vocabulary) throw std::invalid_argument("unknown start id");
     check_lengths(target_lengths, model.settings.max_positions);
     if (has_encoder ? lengths.size() != target_lengths.size() : lengths != target_lengths)
         throw std::invalid_argument(has_encoder ? "a target for each source" : "a target for each token");
@@ -225,10 +212,7 @@ void score_targets(const Model& model, Execution& execution, const int32_t* ids,
     for_each_run(execution, target_lengths, [&](const Run& run, Worker& worker) {
         std::shared_ptr<Sources> sources;
         const int32_t *source = ids + source_starts[run.first], *target = targets + run.start;
-        if (has_encoder)
-            sources = encode_sources(model, worker, source, part(lengths, run));
-        else
-            model.check_ids(source, run.rows, model.settings.vocabulary);
+        if (has_encoder) sources = encode_sources(model, worker, source, part(lengths, run));
         model.check_ids(target, run.rows, model.settings.vocabulary);
         KVCache cache(model.settings.decoder_layers, (int)(run.last - run.first), model.entry_width());
         std::vector<DecoderRow> inputs;

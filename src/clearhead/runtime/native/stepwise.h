@@ -42,9 +42,7 @@ std::unique_ptr<DecoderState> start_state(const Model& model, std::shared_ptr<co
 // token, or with `all_positions` one per token. `attention`: see Model::decode.
 void step_state(const Model& model, Worker& worker, DecoderState& state, const int32_t* tokens, int count,
                 bool all_positions, float* log_probs, int attention_layer, float* attention);
-// Every row becomes `width` equal rows, which follow each other.
-void repeat_state(DecoderState& state, int width);
-// Row i continues row rows[i]; rows may be repeated and dropped, but there are never more than before.
+// Row i continues row rows[i]; rows may be repeated and dropped.
 void reorder_state(DecoderState& state, const int32_t* rows, size_t count);
 // Only some tokens are allowed, for each sentence its own: log-probabilities are normalized over them. Rows with fewer
 // tokens than others get -infinity behind.

@@ -3,20 +3,17 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from clearhead.config import Config
 from clearhead.data.plain import Document, load_documents
 from clearhead.data.split import Split, split_valid
 from clearhead.data.stored_text import StoredDocuments, load_text
-from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.base import MIN_RECORDS, Files, Records
 
 NOUN = "documents"
 MIN_CHARACTERS = 100  # less is no corpus
-BLOCK = 1024  # documents that are cut into pieces at a time
 LEARNED = 500_000  # so many, from all over a larger text, are enough to learn a vocabulary from
 SENTENCE = 60  # characters, about: sizes are chosen by the number of sentences, for a document may be a book
 
@@ -48,13 +45,6 @@ def texts_to_learn(documents: Sequence[Document], tell: Tell) -> Iterator[str]:
         tell(f"the vocabulary is learned from {LEARNED:,} of them")
         documents = documents.spread(LEARNED)
     return (document.text for document in documents)
-
-
-def encoded(documents: Sequence[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document, list[int]]]:
-    """Each document with its ids; of a large text only a block is held at a time."""
-    left = iter(documents)
-    while block := list(islice(left, BLOCK)):
-        yield from zip(block, tokenizer.encode_batch([document.text for document in block]), strict=True)
 
 
 def split_end(documents: Sequence[Document], share: float) -> Split[Document]:

@@ -21,8 +21,8 @@ FAIRSEQ_START = 2  # fairseq counts positions from padding_idx + 1, and its padd
 def sinusoids(num_positions: int, model_dim: int, order: str = "interleaved") -> Tensor:
     """Return table_LD with PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1) = cos(pos / 10000^(2i/D)).
 
-    Wavelengths grow geometrically from 2 pi to almost 10000 * 2 pi positions. For imported weights: `concatenated` (Hugging
-    Face's MarianMT) has all sines first; so has `fairseq`, with exponents i / (D/2 - 1) and positions counted from 2.
+    Wavelengths grow geometrically from 2 pi to almost 10000 * 2 pi positions. For imported weights: `concatenated`
+    (Hugging Face's MarianMT) has all sines first; so has `fairseq`, with exponents i / (D/2 - 1) and positions from 2.
     """
     position_L1 = torch.arange(num_positions, dtype=torch.float64)[:, None]
     exponent_C = torch.arange(0, model_dim, 2, dtype=torch.float64) / model_dim
@@ -32,9 +32,8 @@ def sinusoids(num_positions: int, model_dim: int, order: str = "interleaved") ->
     angle_LC = position_L1 / 10000.0**exponent_C
     waves = (angle_LC.sin(), angle_LC.cos())
     table_LD = torch.stack(waves, -1).flatten(1) if order == "interleaved" else torch.cat(waves, 1)
-    return F.pad(
-        table_LD, (0, model_dim - table_LD.shape[1])
-    ).float()  # odd D: without the last cosine; fairseq: a last column of zeros
+    # With odd D the last cosine is cut off, and the table of fairseq gets a last column of zeros.
+    return F.pad(table_LD, (0, model_dim - table_LD.shape[1])).float()
 
 
 def _look_up(table_LD: Tensor, layout: Layout) -> Tensor:
@@ -129,7 +128,7 @@ class RotaryPositions(nn.Module):
 
 
 def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, is_bidirectional: bool) -> Tensor:
-    """Return the bucket of each offset, position of the key minus position of the query (T5, section 2.1, and its code).
+    """Return the bucket of each offset, position of the key minus position of the query (T5, section 2.1).
 
     Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`, and the last one
     holds all larger distances. Keys before and after the query have separate buckets; in a decoder, keys after it share

@@ -1,8 +1,7 @@
 """The Transformer, encoder and decoder (section 3): training on whole targets, and decoding step by step.
 
-N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, H heads, K width of a head,
-V vocabulary,
-C channels, Y height, X width of images
+N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, H heads, K width
+of a head, V vocabulary, C channels, Y height, X width of images
 """
 
 from dataclasses import dataclass, replace
@@ -71,7 +70,7 @@ class Transformer(nn.Module):
     def forward(self, src: Tensor, tgt_NT: Tensor) -> Tensor:
         """Return hidden_NTD of all target positions, each of which attends to targets up to itself.
 
-        `logits` projects them to the vocabulary; in training `loss.cross_entropy` does. States at padding are undefined.
+        `logits` projects them to the vocabulary, in training `loss.cross_entropy`. States at padding are undefined.
         """
         can_drop_padding = self.training and self.config.can_drop_padding
         memory = self.encode(src, can_drop_padding)
@@ -125,5 +124,5 @@ class Transformer(nn.Module):
         return DecoderState(state.memory.select(sentences), len(rows_R) // len(sentences), caches, state.position)
 
     def _scale_output(self, hidden_D: Tensor) -> Tensor:
-        """Return hidden states, divided by sqrt(D) in T5 with tied embeddings; here because the loss has no `logits`."""
+        """Return hidden states, divided by sqrt(D) in T5 with tied embeddings; the loss does not call `logits`."""
         return hidden_D * self.config.model_dim**-0.5 if self.config.scale_output else hidden_D

@@ -1,7 +1,7 @@
 """Recurrent encoder-decoders (Sutskever et al. 2014), with attention or without.
 
-N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width, H heads (one), E width of the
-encoder states, I inputs of W_c, V vocabulary
+N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width,
+H heads (one), E width of the encoder states, I inputs of W_c, V vocabulary
 """
 
 from dataclasses import dataclass, replace

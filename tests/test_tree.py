@@ -1,4 +1,4 @@
-"""Promises about the tree: what imports what, what is public, how fast the package imports."""
+"""Rules of the source tree: what imports what, what is public, how fast the package imports."""
 
 import ast
 import subprocess
@@ -41,7 +41,7 @@ def test_files_import_only_from_stages_before_them() -> None:
         assert not late, f"{path} imports from {late}, which come after {own}"
 
 
-def test_no_drawer_for_everything() -> None:
+def test_no_module_for_miscellanies() -> None:
     names = {part for path in SOURCE.rglob("*.py") for part in path.relative_to(SOURCE).with_suffix("").parts}
     assert not names & {"utils", "helpers", "common", "misc"}
 
@@ -70,6 +70,20 @@ def test_search_and_runtime_do_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     for path in (path for package in ("decoding", "runtime") for path in (SOURCE / package).glob("*.py")):
         assert "model" not in imports(path), f"{path} imports from model"
+
+
+def test_the_model_has_no_state_besides_its_weights() -> None:
+    """Speed belongs to `kernels`: no numpy, no locks, and no caches that `train` or `_apply` would have to clear."""
+    for path in (SOURCE / "model").rglob("*.py"):
+        tree = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        modules = {alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module for node in tree if isinstance(node, ast.ImportFrom) and node.module}
+        assert not {name.split(".")[0] for name in modules} & {"numpy", "threading"}, path
+        members = [member for node in tree if isinstance(node, ast.ClassDef) for member in node.body]
+        defined = {member.name for member in members if isinstance(member, ast.FunctionDef)}
+        assigned = [target for member in members if isinstance(member, ast.Assign) for target in member.targets]
+        defined |= {target.id for target in assigned if isinstance(target, ast.Name)}
+        assert not defined & {"train", "eval", "_apply"}, path
 
 
 def test_nothing_unpickles_but_the_restricted_reader_of_foreign_checkpoints() -> None:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,31 +12,27 @@ from torch.nn import functional as F
 from clearhead.config import ModelConfig
 from clearhead.decoding.requests import Request
 from clearhead.engines.torch_engine import TorchEngine
+from clearhead.model.registry import build_model
 from clearhead.model.transformer import DecoderState, DecoderStep, Transformer
 
 VOCAB, PAD, START, END = 53, 0, 2, 3
 
 
-def random_model(max_positions: int = 64, vocab_size: int = VOCAB) -> Transformer:
-    """Weights as they are before training: flat distributions, in which close decisions are common."""
+def random_model(max_positions: int = 64, vocab_size: int = VOCAB, **options: Any) -> Any:
+    """Return an untrained model, a Transformer by default: flat distributions, in which close decisions are common."""
     torch.manual_seed(11)
-    config = ModelConfig(
-        num_encoder_layers=2,
-        num_decoder_layers=2,
-        model_dim=24,
-        feed_forward_dim=37,
-        num_heads=3,
-        dropout=0.1,
-        max_positions=max_positions,
-        vocab_size=vocab_size,
-    )
-    return Transformer(config).eval()
+    sizes = {
+        "num_encoder_layers": 2, "num_decoder_layers": 2, "model_dim": 24, "feed_forward_dim": 37, "num_heads": 3,
+        "dropout": 0.1, "max_positions": max_positions, "vocab_size": vocab_size,
+    }  # fmt: skip
+    return build_model(ModelConfig.model_validate({**sizes, **options})).eval()
 
 
 def trained_model(steps: int = 200, smoothing: float = 0.0, vocab_size: int = VOCAB) -> Transformer:
-    """Taught to write sources backwards; every fifth target piece is noise, so that it stays in doubt."""
-    model, draw = random_model(vocab_size=vocab_size).train(), random.Random(11)
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    """Return a model trained to reverse sources; every fifth target token is noise, so that it stays uncertain."""
+    model: Transformer = random_model(vocab_size=vocab_size).train()
+    draw = random.Random(11)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(steps):
         src = torch.randint(END + 1, VOCAB, (32, draw.randint(2, 7)))
         noise = torch.randint(END + 1, VOCAB, src.shape)
@@ -45,14 +42,14 @@ def trained_model(steps: int = 200, smoothing: float = 0.0, vocab_size: int = VO
         loss = F.cross_entropy(
             model.logits(hidden).flatten(0, 1), torch.cat((tgt, end), 1).flatten(), label_smoothing=smoothing
         )
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        optimizer.step()
     return model.eval()
 
 
 def requests(count: int, longest: int = 9, n_best: int = 1) -> list[Request]:
-    """Random sources of 1 to `longest` pieces."""
+    """Return random sources of 1 to `longest` tokens."""
     draw = random.Random(5)
     return [
         Request((*(draw.randrange(END + 1, VOCAB) for _ in range(draw.randint(1, longest))), END), n_best)
@@ -60,15 +57,15 @@ def requests(count: int, longest: int = 9, n_best: int = 1) -> list[Request]:
     ]
 
 
-def engine(model: Transformer, batch_tokens: int = 4096, threads: int = 1) -> TorchEngine:
-    """The engine over a model."""
+def engine(model: Any, batch_tokens: int = 4096, threads: int = 1) -> TorchEngine:
+    """Return the engine of a model."""
     return TorchEngine(model, END, PAD, VOCAB, model.config.max_positions, batch_tokens, threads)
 
 
 def nudge_batches(
     monkeypatch: pytest.MonkeyPatch, model: Transformer, nudged: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
-    """Steps of several sentences give other logits from now on; of one sentence they do not."""
+    """Change the logits of steps with several sentences, but not with one."""
     step = model.step
 
     def moved(tokens_RT: torch.Tensor, state: DecoderState, want_attention: bool = False) -> DecoderStep:

@@ -1,22 +1,23 @@
-"""The same sentence gives the same answer whatever it is decoded with: alone, in any batch, order and padding."""
+"""Batch independence: the same tokens for a sentence alone and in any batch, order and padding."""
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.requests import Request
+from clearhead.decoding.requests import Image, Request
 from clearhead.engines import torch_engine as engine_module
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.model.transformer import Transformer
-from tests.engines.small_models import engine, nudge_batches, random_model, requests, trained_model
+from tests.engines.small_models import END, VOCAB, engine, nudge_batches, random_model, requests, trained_model
 
 
 class FixedBatches(TorchEngine):
-    """Batches of a given size in the order of the requests, however unlike their lengths."""
+    """Batches of a given size in the order of the requests, whatever their lengths."""
 
     size = 1
 
@@ -24,25 +25,24 @@ class FixedBatches(TorchEngine):
         return [list(range(i, min(i + self.size, len(requests)))) for i in range(0, len(requests), self.size)]
 
 
-def fixed(model: Transformer, size: int) -> FixedBatches:
+def fixed(model: Any, size: int) -> FixedBatches:
     plain = engine(model)
     built = FixedBatches(model, plain.eos_id, plain.pad_id, plain.vocab_size, plain.max_positions, threads=1)
     built.size = size
     return built
 
 
-def check(model: Transformer, count: int, sizes: Sequence[int], beam: int, stop: str = "beam_finished") -> float:
-    """Everything equal to decoding alone; the share of sentences decoded again."""
+def check(model: Any, asked: Sequence[Request], sizes: Sequence[int], beam: int, stop: str = "beam_finished") -> float:
+    """Compare all batches with decoding alone; return the share of sentences decoded again."""
     settings = DecodingConfig.model_validate({"beam_size": beam, "max_length": "input+10", "stopping_rule": stop})
-    asked = requests(count, n_best=beam)
     alone = fixed(model, 1).run(asked, settings)
-    again = 0
+    count, again = len(asked), 0
     for size in sizes:
         order = random.Random(size).sample(range(count), count)
         built = fixed(model, size)
         shuffled = built.run([asked[i] for i in order], settings)
-        for place, index in enumerate(order):
-            assert_same(shuffled[place], alone[index])
+        for one, index in zip(shuffled, order, strict=True):
+            assert_same(one, alone[index])
         again += built.num_decoded_again
     for sorted_ in (engine(model), engine(model, batch_tokens=300, threads=2)):
         for one, other in zip(sorted_.run(asked, settings), alone, strict=True):
@@ -61,7 +61,7 @@ def assert_same(one: list[Hypothesis], other: list[Hypothesis]) -> None:
 @pytest.mark.parametrize("kind", [random_model, trained_model])
 def test_any_batch(kind: Callable[[], Transformer], beam: int) -> None:
     # About 3 of 100 have a close decision; which ones depends on the CPU that trains the model.
-    assert check(kind(), 60, [7, 60], beam) < 0.15
+    assert check(kind(), requests(60, n_best=beam), [7, 60], beam) < 0.15
 
 
 @pytest.mark.slow
@@ -69,11 +69,37 @@ def test_any_batch(kind: Callable[[], Transformer], beam: int) -> None:
 @pytest.mark.parametrize("stop", ["beam_finished", "cannot_improve"])
 @pytest.mark.parametrize("kind", [random_model, trained_model])
 def test_any_batch_of_a_thousand(kind: Callable[[], Transformer], beam: int, stop: str) -> None:
-    assert check(kind(), 1000, [1, 2, 7, 16, 64, 200], beam, stop) < 0.04
+    assert check(kind(), requests(1000, n_best=beam), [1, 2, 7, 16, 64, 200], beam, stop) < 0.04
 
 
-def test_what_is_close_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every decision taken for close, each answer is bit for bit that of decoding alone."""
+OTHER_MODELS: dict[str, dict[str, Any]] = {
+    "gru, additive, bidirectional": {"family": "gru", "attention": "additive", "bidirectional": True},
+    "lstm": {"family": "lstm", "attention": "none"},
+    "batch norm": {"norm": "batch"},
+    "no residual": {"residual": False},
+    "captioning": {"input": "image", "image_size": 6, "patch_size": 2},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_any_batch_of_other_models(name: str) -> None:
+    """With large random weights, so that few decisions are close and decoded again alone."""
+    model, asked = random_model(**OTHER_MODELS[name]), requests(14, n_best=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+        for _ in range(30 if name == "batch norm" else 0):
+            model.train()(*torch.randint(END + 1, VOCAB, (2, 16, 7)))
+    model.eval()
+    if name == "captioning":
+        asked = [Request((), 3, image=Image(torch.randn(1, 6, 6).numpy(), num_patches=9)) for _ in asked]
+    assert check(model, asked, [5, 14], beam=3) < 1, "all sentences were decoded again"
+    answers = engine(model).run(asked, DecodingConfig(beam_size=3))
+    assert len({round(each[0].log_prob, 2) for each in answers}) > 7, "the outputs depend on the sources"
+
+
+def test_close_decisions_are_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every decision considered close, each answer is bit for bit that of decoding alone."""
     model, settings = random_model(), DecodingConfig(beam_size=3, max_length="input+5")
     asked = requests(20, n_best=3)
     alone = [engine(model).run([request], settings)[0] for request in asked]
@@ -83,8 +109,8 @@ def test_what_is_close_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None
     assert built.num_decoded_again == 20
 
 
-def test_nudged_numbers_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Had batches moved logits by a thousand times what was measured, answers would stay; without the check not."""
+def test_perturbed_logits_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With perturbations a thousand times the measured ones answers stay the same; without the check they do not."""
     model, settings = random_model(), DecodingConfig(beam_size=4, max_length="input+5")
     asked = requests(80, longest=5, n_best=4)
     nudge, longest = 2e-3, 10

@@ -1,7 +1,8 @@
 """Training without padding against plain torch with padding: states, gradients, unused rows."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead import kernels
 from clearhead.errors import DataError
-from clearhead.kernels import PaddedLayout, dropout_seed, sequence_layout
+from clearhead.kernels import Layout, PaddedLayout, dropout_seed, sequence_layout
 from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import (
     ROW_MULTIPLE,
@@ -22,6 +23,7 @@ from clearhead.kernels.padding_free import (
 )
 from clearhead.kernels.short_attention import MAX_KEYS, SIMD_WIDTH
 from clearhead.model.encoder import TransformerLayer
+from clearhead.model.text_encoder import TextEncoder
 from clearhead.model.transformer import Transformer
 from tests.model.options import COMBINATIONS, H, T, config, ids, transformer
 
@@ -48,11 +50,34 @@ def trained(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[
     return hidden_ND.detach(), [each.clone() for each in gradients if each is not None]
 
 
-def compare(model: Transformer, src: Tensor, tgt: Tensor) -> None:
-    """Compare with plain torch and padding."""
-    hidden, gradients = trained(model, src, tgt)
-    with kernels.disabled():
+@contextmanager
+def watch_layouts(**stacks: nn.Module) -> Iterator[set[str]]:
+    """Yield the names of the stacks that run without padding inside."""
+    padding_free: set[str] = set()
+
+    def watch(name: str, layout: Layout) -> None:
+        if isinstance(layout, PaddingFreeLayout):
+            padding_free.add(name)
+
+    hooks = [
+        stack.register_forward_pre_hook(lambda _, args, name=name: watch(name, args[1]))
+        for name, stack in stacks.items()
+    ]
+    try:
+        yield padding_free
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def compare(model: Transformer, src: Tensor, tgt: Tensor, padded_stack: str = "") -> None:
+    """Compare training without padding, except in `padded_stack`, with plain torch and padding."""
+    with watch_layouts(encoder=model.encoder, decoder=model.decoder) as padding_free:
+        hidden, gradients = trained(model, src, tgt)
+    assert padding_free == {"encoder", "decoder"} - {padded_stack}
+    with kernels.disabled(), watch_layouts(encoder=model.encoder, decoder=model.decoder) as padding_free:
         plain_hidden, plain_gradients = trained(model, src, tgt)
+    assert not padding_free
     torch.testing.assert_close(hidden, plain_hidden, rtol=1e-5, atol=1e-5)
     assert len(gradients) == len(plain_gradients)
     assert all(each.grad is not None for each in model.parameters())
@@ -66,8 +91,12 @@ TWO_WIDTHS = [each for each in COMBINATIONS if each.get("norm") not in ("batch",
 
 @pytest.mark.parametrize("options", ALIKE + TWO_WIDTHS, ids=lambda each: "-".join(map(str, each.values())))
 def test_gradients_equal_those_with_padding(options: dict[str, Any]) -> None:
-    """In doubles, of all kinds of positions, norms and feed-forward networks; filled up and not."""
+    """In doubles, with all kinds of positions, norms and feed-forward networks; with keys added and not."""
     model = transformer({**options, "dropout": 0.0})
+    if options.get("norm") == "none":  # keep the states small: gradients of saturated attention are rounding
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(0.5)
     compare(model, padded([3, 7, 1, 5]), padded([5, 2, 4, 1]))
     compare(model, padded([18, 16, 9]), padded([17, 18, 1]))
     compare(model, padded([5, 5]), padded([4, 4]))
@@ -75,27 +104,23 @@ def test_gradients_equal_those_with_padding(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
-def test_sequences_with_and_without_padding_meet(attention_dropout: float) -> None:
+def test_one_stack_with_padding_and_one_without(attention_dropout: float) -> None:
     """Long sources without padding keep their layout, and targets of the same batch lose their padding."""
     model = Transformer(config(**LIKE_HEADS, dropout=0.0, max_positions=64, attention_dropout=attention_dropout))
     src, tgt = padded([MAX_KEYS + 5] * 3), padded([4, 7, 2])
-    seen: list[Any] = []
-    model.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
-    model.decoder.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
-    for _ in range(2):
-        with dropout_seed(3):
-            one = model.train()(src, tgt)[tgt != PAD]
+    for padding_free_stack in ("decoder", "encoder"):
+        with watch_layouts(encoder=model.encoder, decoder=model.decoder) as padding_free, dropout_seed(3):
+            hidden_ND = model.train()(src, tgt)[tgt != PAD]
+        assert padding_free == {padding_free_stack} and hidden_ND.isfinite().all()
         src, tgt = padded([7, 4, 2]), padded([MAX_KEYS + 5] * 3)
-        assert one.isfinite().all()
-    assert [isinstance(each, PaddingFreeLayout) for each in seen] == [False, True, True, False]
     model = Transformer(config(**LIKE_HEADS, dropout=0.0, max_positions=64))
-    compare(model, padded([MAX_KEYS + 5] * 3), padded([4, 7, 2]))
-    compare(model, padded([4, 7, 2]), padded([MAX_KEYS + 5] * 3))
+    compare(model, padded([MAX_KEYS + 5] * 3), padded([4, 7, 2]), padded_stack="encoder")
+    compare(model, padded([4, 7, 2]), padded([MAX_KEYS + 5] * 3), padded_stack="decoder")
 
 
 @pytest.mark.parametrize("length", [1, 12, SIMD_WIDTH, 20, MAX_KEYS + 5])
 def test_gradients_in_single_precision(length: int) -> None:
-    """By the kernels that train: short attention, filled up or not, and the fused one."""
+    """By the kernels that train: short attention, with keys added or not, and the fused one."""
     torch.manual_seed(1)
     model = Transformer(config(**LIKE_HEADS, dropout=0.0, max_positions=64))
     src, tgt = padded([length, max(1, length - 3), 1]), padded([1, length, max(1, length // 2)])
@@ -117,11 +142,12 @@ def test_gradients_of_a_wide_model() -> None:
     compare(model, padded([3, 17, 1, 5]), padded([5, 18, 4, 1]))
 
 
-def test_layers_that_are_computed_again_drop_the_same_values() -> None:
+@pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
+def test_layers_that_are_computed_again_drop_the_same_values(attention_dropout: float) -> None:
     from clearhead.training.placing import recompute_layers
 
     torch.manual_seed(1)
-    model = Transformer(config(**LIKE_HEADS, dropout=0.3))
+    model = Transformer(config(**LIKE_HEADS, dropout=0.3, attention_dropout=attention_dropout))
     src, tgt = padded([3, 7, 1, 5]), padded([5, 2, 4, 1])
     once = trained(model, src, tgt)
     recompute_layers(model)
@@ -130,7 +156,7 @@ def test_layers_that_are_computed_again_drop_the_same_values() -> None:
 
 
 def test_a_pad_inside_a_sentence_keeps_its_row() -> None:
-    """As with padding: sources do not see it, targets behind it do."""
+    """As with padding: sources do not attend to it, later targets do."""
     model = transformer({**LIKE_HEADS, "dropout": 0.0})
     src, tgt = padded([6, 7, 3]), padded([5, 4, 5])
     src[0, 2] = tgt[0, 2] = PAD
@@ -246,16 +272,28 @@ def test_where_padding_is_kept() -> None:
         assert is_padded(ids_BT)
     with kernels.disabled():
         assert is_padded(ids_BT)
-    seen: list[Any] = []
-    for options in ({}, {"norm": "batch"}, {"attention_dropout": 0.1}):
-        model = Transformer(config(**options)).train()
-        model.decoder.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
-        model(ids_BT, ids_BT)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_padding_free"), [({}, True), ({"norm": "batch"}, False), ({"attention_dropout": 0.1}, True)]
+)
+def test_which_models_train_without_padding(options: dict[str, Any], is_padding_free: bool) -> None:
+    ids_BT = ids(2, T)
+    model = Transformer(config(**options))
+    text_encoder = TextEncoder(config(**options, family="encoder", head="classification"))
+    stacks = {"encoder": model.encoder, "decoder": model.decoder, "text encoder": text_encoder.encoder}
+    with watch_layouts(**stacks) as padding_free:
+        model.train()(ids_BT, ids_BT)
+        text_encoder.train()(ids_BT)
+    assert padding_free == (stacks.keys() if is_padding_free else set())
+    with watch_layouts(**stacks) as padding_free:
+        text_encoder(ids_BT, want_attention=True)
         model.eval()(ids_BT, ids_BT)
-    assert [isinstance(each, PaddedLayout) for each in seen] == [False, True, True, True, False, True]
+        text_encoder.eval()(ids_BT)
+    assert not padding_free, "weights are returned for padded sequences, and inference is padded"
 
 
-def test_a_sentence_beyond_the_last_place_is_refused() -> None:
+def test_a_sentence_beyond_the_last_position_is_refused() -> None:
     model = Transformer(config(**LIKE_HEADS)).train()
     with pytest.raises(DataError, match=r"at most model.max_positions=19 tokens per sequence, got 20"):
         model(padded([3, 20]), padded([2, 2]))

@@ -42,6 +42,10 @@ COMBINATIONS: list[dict[str, Any]] = [
     {"activation": "gelu_tanh", "gated": True, "bias": False},
     {"activation": "gelu", "scale_embeddings": False, "embedding_norm": True, "tied_embeddings": "none"},
     {"positions": "relative", "scale_attention": False, "scale_embeddings": False},
+    *({"norm": norm, "norm_placement": placement} for norm in ("sample", "none") for placement in ("pre", "post")),
+    *({"residual": False, "norm_placement": placement} for placement in ("pre", "post")),
+    {"activation": "silu", "gated": True},
+    {"sinusoidal_layout": "fairseq", "norm_placement": "post", "final_norm": True},
     # With values as wide as keys torch takes another kernel.
     *({"positions": positions, "num_heads": 11, "key_dim": 0, "value_dim": 0} for positions in POSITIONS),
 ]
@@ -92,7 +96,7 @@ def language_model(options: dict[str, Any]) -> LanguageModel:
     return shaken(LanguageModel(config(**options, family="decoder"))).double()
 
 
-def text_reader(options: dict[str, Any]) -> TextEncoder:
+def text_encoder(options: dict[str, Any]) -> TextEncoder:
     return shaken(TextEncoder(config(**options, family="encoder", head="classification"))).double()
 
 

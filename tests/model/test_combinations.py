@@ -1,4 +1,4 @@
-"""What must hold whichever options of the Transformer are combined."""
+"""Invariants of the Transformer with any combination of options."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from tests.model.options import (
     shaken,
     sources,
     steps,
-    text_reader,
+    text_encoder,
     transformer,
 )
 
@@ -43,22 +43,23 @@ def test_cached_steps_equal_one_pass(options: dict[str, Any]) -> None:
         steps(translator, first, state, tgt_NT),
         translator.logits(translator(src_NS, torch.cat((first, tgt_NT), 1))),
     )
-    writer, prompt_N3 = language_model(options), ids(N, 3)
-    first, empty = writer.start(writer.encode(prompt_N3), 1)
+    generator, prompt_N3 = language_model(options), ids(N, 3)
+    first, empty = generator.start(generator.encode(prompt_N3), 1)
     assert torch.equal(first, prompt_N3)
-    close(steps(writer, first, empty, tgt_NT), writer.logits(writer(torch.cat((prompt_N3, tgt_NT), 1))))
+    close(steps(generator, first, empty, tgt_NT), generator.logits(generator(torch.cat((prompt_N3, tgt_NT), 1))))
 
 
 @each_combination
 @torch.inference_mode()
 def test_the_future_cannot_touch_the_past(options: dict[str, Any]) -> None:
-    translator, writer, src_NS, tgt_NT = transformer(options), language_model(options), sources(), ids(N, T)
+    translator, generator, src_NS, tgt_NT = transformer(options), language_model(options), sources(), ids(N, T)
     changed = tgt_NT.clone()
     changed[:, 2:] = (changed[:, 2:] - 3) % (V - 4) + 4
-    readers: list[Callable[[Tensor], Tensor]] = [writer, lambda tgt_NT: translator(src_NS, tgt_NT)]
-    for read in readers:
-        close(read(changed)[:, :2], read(tgt_NT)[:, :2])
-        assert not torch.allclose(read(changed)[:, 2], read(tgt_NT)[:, 2], atol=1e-3)
+    models: list[Callable[[Tensor], Tensor]] = [generator, lambda tgt_NT: translator(src_NS, tgt_NT)]
+    for run in models:
+        close(run(changed)[:, :2], run(tgt_NT)[:, :2])
+        # Without residual connections, changes by attention alone are small.
+        assert not torch.allclose(run(changed)[:, 2], run(tgt_NT)[:, 2], atol=1e-6, rtol=0)
 
 
 @each_combination
@@ -67,12 +68,12 @@ def test_more_padding_changes_nothing(options: dict[str, Any]) -> None:
     src_NS, tgt_NT = sources(), ids(N, T)
     padded_src = torch.cat((src_NS, torch.zeros(N, 4, dtype=torch.long)), 1)
     padded_tgt = torch.cat((tgt_NT, torch.zeros(N, 2, dtype=torch.long)), 1)
-    translator, writer = transformer(options), language_model(options)
+    translator, generator = transformer(options), language_model(options)
     close(translator(padded_src, padded_tgt)[:, :T], translator(src_NS, tgt_NT))
-    close(writer(padded_tgt)[:, :T], writer(tgt_NT))
+    close(generator(padded_tgt)[:, :T], generator(tgt_NT))
     for pooling in ("first", "mean", "last"):
-        reader = text_reader({**options, "pooling": pooling, "pooler": True})
-        padded, plain = reader(padded_src), reader(src_NS)
+        encoder = text_encoder({**options, "pooling": pooling, "pooler": True})
+        padded, plain = encoder(padded_src), encoder(src_NS)
         close(padded.states_BSD[0, :S], plain.states_BSD[0])
         close(padded.states_BSD[1, :4], plain.states_BSD[1, :4])
         close(padded.pooled_BD, plain.pooled_BD)
@@ -80,13 +81,13 @@ def test_more_padding_changes_nothing(options: dict[str, Any]) -> None:
 
 @each_combination
 @torch.inference_mode()
-def test_asking_for_weights_changes_nothing(options: dict[str, Any]) -> None:
+def test_returning_weights_changes_nothing(options: dict[str, Any]) -> None:
     """The fused kernel equals the explicit weights, whose rows are probabilities."""
     src_NS, tgt_NT = sources(), ids(N, T)
-    reader = text_reader(options)
-    traced = reader(src_NS, want_attention=True)
-    close(traced.states_BSD, reader(src_NS).states_BSD)
-    assert not reader(src_NS).attention and len(traced.attention) == 2
+    encoder = text_encoder(options)
+    traced = encoder(src_NS, want_attention=True)
+    close(traced.states_BSD, encoder(src_NS).states_BSD)
+    assert not encoder(src_NS).attention and len(traced.attention) == 2
     seen = [*traced.attention]
     models: list[Any] = [transformer(options), language_model(options)]
     for model in models:
@@ -115,33 +116,33 @@ def test_asking_for_weights_changes_nothing(options: dict[str, Any]) -> None:
 @torch.inference_mode()
 def test_fused_kernel_equals_explicit_weights_in_single_precision(positions: str, scaled: bool) -> None:
     options = {"positions": positions, "scale_attention": scaled, "num_heads": 11, "key_dim": 0, "value_dim": 0}
-    reader, writer = text_reader(options).float(), language_model(options).float()
+    encoder, generator = text_encoder(options).float(), language_model(options).float()
     src_NS, tgt_NT = sources(), ids(N, T)
-    close(reader(src_NS, want_attention=True).states_BSD, reader(src_NS).states_BSD)
-    first, state = writer.start(writer.encode(tgt_NT), 1)
-    close(writer.step(first, state, want_attention=True).logits_RTV, writer.logits(writer(tgt_NT)))
+    close(encoder(src_NS, want_attention=True).states_BSD, encoder(src_NS).states_BSD)
+    first, state = generator.start(generator.encode(tgt_NT), 1)
+    close(generator.step(first, state, want_attention=True).logits_RTV, generator.logits(generator(tgt_NT)))
 
 
 def test_pooler_is_a_layer_on_the_pooled_state() -> None:
-    reader = shaken(TextEncoder(config(family="encoder", head="classification", pooling="first", pooler=True)))
-    read = reader(sources())
-    assert reader.width == D and reader.pooler is not None
-    first_ND = read.states_BSD[:, 0]
-    close(read.pooled_BD, torch.tanh(first_ND @ reader.pooler.weight.T + reader.pooler.bias))
+    encoder = shaken(TextEncoder(config(family="encoder", head="classification", pooling="first", pooler=True)))
+    output = encoder(sources())
+    assert encoder.width == D and encoder.pooler is not None
+    first_ND = output.states_BSD[:, 0]
+    close(output.pooled_BD, torch.tanh(first_ND @ encoder.pooler.weight.T + encoder.pooler.bias))
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
-def test_a_transformer_writes_about_pictures(positions: str) -> None:
+def test_captioning_steps_equal_one_pass(positions: str) -> None:
     model = shaken(
         Transformer(config(input="image", image_size=6, patch_size=2, image_channels=3, positions=positions))
     )
-    pictures_NCYX, tgt_NT = torch.randn(N, 3, 6, 6), ids(N, T)
-    pictures_NCYX[1] = 0  # black is no padding
-    memory = model.encode(pictures_NCYX)
+    images_NCYX, tgt_NT = torch.randn(N, 3, 6, 6), ids(N, T)
+    images_NCYX[1] = 0  # black is not padding
+    memory = model.encode(images_NCYX)
     assert memory.layout.allowed_B11S is None and memory.keys_values[0].k_HK.shape == (N, 9, H, K)
     first, state = model.start(memory, 1)
-    expected = model.logits(model(pictures_NCYX, torch.cat((first, tgt_NT), 1)))
+    expected = model.logits(model(images_NCYX, torch.cat((first, tgt_NT), 1)))
     close(steps(model, first, state, tgt_NT), expected)
     assert len({id(model.target_embedding.tokens.weight), id(model.output.weight)}) == 1
 

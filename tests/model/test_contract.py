@@ -1,24 +1,28 @@
-"""What every family promises, whatever is inside: one test a promise, one row a network.
+"""Contract of every family: one test per property, one row per network.
 
-R rows, S source length, T tokens, V vocabulary
+R rows, B batch, N sequences, S source length, T tokens, D model width, V vocabulary, L labels
 """
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from clearhead import bundle, kernels
 from clearhead.bundle.writing import save as save_bundle
 from clearhead.config import ModelConfig
 from clearhead.inspection.recording import Recorder
 from clearhead.inspection.sublayers import heads, stacks, sub_layers
+from clearhead.kernels import dropout_seed
+from clearhead.model.loss import cross_entropy
 from clearhead.model.parameters import restore, snapshot
 from clearhead.model.registry import build_model
+from tests.model.options import shaken
 
 V, PAD, START, END = 23, 0, 2, 3
 SMALL: dict[str, Any] = {
@@ -27,7 +31,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 T5 = {"positions": "relative", "norm": "rms", "bias": False, "scale_attention": False, "scale_embeddings": False,
       "scale_output": True}  # fmt: skip
-WRITERS: dict[str, dict[str, Any]] = {
+GENERATORS: dict[str, dict[str, Any]] = {
     "transformer": {},
     "transformer, post-norm": {"norm_placement": "post"},
     "transformer, rotary": {"positions": "rotary", "num_heads": 1},
@@ -44,7 +48,7 @@ WRITERS: dict[str, dict[str, Any]] = {
         for kind in ("dot", "scaled_dot", "general", "additive", "cosine")
     },
 }
-READERS: dict[str, dict[str, Any]] = {
+ENCODERS: dict[str, dict[str, Any]] = {
     "encoder": {"family": "encoder"},
     "BERT": {"family": "encoder", "positions": "learned", "num_segments": 2, "embedding_norm": True, "pooler": True,
              "scale_embeddings": False, "norm_placement": "post", "pooling": "first", "activation": "gelu"},
@@ -54,10 +58,22 @@ READERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True, params=["kernels", "plain torch"])
-def kernels_or_plain_torch(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs both ways."""
-    with kernels.disabled() if request.param == "plain torch" else nullcontext():
+# Evaluation runs the same code with kernels and without, except for additive attention; training does not.
+MODES = ["inference", "training", "training in plain torch"]
+
+
+def each_in_every_mode(networks: dict[str, dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return (network, mode); batch norm in training depends on padding and on later tokens."""
+    has_batch_norm = {name: settings.get("norm") == "batch" for name, settings in networks.items()}
+    return [(name, mode) for name in networks for mode in MODES if mode == "inference" or not has_batch_norm[name]]
+
+
+@contextmanager
+def run_in(mode: str, model: Any) -> Iterator[None]:
+    """Inside, the model runs in this mode; in training it has gradients."""
+    model.train(mode != "inference")
+    in_plain_torch = kernels.disabled() if mode == "training in plain torch" else nullcontext()
+    with torch.inference_mode(mode == "inference"), in_plain_torch:
         yield
 
 
@@ -67,7 +83,7 @@ def build(settings: dict[str, Any], **more: Any) -> Any:
 
 
 def source(rows: int = 3, length: int = 7) -> Tensor:
-    """Sentences of different lengths with their end, padded behind."""
+    """Return sentences of different lengths with their end tokens, padded at the end."""
     src_RS = torch.randint(4, V, (rows, length))
     for row in range(rows):
         src_RS[row, length - row - 1] = END
@@ -75,28 +91,28 @@ def source(rows: int = 3, length: int = 7) -> Tensor:
     return src_RS
 
 
-def given(name: str) -> Tensor:
-    """What a writer reads: a decoder-only model has prompts of one length."""
+def input_of(name: str) -> Tensor:
+    """Return the input of a generator: sources, or for a decoder-only model prompts of one length."""
     return torch.randint(4, V, (3, 4)) if name == "decoder" else source()
 
 
-def write(model: Any, src: Tensor, tokens_RT: Tensor, width: int = 1) -> Tensor:
-    """logits_RTV after each of the tokens, one step at a time."""
+def decode(model: Any, src: Tensor, tokens_RT: Tensor, width: int = 1) -> Tensor:
+    """Return logits_RTV after each of the tokens, computed one step at a time."""
     first_RT, state = model.start(model.encode(src), width)
     logits = []
     step = model.step(first_RT, state)
-    for place in range(tokens_RT.shape[1]):
+    for position in range(tokens_RT.shape[1]):
         logits.append(step.logits_RTV[:, -1])
-        step = model.step(tokens_RT[:, place : place + 1], step.state)
+        step = model.step(tokens_RT[:, position : position + 1], step.state)
     return torch.stack([*logits, step.logits_RTV[:, -1]], 1)
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", GENERATORS)
 def test_step_by_step_equals_all_at_once(name: str) -> None:
-    model, src = build(WRITERS[name]), given(name)
+    model, src = build(GENERATORS[name]), input_of(name)
     tokens_RT = torch.randint(4, V, (3, 5))
     with torch.inference_mode():
-        stepped_RTV = write(model, src, tokens_RT)
+        stepped_RTV = decode(model, src, tokens_RT)
         if name == "decoder":
             whole_RTV = model.logits(model(torch.cat((src, tokens_RT), 1)))[:, src.shape[1] - 1 :]
         else:
@@ -105,20 +121,25 @@ def test_step_by_step_equals_all_at_once(name: str) -> None:
     torch.testing.assert_close(stepped_RTV, whole_RTV, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "decoder"])
-def test_more_padding_changes_nothing(name: str) -> None:
-    model, src = build(WRITERS[name]), source()
-    padded = torch.nn.functional.pad(src, (0, 4), value=PAD)
+SEQ2SEQ = {name: settings for name, settings in GENERATORS.items() if name != "decoder"}
+
+
+@pytest.mark.parametrize(("name", "mode"), each_in_every_mode(SEQ2SEQ))
+def test_more_padding_changes_nothing(name: str, mode: str) -> None:
+    model, src = build(SEQ2SEQ[name], dropout=0.0), source()
+    padded = F.pad(src, (0, 4), value=PAD)
     tokens_RT = torch.randint(4, V, (3, 5))
-    with torch.inference_mode():
-        torch.testing.assert_close(model(src, tokens_RT), model(padded, tokens_RT), atol=1e-5, rtol=1e-5)
+    with run_in(mode, model):
+        hidden_RTD = model(src, tokens_RT)
+        torch.testing.assert_close(hidden_RTD, model(padded, tokens_RT), atol=1e-5, rtol=1e-5)
         alone = model(src[2:, :5], tokens_RT[2:])
-        torch.testing.assert_close(model(src, tokens_RT)[2:], alone, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(hidden_RTD[2:], alone, atol=1e-5, rtol=1e-5)
+    assert hidden_RTD.requires_grad is (mode != "inference")
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_the_future_does_not_touch_the_past(name: str) -> None:
-    model, src = build(WRITERS[name]), given(name)
+@pytest.mark.parametrize(("name", "mode"), each_in_every_mode(GENERATORS))
+def test_the_future_does_not_touch_the_past(name: str, mode: str) -> None:
+    model, src = build(GENERATORS[name], dropout=0.0), input_of(name)
     tokens_RT = torch.randint(4, V, (3, 6))
     changed_RT = tokens_RT.clone()
     changed_RT[:, 4:] = 4 + (changed_RT[:, 4:] - 3) % (V - 4)
@@ -126,22 +147,22 @@ def test_the_future_does_not_touch_the_past(name: str) -> None:
     def run(tokens: Tensor) -> Any:
         return model(tokens) if name == "decoder" else model(src, tokens)
 
-    with torch.inference_mode():
+    with run_in(mode, model):
         before, after = run(tokens_RT), run(changed_RT)
     torch.testing.assert_close(before[:, :4], after[:, :4], atol=1e-6, rtol=1e-6)
     assert not torch.allclose(before[:, 4:], after[:, 4:], atol=1e-3)
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_attention_of_a_trace_is_probability(name: str) -> None:
-    model, src = build(WRITERS[name]), given(name)
+@pytest.mark.parametrize("name", GENERATORS)
+def test_attention_weights_are_probabilities(name: str) -> None:
+    model, src = build(GENERATORS[name]), input_of(name)
     with torch.inference_mode():
         first_RT, state = model.start(model.encode(src), 1)
         step = model.step(torch.cat((first_RT, torch.randint(4, V, (3, 3))), 1), state, want_attention=True)
         plain = model.step(torch.cat((first_RT, torch.full((3, 3), 4)), 1), state)
     assert plain.attention is None
-    layers = WRITERS[name].get("attention") == "none"
-    assert bool(step.attention) is not layers
+    has_none = GENERATORS[name].get("attention") == "none"
+    assert bool(step.attention) is not has_none
     for weights in step.attention:
         for kind in ("self_RHTP", "cross_RHTS"):
             if hasattr(weights, kind):
@@ -151,12 +172,12 @@ def test_attention_of_a_trace_is_probability(name: str) -> None:
                     assert not rows[(src == PAD)[:, None, None].expand_as(rows)].any()
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_rows_can_be_chosen_and_moved(name: str) -> None:
-    model, src = build(WRITERS[name]), given(name)
+@pytest.mark.parametrize("name", GENERATORS)
+def test_rows_can_be_selected_and_reordered(name: str) -> None:
+    model, src = build(GENERATORS[name]), input_of(name)
     width = 2
     tokens_R1 = torch.randint(4, V, (3 * width, 1))
-    rows_R = torch.tensor([1, 0, 5, 5])  # of the first and the last sentence; the one between has left
+    rows_R = torch.tensor([1, 0, 5, 5])  # of the first and the last sentence; the second one is finished
     with torch.inference_mode():
         first_RT, state = model.start(model.encode(src), width)
         state = model.step(tokens_R1, model.step(first_RT, state).state).state
@@ -165,10 +186,10 @@ def test_rows_can_be_chosen_and_moved(name: str) -> None:
     torch.testing.assert_close(chosen, everything[rows_R], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_one_row_a_sentence_can_become_several(name: str) -> None:
-    """What all rows of a sentence have in common is read once."""
-    model, src, width = build(WRITERS[name]), given(name), 3
+@pytest.mark.parametrize("name", GENERATORS)
+def test_one_row_per_sentence_can_become_several(name: str) -> None:
+    """A prefix that all rows of a sentence share is decoded once."""
+    model, src, width = build(GENERATORS[name]), input_of(name), 3
     tokens_R1 = torch.randint(4, V, (3 * width, 1))
     with torch.inference_mode():
         memory = model.encode(src)
@@ -182,74 +203,82 @@ def test_one_row_a_sentence_can_become_several(name: str) -> None:
     torch.testing.assert_close(widened, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("settings", "head"),
-    [(settings, head) for settings in READERS.values() for head in ("classification", "token_classification")]
-    + [(READERS["BERT"], "masked_lm"), (READERS["encoder"], "masked_lm")],
-)
-def test_readers_ignore_padding_and_company(settings: dict[str, Any], head: str) -> None:
-    model, ids_BS = build(settings, head=head, num_labels=7), source()
-    padded_BS = torch.nn.functional.pad(ids_BS, (0, 3), value=PAD)
+ENCODER_HEADS = {
+    **{f"{name}, {head}": {**settings, "head": head, "num_labels": 7}
+       for name, settings in ENCODERS.items() for head in ("classification", "token_classification")},
+    **{f"{name}, masked_lm": {**ENCODERS[name], "head": "masked_lm"} for name in ("encoder", "BERT")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "mode"), each_in_every_mode(ENCODER_HEADS))
+def test_encoders_ignore_padding_and_other_sequences(name: str, mode: str) -> None:
+    settings = ENCODER_HEADS[name]
+    model, ids_BS = build(settings, dropout=0.0), source()
+    padded_BS = F.pad(ids_BS, (0, 3), value=PAD)
 
     def run(ids: Tensor) -> Tensor:
-        result: Tensor = model.logits(model(ids, ids == END) if head == "masked_lm" else model(ids))
-        return result[:, :4] if head == "token_classification" else result
+        result: Tensor = model.logits(model(ids, ids == END) if settings["head"] == "masked_lm" else model(ids))
+        return result[:, :4] if settings["head"] == "token_classification" else result
 
-    with torch.inference_mode():
+    with run_in(mode, model):
         whole = run(ids_BS)
         torch.testing.assert_close(whole, run(padded_BS), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(whole[2:], run(ids_BS[2:, :5]), atol=1e-5, rtol=1e-5)
         attention = model.backbone(ids_BS, want_attention=True).attention
+    assert whole.requires_grad is (mode != "inference")
     assert len(attention) == (2 if settings["family"] == "encoder" else 0)
     for weights_BHSS in attention:
         torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(3, 2, 7), atol=1e-5, rtol=0)
 
 
-PICTURES: dict[str, dict[str, Any]] = {
+IMAGE_ENCODERS: dict[str, dict[str, Any]] = {
     "patches": {"family": "vit", "positions": "learned", "pooling": "first", "image_size": 6, "patch_size": 2},
     "convolutional": {"family": "cnn", "image_size": 6, "norm_groups": 2},
     "mlp": {"family": "mlp", "image_size": 6},
 }
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_bodies_that_see_keep_the_contract(name: str) -> None:
-    model = build(PICTURES[name], head="classification", num_labels=7)
-    pictures_BCYX = torch.randn(5, 1, 6, 6)
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_image_encoders_keep_the_contract(name: str) -> None:
+    model = build(IMAGE_ENCODERS[name], head="classification", num_labels=7)
+    images_BCYX = torch.randn(5, 1, 6, 6)
     with torch.inference_mode():
-        logits_BL = model.logits(model(pictures_BCYX))
-        torch.testing.assert_close(logits_BL[3:4], model.logits(model(pictures_BCYX[3:4])), atol=1e-5, rtol=1e-5)
-        read = model.backbone(pictures_BCYX, want_attention=True)
-    assert logits_BL.shape == (5, 7) and read.states_BSD.shape[2] == model.backbone.width
-    assert len(read.attention) == (2 if name == "patches" else 0)
-    for weights_BHSS in read.attention:
+        logits_BL = model.logits(model(images_BCYX))
+        torch.testing.assert_close(logits_BL[3:4], model.logits(model(images_BCYX[3:4])), atol=1e-5, rtol=1e-5)
+        output = model.backbone(images_BCYX, want_attention=True)
+    assert logits_BL.shape == (5, 7) and output.states_BSD.shape[2] == model.backbone.width
+    assert len(output.attention) == (2 if name == "patches" else 0)
+    for weights_BHSS in output.attention:
         torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(5, 2, 10), atol=1e-5, rtol=0)
 
 
-def test_a_transformer_that_sees_keeps_the_contract() -> None:
-    model = build({"input": "image", "image_size": 6, "patch_size": 3})
-    pictures_NCYX, tokens_RT = torch.randn(3, 1, 6, 6), torch.randint(4, V, (3, 5))
+CAPTIONING: dict[str, Any] = {"input": "image", "image_size": 6, "patch_size": 3}
+
+
+def test_captioning_step_by_step_equals_all_at_once() -> None:
+    model = build(CAPTIONING)
+    images_NCYX, tokens_RT = torch.randn(3, 1, 6, 6), torch.randint(4, V, (3, 5))
     with torch.inference_mode():
-        stepped_RTV = write(model, pictures_NCYX, tokens_RT)
-        whole_RTV = model.logits(model(pictures_NCYX, torch.cat((torch.full((3, 1), START), tokens_RT), 1)))
+        stepped_RTV = decode(model, images_NCYX, tokens_RT)
+        whole_RTV = model.logits(model(images_NCYX, torch.cat((torch.full((3, 1), START), tokens_RT), 1)))
     torch.testing.assert_close(stepped_RTV, whole_RTV, atol=1e-5, rtol=1e-5)
 
 
 def check_probabilities(recorder: Recorder, settings: dict[str, Any]) -> None:
-    """Rows sum to 1 over the places that are allowed, and nothing lies elsewhere."""
+    """Check that rows sum to 1 over the keys that are allowed, and are 0 at all others."""
     assert bool(recorder.looked) is bool(heads(recorder.network))
     has_none = settings.get("attention") == "none" or settings.get("family") in ("cnn", "mlp")
-    is_reader = "head" in settings and settings["family"] in ("rnn", "gru", "lstm")
-    assert bool(recorder.looked) is not (has_none or is_reader)
+    is_recurrent_encoder = "head" in settings and settings["family"] in ("rnn", "gru", "lstm")
+    assert bool(recorder.looked) is not (has_none or is_recurrent_encoder)
     for one in recorder.looked:
         assert ((one.weights_BHTS > 0) == one.allowed_BHTS).all()
         torch.testing.assert_close(one.weights_BHTS.sum(-1), torch.ones(one.weights_BHTS.shape[:-1]), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_every_writer_can_be_traced(name: str) -> None:
-    """By hooks, in a batch with padding: as probable as by the fast kernel, and as attentive as when asked."""
-    model, src = build(WRITERS[name]), given(name)
+@pytest.mark.parametrize("name", GENERATORS)
+def test_every_generator_can_be_recorded(name: str) -> None:
+    """In a batch with padding: recording changes no logits, and the weights are those of `want_attention`."""
+    model, src = build(GENERATORS[name]), input_of(name)
     recorder = Recorder(model)
     tokens_RT = torch.randint(4, V, (3, 5))
     with torch.inference_mode():
@@ -258,7 +287,7 @@ def test_every_writer_can_be_traced(name: str) -> None:
         for network, want in ((hooked, False), (model, False), (model, True)):
             first_RT, state = network.start(network.encode(src), 1)
             steps.append(network.step(torch.cat((first_RT, tokens_RT), 1), state, want_attention=want))
-    check_probabilities(recorder, WRITERS[name])
+    check_probabilities(recorder, GENERATORS[name])
     torch.testing.assert_close(steps[0].logits_RTV, steps[1].logits_RTV, atol=1e-5, rtol=1e-5)
     for kind, field in (("decoder", "self_RHTP"), ("cross", "cross_RHTS")):
         asked = [getattr(one, field) for one in steps[2].attention if hasattr(one, field)]
@@ -270,21 +299,20 @@ def test_every_writer_can_be_traced(name: str) -> None:
     assert len(recorder.streamed) == num_streams
 
 
-def test_a_transformer_that_sees_can_be_traced() -> None:
-    settings = {"input": "image", "image_size": 6, "patch_size": 3}
-    recorder = Recorder(build(settings))
+def test_a_captioning_transformer_can_be_recorded() -> None:
+    recorder = Recorder(build(CAPTIONING))
     with torch.inference_mode():
         first_RT, state = recorder.network.start(recorder.network.encode(torch.randn(3, 1, 6, 6)), 1)  # type: ignore[operator]
         recorder.network.step(first_RT, state)  # type: ignore[operator]
-    check_probabilities(recorder, settings)
+    check_probabilities(recorder, CAPTIONING)
     assert [one.name for one in recorder.looked] == ["encoder"] * 2 + ["decoder", "cross"] * 2
     assert [one.weights_BHTS.shape[2:] for one in recorder.looked[2:4]] == [(1, 1), (1, 4)]
 
 
-@pytest.mark.parametrize("name", READERS | PICTURES)
-def test_every_reader_can_be_traced(name: str) -> None:
-    settings = {**(READERS | PICTURES)[name], "head": "classification", "num_labels": 7}
-    model, inputs = build(settings), torch.randn(3, 1, 6, 6) if name in PICTURES else source()
+@pytest.mark.parametrize("name", ENCODERS | IMAGE_ENCODERS)
+def test_every_encoder_can_be_recorded(name: str) -> None:
+    settings = {**(ENCODERS | IMAGE_ENCODERS)[name], "head": "classification", "num_labels": 7}
+    model, inputs = build(settings), torch.randn(3, 1, 6, 6) if name in IMAGE_ENCODERS else source()
     recorder = Recorder(model)
     with torch.inference_mode():
         torch.testing.assert_close(recorder.network(inputs), model(inputs), atol=1e-5, rtol=0)
@@ -296,73 +324,129 @@ def test_every_reader_can_be_traced(name: str) -> None:
 
 
 EMPTY: dict[str, Any] = {"config": {}, "tokenizer": "null", "weights_kind": "last", "data": {}, "training": {}}
-ALL = [
-    *WRITERS.values(),
-    *({**settings, "head": "classification", "num_labels": 7} for settings in (READERS | PICTURES).values()),
-]
+ALL = {
+    **GENERATORS,
+    **{f"{name}, classification": {**settings, "head": "classification", "num_labels": 7}
+       for name, settings in (ENCODERS | IMAGE_ENCODERS).items()},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", ALL)
-def test_saved_and_loaded_it_is_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
-    model = build(settings)
+@pytest.mark.parametrize("name", ALL)
+def test_saved_and_loaded_it_is_the_same(name: str, tmp_path: Path) -> None:
+    model = build(ALL[name])
     save_bundle(tmp_path / "model", weights=snapshot(model), **EMPTY)
-    other = build_model(ModelConfig(**{**SMALL, **settings})).eval()
+    other = build_model(ModelConfig(**{**SMALL, **ALL[name]})).eval()
     restore(other, bundle.load(tmp_path / "model").tensors())
-    for (name, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
-        assert torch.equal(one, two), name
+    for (key, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
+        assert torch.equal(one, two), key
 
 
-def trained(model: Any, settings: dict[str, Any]) -> list[Tensor]:
-    """Return the outputs of a batch with padding, and the gradients of all weights."""
-    model.train()
-    model.zero_grad()
-    src_RS, tgt_RT = source(), source(length=5)[:, :4]
-    if settings.get("head") == "classification":
-        images_BCYX = torch.ones(3, 1, 6, 6) * torch.arange(3.0)[:, None, None, None]
-        output = model.logits(model(images_BCYX if "image_size" in settings else src_RS))
-    elif settings.get("family") == "decoder":
-        output = model.logits(model(src_RS))[src_RS != PAD]
+TRAINED: dict[str, dict[str, Any]] = {
+    **ALL,
+    **ENCODER_HEADS,
+    "encoder, relative": {**ENCODERS["encoder"], "positions": "relative", "head": "classification", "num_labels": 7},
+    "encoder, rotary": {**ENCODERS["encoder"], "positions": "rotary", "num_heads": 1, "head": "token_classification",
+                        "num_labels": 7},
+    "BERT, segments": ENCODER_HEADS["BERT, classification"],
+    "decoder, documents": GENERATORS["decoder"],
+    "transformer, images": CAPTIONING,
+    "transformer, output bias": {"output_bias": True},
+}  # fmt: skip
+
+
+def states_and_loss(model: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Return the hidden states of the tokens of a batch with padding, and the training loss."""
+    settings = TRAINED[name]
+    ids_BS, tgt_BT = source(), source(length=5)
+    inputs = torch.randn(3, 1, 6, 6) if "image_size" in settings else ids_BS
+    if "head" not in settings:
+        target_BT = tgt_BT
+        if name == "decoder, documents":
+            documents_BT = (torch.arange(6) > torch.tensor([[2], [3], [0]])).long()
+            hidden_BTD, target_BT = model(ids_BS[:, :-1], documents_BT), ids_BS[:, 1:]
+        elif name == "decoder":
+            hidden_BTD, target_BT = model(ids_BS[:, :-1]), ids_BS[:, 1:]
+        else:
+            hidden_BTD = model(inputs, F.pad(tgt_BT, (1, -1), value=START))
+        loss = cross_entropy(hidden_BTD, model.output.weight, target_BT, PAD, 0.1, model.output.bias)
+        return hidden_BTD[target_BT != PAD], loss.smoothed
+    if settings["head"] == "masked_lm":
+        is_masked_BS = (torch.arange(7) % 2 == 0) & (ids_BS != PAD)
+        hidden_D, target = model(ids_BS, is_masked_BS), ids_BS[is_masked_BS]
+    elif settings["head"] == "token_classification":
+        hidden_D, target = model(ids_BS)[ids_BS != PAD], ids_BS[ids_BS != PAD] % 7
     else:
-        output = model.logits(model(src_RS, tgt_RT))[tgt_RT != PAD]
-    output.log_softmax(-1)[..., 3].sum().backward()
-    # The bias of the keys changes no weight of attention: its gradient is rounding.
-    named = [(name, each.grad) for name, each in model.named_parameters() if not name.endswith("key.bias")]
-    return [output.detach(), *(each.clone() for _, each in named if each is not None)]
+        hidden_D, target = model(inputs), torch.arange(3)
+        if name == "BERT, segments":
+            segments_BS = (torch.arange(7) > torch.tensor([[2], [4], [0]])).long()
+            hidden_D = model.dropout(model.backbone(ids_BS, segments_BS=segments_BS).pooled_BD)
+    return hidden_D, F.cross_entropy(model.logits(hidden_D), target, reduction="sum", label_smoothing=0.1)
 
 
-@pytest.mark.parametrize("settings", ALL)
-def test_kernels_give_the_gradients_of_plain_torch(settings: dict[str, Any]) -> None:
-    model = build(settings, dropout=0.0)
+def train_once(model: Any, name: str) -> list[Tensor]:
+    """Return the hidden states, the loss and the gradients of all weights; batch and dropout are the same each time."""
     torch.manual_seed(1)
-    found = trained(model, settings)
-    torch.manual_seed(1)
+    model.train().zero_grad()
+    with dropout_seed(3):
+        hidden_D, loss = states_and_loss(model, name)
+        loss.backward()  # type: ignore[no-untyped-call]
+    # The gradients of these biases are rounding: that of the keys changes no weight of attention, and a batch norm
+    # subtracts what is added to all positions.
+    cancelled: tuple[str, ...] = ("key.bias",)
+    if TRAINED[name].get("norm") == "batch":
+        cancelled += ("value.bias", "attention.output.bias", "feed_forward.w2.bias", "encoder.norm.bias")
+    named = [(key, each.grad) for key, each in model.named_parameters() if not key.endswith(cancelled)]
+    return [hidden_D.detach(), loss.detach(), *(grad.clone() for _, grad in named if grad is not None)]
+
+
+def compare_with_plain_torch(model: Any, name: str) -> None:
+    """Compare hidden states, loss and gradients with those of plain torch, with padding."""
+    found = train_once(model, name)
     with kernels.disabled():
-        expected = trained(model, settings)
+        expected = train_once(model, name)
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * max(1.0, float(other.abs().max())))
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * float(other.abs().max()))
 
 
-@pytest.mark.parametrize("settings", ALL)
-def test_the_loss_falls_on_a_toy(settings: dict[str, Any]) -> None:
-    """Copying for writers; which token comes first, for readers."""
+@pytest.mark.parametrize("name", TRAINED)
+def test_kernels_give_the_gradients_of_plain_torch(name: str) -> None:
+    compare_with_plain_torch(shaken(build(TRAINED[name], dropout=0.0)), name)
+
+
+def is_always_padded(settings: dict[str, Any]) -> bool:
+    """Return whether a network is trained with padding: decoder-only, recurrent, of images, or with batch norm."""
+    config = ModelConfig(**{**SMALL, **settings})
+    return not config.can_drop_padding or config.family not in ("transformer", "encoder")
+
+
+@pytest.mark.parametrize("name", [name for name, settings in TRAINED.items() if is_always_padded(settings)])
+def test_kernels_drop_what_plain_torch_drops(name: str) -> None:
+    """Without padding a mask has other rows; with it all masks are the same."""
+    model = shaken(build(TRAINED[name], dropout=0.1))
+    compare_with_plain_torch(model, name)
+    without = train_once(shaken(build(TRAINED[name], dropout=0.0)), name)
+    assert not torch.allclose(train_once(model, name)[0], without[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_loss_falls_on_a_toy(name: str) -> None:
+    """Generators learn to copy; encoders to name the first token."""
+    settings = ALL[name]
     model = build(settings, dropout=0.0, model_dim=44).train()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     ids_BS = torch.randint(4, 11, (32, 5), generator=torch.Generator().manual_seed(3))
-    pictures_BCYX = torch.nn.functional.one_hot(ids_BS[:, :1] - 4, 36).float().view(32, 1, 6, 6)
+    images_BCYX = F.one_hot(ids_BS[:, :1] - 4, 36).float().view(32, 1, 6, 6)
     losses = []
     for _ in range(60):
-        if settings.get("head") == "classification":
-            logits = model.logits(model(pictures_BCYX if "image_size" in settings else ids_BS))
-            truth = ids_BS[:, 0] - 4
-        elif settings.get("family") == "decoder":
-            logits, truth = model.logits(model(ids_BS[:, :-1])), ids_BS[:, 1:]
+        if "head" in settings:
+            logits = model.logits(model(images_BCYX if "image_size" in settings else ids_BS))
+            target = ids_BS[:, 0] - 4
+        elif name == "decoder":
+            logits, target = model.logits(model(ids_BS[:, :-1])), ids_BS[:, 1:]
         else:
-            logits, truth = (
-                model.logits(model(ids_BS, torch.cat((ids_BS[:, :1] * 0 + START, ids_BS[:, :-1]), 1))),
-                ids_BS,
-            )
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), truth.flatten())
+            logits, target = model.logits(model(ids_BS, F.pad(ids_BS, (1, -1), value=START))), ids_BS
+        loss = F.cross_entropy(logits.flatten(0, -2), target.flatten())
         losses.append(float(loss.detach()))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

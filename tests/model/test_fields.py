@@ -43,7 +43,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "transformer": {},
     "transformer, relative and group norm": {"positions": "relative", "norm": "group"},
     "transformer without norm": {"norm": "none"},
-    "transformer, pictures": {"input": "image"},
+    "transformer, images": {"input": "image"},
     "decoder": {"family": "decoder"},
     "decoder, relative": {"family": "decoder", "positions": "relative"},
     **{f"encoder, {head}": {"family": "encoder", "head": head}
@@ -68,7 +68,7 @@ def fill(model: torch.nn.Module) -> None:
 
 
 def inputs(config: ModelConfig) -> tuple[Tensor, ...]:
-    """What the network is called with."""
+    """Return the arguments of the network."""
     ids_NT = torch.tensor([[4, 9, 7, 22, 6, 11, 3], [8, 5, 13, 3, 0, 0, 0]])
     source = torch.linspace(-1, 1, 128).view(2, 1, 8, 8) if config.reads_images else ids_NT
     if config.head == "masked_lm":
@@ -76,7 +76,7 @@ def inputs(config: ModelConfig) -> tuple[Tensor, ...]:
     return (source, ids_NT) if config.head == "generation" and config.family != "decoder" else (source,)
 
 
-def behaviour(config: ModelConfig) -> list[Any]:
+def behavior(config: ModelConfig) -> list[Any]:
     """All that can be seen of a network: what it computes, what it starts from, how much it takes."""
     try:
         model = build_model(config)
@@ -100,7 +100,7 @@ def behaviour(config: ModelConfig) -> list[Any]:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_field_changes_something_or_is_refused(network: str) -> None:
     before = config_of(network)
-    usual = behaviour(before)
+    usual = behavior(before)
     for field, value in OTHERS.items():
         assert getattr(before, field) != value or field == "input"
         if field == "input" and before.input == "image":
@@ -110,7 +110,7 @@ def test_every_field_changes_something_or_is_refused(network: str) -> None:
         except ValidationError as error:
             assert f"model.{field} " in str(error) and before.why_unused(field), f"{field}: {error}"
             continue
-        found = behaviour(changed)
+        found = behavior(changed)
         is_used = found != usual and f"model.{field}={value} has no meaning" not in str(found[0])
         assert is_used == (not changed.why_unused(field)), f"{field}: {'used' if is_used else 'of no effect'}"
 

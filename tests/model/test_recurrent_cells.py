@@ -1,17 +1,17 @@
-"""Explicit cells against torch's kernels: states, gates, and what a recorder sees."""
+"""Explicit cells against torch's kernels: states, gates, and those that a recorder records."""
 
 import itertools
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from clearhead.inspection.recording import Recorder
+from clearhead.inspection.recording import Recorder, RecurrentStates
 from clearhead.model.recurrent.cells import CELLS
 from clearhead.model.recurrent.layers import RecurrentLayer
 from clearhead.model.recurrent.translator import RecurrentTranslator
-from tests.model.recurrent import FAMILIES, D, N, S, T, config, ids, loud
+from tests.model.recurrent import FAMILIES, LENGTHS, D, N, S, T, config, ids, loud, padded
 
 TORCH_CELLS: dict[str, Any] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
@@ -51,23 +51,41 @@ def test_lstm_gates_explain_the_cell() -> None:
         torch.testing.assert_close(after.state, (gates["output"] * cell.tanh(), cell))
 
 
+def at_last_token(one: RecurrentStates) -> tuple[Tensor, ...]:
+    """Return h, and c of an LSTM, after the last token of each row."""
+    last_N = torch.tensor(LENGTHS) - 1 if one.name.startswith("encoder") else torch.full((N,), T - 1)
+    states = (one.h_BTD,) if one.c_BTD is None else (one.h_BTD, one.c_BTD)
+    return tuple(each_BTD[torch.arange(N), last_N] for each_BTD in states)
+
+
 @pytest.mark.parametrize("attention", ["additive", "none"])
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.inference_mode()
 def test_a_recorder_sees_every_step(family: str, attention: str) -> None:
     model = loud(RecurrentTranslator(config(family, attention, bidirectional=True))).eval()
-    recorder, src_NS, tgt_NT = Recorder(model), ids(N, S), ids(N, T)
+    recorder, src_NS, tgt_NT = Recorder(model, recurrent_states=True), padded(), ids(N, T)
     hidden = recorder.network(src_NS, tgt_NT)
     torch.testing.assert_close(hidden, model(src_NS, tgt_NT))
-    names = [(one.name, one.layer) for one in recorder.recurrent]
+    recorded = {(one.name, one.layer): one for one in recorder.recurrent}
     encoder = [(side, layer) for layer in range(2) for side in ("encoder", "encoder_backward")]
-    assert names == encoder + [("decoder", layer) for layer in range(3)]
-    encoded = model.encoder.encode(src_NS).states_BSE
-    last = {one.name: one for one in recorder.recurrent if one.layer == 1}
-    both = torch.cat((last["encoder"].h_BTD, last["encoder_backward"].h_BTD.flip(1)), 2)
-    torch.testing.assert_close(both, encoded, atol=1e-6, rtol=1e-5)
-    assert all((one.c_BTD is not None) == (family == "lstm") for one in recorder.recurrent)
+    assert [*recorded] == encoder + [("decoder", layer) for layer in range(3)]
+    assert len(recorder.recurrent) == len(recorded)
+    for layer, final in enumerate(model.encoder.encode(src_NS).final_states):
+        both = (at_last_token(recorded[side, layer]) for side in ("encoder", "encoder_backward"))
+        found = tuple(torch.cat(pair, 1) for pair in zip(*both, strict=True))
+        torch.testing.assert_close(found, final, atol=1e-6, rtol=1e-5)
+    _, state = model.start(model.encode(src_NS), 1)
+    for layer, final in enumerate(model.step(tgt_NT, state).state.layers):
+        torch.testing.assert_close(at_last_token(recorded["decoder", layer]), final, atol=1e-6, rtol=1e-5)
     for one in recorder.looked:
         assert one.scores_BHTS is not None
-        torch.testing.assert_close(one.scores_BHTS.softmax(-1), one.weights_BHTS)
+        scores_BHTS = one.scores_BHTS.masked_fill(~one.allowed_BHTS, -torch.inf)
+        torch.testing.assert_close(scores_BHTS.softmax(-1), one.weights_BHTS)
     assert len(recorder.looked) == (attention != "none")
+
+
+def test_states_are_recorded_only_on_demand() -> None:
+    """Unrolling in Python takes many times as long as the fused kernel."""
+    recorder = Recorder(RecurrentTranslator(config("gru")))
+    recorder.network(padded(), ids(N, T))
+    assert not recorder.recurrent

@@ -188,16 +188,16 @@ def test_copying_is_learnt(family: str) -> None:
     model = RecurrentTranslator(
         config(family, "general", True, model_dim=32, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
     )
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for step in range(120):
         src = ids(32, 2 + step % 3)
         end, start = torch.full((32, 1), END), torch.full((32, 1), START)
         hidden = model(torch.cat((src, end), 1), torch.cat((start, src), 1))
         loss = cross_entropy(hidden, model.output.weight, torch.cat((src, end), 1), PAD, 0.0)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (loss.smoothed / loss.tokens).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.nll) / loss.tokens)
     assert losses[0] == pytest.approx(math.log(V), abs=0.6)
     assert sum(losses[-10:]) / 10 < 0.5 * losses[0]

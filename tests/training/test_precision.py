@@ -1,4 +1,4 @@
-"""Ways to train that save memory or time: bfloat16 products, layers computed again, moving averages, spaced scores."""
+"""Options that save memory or time in training: bfloat16, activation checkpointing, moving averages, validations."""
 
 import json
 from pathlib import Path
@@ -33,8 +33,8 @@ def gradients(prepared: Prepared, dropout: float = 0.3, **training: Any) -> tupl
     """Loss and gradient of one update."""
     config = prepared.config.training.model_copy(update=training)
     place(prepared.model, config, ALONE, Silent())
-    for name, module in prepared.model.named_modules():
-        if isinstance(module, Dropout) and not name.endswith("attention.dropout"):
+    for module in prepared.model.modules():
+        if isinstance(module, Dropout):
             module.rate = dropout
     prepared.model.train()
     with open_replicas(prepared.model, 1, config.batch_tokens, ALONE) as replicas:
@@ -109,7 +109,7 @@ def test_what_cannot_be_trained_so_is_refused(settings: dict[str, Any], message:
 
 @pytest.mark.parametrize("task", TRAINED)
 def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: Path) -> None:
-    """Without dropout: rows are more in bfloat16, and so they have other masks."""
+    """Without dropout: bfloat16 has more rows, and therefore other masks."""
     prepared = prepare_task(tmp_path, task)
     expected, expected_gradients = gradients(prepared, dropout=0.0)
     loss, found = gradients(prepared, dropout=0.0, precision="bfloat16")
@@ -184,7 +184,7 @@ def test_masks_that_torch_draws_are_a_function_of_the_seed(monkeypatch: pytest.M
 
 
 def test_the_average_follows_the_weights() -> None:
-    """Against the recurrence, computed beside it."""
+    """Against the recurrence, computed in parallel."""
     made, _ = trainer(Regression(), steps=30, ema_decay=0.8)
     weight, step = made.model.get_parameter("weight"), made._step
     mean: float | None = None
@@ -217,7 +217,7 @@ def test_a_run_with_an_average_goes_on_exactly_and_says_what_it_kept(tmp_path: P
 
 
 def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last updates are much too large: only their average is any good."""
+    """The last updates are much too large, so that only their average is good."""
     data = write_data("classify", tmp_path)
     wild = merge(
         {"training": {"ema_decay": 0.99, "average_checkpoints": 1}},

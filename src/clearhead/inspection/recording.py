@@ -1,7 +1,7 @@
-"""Hooks on the real modules: what every attention and every residual connection computed in one run.
+"""Hooks on a network's modules that record every attention and every residual connection of one run.
 
-A run is watched on a second network that shares the weights of the first: so hooks never touch a model that others
-use at the same time, and none is left behind.
+The hooks are on a second network that shares the weights of the first, so that the first can be used at the same time
+and keeps no hooks.
 
 B rows, H heads, T queries, S keys, K head width, E head width of values, D model width
 """
@@ -26,7 +26,7 @@ _ATTENTION = inspect.signature(MultiHeadAttention.forward)
 
 
 def share(network: Network) -> Network:
-    """A network of its own modules with the same weights, not copies of them, and without dropout."""
+    """Return a second network with the same weights, not copies of them, in evaluation mode."""
     tensors = chain(network.parameters(), network.buffers())
     return copy.deepcopy(network, {id(tensor): tensor for tensor in tensors}).eval()
 
@@ -43,9 +43,9 @@ class Looked:
     k_BHSK: Tensor
     v_BHSE: Tensor
     scale: float | None
-    """What products of queries and keys are multiplied by; None where the similarity is no scaled product."""
+    """Factor of the products of queries and keys; None if the similarity is not a scaled product."""
     bias_BHTS: Tensor | None
-    """What is added to the scores, where positions are a bias."""
+    """Bias added to the scores, if positions are relative."""
     scores_BHTS: Tensor | None = None
     """Scores before the softmax, of recurrent decoders; others follow from queries, keys, scale and bias."""
 
@@ -74,9 +74,10 @@ class Streamed:
 
 
 class Recorder:
-    """Watches one run of a network: `network` is to be run, once, and the lists are read afterwards."""
+    """Records one run of a network: run `network` once, then read the lists."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, recurrent_states: bool = False) -> None:
+        """`recurrent_states`: also record states and gates of recurrent layers, which are then run step by step."""
         self.network = share(network)
         self.looked: list[Looked] = []
         self.streamed: list[Streamed] = []
@@ -86,7 +87,7 @@ class Recorder:
             stack.register_forward_pre_hook(lambda _, args, side=side: self._stream(side, -1, args[0]))
         for one in sub_layers(self.network):
             self._watch(one)
-        for module in self.network.modules():
+        for module in self.network.modules() if recurrent_states else ():
             if isinstance(module, RecurrentStack):
                 self._watch_recurrent(module)
 
@@ -105,7 +106,7 @@ class Recorder:
     def _look(
         self, one: SubLayer, module: MultiHeadAttention, args: tuple[Any, ...], attended: AttentionOutput
     ) -> None:
-        """What multi-head attention was given and gave; `_ask_for_weights` has put its arguments in order."""
+        """Record the input and output of multi-head attention; `_ask_for_weights` has put its arguments in order."""
         q_BTHK, (k_BSHK, v_BSHE), layout, *_ = args
         weights_BHTS = attended.weights_BHTS
         assert weights_BHTS is not None
@@ -152,7 +153,7 @@ class Recorder:
 def _ask_for_weights(
     module: MultiHeadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same call with the weights asked for, all arguments in their places."""
+    """Return the arguments of the same call with `want_weights`, in the order of the signature."""
     given = _ATTENTION.bind(module, *args, **kwargs)
     given.apply_defaults()
     given.arguments["want_weights"] = True

@@ -1,4 +1,4 @@
-"""Bodies that read pictures: the patches equal `transformers`' ViT, the others their formulas, and each learns."""
+"""Image encoders: the ViT equals that of `transformers`, the others equal their formulas, and each can be trained."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ from clearhead.model.vision.mlp import MLPEncoder
 from clearhead.model.vision.patches import PatchEmbedding
 from clearhead.model.vision.vision_transformer import VisionTransformer
 
-# B batch, C colours, P patch size, G patches a side, D model width, H heads, L labels: distinct primes where possible
+# B batch, C channels, P patch size, G patches per side, D model width, H heads, L labels: mostly distinct primes
 B, C, P, G, D, H, F_INNER, L = 2, 3, 5, 7, 22, 11, 17, 13
 SIZE = P * G
-READERS: dict[str, Any] = {"vit": VisionTransformer, "cnn": ConvolutionalEncoder, "mlp": MLPEncoder}
+IMAGE_ENCODERS: dict[str, Any] = {"vit": VisionTransformer, "cnn": ConvolutionalEncoder, "mlp": MLPEncoder}
 
 
 def config(family: str = "vit", **settings: Any) -> ModelConfig:
-    """Sizes in which no two axes are alike."""
+    """Return a config in which no two axes have the same size."""
     sizes = {
         "family": family, "head": "classification", "num_encoder_layers": 2, "model_dim": D,
         "feed_forward_dim": F_INNER,
@@ -37,13 +37,13 @@ def config(family: str = "vit", **settings: Any) -> ModelConfig:
     return ModelConfig.model_validate(sizes | settings)
 
 
-def pictures(batch: int = B) -> Tensor:
-    """Random pixels."""
+def images(batch: int = B) -> Tensor:
+    """Return images of random pixels."""
     return torch.randn(batch, C, SIZE, SIZE)
 
 
 def pair() -> tuple[SequenceClassifier, ViTForImageClassification]:
-    """Our network and theirs with the same random weights, biases and norms included."""
+    """Return this and the reference network with the same random weights, biases and norms included."""
     sizes: dict[str, Any] = {
         "hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": H, "intermediate_size": F_INNER,
         "image_size": SIZE, "patch_size": P, "num_channels": C, "num_labels": L, "hidden_act": "gelu",
@@ -63,7 +63,7 @@ def pair() -> tuple[SequenceClassifier, ViTForImageClassification]:
 
 
 def copy_weights(ours: VisionTransformer, theirs: Any) -> None:
-    """Their weights; a convolution with stride is a linear layer on each patch."""
+    """Copy the weights of the reference; a convolution with stride is a linear layer on each patch."""
     embedding, their_embedding = ours.embedding, theirs.embeddings
     projection = their_embedding.patch_embeddings.projection
     embedding.projection.load_state_dict({"weight": projection.weight.flatten(1), "bias": projection.bias})
@@ -88,97 +88,97 @@ def copy_weights(ours: VisionTransformer, theirs: Any) -> None:
 
 
 @torch.no_grad()
-def test_patches_equal_the_vision_transformer() -> None:
+def test_vision_transformer_equals_the_reference() -> None:
     ours, theirs = pair()
-    pictures_BCYX = pictures()
-    expected = theirs(pictures_BCYX, output_attentions=True)
-    torch.testing.assert_close(ours.logits(ours(pictures_BCYX)), expected.logits, atol=1e-5, rtol=1e-5)
-    read: EncoderOutput = ours.backbone(pictures_BCYX, want_attention=True)
-    assert len(read.attention) == 2
-    for weights_BHSS, their_weights in zip(read.attention, expected.attentions, strict=True):
+    images_BCYX = images()
+    expected = theirs(images_BCYX, output_attentions=True)
+    torch.testing.assert_close(ours.logits(ours(images_BCYX)), expected.logits, atol=1e-5, rtol=1e-5)
+    output: EncoderOutput = ours.backbone(images_BCYX, want_attention=True)
+    assert len(output.attention) == 2
+    for weights_BHSS, their_weights in zip(output.attention, expected.attentions, strict=True):
         torch.testing.assert_close(weights_BHSS, their_weights, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
 def test_attention_rows_are_probabilities_and_change_nothing() -> None:
-    reader = VisionTransformer(config()).eval()
-    pictures_BCYX = pictures()
-    plain, traced = reader(pictures_BCYX), reader(pictures_BCYX, want_attention=True)
-    places = G * G + 1
+    encoder = VisionTransformer(config()).eval()
+    images_BCYX = images()
+    plain, traced = encoder(images_BCYX), encoder(images_BCYX, want_attention=True)
+    num_positions = G * G + 1
     assert plain.attention == ()
-    assert plain.states_BSD.shape == (B, places, D)
+    assert plain.states_BSD.shape == (B, num_positions, D)
     torch.testing.assert_close(traced.states_BSD, plain.states_BSD, atol=2e-5, rtol=1e-5)
     for weights_BHSS in traced.attention:
-        torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(B, H, places))
+        torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(B, H, num_positions))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("class_token", [False, True])
 def test_a_pixel_touches_only_its_own_patch(class_token: bool) -> None:
     embedding = PatchEmbedding(config(), class_token).eval()
-    pictures_BCYX = pictures()
-    before = embedding(pictures_BCYX)
+    images_BCYX = images()
+    before = embedding(images_BCYX)
     assert before.shape == (B, G * G + class_token, D)
-    pictures_BCYX[1, 2, 4 * P + 3, 2 * P + 1] += 1
-    changed_BS = (embedding(pictures_BCYX) - before).abs().amax(-1) > 1e-6
+    images_BCYX[1, 2, 4 * P + 3, 2 * P + 1] += 1
+    changed_BS = (embedding(images_BCYX) - before).abs().amax(-1) > 1e-6
     assert changed_BS.nonzero().tolist() == [[1, 4 * G + 2 + class_token]]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("positions", "is_blind"), [("none", True), ("learned", False), ("sinusoidal", False)])
-def test_only_positions_tell_where_a_patch_stands(positions: str, is_blind: bool) -> None:
-    """C6 for pictures: two bands of patches change places."""
-    reader = VisionTransformer(config(positions=positions, pooling="first")).eval()
-    pictures_BCYX = pictures()
-    moved = torch.cat((pictures_BCYX[:, :, 2 * P :], pictures_BCYX[:, :, : 2 * P]), 2)
-    assert torch.allclose(reader(moved).pooled_BD, reader(pictures_BCYX).pooled_BD, atol=1e-5) == is_blind
+@pytest.mark.parametrize(("positions", "is_invariant"), [("none", True), ("learned", False), ("sinusoidal", False)])
+def test_only_positions_identify_a_patch(positions: str, is_invariant: bool) -> None:
+    """Without them, the output is the same after two bands of patches are exchanged."""
+    encoder = VisionTransformer(config(positions=positions, pooling="first")).eval()
+    images_BCYX = images()
+    moved = torch.cat((images_BCYX[:, :, 2 * P :], images_BCYX[:, :, : 2 * P]), 2)
+    assert torch.allclose(encoder(moved).pooled_BD, encoder(images_BCYX).pooled_BD, atol=1e-5) == is_invariant
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("pooling", ["first", "mean", "last"])
-def test_patches_are_pooled_as_asked(pooling: str) -> None:
-    read = VisionTransformer(config(pooling=pooling)).eval()(pictures())
-    states = read.states_BSD
+def test_pooling(pooling: str) -> None:
+    output = VisionTransformer(config(pooling=pooling)).eval()(images())
+    states = output.states_BSD
     expected = {"first": states[:, 0], "mean": states.mean(1), "last": states[:, -1]}[pooling]
-    torch.testing.assert_close(read.pooled_BD, expected)
+    torch.testing.assert_close(output.pooled_BD, expected)
 
 
 @torch.no_grad()
 def test_embedding_norm_is_on_the_sum() -> None:
-    x_BSD = PatchEmbedding(config(embedding_norm=True)).eval()(pictures())
+    x_BSD = PatchEmbedding(config(embedding_norm=True)).eval()(images())
     torch.testing.assert_close(x_BSD, F.layer_norm(x_BSD, (D,)), atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(x_BSD, PatchEmbedding(config()).eval()(pictures()), atol=0.1)
+    assert not torch.allclose(x_BSD, PatchEmbedding(config()).eval()(images()), atol=0.1)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
-def test_perceptron_follows_the_formula(activation: str) -> None:
-    reader = MLPEncoder(config("mlp", activation=activation)).eval()
+def test_mlp_follows_the_formula(activation: str) -> None:
+    encoder = MLPEncoder(config("mlp", activation=activation)).eval()
     function = {"relu": nn.ReLU(), "gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh")}[activation]
-    pictures_BCYX = pictures()
-    expected = pictures_BCYX.reshape(B, -1)
-    for layer in reader.layers:
+    images_BCYX = images()
+    expected = images_BCYX.reshape(B, -1)
+    for layer in encoder.layers:
         expected = function(expected @ layer.weight.T + layer.bias)  # type: ignore[operator]
-    read = reader(pictures_BCYX)
-    assert (reader.width, len(reader.layers)) == (F_INNER, 2)
-    torch.testing.assert_close(read.pooled_BD, expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(read.states_BSD, read.pooled_BD[:, None])
+    output = encoder(images_BCYX)
+    assert (encoder.width, len(encoder.layers)) == (F_INNER, 2)
+    torch.testing.assert_close(output.pooled_BD, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(output.states_BSD, output.pooled_BD[:, None])
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("size", "places"), [(35, 8 * 8), (11, 2 * 2), (2, 1), (1, 1)])
-def test_convolutions_follow_the_formula(size: int, places: int) -> None:
-    reader = ConvolutionalEncoder(config("cnn", image_size=size)).eval()
-    x = pictures_BCYX = torch.randn(B, C, size, size)
-    layers: list[Any] = [*reader.layers]
+@pytest.mark.parametrize(("size", "num_positions"), [(35, 8 * 8), (11, 2 * 2), (2, 1), (1, 1)])
+def test_convolutions_follow_the_formula(size: int, num_positions: int) -> None:
+    encoder = ConvolutionalEncoder(config("cnn", image_size=size)).eval()
+    x = images_BCYX = torch.randn(B, C, size, size)
+    layers: list[Any] = [*encoder.layers]
     for number, layer in enumerate(layers):
         x = F.conv2d(x, layer.convolution.weight, layer.convolution.bias, padding=1)
         x = F.relu(F.group_norm(x, H, layer.norm.weight, layer.norm.bias, 1e-5))
         x = F.max_pool2d(x, 2) if number < 2 and x.shape[-1] > 1 else x
-    read = reader(pictures_BCYX)
-    assert read.states_BSD.shape == (B, places, D)
-    torch.testing.assert_close(read.states_BSD.mT.reshape(x.shape), x)
-    torch.testing.assert_close(read.pooled_BD, x.mean((2, 3)))
+    output = encoder(images_BCYX)
+    assert output.states_BSD.shape == (B, num_positions, D)
+    torch.testing.assert_close(output.states_BSD.mT.reshape(x.shape), x)
+    torch.testing.assert_close(output.pooled_BD, x.mean((2, 3)))
 
 
 def test_vit_tiny_has_the_published_size() -> None:
@@ -202,46 +202,46 @@ def test_vit_tiny_has_the_published_size() -> None:
 )
 def test_impossible_settings_are_refused(family: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        READERS[family](config(family, **settings))
+        IMAGE_ENCODERS[family](config(family, **settings))
 
 
-@pytest.mark.parametrize("family", READERS)
-def test_pictures_of_another_size_are_refused(family: str) -> None:
-    reader = READERS[family](config(family))
+@pytest.mark.parametrize("family", IMAGE_ENCODERS)
+def test_images_of_another_size_are_refused(family: str) -> None:
+    encoder = IMAGE_ENCODERS[family](config(family))
     for shape in ((C, SIZE, SIZE + P), (1, SIZE, SIZE)):
         with pytest.raises(DataError, match=f"expected images of 3x35x35 .*, got {shape[0]}x35x{shape[2]}"):
-            reader(torch.zeros(B, *shape))
+            encoder(torch.zeros(B, *shape))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", READERS)
+@pytest.mark.parametrize("family", IMAGE_ENCODERS)
 def test_dropout_is_for_training_only(family: str) -> None:
-    reader = READERS[family](config(family, dropout=0.5))
-    pictures_BCYX = pictures()
-    assert not torch.equal(reader(pictures_BCYX).pooled_BD, reader(pictures_BCYX).pooled_BD)
-    reader.eval()
-    assert torch.equal(reader(pictures_BCYX).pooled_BD, reader(pictures_BCYX).pooled_BD)
+    encoder = IMAGE_ENCODERS[family](config(family, dropout=0.5))
+    images_BCYX = images()
+    assert not torch.equal(encoder(images_BCYX).pooled_BD, encoder(images_BCYX).pooled_BD)
+    encoder.eval()
+    assert torch.equal(encoder(images_BCYX).pooled_BD, encoder(images_BCYX).pooled_BD)
 
 
-@pytest.mark.parametrize("family", READERS)
-def test_each_body_learns_digits(family: str) -> None:
+@pytest.mark.parametrize("family", IMAGE_ENCODERS)
+def test_each_encoder_learns_digits(family: str) -> None:
     settings = config(
         family, image_size=8, patch_size=2, image_channels=1, num_labels=10, model_dim=32, num_heads=4,
         feed_forward_dim=64,
         norm_groups=4,
     )  # fmt: skip
     digits = load_digits()
-    pictures_NCYX = torch.tensor(digits.images[:300, None] / 8 - 1, dtype=torch.float32)
+    images_NCYX = torch.tensor(digits.images[:300, None] / 8 - 1, dtype=torch.float32)
     label_N = torch.tensor(digits.target[:300])
-    reader = READERS[family](settings)
-    model = SequenceClassifier(settings, reader)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    encoder = IMAGE_ENCODERS[family](settings)
+    model = SequenceClassifier(settings, encoder)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(60):
-        loss = F.cross_entropy(model.logits(model(pictures_NCYX)), label_N)
-        optimiser.zero_grad()
+        loss = F.cross_entropy(model.logits(model(images_NCYX)), label_N)
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[0] > 1.5
     assert losses[-1] < losses[0] / 3, losses

@@ -45,12 +45,12 @@ def test_training_leaves_a_whole_bundle(trained: Trained) -> None:
         "training",
     }
     manifest = read_manifest(trained.folder)
-    assert manifest.training["state"] == "finished" and manifest.training["steps"] == 120
+    assert manifest.training["state"] == "finished" and manifest.training["steps"] == 200
     assert manifest.weights_kind in {"best", "averaged", "last"}
     entries = [json.loads(line) for line in (trained.folder / "metrics.jsonl").read_text().splitlines()]
     losses = [entry["loss"] for entry in entries if "loss" in entry]
     assert losses[-1] < losses[0] - 1
-    assert [entry["step"] for entry in entries if "valid" in entry] == [40, 80, 120]
+    assert [entry["step"] for entry in entries if "valid" in entry] == [40, 80, 120, 160, 200]
 
 
 def test_translate_keeps_lines_and_order(trained: Trained) -> None:

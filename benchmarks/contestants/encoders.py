@@ -1,14 +1,17 @@
 """Sentence embeddings of all-MiniLM-L6-v2 from token ids: the native engine, CTranslate2, onnxruntime, transformers.
 
-    {"command": "open", "kind": "native", "bundle": ..., "huggingface": ..., "lines": ..., "threads": 2}   -> nothing
+    {"command": "open", "kind": "native", "bundle": ..., "huggingface": ..., "lines": ..., "threads": 2,
+     "workers": 1}                                                       -> nothing
     {"command": "embed", "batch": 32}                                     -> sentences, tokens, seconds
     {"command": "vectors", "batch": 32}                                   -> the first 20 vectors
 
-Peers take batches of sentences of similar length, padded; the native engine takes all sentences in one call.
+Peers take batches of sentences of similar length, padded; the native engine takes all sentences in one call. Several
+workers compute a batch each, with an equal share of the threads.
 """
 
 import time
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +27,12 @@ Rows = list[list[int]]
 
 
 class Embedding(ABC):
-    """One engine with the model loaded."""
+    """One engine with the model loaded, and `workers` that compute batches, on `threads` in all."""
+
+    workers = 1
 
     @abstractmethod
-    def __init__(self, bundle: Path, huggingface: Path, threads: int) -> None: ...
+    def __init__(self, bundle: Path, huggingface: Path, threads: int, workers: int) -> None: ...
 
     @abstractmethod
     def embed_batch(self, ids_BS: NDArray[np.int64], is_token_BS: NDArray[np.bool_]) -> Vectors:
@@ -36,15 +41,22 @@ class Embedding(ABC):
     def embed(self, rows: Rows, batch: int) -> Vectors:
         """Return the mean state of each row, [N, D]."""
         order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-        parts = []
-        for first in range(0, len(order), batch):
+
+        def embed_from(first: int) -> Vectors:
             some = [rows[index] for index in order[first : first + batch]]
             longest = max(map(len, some))
             ids_BS = np.zeros((len(some), longest), np.int64)
             for row, ids in zip(ids_BS, some, strict=True):
                 row[: len(ids)] = ids
             lengths_B1 = np.array([[len(ids)] for ids in some])
-            parts.append(self.embed_batch(ids_BS, np.arange(longest) < lengths_B1))
+            return self.embed_batch(ids_BS, np.arange(longest) < lengths_B1)
+
+        starts = range(0, len(order), batch)
+        if self.workers > 1:
+            with ThreadPoolExecutor(self.workers) as pool:
+                parts = [*pool.map(embed_from, starts)]
+        else:
+            parts = [*map(embed_from, starts)]
         found = np.empty((len(rows), parts[0].shape[1]), np.float32)
         found[order] = np.concatenate(parts)
         return found
@@ -59,7 +71,7 @@ def mean(states_BSD: Vectors, is_token_BS: NDArray[np.bool_]) -> Vectors:
 class Native(Embedding):
     """The C++ core."""
 
-    def __init__(self, bundle: Path, huggingface: Path, threads: int) -> None:
+    def __init__(self, bundle: Path, huggingface: Path, threads: int, workers: int) -> None:
         self.engine = NativeEncoderEngine(load(bundle).weights.native("float32"), threads)
 
     def embed(self, rows: Rows, batch: int) -> Vectors:
@@ -72,15 +84,17 @@ class Native(Embedding):
 class CTranslate2(Embedding):
     """CTranslate2's encoder, converted by its own converter."""
 
-    def __init__(self, bundle: Path, huggingface: Path, threads: int) -> None:
+    def __init__(self, bundle: Path, huggingface: Path, threads: int, workers: int) -> None:
         import ctranslate2  # type: ignore[import-untyped]
         from ctranslate2.converters import TransformersConverter  # type: ignore[import-untyped]
 
         converted = bundle.parent / "ctranslate2"
         if not converted.exists():
             TransformersConverter(str(huggingface)).convert(str(converted))
-        self.library = ctranslate2
-        self.encoder = ctranslate2.Encoder(str(converted), intra_threads=threads, compute_type="float32")
+        self.library, self.workers = ctranslate2, workers
+        self.encoder = ctranslate2.Encoder(
+            str(converted), inter_threads=workers, intra_threads=threads // workers, compute_type="float32"
+        )
 
     def embed_batch(self, ids_BS: NDArray[np.int64], is_token_BS: NDArray[np.bool_]) -> Vectors:
         ids = self.library.StorageView.from_array(ids_BS.astype(np.int32))
@@ -91,14 +105,15 @@ class CTranslate2(Embedding):
 class OnnxRuntime(Embedding):
     """onnxruntime over clearhead's export."""
 
-    def __init__(self, bundle: Path, huggingface: Path, threads: int) -> None:
+    def __init__(self, bundle: Path, huggingface: Path, threads: int, workers: int) -> None:
         import onnxruntime  # type: ignore[import-untyped]
 
         exported = bundle.parent / "onnx"
         if not exported.exists():
             load(bundle).export(exported, "onnx")
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = threads // workers
+        self.workers = workers
         [graph] = exported.glob("*.onnx")
         self.session = onnxruntime.InferenceSession(str(graph), options)
 
@@ -109,7 +124,7 @@ class OnnxRuntime(Embedding):
 class Transformers(Embedding):
     """`BertModel`."""
 
-    def __init__(self, bundle: Path, huggingface: Path, threads: int) -> None:
+    def __init__(self, bundle: Path, huggingface: Path, threads: int, workers: int) -> None:
         import torch
         from transformers import AutoModel
 
@@ -133,14 +148,16 @@ class Server:
 
     engine: Embedding
 
-    def open(self, kind: str, bundle: str, huggingface: str, lines: str, threads: int) -> dict[str, Any]:
+    def open(
+        self, kind: str, bundle: str, huggingface: str, lines: str, threads: int, workers: int = 1
+    ) -> dict[str, Any]:
         """Load the model and tokenize the sentences."""
         from clearhead.tasks.registry import get_task
 
         model = load(bundle)
         texts = Path(lines).read_text(encoding="utf-8").splitlines()
         self.rows: Rows = get_task(model.config.task).codec.encode(model.tokenizer, texts)
-        self.engine = KINDS[kind](Path(bundle), Path(huggingface), threads)
+        self.engine = KINDS[kind](Path(bundle), Path(huggingface), threads, workers)
         return {}
 
     def embed(self, batch: int) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Language models of GPT-2's shape with random weights: the native engine, CTranslate2, onnxruntime, transformers.
 
-    {"command": "open", "kind": "native", "folder": ..., "threads": 2}   -> nothing; conversions are kept there
+    {"command": "open", "kind": "native", "folder": ..., "threads": 2, "workers": 1}   -> nothing
     {"command": "generate", "batch": 16, "prompt": 64, "new": 64}          -> tokens, seconds, and the tokens themselves
 
-All but transformers, whose weights are its own, have the same weights and must generate the same tokens.
+All but transformers, whose weights are its own, have the same weights and must generate the same tokens. Conversions
+stay in the folder. Several workers, which only CTranslate2 has, share the prompts and the threads.
 """
 
 import time
@@ -41,7 +42,7 @@ class Generating(ABC):
     """One engine with the model loaded."""
 
     @abstractmethod
-    def __init__(self, folder: Path, threads: int) -> None: ...
+    def __init__(self, folder: Path, threads: int, workers: int) -> None: ...
 
     @abstractmethod
     def generate(self, prompts: Prompts, new: int) -> list[list[int]]:
@@ -51,7 +52,7 @@ class Generating(ABC):
 class Native(Generating):
     """The C++ core."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path, threads: int, workers: int) -> None:
         network = gpt2()
         tensors = {name: tensor.detach().numpy() for name, tensor in named_weights(network).items()}
         self.engine = NativeEngine(prepare(network.config, tensors), threads, token_log_probs=False)
@@ -65,7 +66,7 @@ class Native(Generating):
 class CTranslate2(Generating):
     """CTranslate2's generator, on a conversion of the same weights."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path, threads: int, workers: int) -> None:
         import ctranslate2 as library  # type: ignore[import-untyped]
 
         converted = folder / "gpt2-ctranslate2"
@@ -73,12 +74,16 @@ class CTranslate2(Generating):
             converted.mkdir()
             vocabulary = ctranslate2.Vocabulary([str(index) for index in range(VOCAB_SIZE)], (), END)
             ctranslate2.convert(gpt2(), vocabulary, converted)
-        self.generator = library.Generator(str(converted), intra_threads=threads, compute_type="float32")
+        self.workers = workers
+        self.generator = library.Generator(
+            str(converted), inter_threads=workers, intra_threads=threads // workers, compute_type="float32"
+        )
 
     def generate(self, prompts: Prompts, new: int) -> list[list[int]]:
         found = self.generator.generate_batch(
             [[str(token) for token in prompt] for prompt in prompts],
             beam_size=1, sampling_topk=1, max_length=new, min_length=new, include_prompt_in_result=False,
+            max_batch_size=-(-len(prompts) // self.workers),
         )  # fmt: skip
         return [[*map(int, one.sequences[0])] for one in found]
 
@@ -86,7 +91,7 @@ class CTranslate2(Generating):
 class OnnxRuntime(Generating):
     """onnxruntime over clearhead's export: a graph of one step, with the cache as inputs and outputs."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path, threads: int, workers: int) -> None:
         import onnxruntime  # type: ignore[import-untyped]
 
         exported = folder / "gpt2-onnx"
@@ -121,7 +126,7 @@ class OnnxRuntime(Generating):
 class Transformers(Generating):
     """`GPT2LMHeadModel.generate`, with random weights of its own."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path, threads: int, workers: int) -> None:
         from transformers import GPT2Config, GPT2LMHeadModel
 
         torch.manual_seed(1)
@@ -149,9 +154,9 @@ class Server:
 
     engine: Generating
 
-    def open(self, kind: str, folder: str, threads: int) -> dict[str, Any]:
+    def open(self, kind: str, folder: str, threads: int, workers: int = 1) -> dict[str, Any]:
         """Load the model."""
-        self.engine = KINDS[kind](Path(folder), threads)
+        self.engine = KINDS[kind](Path(folder), threads, workers)
         return {}
 
     def generate(self, batch: int, prompt: int, new: int) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_image_encoder(tmp_path: Path, name: str, channels: int) -> None:
         pixels_BCYX = torch.randn(rows, channels, 12, 12)
         (found,) = session.run(["logits"], {"pixels": pixels_BCYX.numpy()})
         with torch.inference_mode():
-            expected = network(pixels_BCYX)
+            expected = network.logits(network(pixels_BCYX))
         torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -155,7 +155,7 @@ def test_default_tagger(tmp_path: Path) -> None:
     tokens = [token for token, _ in pairs]
     ids = [model.tokenizer.bos_id, *model.tokenizer.encode(text).ids, model.tokenizer.eos_id]
     with torch.inference_mode():
-        expected = model.network(torch.tensor([ids]))[0].argmax(-1).tolist()
+        expected = model.network.logits(model.network(torch.tensor([ids])))[0].argmax(-1).tolist()
     assert len(tokens) == len(ids)
     assert [tag for _, tag in pairs] == [model.config.labels[index] for index in expected]
 

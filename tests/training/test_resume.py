@@ -176,7 +176,8 @@ def test_a_finished_run_says_so(stopped: Stopped, whole: Path, capsys: pytest.Ca
     for length in (["--steps", "13"], []):
         assert main([*arguments, *length, *sets(settings_of("classify"))]) == 0
         captured = capsys.readouterr()
-        assert captured.err == f"{whole} is finished after 13 updates; more than 13 --steps make it go on\n"
+        said = captured.err.splitlines()[0]  # a model of 13 updates may also be said to have learned nothing
+        assert said == f"{whole} is finished after 13 updates; more than 13 --steps make it go on"
         score = read_manifest(whole).training["scores"]["accuracy"]["score"]  # type: ignore[index,call-overload]
         assert captured.out.startswith(f"accuracy {score:.2f} ")
         assert f"next: clearhead classify {whole}" in captured.out

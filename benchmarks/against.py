@@ -114,7 +114,8 @@ def measure_task(task: str, files: Path, baseline: Path, cores: int, plan: PairP
                 raise SystemExit(f"{' '.join(command)} failed:\n{run.stderr[-4000:]}")
             lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             entries = [entry for entry in map(json.loads, lines) if "loss" in entry and entry["step"] >= plan.warmup]
-            return float(entries[-1]["step"] - entries[0]["step"]) / (entries[-1]["seconds"] - entries[0]["seconds"])
+            first, last = entries[0], entries[-1]
+            return float((last["step"] - first["step"]) / (last["seconds"] - first["seconds"]))
 
         pairs = alternate(plan.launches * plan.pairs, lambda: speed(ROOT), lambda: speed(baseline))
     say(f"{task}: {describe(pairs)}")

@@ -14,6 +14,7 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.model.encoder_output import EncoderOutput
 from clearhead.model.output_heads import SequenceClassifier
 from clearhead.model.parameters import count_parameters
+from clearhead.model.positions import sinusoids
 from clearhead.model.registry import build_model
 from clearhead.model.vision.cnn import ConvolutionalEncoder
 from clearhead.model.vision.mlp import MLPEncoder
@@ -245,3 +246,10 @@ def test_each_encoder_learns_digits(family: str) -> None:
         losses.append(loss.item())
     assert losses[0] > 1.5
     assert losses[-1] < losses[0] / 3, losses
+
+
+@pytest.mark.parametrize("order", ["interleaved", "concatenated"])
+def test_sinusoids_of_patches_have_the_order_of_the_config(order: str) -> None:
+    embedding = PatchEmbedding(config(positions="sinusoidal", sinusoidal_layout=order), class_token=True)
+    assert embedding.positions is not None
+    assert torch.equal(embedding.positions.weight, sinusoids(G * G + 1, D, order))

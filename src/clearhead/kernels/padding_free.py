@@ -33,9 +33,8 @@ class PaddingFreeLayout:
         """`rounds_rows`: round the number of rows up to one of few numbers, so that compiled products are reused."""
         self.batch, self.length = ids_BT.shape
         self.num_positions, self.allowed_B11S = self.length, allowed_B11S
-        lengths_B = self.length - (ids_BT != pad_id).flip(1).int().argmax(
-            1
-        )  # up to the last token; argmax of zeros is 0
+        # Lengths up to the last token; argmax of zeros is 0, so a sequence of padding alone has the full length.
+        lengths_B = self.length - (ids_BT != pad_id).flip(1).int().argmax(1)
         is_used_BT = torch.arange(self.length, device=ids_BT.device) < lengths_B[:, None]
         self._token_R = is_used_BT.flatten().nonzero()[:, 0]  # index of each used row in the flattened [B, T]
         self.num_used = len(self._token_R)

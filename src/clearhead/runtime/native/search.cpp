@@ -22,19 +22,19 @@ static double monotonic_seconds() {
 }
 
 WorkerPool::~WorkerPool() {
-    for (std::atomic<Worker*>& place : idle_) delete place.load();
+    for (std::atomic<Worker*>& slot : idle_) delete slot.load();
 }
 
 std::unique_ptr<Worker> WorkerPool::take() {
-    for (std::atomic<Worker*>& place : idle_)
-        if (Worker* worker = place.exchange(nullptr)) return std::unique_ptr<Worker>(worker);
+    for (std::atomic<Worker*>& slot : idle_)
+        if (Worker* worker = slot.exchange(nullptr)) return std::unique_ptr<Worker>(worker);
     return std::make_unique<Worker>();
 }
 
 void WorkerPool::put_back(std::unique_ptr<Worker> worker) noexcept {
-    for (std::atomic<Worker*>& place : idle_) {
+    for (std::atomic<Worker*>& slot : idle_) {
         Worker* empty = nullptr;
-        if (!place.compare_exchange_strong(empty, worker.get())) continue;
+        if (!slot.compare_exchange_strong(empty, worker.get())) continue;
         worker.release();
         return;
     }

@@ -77,7 +77,7 @@ class WorkerPool {
     WorkerPool& operator=(const WorkerPool&) = delete;
     // Return an idle worker, or a new one.
     std::unique_ptr<Worker> take();
-    // Keeps the worker; frees it if there is no place left.
+    // Keeps the worker; frees it if all slots are taken.
     void put_back(std::unique_ptr<Worker> worker) noexcept;
 
   private:

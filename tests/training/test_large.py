@@ -11,7 +11,9 @@ from clearhead.cli.main import main
 from clearhead.data import encoding, stored, stored_text
 from clearhead.data.pairs import Pair
 from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
-from clearhead.tasks.trainable import documents, language_modeling, pair_data, translation
+from clearhead.tasks.trainable import documents, pair_data
+from clearhead.tasks.trainable.language_modeling import LanguageTask
+from clearhead.tasks.trainable.translation import TranslationTask
 from clearhead.training.run import Prepared, Request, _spread_names, prepare, train
 from tests.tasks.made_up import made_up_text, write_lines
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
@@ -96,7 +98,7 @@ def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
         len(list(cache.rglob("columns.json"))) == 2
         and f"their ids are kept in {cache}/clearhead/corpora" in watcher.messages
     )
-    assert isinstance(made.task, language_modeling.LanguageTask) and isinstance(
+    assert isinstance(made.task, LanguageTask) and isinstance(
         made.task.train.inputs.ids.base, np.memmap
     )
 
@@ -139,7 +141,7 @@ def test_bpe_dropout_goes_on_exactly(place: str, tmp_path: Path, request: pytest
 def test_bpe_dropout_cuts_each_pair_anew_and_validation_never(tmp_path: Path) -> None:
     data = [Path(f"{write_data('translate', tmp_path)}@de")]
     plain, cut = prepared(data, tmp_path / "x", BPE).task, prepared(data, tmp_path / "x", DROPOUT).task
-    assert isinstance(cut, translation.TranslationTask) and isinstance(plain, translation.TranslationTask)
+    assert isinstance(cut, TranslationTask) and isinstance(plain, TranslationTask)
     indices = np.arange(9)
     tokenizer = cut.tokenizer
     before = plain.batch(indices, 0)
@@ -194,7 +196,7 @@ def test_tags_are_pieces_before_the_sources_of_their_file(tmp_path: Path) -> Non
     turned, loud = write_tagged(tmp_path)
     made = prepared([turned, loud], tmp_path / "x", {"data": {"source_tags": ["turned", "loud"]}})
     task, tokenizer = made.task, made.tokenizer
-    assert isinstance(task, translation.TranslationTask) and tokenizer
+    assert isinstance(task, TranslationTask) and tokenizer
     assert tokenizer.config.special_tokens == ("<turned>", "<loud>")
     assert task.train.corpus_N is not None
     first_N = [task.train.source[index][0] for index in range(len(task.train))]
@@ -303,5 +305,5 @@ def test_validation_files_have_their_tags(tmp_path: Path) -> None:
     request = Request([Path(f"{turned}@a"), Path(f"{loud}@b")], tmp_path / "out", valid=[Path(f"{loud}@b")],
                       settings=settings, threads=1)  # fmt: skip
     made = prepare(_spread_names(request), Watching())
-    assert isinstance(made.task, translation.TranslationTask) and made.tokenizer
+    assert isinstance(made.task, TranslationTask) and made.tokenizer
     assert {int(made.task.valid.source[index][0]) for index in range(3)} == {made.tokenizer.tag_id("b")}

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 from clearhead.api.inputs import check_texts
 from clearhead.api.loaded import Loaded, StrPath, paths_of
 from clearhead.errors import DataError, TaskError
-from clearhead.tasks import classification, mask_filling, tagging
+from clearhead.tasks.classification import classify
 from clearhead.tasks.embedding import EmbeddedText, embed
 from clearhead.tasks.image_classification import classify_pictures
 from clearhead.tasks.labels import Classified
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
-from clearhead.tasks.mask_filling import Filling
+from clearhead.tasks.mask_filling import Filling, fill
 from clearhead.tasks.mask_tokens import GAP
 from clearhead.tasks.tagged_text import TaggedText
+from clearhead.tasks.tagging import tag
 
 
 class Reading(Loaded):
@@ -47,7 +48,7 @@ class Reading(Loaded):
         """Return the label of each text; an empty one for an empty text."""
         texts = check_texts(texts)
         self.need("classify")
-        return classification.classify(self, texts, first_line, LongTexts.of(long_texts))
+        return classify(self, texts, first_line, LongTexts.of(long_texts))
 
     def classify_pictures(self, paths: StrPath | Sequence[StrPath]) -> list[Classified]:
         """Return the label of each PNG, with the probability of every label."""
@@ -74,7 +75,7 @@ class Reading(Loaded):
         """Return the spans of each text."""
         texts = check_texts(texts)
         self.need("tag")
-        return tagging.tag(self, texts, first_line, LongTexts.of(long_texts))
+        return tag(self, texts, first_line, LongTexts.of(long_texts))
 
     @overload
     def fill(
@@ -105,7 +106,7 @@ class Reading(Loaded):
         """Return the fillings of each mask of each text; nothing for a text without a mask."""
         texts = check_texts(texts)
         self.need("fill")
-        return mask_filling.fill(self, texts, top, first_line, LongTexts.of(long_texts))
+        return fill(self, texts, top, first_line, LongTexts.of(long_texts))
 
     @overload
     def embed(self, text: str, *, unit: bool = False) -> NDArray[np.float32]: ...

@@ -1,8 +1,8 @@
 """Pairs of text to pairs of ids: a block in this process, or a corpus on disk by as many processes as there are cores.
 
-The processes are started anew with `python -m clearhead.data.encoding`. They are no forks, so the threads of this
-process do not matter to them, and they never run the user's script, so it needs no guard. Block k is made by process
-k modulo their number and read in the order of the blocks: the result is the same whatever their number.
+Worker processes are started with `python -m clearhead.data.encoding` instead of being forked, so locks held by threads
+of this process cannot block them, and the user's script needs no `__main__` guard. Worker k modulo n encodes block k;
+blocks are read in order, so the result does not depend on the number of workers.
 """
 
 import hashlib

@@ -28,7 +28,7 @@ PRIME = 7919
 
 def write_pairs(path: Path, count: int) -> None:
     """A TSV of different pairs."""
-    from clearhead.data.grammar import generate
+    from clearhead.grammar import generate
 
     assert count < BASE * BASE
     examples = [(example.source, example.target) for example in generate(min(BASE, count), seed=1)]

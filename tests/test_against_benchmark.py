@@ -10,7 +10,7 @@ from benchmarks.group import ROOT
 from benchmarks.report import render_any
 from scipy.stats import ttest_1samp  # type: ignore[import-untyped]
 
-from clearhead.data.grammar import generate
+from clearhead.grammar import generate
 
 
 def test_the_interval_is_that_of_students_t() -> None:

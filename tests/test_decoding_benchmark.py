@@ -13,7 +13,7 @@ from benchmarks.decoding.page import render
 from benchmarks.decoding.quality import log_prob_difference
 from benchmarks.decoding.translation import Cell, target_of
 
-from clearhead.data.grammar import generate
+from clearhead.grammar import generate
 
 SENTENCES = 40
 SMALL = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "model.model_dim": 24,

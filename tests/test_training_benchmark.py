@@ -13,7 +13,7 @@ from benchmarks.protocol import Contestant, Data, Pairs, Setting, Start, Task
 from benchmarks.report import render_any
 from benchmarks.train import SHAPES, TimeLeft, parameters, task_of, with_vocabulary
 
-from clearhead.data.grammar import generate
+from clearhead.grammar import generate
 from clearhead.training.replicas import torch_threads
 
 TASK = Task(vocab_size=61, num_layers=2, model_dim=12, inner_dim=20, num_heads=3, batch_tokens=64, max_positions=32)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data import grammar
-from clearhead.data.grammar import lexicon
-from clearhead.data.grammar.listing import word_list
-from clearhead.data.grammar.parse import readings
-from clearhead.data.grammar.realise import Realised
-from clearhead.data.grammar.splits import is_held_out
+from clearhead import grammar
 from clearhead.errors import DataError
+from clearhead.grammar import lexicon
+from clearhead.grammar.parser import readings
+from clearhead.grammar.realization import Realised
+from clearhead.grammar.splits import is_held_out
+from clearhead.grammar.statistics import word_list
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "grammar.md").read_text(encoding="utf-8")
 DOCUMENTED = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", DOCUMENT, re.MULTILINE)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data import grammar
+from clearhead import grammar
 
 from .german_checker import check, inspect, phrases_meant
 from .german_checker_lexicon import ADJECTIVE_ENDINGS, ADJECTIVES, NOUNS, PRONOUNS

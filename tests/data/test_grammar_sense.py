@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from clearhead.data import grammar
-from clearhead.data.grammar.mix import Mixer
-from clearhead.data.grammar.parse import all_clauses
-from clearhead.data.grammar.realise import Realised
-from clearhead.data.grammar.syntax import Clause, Couple, It, Nominal, NounPhrase, PrepositionPhrase, Sentence
+from clearhead import grammar
 from clearhead.errors import DataError
+from clearhead.grammar.parser import all_clauses
+from clearhead.grammar.realization import Realised
+from clearhead.grammar.sentence_mix import Mixer
+from clearhead.grammar.syntax import Clause, Couple, It, Nominal, NounPhrase, PrepositionPhrase, Sentence
 
 OPPOSITES = "beautiful ugly;big small;long short;hot cold;strong weak;sad happy;rich poor;young old;old new;black white"
 CONTAINERS = {"suitcase", "box", "bag", "cupboard"}

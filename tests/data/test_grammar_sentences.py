@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from clearhead.data import grammar
+from clearhead import grammar
 
 FOLDER = Path(__file__).parent
 RULES = FOLDER.parents[1] / "docs" / "grammar.md"

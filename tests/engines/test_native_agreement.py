@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import clearhead
+from clearhead import grammar
 from clearhead.cli.data import write_grammar
 from clearhead.cli.main import main
 from clearhead.config import DecodingConfig
-from clearhead.data import grammar
 from clearhead.decoding.requests import Request
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import clearhead
-from clearhead.data.grammar import split_words
+from clearhead.grammar import split_words
 from tests.whole import Trained
 
 SOURCE, TARGET = "The small dog sees the old cat.", "Der kleine Hund sieht die alte Katze."

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 import clearhead
-from clearhead.data import grammar
+from clearhead import grammar
 from clearhead.errors import ClearheadError
 from clearhead.inspection.alignment import align_heads, word_attention
 from clearhead.inspection.antecedents import find_antecedents

@@ -9,7 +9,7 @@ import torch
 from sklearn.linear_model import Ridge  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from clearhead.data.grammar import Example, generate, split_words
+from clearhead.grammar import Example, generate, split_words
 from clearhead.kernels import Linear
 from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import ROW_MULTIPLE

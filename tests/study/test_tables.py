@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from clearhead.data.grammar import generate, split_words
+from clearhead.grammar import generate, split_words
 from clearhead.model.parameters import count_parameters
 from clearhead.study import costs, data
 from clearhead.study.long_range import FAMILIES, TRANSFORMER, _shape, like_width, pronoun_lines

@@ -98,9 +98,7 @@ def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
         len(list(cache.rglob("columns.json"))) == 2
         and f"their ids are kept in {cache}/clearhead/corpora" in watcher.messages
     )
-    assert isinstance(made.task, LanguageTask) and isinstance(
-        made.task.train.inputs.ids.base, np.memmap
-    )
+    assert isinstance(made.task, LanguageTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
 
 
 @pytest.mark.usefixtures("on_disk")

@@ -34,7 +34,7 @@ def grammar(
 
     Example: clearhead data grammar --pairs 20000 --out pairs.tsv
     """
-    from clearhead.data import grammar as builtin
+    from clearhead import grammar as builtin
 
     if split not in builtin.SPLITS:
         raise ConfigError(f"unknown split {split!r}; there are {', '.join(builtin.SPLITS)}.")
@@ -120,8 +120,8 @@ def _parse_distance(text: str) -> tuple[int, int] | None:
 
 def write_grammar(out: Path, pairs: int, seed: int, split: str, distance: tuple[int, int] | None = None) -> None:
     """Writes sentence pairs with a progress bar; the file appears when it is whole."""
+    from clearhead import grammar as builtin
     from clearhead.cli.terminal import progress_bar
-    from clearhead.data import grammar as builtin
     from clearhead.files import replacing
 
     examples = builtin.generate(pairs, seed, split, distance)

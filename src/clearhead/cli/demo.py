@@ -12,7 +12,7 @@ from clearhead.cli.options import Threads, use_threads
 
 if TYPE_CHECKING:
     from clearhead.api import Model
-    from clearhead.data.grammar import Example
+    from clearhead.grammar import Example
     from clearhead.inspection.alignment import WordAttention
     from clearhead.training.finish import TrainingResult
 
@@ -94,7 +94,7 @@ def _train(out: Path, pairs: int, minutes: float, threads: int) -> "TrainingResu
 
 def _show(model: "Model") -> None:
     """Scores on held-out sentences, some translations, one alignment, and where to go from here."""
-    from clearhead.data import grammar
+    from clearhead import grammar
     from clearhead.data.pairs import Pair
 
     examples = list(grammar.generate(HELD_OUT, 1, "test"))

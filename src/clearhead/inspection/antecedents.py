@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clearhead.data.grammar import Pronoun
 from clearhead.errors import InspectionError
+from clearhead.grammar import Pronoun
 from clearhead.inspection.alignment import word_attention
 from clearhead.inspection.parts import KINDS, Kind, Part
 from clearhead.inspection.trace import Trace

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clearhead.api import Model
-from clearhead.data.grammar import Example
+from clearhead.grammar import Example
 from clearhead.inspection.head_statistics import head_statistics
 from clearhead.inspection.importance import head_importance
 from clearhead.study.charts import Chart, Series

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model
-from clearhead.data.grammar import Example, split_words
-from clearhead.data.grammar.lexicon import NOUNS
+from clearhead.grammar import Example, split_words
+from clearhead.grammar.lexicon import NOUNS
 from clearhead.inspection.trace import Trace
 from clearhead.study.charts import Chart, Series
 from clearhead.study.parallel import at

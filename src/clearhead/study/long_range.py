@@ -11,7 +11,7 @@ from typing import Any
 
 from clearhead.api import Model
 from clearhead.config.tokenizer import SPECIAL_TOKENS
-from clearhead.data.grammar import split_words
+from clearhead.grammar import split_words
 from clearhead.model.parameters import count_parameters
 from clearhead.study.charts import Chart, Series
 from clearhead.study.networks import fresh

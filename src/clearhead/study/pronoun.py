@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from clearhead.api import Model
-from clearhead.data.grammar import Example, split_words
 from clearhead.data.pairs import Pair
+from clearhead.grammar import Example, split_words
 from clearhead.inspection.antecedents import HeadAntecedent, find_antecedents
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings

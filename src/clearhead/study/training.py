@@ -7,8 +7,8 @@ from typing import Any
 
 from clearhead import api
 from clearhead.config import merge
-from clearhead.data.grammar import Example, generate, split_words
 from clearhead.data.pairs import Pair
+from clearhead.grammar import Example, generate, split_words
 from clearhead.study.protocol import Bench
 
 TRAINING_SHARE = 0.75  # of a cell's time; the rest is for making data and measuring

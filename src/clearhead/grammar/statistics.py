@@ -1,7 +1,36 @@
-"""The word list of `docs/grammar.md`, made from the lexicon; a test keeps the two in step."""
+"""How much the grammar can say: a lower bound, counted over one family of sentences.
 
-from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.nouns import NAMES, NOUN_TABLES
+The word list of `docs/grammar.md`, made from the lexicon; a test keeps the two in step.
+"""
+
+from collections.abc import Iterable
+
+from clearhead.grammar import english
+from clearhead.grammar import lexicon as lex
+from clearhead.grammar.collocations import ADJECTIVES_BY_KIND, SINGULAR, nouns_of, object_nouns
+from clearhead.grammar.lexicon import VERBS_BY_FRAME, Noun
+from clearhead.grammar.nouns import NAMES, NOUN_TABLES
+
+TENSES = ("present", "past", "perfect", "future")
+
+
+def _phrases(nouns: Iterable[Noun]) -> int:
+    """Singular noun phrases with at most one adjective: determiner, adjective or none, noun."""
+    determiners = len(set(SINGULAR))
+    return sum(determiners * (1 + len(ADJECTIVES_BY_KIND[noun.kind])) for noun in nouns if not noun.mass)
+
+
+def pair_count() -> int:
+    """A lower bound of the number of pairs: subject, verb with one object, and nothing else.
+
+    Each choice shows in the English sentence, so no two of the counted sentences are the same.
+    """
+    total = 0
+    for verb in VERBS_BY_FRAME["accusative"]:
+        tenses = sum(english.allows(verb, tense, is_negated=False) for tense in TENSES)
+        total += _phrases(nouns_of(verb.subjects)) * _phrases(object_nouns(verb)) * tenses
+    return total
+
 
 ARTICLES = {"m": "der", "f": "die", "n": "das"}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import cache
 from hashlib import blake2b
 
-from clearhead.data.grammar.realise import Realised
+from clearhead.grammar.realization import Realised
 
 SPLITS = ("train", "valid", "test", "test_unseen", "test_pronoun")
 # One combination in so many is held out of every split but test_unseen.

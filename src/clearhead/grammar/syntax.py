@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from clearhead.data.grammar.lexicon import (
+from clearhead.grammar.lexicon import (
     DETERMINER,
     Adjective,
     Adverb,

@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from clearhead.data.grammar import english
-from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.lexicon import BE, HAVE, Adjective, Adverb, Determiner, Modal, Noun, Preposition, Verb
-from clearhead.data.grammar.nouns import NAMES
-from clearhead.data.grammar.syntax import Couple, It, Name, Nominal, NounPhrase, PrepositionPhrase
+from clearhead.grammar import english
+from clearhead.grammar import lexicon as lex
+from clearhead.grammar.lexicon import BE, HAVE, Adjective, Adverb, Determiner, Modal, Noun, Preposition, Verb
+from clearhead.grammar.nouns import NAMES
+from clearhead.grammar.syntax import Couple, It, Name, Nominal, NounPhrase, PrepositionPhrase
 
 T = TypeVar("T")
 Found = list[tuple[T, int]]

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from clearhead.data.grammar import words
-from clearhead.data.grammar.nouns import NAMES, NOUN_TABLES
-from clearhead.data.grammar.verbs import GROUPS, VERB_TABLES
+from clearhead.grammar import words
+from clearhead.grammar.nouns import NAMES, NOUN_TABLES
+from clearhead.grammar.verbs import GROUPS, VERB_TABLES
 
 Kinds = frozenset[str]
 

@@ -7,14 +7,14 @@ English that is accepted, the conventions of the German and the word list are in
 from collections.abc import Iterator
 from itertools import chain
 
-from clearhead.data.grammar.counting import pair_count
-from clearhead.data.grammar.lexicon import stems
-from clearhead.data.grammar.mix import LONGEST, MAX_DRAWS, SHORTEST, Mixer
-from clearhead.data.grammar.parse import translate
-from clearhead.data.grammar.realise import Realised
-from clearhead.data.grammar.records import Example, Pronoun, split_words
-from clearhead.data.grammar.splits import SPLITS, has_held_out, split_of, stable_hash
 from clearhead.errors import DataError
+from clearhead.grammar.examples import Example, Pronoun, split_words
+from clearhead.grammar.lexicon import stems
+from clearhead.grammar.parser import translate
+from clearhead.grammar.realization import Realised
+from clearhead.grammar.sentence_mix import LONGEST, MAX_DRAWS, SHORTEST, Mixer
+from clearhead.grammar.splits import SPLITS, has_held_out, split_of, stable_hash
+from clearhead.grammar.statistics import pair_count
 
 __all__ = ["SPLITS", "Example", "Pronoun", "generate", "pair_count", "split_words", "stem_count", "translate"]
 

@@ -1,6 +1,6 @@
 """English forms: verbs, the article a/an, what "not" and adverbs do to the verb group; knows nothing of German."""
 
-from clearhead.data.grammar.lexicon import BE, HAVE, VERBS, Modal, Verb, add_s
+from clearhead.grammar.lexicon import BE, HAVE, VERBS, Modal, Verb, add_s
 
 THIRD = {verb.english: add_s(verb.english) for verb in VERBS} | {"have": "has", "be": "is"}
 _BE_PRESENT = {"1s": "am", "3s": "is", "p": "are"}

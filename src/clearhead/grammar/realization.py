@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from clearhead.data.grammar.groups import Tokens, Units, verb_group
-from clearhead.data.grammar.lexicon import COORDINATORS, INTENSIFIERS, SUBORDINATORS, Personal
-from clearhead.data.grammar.phrases import COMMA, Both, PhraseBuilder, contract, person_of
-from clearhead.data.grammar.records import Example, Pronoun
-from clearhead.data.grammar.syntax import Clause, Gap, It, Joined, Nominal, NounPhrase, Sentence, uses_kein
+from clearhead.grammar.examples import Example, Pronoun
+from clearhead.grammar.lexicon import COORDINATORS, INTENSIFIERS, SUBORDINATORS, Personal
+from clearhead.grammar.phrases import COMMA, Both, PhraseBuilder, contract, person_of
+from clearhead.grammar.syntax import Clause, Gap, It, Joined, Nominal, NounPhrase, Sentence, uses_kein
+from clearhead.grammar.verb_groups import Tokens, Units, verb_group
 
 
 class Middle(NamedTuple):

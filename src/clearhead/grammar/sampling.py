@@ -8,13 +8,13 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from clearhead.data.grammar import chances as tables
-from clearhead.data.grammar import english
-from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.chances import PEOPLE, SHORT, Chances, Spots, nouns_of, object_nouns, time_code, times_of
-from clearhead.data.grammar.lexicon import BE, DETERMINER, Adverb, Modal, Noun, Verb
-from clearhead.data.grammar.nouns import NAMES
-from clearhead.data.grammar.syntax import (
+from clearhead.grammar import collocations as tables
+from clearhead.grammar import english
+from clearhead.grammar import lexicon as lex
+from clearhead.grammar.collocations import PEOPLE, SHORT, Chances, Spots, nouns_of, object_nouns, time_code, times_of
+from clearhead.grammar.lexicon import BE, DETERMINER, Adverb, Modal, Noun, Verb
+from clearhead.grammar.nouns import NAMES
+from clearhead.grammar.syntax import (
     Clause,
     Couple,
     Gap,

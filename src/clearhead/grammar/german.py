@@ -1,6 +1,6 @@
 """German inflection: articles, adjective endings, nouns, verbs, contractions; knows words, nothing of clauses."""
 
-from clearhead.data.grammar.lexicon import BE, HAVE, NOUNS, Determiner, Modal, Noun, Verb
+from clearhead.grammar.lexicon import BE, HAVE, NOUNS, Determiner, Modal, Noun, Verb
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 

@@ -3,9 +3,9 @@
 from functools import cache
 from typing import NamedTuple
 
-from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.lexicon import BE, DETERMINER, Adjective, Adverb, Determiner, Kinds, Noun, Preposition, Verb
-from clearhead.data.grammar.verbs import GROUPS
+from clearhead.grammar import lexicon as lex
+from clearhead.grammar.lexicon import BE, DETERMINER, Adjective, Adverb, Determiner, Kinds, Noun, Preposition, Verb
+from clearhead.grammar.verbs import GROUPS
 
 # Prepositions, each with the nouns that it is drawn with.
 Spots = tuple[tuple[Preposition, tuple[Noun, ...]], ...]

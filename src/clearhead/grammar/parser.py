@@ -3,23 +3,15 @@
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.chances import UNNEGATED
-from clearhead.data.grammar.nouns import NAMES
-from clearhead.data.grammar.parse_clauses import ClauseParser
-from clearhead.data.grammar.parse_phrases import (
-    ADJECTIVES,
-    BASES,
-    NOUNS,
-    OBJECTS,
-    PARTICIPLES,
-    PASTS,
-    SUBJECTS,
-    THIRDS,
-)
-from clearhead.data.grammar.realise import Realised
-from clearhead.data.grammar.records import Example, split_words
-from clearhead.data.grammar.syntax import (
+from clearhead.errors import DataError
+from clearhead.grammar import lexicon as lex
+from clearhead.grammar.clause_parser import ClauseParser
+from clearhead.grammar.collocations import UNNEGATED
+from clearhead.grammar.examples import Example, split_words
+from clearhead.grammar.nouns import NAMES
+from clearhead.grammar.phrase_parser import ADJECTIVES, BASES, NOUNS, OBJECTS, PARTICIPLES, PASTS, SUBJECTS, THIRDS
+from clearhead.grammar.realization import Realised
+from clearhead.grammar.syntax import (
     Clause,
     Couple,
     It,
@@ -31,7 +23,6 @@ from clearhead.data.grammar.syntax import (
     clauses,
     noun_phrases,
 )
-from clearhead.errors import DataError
 
 
 class SentenceParser(ClauseParser):

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from clearhead.data.grammar import english, german
-from clearhead.data.grammar.lexicon import BE, HAVE
-from clearhead.data.grammar.syntax import Clause
+from clearhead.grammar import english, german
+from clearhead.grammar.lexicon import BE, HAVE
+from clearhead.grammar.syntax import Clause
 
 Token = tuple[str, int]
 Tokens = list[Token]

@@ -4,11 +4,11 @@ Each word is a token: its text and a bit set of units. Two words of the two lang
 unit, so that alignment is decided where the words are made and survives any reordering.
 """
 
-from clearhead.data.grammar import german
-from clearhead.data.grammar.english import indefinite
-from clearhead.data.grammar.groups import Token, Tokens
-from clearhead.data.grammar.lexicon import DETERMINER, Adverb, Personal
-from clearhead.data.grammar.syntax import Couple, Gap, It, Name, Nominal, NounPhrase, PrepositionPhrase
+from clearhead.grammar import german
+from clearhead.grammar.english import indefinite
+from clearhead.grammar.lexicon import DETERMINER, Adverb, Personal
+from clearhead.grammar.syntax import Couple, Gap, It, Name, Nominal, NounPhrase, PrepositionPhrase
+from clearhead.grammar.verb_groups import Token, Tokens
 
 Both = tuple[Tokens, Tokens]
 COMMA: Token = (",", 0)

@@ -3,24 +3,16 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from clearhead.data.grammar import chances as tables
-from clearhead.data.grammar import lexicon as lex
-from clearhead.data.grammar.chances import FULL, PEOPLE, SHORT, Chances, time_code
-from clearhead.data.grammar.groups import Tokens
-from clearhead.data.grammar.lexicon import BE, Adjective, Verb
-from clearhead.data.grammar.realise import Realiser, text_of
-from clearhead.data.grammar.sampling import Sampler
-from clearhead.data.grammar.splits import has_held_out
-from clearhead.data.grammar.syntax import (
-    Clause,
-    It,
-    Joined,
-    NounPhrase,
-    Predicate,
-    Sentence,
-    antecedents,
-)
 from clearhead.errors import DataError
+from clearhead.grammar import collocations as tables
+from clearhead.grammar import lexicon as lex
+from clearhead.grammar.collocations import FULL, PEOPLE, SHORT, Chances, time_code
+from clearhead.grammar.lexicon import BE, Adjective, Verb
+from clearhead.grammar.realization import Realiser, text_of
+from clearhead.grammar.sampling import Sampler
+from clearhead.grammar.splits import has_held_out
+from clearhead.grammar.syntax import Clause, It, Joined, NounPhrase, Predicate, Sentence, antecedents
+from clearhead.grammar.verb_groups import Tokens
 
 SHORTEST, LONGEST = 2, 60
 # A search ends after so many draws without success; the rarest kind of sentence needs a few hundred.

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import clearhead
 from benchmarks.core import require_core
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.evaluation.metrics import bleu, chrf
 from clearhead.interop.importing import Source, import_checkpoint
 

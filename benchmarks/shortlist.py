@@ -20,7 +20,7 @@ from benchmarks.core import require_core
 from benchmarks.record import check_load, machine, say
 from benchmarks.report import aligned
 from clearhead.api import Model, load
-from clearhead.data.pairs import Pair, load_pairs
+from clearhead.data.readers.pairs import Pair, load_pairs
 from clearhead.data.shortlist import Shortlist
 from clearhead.engines.threads import set_num_threads
 from clearhead.evaluation.metrics import bleu

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import clearhead
-from clearhead.data.extras import EXTRAS, require_package
 from clearhead.errors import MissingPackageError
+from clearhead.extras import EXTRAS, require_package
 
 SOURCE = Path(clearhead.__file__).parent
 ROOT = SOURCE.parents[1]

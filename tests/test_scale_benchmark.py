@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.corpus_scale import Clock, Together, _joined, report, write_pairs
 
-from clearhead.data.pairs import load_pairs
+from clearhead.data.readers.pairs import load_pairs
 
 
 def test_all_pairs_are_different(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import clearhead
 from clearhead.api import Model
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
 from clearhead.serving.app import make_app
 from tests.tasks.every import Models

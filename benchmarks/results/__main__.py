@@ -25,7 +25,7 @@ from benchmarks.results.prepare import Files
 from clearhead import bundle
 from clearhead.cli.training_display import training_watcher
 from clearhead.config import merge
-from clearhead.data.pairs import load_pairs
+from clearhead.data.readers.pairs import load_pairs
 from clearhead.evaluation.metrics import bleu
 from clearhead.files import write_atomically
 from clearhead.interop.importing import Source, import_checkpoint

@@ -105,7 +105,7 @@ def scan(split: str, data: Path, out: Path) -> Files:
 
 def digits(data: Path, out: Path) -> Files:
     """scikit-learn's digits, 8x8: every fifth picture is the test; of the others a part chooses the weights."""
-    from clearhead.data.pictures import write_digits
+    from clearhead.data.readers.images import write_digits
 
     whole = out / "all"
     if not whole.exists():

@@ -9,7 +9,7 @@ import pytest
 
 import clearhead
 from clearhead.cli.main import main
-from clearhead.data.pairs import load_pairs
+from clearhead.data.readers.pairs import load_pairs
 from clearhead.tasks.registry import get_task
 from tests.tasks.every import Models
 from tests.whole import Trained

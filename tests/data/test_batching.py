@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.data.batching import divide, plan_batches, work_of_pairs
-from clearhead.data.store import IdStore
+from clearhead.data.corpus.id_arrays import IdStore
 
 lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)
 

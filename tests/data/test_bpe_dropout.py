@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
-from clearhead.data.tokenizer.dropout import BpeDropout
+from clearhead.data.tokenizer.bpe_dropout import BpeDropout
 from clearhead.errors import ConfigError
 from tests.data.test_tokenizer import ANY_TEXT, TEXTS
 

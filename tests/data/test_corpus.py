@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data import lines as lines_module
-from clearhead.data.corpus import Skips
-from clearhead.data.lines import read_lines
-from clearhead.data.pairs import Pair, load_pairs, read_pairs
-from clearhead.data.split import split_valid
+from clearhead.data.corpus.held_out import split_valid
+from clearhead.data.readers import lines as lines_module
+from clearhead.data.readers.lines import read_lines
+from clearhead.data.readers.pairs import Pair, load_pairs, read_pairs
+from clearhead.data.records import Skips
 from clearhead.errors import ConfigError, DataError
 
 BOM = b"\xef\xbb\xbf"

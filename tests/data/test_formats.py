@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clearhead.data.lines import read_lines
-from clearhead.data.pairs import Pair, load_pairs
+from clearhead.data.readers.lines import read_lines
+from clearhead.data.readers.pairs import Pair, load_pairs
 from clearhead.errors import DataError, MissingPackageError
 
 SIDES = [(f"a dog {number} ▁ \u2028", f"ein Hund {number}") for number in range(5003)]
@@ -75,7 +75,7 @@ def test_rows_without_a_value_are_skipped_and_counted(tmp_path: Path) -> None:
 
 
 def test_labels_may_lie_in_parquet_too(tmp_path: Path) -> None:
-    from clearhead.data.labelled import Labelled, load_labelled
+    from clearhead.data.readers.labelled import Labelled, load_labelled
 
     path = table(tmp_path / "a.parquet", text=["a", "b"], label=["x", "y"])
     assert load_labelled([path]).records == [Labelled("a", "x", 1), Labelled("b", "y", 2)]

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.data import stored
-from clearhead.data.corpus import Skips
-from clearhead.data.encoding import Encoding, encode_stored
-from clearhead.data.kept import DAY, find_kept
-from clearhead.data.stored import Filters, StoredPairs, load_corpus
-from clearhead.data.stored_text import load_text
+from clearhead.data.corpus import cached_pairs
+from clearhead.data.corpus.cached_documents import load_text
+from clearhead.data.corpus.cached_pairs import Filters, StoredPairs, load_corpus
+from clearhead.data.corpus.corpus_cache import DAY, find_kept
+from clearhead.data.corpus.encoding import Encoding, encode_stored
+from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
 from clearhead.errors import DataError
 
 
 @pytest.fixture(autouse=True)
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(stored, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "clearhead" / "corpora"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.corpus import Skips
-from clearhead.data.labelled import Labelled, load_labelled, read_labelled
+from clearhead.data.readers.labelled import Labelled, load_labelled, read_labelled
+from clearhead.data.records import Skips
 from clearhead.errors import DataError
 
 WANTED = [Labelled("A good film.", "pos", 1), Labelled("Zoë said: „bad“", "neg", 2), Labelled("So so", "neg", 3)]

@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from clearhead.data.pictures import (
-    DIGIT_NAMES,
-    MAX_SIDE,
-    Picture,
-    load_pictures,
-    read_picture,
-    write_digits,
-)
+from clearhead.data.readers.images import DIGIT_NAMES, MAX_SIDE, Picture, load_pictures, read_picture, write_digits
 from clearhead.errors import DataError, MissingPackageError
 
 SIZE = 7

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.plain import Cut, load_documents
+from clearhead.data.readers.documents import Cut, load_documents
 from clearhead.errors import DataError
 
 TEXT = "\n  One.\nTwo  words.  \n\n \nThree.\n\n"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from clearhead.data.lexicon import learn_lexicon
-from clearhead.data.shortlist import Shortlist, make_shortlist
+from clearhead.data.shortlist import Shortlist, learn_lexicon, make_shortlist
 from clearhead.errors import DataError
 
 SOURCE, TARGET = 11, 13
@@ -29,8 +28,8 @@ def pairs(count: int, seed: int = 1) -> tuple[list[list[int]], list[list[int]]]:
 
 def test_the_lexicon_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where pairs come in several chunks."""
-    monkeypatch.setattr("clearhead.data.lexicon._CHUNK", 7)
-    monkeypatch.setattr("clearhead.data.lexicon._HELD", 100)
+    monkeypatch.setattr("clearhead.data.shortlist._CHUNK", 7)
+    monkeypatch.setattr("clearhead.data.shortlist._HELD", 100)
     sources, targets = pairs(30)
     chances: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
     for _ in range(4):

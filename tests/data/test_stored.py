@@ -15,16 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data import seen as seen_module
-from clearhead.data import stored
-from clearhead.data.columns import Columns, ColumnWriter, give_back, kept_columns
-from clearhead.data.corpus import Corpus, Skips
-from clearhead.data.encoding import Encoding, encode_pairs, encode_stored
-from clearhead.data.pairs import Pair, load_pairs
-from clearhead.data.seen import Seen
-from clearhead.data.split import split_valid
-from clearhead.data.store import PairStore
-from clearhead.data.stored import Filters, StoredPairs, load_corpus
+from clearhead.data.corpus import cached_pairs
+from clearhead.data.corpus.cached_pairs import Filters, StoredPairs, load_corpus
+from clearhead.data.corpus.encoding import Encoding, encode_pairs, encode_stored
+from clearhead.data.corpus.held_out import split_valid
+from clearhead.data.corpus.id_arrays import PairStore
+from clearhead.data.corpus.mmap_arrays import Columns, ColumnWriter, give_back, kept_columns
+from clearhead.data.readers import pairs as seen_module
+from clearhead.data.readers.pairs import Pair, Seen, load_pairs
+from clearhead.data.records import Corpus, Skips
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
 from clearhead.errors import DataError
 
@@ -34,8 +33,8 @@ WORDS = ["dog", "Hund", "läuft", "日本語", "through", "\u2028", "the", "a", 
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(stored, "LARGE_BYTES", 0)
-    monkeypatch.setattr(stored, "BLOCK", 13)
+    monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cached_pairs, "BLOCK", 13)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -99,7 +98,7 @@ def test_a_part_is_spread_over_the_whole(tmp_path: Path) -> None:
 def test_it_is_read_once_and_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = write_corpus(tmp_path)
     first = load_corpus(paths, FILTERS)
-    monkeypatch.setattr(stored, "read_pairs", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(cached_pairs, "read_pairs", lambda *_: pytest.fail("read again"))
     moved = [path.rename(path.with_name(f"moved-{path.name}")) for path in paths]
     assert load_corpus(moved, FILTERS).fingerprint == first.fingerprint
     for other in (moved[::-1], moved[:1]):
@@ -214,7 +213,7 @@ def test_a_folder_that_another_process_has_mended_stays(tmp_path: Path, monkeypa
 
 
 def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "BLOCK", 500)
+    monkeypatch.setattr(cached_pairs, "BLOCK", 500)
     path = tmp_path / "big.tsv"
     path.write_text("".join(f"a small dog {number}\tein kleiner Hund {number}\n" for number in range(40_000)))
     load_corpus([path], FILTERS)  # imports and caches
@@ -295,7 +294,7 @@ def test_ids_are_made_again_for_another_vocabulary_and_length(tokenizer: Tokeniz
 
 
 def test_large_vocabularies_take_four_bytes() -> None:
-    from clearhead.data.store import PairStoreWriter
+    from clearhead.data.corpus.id_arrays import PairStoreWriter
 
     assert PairStoreWriter.types(65_536)["source_ids"] == "<u2" and PairStoreWriter.types(65_537)["source_ids"] == "<i4"
 
@@ -307,8 +306,8 @@ def test_a_script_without_a_guard_runs_once(tokenizer: Tokenizer, tmp_path: Path
     script.write_text(
         "from pathlib import Path\n"
         "from clearhead.data import stored\n"
-        "from clearhead.data.corpus import Skips\n"
-        "from clearhead.data.encoding import Encoding, encode_stored\n"
+        "from clearhead.data.records import Skips\n"
+        "from clearhead.data.corpus.encoding import Encoding, encode_stored\n"
         "from clearhead.data.tokenizer import Tokenizer\n"
         "print('once', flush=True)\n"
         "stored.LARGE_BYTES = 0\n"
@@ -324,7 +323,7 @@ def test_a_script_without_a_guard_runs_once(tokenizer: Tokenizer, tmp_path: Path
 def test_a_process_that_is_killed_is_told(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clearhead.data import encoding
+    from clearhead.data.corpus import encoding
 
     records = pairs_of(load_corpus(write_corpus(tmp_path), FILTERS))
     start = encoding._Worker.__init__

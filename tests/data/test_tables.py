@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.config import build
-from clearhead.data import delimited
-from clearhead.data.corpus import Skips
-from clearhead.data.labelled import load_labelled
-from clearhead.data.pairs import load_pairs
-from clearhead.data.tables import Columns, TableOptions, read_table
+from clearhead.data.readers import table_formats
+from clearhead.data.readers.labelled import load_labelled
+from clearhead.data.readers.pairs import load_pairs
+from clearhead.data.readers.tables import Columns, TableOptions, read_table
+from clearhead.data.records import Skips
 from clearhead.errors import ConfigError, DataError
 
 LABELLED = Columns("text", "label")
@@ -128,7 +128,7 @@ def test_faults_name_file_and_line(name: str, content: str, message: str, tmp_pa
 
 def test_an_unclosed_quotation_mark_takes_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.csv", 'text,label\n"open,x\n' + "long text,y\n" * 3000 + 'end",z\n')
-    monkeypatch.setattr(delimited, "MAX_FIELD_CHARS", 5000)
+    monkeypatch.setattr(table_formats, "MAX_FIELD_CHARS", 5000)
     limit = csv.field_size_limit(5000)
     try:
         with pytest.raises(DataError, match=r"a\.csv:2: .*is not closed within 5,000 characters"):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.corpus import Skips
-from clearhead.data.tagged import Tagged, load_tagged, read_tagged, sound_tags
+from clearhead.data.readers.tagged import Tagged, load_tagged, read_tagged, sound_tags
+from clearhead.data.records import Skips
 from clearhead.errors import DataError
 
 WANTED = [

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from clearhead.data.tokenizer import SPECIAL_TOKENS, Tokenizer, TokenizerConfig
-from clearhead.data.tokenizer.words import word_indices
+from clearhead.data.tokenizer.word_indices import word_indices
 from clearhead.errors import TokenizerError
 
 Kind = Literal["bpe", "unigram", "wordpiece", "word", "char", "pretokenized"]

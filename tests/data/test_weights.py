@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clearhead.data.batching import plan_batches
-from clearhead.data.weights import Named, describe_repeats, repeats, split_names
+from clearhead.data.corpus.sampling_weights import Named, describe_repeats, repeats, split_names
 from clearhead.errors import ConfigError
 
 

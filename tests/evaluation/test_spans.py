@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.tagged import sound_tags
+from clearhead.data.readers.tagged import sound_tags
 from clearhead.evaluation.spans import Span, SpanReport, SpanScore, find_spans, score_spans
 
 TAGS = st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-a-b", "B-a-b"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import clearhead
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
 from clearhead.inspection.ablation import effect
 from clearhead.inspection.importance import head_importance

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import clearhead
 from clearhead.cli.main import main
-from clearhead.data.aligned import AlignedPair
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.aligned_pairs import AlignedPair
+from clearhead.data.readers.pairs import Pair
 from clearhead.engines import torch_scoring_engine
 from clearhead.errors import ClearheadError, DataError
 from clearhead.inspection.aligning import choose_head, usual_head

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clearhead.api import Model
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
 from clearhead.inspection.recording import share
 from clearhead.inspection.trace import Trace

@@ -10,7 +10,7 @@ from PIL import Image as PillowImage
 
 import clearhead
 from clearhead.cli.main import main
-from clearhead.data.pictures import DIGIT_NAMES
+from clearhead.data.readers.images import DIGIT_NAMES
 from clearhead.tasks.captions import write_captions
 from clearhead.tasks.image_classification import scaled
 from clearhead.tasks.trainable.captioning import load_captions

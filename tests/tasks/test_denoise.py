@@ -15,8 +15,8 @@ import torch
 import clearhead
 from clearhead.cli.main import main
 from clearhead.config import TokenizerConfig, build
-from clearhead.data.corpus import Skips
-from clearhead.data.plain import Document
+from clearhead.data.readers.documents import Document
+from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 from clearhead.tasks.denoising import cut_texts

@@ -13,7 +13,7 @@ import clearhead
 from clearhead.bundle import NO_TOKENIZER
 from clearhead.cli.main import main
 from clearhead.config import build
-from clearhead.data.pictures import load_pictures
+from clearhead.data.readers.images import load_pictures
 from clearhead.tasks.image_classification import load_labelled_pictures, scaled
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.image_classification import ImageTask, pictures_a_batch, shifted

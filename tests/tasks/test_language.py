@@ -16,7 +16,7 @@ from clearhead import config as configs
 from clearhead.cli.main import main
 from clearhead.config import Config, TokenizerConfig
 from clearhead.data.packing import Packed
-from clearhead.data.plain import Document
+from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.native_engine import NativeScoringEngine
 from clearhead.engines.torch_scoring_engine import TorchScoringEngine

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from clearhead import config as configs
 from clearhead.config import TokenizerConfig
-from clearhead.data.corpus import Skips
-from clearhead.data.plain import Document
+from clearhead.data.readers.documents import Document
+from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import DataError

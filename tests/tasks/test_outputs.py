@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import clearhead
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.errors import DecodingError
 from clearhead.tasks.lexical_constraints import contains
 from tests.whole import Trained

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import clearhead
 from clearhead.cli.main import main
-from clearhead.data.pairs import Pair, load_pairs
+from clearhead.data.readers.pairs import Pair, load_pairs
 from tests.whole import Trained
 
 

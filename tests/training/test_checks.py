@@ -17,7 +17,7 @@ from clearhead.config import (
     build,
     parse_assignments,
 )
-from clearhead.data.tables import TABLE_FIELDS
+from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.errors import ConfigError
 from clearhead.tasks.registry import get_task
 from clearhead.training.checks import FROM_THE_DATA, check_held_out, check_settings

@@ -12,7 +12,7 @@ import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.config import merge
-from clearhead.data.record_files import sample_records, to_files
+from clearhead.data.readers.record_files import sample_records, to_files
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.base import Files
@@ -67,8 +67,8 @@ def test_a_run_keeps_its_validation_records_in_files_that_its_task_reads(task: s
 
 
 def test_at_most_500_evenly_spaced_records_are_kept(tmp_path: Path) -> None:
-    from clearhead.data.pairs import Pair
-    from clearhead.data.plain import Document
+    from clearhead.data.readers.documents import Document
+    from clearhead.data.readers.pairs import Pair
 
     pairs = [Pair(f"s{number}", f"t{number}", number) for number in range(1700)]
     chosen = sample_records(pairs)
@@ -83,8 +83,8 @@ def test_at_most_500_evenly_spaced_records_are_kept(tmp_path: Path) -> None:
 
 
 def test_kept_records_survive_odd_characters(tmp_path: Path) -> None:
-    from clearhead.data.pairs import Pair, load_pairs
-    from clearhead.data.tagged import Tagged, load_tagged
+    from clearhead.data.readers.pairs import Pair, load_pairs
+    from clearhead.data.readers.tagged import Tagged, load_tagged
 
     pairs = [Pair('a "quoted"\ttab', "line\u2028separator \\n", 1), Pair("ä", "\U0001f600", 2)]
     tagged = [Tagged(("#", "a b", "C"), ("O", "B-X", "I-X"), 1), Tagged(("=", "d"), ("O", "O"), 5)]

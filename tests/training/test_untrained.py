@@ -10,7 +10,7 @@ import pytest
 import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
-from clearhead.data.store import IdStore
+from clearhead.data.corpus.id_arrays import IdStore
 from clearhead.tasks.trainable.baseline import Baseline, count_targets, frequency_loss
 from clearhead.training.finish import TrainingResult
 from tests.training.runs import MORE, Settings, Watching, run, settings_of, write_data

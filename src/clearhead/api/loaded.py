@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.extras import require_package
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
@@ -18,6 +17,7 @@ from clearhead.engines.native_generator import NativeGenerator
 from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.threads import num_threads
 from clearhead.errors import ConfigError, DecodingError, TaskError
+from clearhead.extras import require_package
 from clearhead.runtime import ComputeType, NativeModel
 from clearhead.tasks.decoding_settings import check_decoding
 from clearhead.tasks.engines import open_engine

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 from clearhead.api.inputs import check_text
 from clearhead.api.loaded import Loaded, StrPath
 from clearhead.config import DecodingConfig
-from clearhead.data.aligned import read_aligned
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.aligned_pairs import read_aligned
+from clearhead.data.readers.pairs import Pair
 from clearhead.errors import InspectionError
 from clearhead.inspection import aligning
 from clearhead.inspection.alignment import WordAttention, word_attention

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 from clearhead.api.inputs import check_text, check_texts
 from clearhead.api.loaded import Loaded, StrPath, paths_of
 from clearhead.config import DecodingConfig
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.data.segmentation import gap_between
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
 from clearhead.engines.engine import Engine

@@ -52,7 +52,7 @@ def align(
     """
     from clearhead.api import load
     from clearhead.cli.pairs import answer_pairs
-    from clearhead.data.tables import TableOptions
+    from clearhead.data.readers.tables import TableOptions
     from clearhead.errors import ConfigError
     from clearhead.inspection.aligning import usual_head
     from clearhead.inspection.parts import Part

@@ -55,7 +55,7 @@ def digits(
 
     Example: clearhead data digits --out digits --captions captions.tsv
     """
-    from clearhead.data.pictures import write_digits
+    from clearhead.data.readers.images import write_digits
 
     if captions is not None and captions.suffix != ".tsv":
         raise ConfigError(f"--captions {captions}: expected a name that ends in .tsv.")
@@ -75,7 +75,7 @@ def kept(
 
     Example: clearhead data kept --days 30 --remove
     """
-    from clearhead.data.kept import find_kept
+    from clearhead.data.corpus.corpus_cache import find_kept
 
     found = [corpus for corpus in find_kept() if corpus.days >= days]
     for corpus in found:
@@ -95,7 +95,7 @@ def kept(
 
 def write_captions(folder: Path, captions: Path) -> None:
     """Writes a table of the digits in a folder, each with its English and its German name."""
-    from clearhead.data.pictures import DIGIT_NAMES
+    from clearhead.data.readers.images import DIGIT_NAMES
     from clearhead.files import write_atomically
 
     lines = []

@@ -95,7 +95,7 @@ def _train(out: Path, pairs: int, minutes: float, threads: int) -> "TrainingResu
 def _show(model: "Model") -> None:
     """Scores on held-out sentences, some translations, one alignment, and where to go from here."""
     from clearhead import grammar
-    from clearhead.data.pairs import Pair
+    from clearhead.data.readers.pairs import Pair
 
     examples = list(grammar.generate(HELD_OUT, 1, "test"))
     report = model.evaluate([Pair(one.source, one.target, line) for line, one in enumerate(examples, 1)])

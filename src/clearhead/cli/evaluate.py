@@ -26,7 +26,7 @@ from clearhead.cli.options import (
 
 if TYPE_CHECKING:
     from clearhead.api import Model
-    from clearhead.data.pairs import Pair
+    from clearhead.data.readers.pairs import Pair
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -50,8 +50,8 @@ def evaluate(
     Example: clearhead evaluate runs/de test.tsv --against runs/old
     """
     from clearhead.api import load
-    from clearhead.data.pairs import load_pairs
-    from clearhead.data.tables import TableOptions
+    from clearhead.data.readers.pairs import load_pairs
+    from clearhead.data.readers.tables import TableOptions
     from clearhead.errors import ConfigError, TaskError
     from clearhead.tasks.registry import get_task
 

@@ -141,7 +141,7 @@ def _fail(line: str) -> int:
 
 def _fail_without_package(error: ModuleNotFoundError, arguments: Sequence[str]) -> int:
     """Print which extra installs the package that a command needs. Raises `error` if no extra does."""
-    from clearhead.data.extras import missing_package
+    from clearhead.extras import missing_package
 
     verb = next((word for word in arguments if word in VERBS), "")
     failure = missing_package(error, f"clearhead {verb}".strip())

@@ -101,7 +101,7 @@ def warn_untrained(model: "Model") -> None:
 def table_settings(assignments: list[str], columns: str) -> dict[str, Any]:
     """Return the data section of `--set` and `--columns`; after training only the settings of tables may change."""
     from clearhead.config import parse_assignments
-    from clearhead.data.tables import TABLE_FIELDS
+    from clearhead.data.readers.tables import TABLE_FIELDS
 
     given = parse_assignments([each for each in assignments if each.startswith("data.")]).get("data", {})
     for name in given:

@@ -7,9 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 import typer
 
-from clearhead.data.corpus import Skips, gather
-from clearhead.data.pairs import Pair, read_every_pair
-from clearhead.data.tables import TableOptions
+from clearhead.data.readers.pairs import Pair, read_every_pair
+from clearhead.data.readers.tables import TableOptions
+from clearhead.data.records import Skips, gather
 
 
 class Answer(Protocol):

@@ -47,7 +47,7 @@ def score(
     """
     from clearhead.api import load
     from clearhead.cli.pairs import answer_pairs
-    from clearhead.data.tables import TableOptions
+    from clearhead.data.readers.tables import TableOptions
     from clearhead.errors import ConfigError, TaskError
     from clearhead.tasks.registry import get_task
 

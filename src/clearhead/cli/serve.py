@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli.options import ComputeType, EngineName, Tag, Threads, use_threads
-from clearhead.data.extras import require_package
+from clearhead.extras import require_package
 
 if TYPE_CHECKING:
     from clearhead.api import Model

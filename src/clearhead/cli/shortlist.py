@@ -28,8 +28,8 @@ def shortlist(
     Example: clearhead shortlist runs/de pairs.tsv --out runs/de.shortlist
     """
     from clearhead.api import load
-    from clearhead.data.pairs import load_pairs
-    from clearhead.data.tables import TableOptions
+    from clearhead.data.readers.pairs import load_pairs
+    from clearhead.data.readers.tables import TableOptions
 
     model = load(folder, tag)
     model.need("translate")

@@ -50,7 +50,7 @@ def batches(lines: Iterable[str], max_lines: int = MAX_LINES, max_wait: float = 
 
 def stdin_batches(max_lines: int = MAX_LINES) -> Iterator[list[str]]:
     """Yield the lines of standard input in batches; at a terminal, prompt for one line at a time."""
-    from clearhead.data.lines import STANDARD_INPUT, read_lines
+    from clearhead.data.readers.lines import STANDARD_INPUT, read_lines
 
     lines = read_lines(sys.stdin.buffer, STANDARD_INPUT)
     return _prompted(lines) if sys.stdin.isatty() else batches(lines, max_lines)
@@ -82,7 +82,7 @@ def _is_pipe(stream: TextIO) -> bool:
 
 def _stdin_size() -> int | None:
     """Return the size of standard input in bytes, or None if it is not an uncompressed file."""
-    from clearhead.data.lines import GZIP_MAGIC
+    from clearhead.data.readers.lines import GZIP_MAGIC
 
     try:
         status = os.fstat(sys.stdin.fileno())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.weights import Repeats, draw
+from clearhead.data.corpus.sampling_weights import Repeats, draw
 
 Indices = NDArray[np.int64]
 Lengths = NDArray[np.integer[Any]]

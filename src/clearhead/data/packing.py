@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.batching import Indices
-from clearhead.data.store import IdStore
+from clearhead.data.corpus.id_arrays import IdStore
 
 Numbers = NDArray[np.int64]
 NO_DOCUMENT = -1

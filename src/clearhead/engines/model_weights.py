@@ -6,8 +6,8 @@ from typing import Any
 
 from clearhead.bundle import Bundle
 from clearhead.config import ModelConfig
-from clearhead.data.extras import require_package
 from clearhead.engines.threads import set_torch_threads
+from clearhead.extras import require_package
 from clearhead.runtime import ComputeType, NativeModel, prepare
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics of batch norm

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Literal
 
 from clearhead.config import ModelConfig
-from clearhead.data.extras import install_command
 from clearhead.errors import DecodingError, MissingPackageError
+from clearhead.extras import install_command
 
 EngineName = Literal["native", "torch"]
 ENGINES: tuple[EngineName, ...] = ("native", "torch")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from clearhead.data.tagged import BEGIN, OUTSIDE, sound_tags, tag_type
+from clearhead.data.readers.tagged import BEGIN, OUTSIDE, sound_tags, tag_type
 
 
 class Span(NamedTuple):

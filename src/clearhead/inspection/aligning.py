@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from clearhead.config import ModelConfig
 from clearhead.config.model import RECURRENT
-from clearhead.data.aligned import AlignedPair, Links
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.aligned_pairs import AlignedPair, Links
+from clearhead.data.readers.pairs import Pair
 from clearhead.errors import DataError, InspectionError, TaskError
 from clearhead.inspection.alignment import Spoken, WordAttention, align_heads, by_words
 from clearhead.inspection.parts import Part

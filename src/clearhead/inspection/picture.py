@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from clearhead.data.extras import require_package
+from clearhead.extras import require_package
 from clearhead.inspection.heatmap import PALETTE, HeatMap
 
 if TYPE_CHECKING:

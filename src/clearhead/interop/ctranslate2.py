@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 from clearhead.config import ModelConfig
 from clearhead.config.model import field_default
-from clearhead.data.extras import require_package
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
+from clearhead.extras import require_package
 from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain
 from clearhead.kernels.linear_layers import concatenate_weights

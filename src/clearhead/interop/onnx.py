@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.data.extras import require_package
+from clearhead.extras import require_package
 from clearhead.files import write_new
 from clearhead.interop.formats import blocking_settings
 from clearhead.interop.plain import need_plain

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from clearhead.api import Model
-from clearhead.data.extras import require_package
+from clearhead.extras import require_package
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import ErrorBody, RequestError, add_handlers
 from clearhead.serving.limits import Guard, Limits

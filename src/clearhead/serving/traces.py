@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from clearhead.api import Model
 from clearhead.config import DecodingConfig
-from clearhead.data.extras import require_package
-from clearhead.data.pictures import MAX_SIDE
+from clearhead.data.readers.images import MAX_SIDE
 from clearhead.errors import DataError
+from clearhead.extras import require_package
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import RequestError
 from clearhead.serving.limits import Limits, OneAtATime

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clearhead.api import Model
-from clearhead.data.pictures import write_digits
+from clearhead.data.readers.images import write_digits
 
 
 def all_digits(folder: Path) -> list[Path]:

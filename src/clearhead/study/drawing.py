@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from clearhead.data.extras import require_package
+from clearhead.extras import require_package
 from clearhead.study.charts import Chart, Series
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from clearhead.api import Model
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.antecedents import HeadAntecedent, find_antecedents
 from clearhead.study.charts import Chart, Series

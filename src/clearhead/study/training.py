@@ -7,7 +7,7 @@ from typing import Any
 
 from clearhead import api
 from clearhead.config import merge
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, generate, split_words
 from clearhead.study.protocol import Bench
 

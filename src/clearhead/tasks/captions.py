@@ -4,7 +4,7 @@ N images, C channels, Y height, X width
 """
 
 from clearhead.config import DecodingConfig, ModelConfig
-from clearhead.data.pictures import Pixels
+from clearhead.data.readers.images import Pixels
 from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.requests import Constraints, Image, Request
 from clearhead.engines import constrained_decoding

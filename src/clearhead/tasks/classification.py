@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import DecodingConfig
-from clearhead.data.labelled import Labelled, load_labelled
-from clearhead.data.tables import TableOptions
+from clearhead.data.readers.labelled import Labelled, load_labelled
+from clearhead.data.readers.tables import TableOptions
 from clearhead.engines.engine import EncoderEngine
 from clearhead.evaluation.labels import LabelReport, score_labels
 from clearhead.tasks.framed_texts import split_framed

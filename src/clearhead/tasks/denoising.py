@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.corpus import Skips
-from clearhead.data.plain import Document, load_documents
-from clearhead.data.store import PairStore
+from clearhead.data.corpus.id_arrays import PairStore
+from clearhead.data.readers.documents import Document, load_documents
+from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.tasks.forced_decoding import mean_nll_of

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.pairs import Pair
-from clearhead.data.store import PairStore
+from clearhead.data.corpus.id_arrays import PairStore
+from clearhead.data.readers.pairs import Pair
 from clearhead.engines.engine import Floats, ScoringEngine
 from clearhead.errors import DataError
 from clearhead.tasks.registry import get_task

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import Config, DecodingConfig, ModelConfig
-from clearhead.data.corpus import Corpus, Skips, gather
-from clearhead.data.pictures import Pixels, load_pictures, read_picture
+from clearhead.data.readers.images import Pixels, load_pictures, read_picture
+from clearhead.data.records import Corpus, Skips, gather
 from clearhead.engines.engine import ImageEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels

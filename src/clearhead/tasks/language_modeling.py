@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.plain import Document, load_documents
+from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import ScoringEngine
 from clearhead.evaluation.perplexity import PerplexityReport

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from clearhead.config import DecodingConfig
-from clearhead.data.lines import excerpt
+from clearhead.data.readers.lines import excerpt
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.words import is_wordlike
+from clearhead.data.tokenizer.word_indices import is_wordlike
 from clearhead.decoding.grid_beam_search import LexicalConstraints
 from clearhead.decoding.logits_rules import TokenAutomaton, repeating
 from clearhead.decoding.requests import Constraints

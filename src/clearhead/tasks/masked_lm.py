@@ -12,8 +12,8 @@ import numpy as np
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import length_batches
-from clearhead.data.corpus import Skips
-from clearhead.data.plain import Document, load_documents
+from clearhead.data.readers.documents import Document, load_documents
+from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import ConfigError, DataError

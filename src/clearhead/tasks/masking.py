@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.store import IdStore
+from clearhead.data.corpus.id_arrays import IdStore
 
 # Of the chosen pieces 80 % become <mask>, 10 % a random piece, and 10 % stay (BERT, section 3.1): what the model reads
 # later has no masks in it, and a piece that is there may be wrong.

@@ -1,6 +1,6 @@
 """Every task by its name."""
 
-from clearhead.data.tables import TABLE_FIELDS
+from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Task

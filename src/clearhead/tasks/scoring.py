@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.config import DecodingConfig
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.decoding.length_penalty import normalized_score, sum_log_probs
 from clearhead.tasks.forced_decoding import encode_pairs, force_pairs
 from clearhead.tasks.task import LoadedModel

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import sha256
 
-from clearhead.data.pairs import Pair
+from clearhead.data.readers.pairs import Pair
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.tasks.registry import get_task

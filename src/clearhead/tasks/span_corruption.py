@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clearhead.data.store import IdStore, PairStore
+from clearhead.data.corpus.id_arrays import IdStore, PairStore
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.tagged import Tagged, load_tagged, sound_tags, tag_type
+from clearhead.data.readers.tagged import Tagged, load_tagged, sound_tags, tag_type
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import DataError

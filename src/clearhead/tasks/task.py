@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.corpus import Corpus, R
+from clearhead.data.records import Corpus, R
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine

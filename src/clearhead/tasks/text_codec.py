@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from clearhead.config import Config
-from clearhead.data.plain import Document
+from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.tasks.mask_tokens import encode_gaps

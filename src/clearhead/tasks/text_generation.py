@@ -7,7 +7,7 @@ from typing import Any, Literal
 from clearhead.config import Config, DecodingConfig, merge
 from clearhead.config.decoding import SamplingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.words import is_wordlike
+from clearhead.data.tokenizer.word_indices import is_wordlike
 from clearhead.decoding.grid_beam_search import LETTER
 from clearhead.decoding.hypothesis import FinishReason, Hypothesis
 from clearhead.decoding.requests import Constraints, Request

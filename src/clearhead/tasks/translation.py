@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.encoding import Encoding, encode_pairs
-from clearhead.data.pairs import Pair, load_pairs
-from clearhead.data.tables import TableOptions
+from clearhead.data.corpus.encoding import Encoding, encode_pairs
+from clearhead.data.readers.pairs import Pair, load_pairs
+from clearhead.data.readers.tables import TableOptions
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.metrics import Report, evaluate_texts
 from clearhead.tasks.forced_decoding import mean_nll_of

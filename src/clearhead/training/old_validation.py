@@ -17,11 +17,11 @@ from typing import Any
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
-from clearhead.data.corpus import Corpus, Record, Skips
-from clearhead.data.record_files import sample_records, to_files
-from clearhead.data.split import place
+from clearhead.data.corpus.held_out import place
+from clearhead.data.corpus.sampling_weights import Named, split_names
+from clearhead.data.readers.record_files import sample_records, to_files
+from clearhead.data.records import Corpus, Record, Skips
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.weights import Named, split_names
 from clearhead.errors import BundleError, ConfigError, DataError, TrainingError
 from clearhead.files import write_atomically
 from clearhead.model.parameters import restore

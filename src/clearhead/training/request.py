@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from clearhead.config import Config
-from clearhead.data.corpus import Record
+from clearhead.data.records import Record
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.tasks.trainable.base import TrainingTask
 from clearhead.training.old_validation import OldValidation

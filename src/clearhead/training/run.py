@@ -11,11 +11,11 @@ import torch
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.corpus import fingerprint
-from clearhead.data.record_files import sample_records
-from clearhead.data.split import place
+from clearhead.data.corpus.held_out import place
+from clearhead.data.corpus.sampling_weights import split_names
+from clearhead.data.readers.record_files import sample_records
+from clearhead.data.records import fingerprint
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.weights import split_names
 from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.parameters import count_parameters, named_weights, restore
 from clearhead.model.registry import build_model

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clearhead.data.extras import require_package
+from clearhead.extras import require_package
 
 EVENTS = "tensorboard"
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Pipeline
 
 from clearhead.config import BYTE_FORM, TokenizerConfig
 from clearhead.data.tokenizer.training import BYTE_PIECES, CONTINUATION, encodable, train_pipeline
-from clearhead.data.tokenizer.words import NO_WORD, word_indices
+from clearhead.data.tokenizer.word_indices import NO_WORD, word_indices
 from clearhead.errors import TokenizerError
 
 FORMAT_VERSION = 1

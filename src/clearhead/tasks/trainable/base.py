@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 
 from clearhead.config import Config
 from clearhead.data.batching import Indices
-from clearhead.data.columns import Work, nobody
-from clearhead.data.corpus import Corpus, R, Skips
-from clearhead.data.lines import excerpt
-from clearhead.data.split import Split, overlap, split_valid
+from clearhead.data.corpus.held_out import Split, overlap, split_valid
+from clearhead.data.corpus.mmap_arrays import Work, nobody
+from clearhead.data.readers.lines import excerpt
+from clearhead.data.records import Corpus, R, Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.degenerate import OutputCounts
 from clearhead.tasks.task import Tell

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.store import IdStore
+from clearhead.data.corpus.id_arrays import IdStore
 
 # A network learns first how frequent each token is: its loss is within a few percent of the baseline then, and its
 # output does not depend on the input. A model has learned something if it is better by this share.

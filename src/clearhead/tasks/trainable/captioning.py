@@ -17,10 +17,10 @@ import torch
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
-from clearhead.data.corpus import Corpus, Skips, gather
-from clearhead.data.pictures import Pixels, read_picture
-from clearhead.data.store import IdStore
-from clearhead.data.tables import Columns, TableOptions, read_table
+from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.readers.images import Pixels, read_picture
+from clearhead.data.readers.tables import Columns, TableOptions, read_table
+from clearhead.data.records import Corpus, Skips, gather
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.degenerate import count_outputs

@@ -14,9 +14,9 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide
-from clearhead.data.corpus import Corpus, Skips
-from clearhead.data.labelled import Labelled, load_labelled
-from clearhead.data.tables import TableOptions
+from clearhead.data.readers.labelled import Labelled, load_labelled
+from clearhead.data.readers.tables import TableOptions
+from clearhead.data.records import Corpus, Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import DataError

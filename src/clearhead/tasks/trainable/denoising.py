@@ -16,9 +16,9 @@ import numpy as np
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
-from clearhead.data.corpus import Skips
-from clearhead.data.plain import Document
-from clearhead.data.store import IdStore
+from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.readers.documents import Document
+from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.loss import Loss
 from clearhead.tasks.denoising import cut_texts, longest_text, score_spans

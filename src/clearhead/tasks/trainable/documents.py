@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from clearhead.config import Config
-from clearhead.data.plain import Document, load_documents
-from clearhead.data.split import Split, split_valid
-from clearhead.data.stored_text import StoredDocuments, load_text
+from clearhead.data.corpus.cached_documents import StoredDocuments, load_text
+from clearhead.data.corpus.held_out import Split, split_valid
+from clearhead.data.readers.documents import Document, load_documents
 from clearhead.errors import DataError
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.base import MIN_RECORDS, Files, Records

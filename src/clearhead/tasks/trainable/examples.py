@@ -14,8 +14,8 @@ from torch import Tensor
 
 from clearhead.config import TrainingConfig
 from clearhead.data.batching import Indices, pad, plan_batches
-from clearhead.data.corpus import R, Skips
-from clearhead.data.store import IdStore
+from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.records import R, Skips
 from clearhead.errors import DataError
 
 

@@ -18,7 +18,7 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.config.model import IMAGE_FAMILIES
 from clearhead.data.batching import Indices, divide, plan_batches
-from clearhead.data.pictures import Pixels
+from clearhead.data.readers.images import Pixels
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import ConfigError, DataError

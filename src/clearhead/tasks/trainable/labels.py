@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from clearhead.data.labelled import is_number
-from clearhead.data.lines import excerpt
+from clearhead.data.readers.labelled import is_number
+from clearhead.data.readers.lines import excerpt
 from clearhead.evaluation.labels import score_labels
 from clearhead.model.loss import Loss
 from clearhead.tasks.task import Tell

@@ -14,12 +14,12 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, divide, length_batches, pad
-from clearhead.data.corpus import Skips
-from clearhead.data.encoding import Encoding, encode_stored
+from clearhead.data.corpus.cached_documents import StoredDocuments
+from clearhead.data.corpus.encoding import Encoding, encode_stored
+from clearhead.data.corpus.id_arrays import IdStore
 from clearhead.data.packing import Packed
-from clearhead.data.plain import Document
-from clearhead.data.store import IdStore
-from clearhead.data.stored_text import StoredDocuments
+from clearhead.data.readers.documents import Document
+from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import Request
 from clearhead.engines.torch_network import device_of, on_device

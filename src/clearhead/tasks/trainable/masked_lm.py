@@ -17,8 +17,8 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, pad
-from clearhead.data.corpus import Skips
-from clearhead.data.plain import Document
+from clearhead.data.readers.documents import Document
+from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.engines.engine import EncoderEngine

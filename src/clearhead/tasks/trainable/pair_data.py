@@ -6,13 +6,13 @@ from pathlib import Path
 
 from clearhead import config as configs
 from clearhead.config import Config, DataConfig
-from clearhead.data.corpus import Corpus, Skips
-from clearhead.data.encoding import Encoding, encode_pairs, encode_stored, too_long
-from clearhead.data.pairs import Pair, are_tables
+from clearhead.data.corpus.cached_pairs import Filters, StoredPairs, load_corpus
+from clearhead.data.corpus.encoding import Encoding, encode_pairs, encode_stored, too_long
+from clearhead.data.corpus.id_arrays import PairStore
+from clearhead.data.readers.pairs import Pair, are_tables
+from clearhead.data.readers.tables import TableOptions
+from clearhead.data.records import Corpus, Skips
 from clearhead.data.segmentation import choose_split, is_language
-from clearhead.data.store import PairStore
-from clearhead.data.stored import Filters, StoredPairs, load_corpus
-from clearhead.data.tables import TableOptions
 from clearhead.data.tokenizer import Tokenizer, tag_piece
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Tell

@@ -15,8 +15,8 @@ import numpy as np
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices
-from clearhead.data.corpus import Corpus, Skips, Stored
-from clearhead.data.split import place
+from clearhead.data.corpus.held_out import place
+from clearhead.data.records import Corpus, Skips, Stored
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss

@@ -19,9 +19,9 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, pad
-from clearhead.data.corpus import Corpus, Skips
-from clearhead.data.store import IdStore
-from clearhead.data.tagged import BEGIN, INSIDE, OUTSIDE, Tagged, load_tagged, sound_tags, tag_type
+from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.readers.tagged import BEGIN, INSIDE, OUTSIDE, Tagged, load_tagged, sound_tags, tag_type
+from clearhead.data.records import Corpus, Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.errors import DataError

@@ -8,11 +8,11 @@ from typing import Any
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
-from clearhead.data.pairs import Pair
-from clearhead.data.store import PairStore
+from clearhead.data.corpus.id_arrays import PairStore
+from clearhead.data.corpus.sampling_weights import Repeats, describe_repeats, repeats
+from clearhead.data.readers.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.dropout import BpeDropout
-from clearhead.data.weights import Repeats, describe_repeats, repeats
+from clearhead.data.tokenizer.bpe_dropout import BpeDropout
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.degenerate import count_outputs
 from clearhead.evaluation.metrics import Score, bleu, chrf

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.corpus import MAX_CHARS, Corpus, Skips, gather
-from clearhead.data.lines import excerpt
-from clearhead.data.tables import Columns, Row, TableOptions, has_names, read_table
+from clearhead.data.readers.lines import excerpt
+from clearhead.data.readers.tables import Columns, Row, TableOptions, has_names, read_table
+from clearhead.data.records import MAX_CHARS, Corpus, Skips, gather
 from clearhead.errors import DataError
 
 COLUMNS = Columns("text", "label")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.columns import Columns, ColumnWriter, give_back
+from clearhead.data.corpus.mmap_arrays import Columns, ColumnWriter, give_back
 
 Ids = NDArray[np.integer[Any]]
 Lengths = NDArray[np.int32]

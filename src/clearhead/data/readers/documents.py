@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clearhead.data.corpus import Corpus, Skips, gather
-from clearhead.data.lines import read_lines, refuse_empty
-from clearhead.data.tables import JSON_SUFFIXES, object_of, string_of, suffix_of
+from clearhead.data.readers.lines import read_lines, refuse_empty
+from clearhead.data.readers.tables import JSON_SUFFIXES, object_of, string_of, suffix_of
+from clearhead.data.records import Corpus, Skips, gather
 from clearhead.errors import DataError
 
 Cut = Literal["line", "paragraph", "file"]

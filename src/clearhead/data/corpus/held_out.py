@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from clearhead.data.corpus import Mask, Places, R, Stored
+from clearhead.data.records import Mask, Places, R, Stored
 from clearhead.errors import ConfigError, DataError
 
 BLOCK = 1 << 20  # hashes that are compared at a time

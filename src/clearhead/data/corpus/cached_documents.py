@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import overload
 
-from clearhead.data.columns import Columns, Work, nobody
-from clearhead.data.corpus import Corpus, Mask, Places, Skips
-from clearhead.data.pairs import Pair
-from clearhead.data.plain import Cut, Document, load_documents, read_documents
-from clearhead.data.stored import StoredPairs, are_large, keep_pairs
+from clearhead.data.corpus.cached_pairs import StoredPairs, are_large, keep_pairs
+from clearhead.data.corpus.mmap_arrays import Columns, Work, nobody
+from clearhead.data.readers.documents import Cut, Document, load_documents, read_documents
+from clearhead.data.readers.pairs import Pair
+from clearhead.data.records import Corpus, Mask, Places, Skips
 
 
 class StoredDocuments(Sequence[Document]):

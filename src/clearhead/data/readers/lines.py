@@ -2,6 +2,8 @@
 first bytes, not its name).
 
 Lines end with LF or CRLF and nothing else ends a line. What is no text is a `DataError` naming the place.
+
+The content of a Zstandard file as a stream: one frame after the other, and one that is cut off is an error.
 """
 
 import gzip
@@ -9,10 +11,61 @@ import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from clearhead.data import zstd
 from clearhead.errors import DataError
+from clearhead.extras import require_package
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+BLOCK = 1 << 17
+
+
+class DamagedError(EOFError):
+    """What was read is no whole Zstandard file."""
+
+
+def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
+    """A stream of what is in a stream of compressed bytes; reading damaged ones raises `DamagedError`."""
+    return io.BufferedReader(_Frames(stream, require_package("zstandard", f"{name}: Zstandard")), BLOCK)
+
+
+class _Frames(io.RawIOBase):
+    """The reader of the library itself takes the end of a cut-off file for the end of its text."""
+
+    def __init__(self, stream: BinaryIO, library: Any) -> None:
+        self._stream, self._library = stream, library
+        self._frame: Any = None
+        self._waiting = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._waiting:
+            block = self._stream.read(BLOCK)
+            if not block and self._frame is None:
+                return 0
+            if not block:
+                raise DamagedError("it ends before the end of a frame")
+            self._waiting = self._decompress(block)
+        count = min(len(buffer), len(self._waiting))
+        buffer[:count], self._waiting = self._waiting[:count], self._waiting[count:]
+        return count
+
+    def _decompress(self, block: bytes) -> bytes:
+        parts = []
+        try:
+            while block:
+                if self._frame is None:
+                    self._frame = self._library.ZstdDecompressor().decompressobj()
+                parts.append(self._frame.decompress(block))
+                block = b""
+                if self._frame.eof:
+                    block, self._frame = self._frame.unused_data, None
+        except self._library.ZstdError as error:
+            raise DamagedError(str(error)) from error
+        return b"".join(parts)
+
 
 MAX_LINE_BYTES = 1 << 24  # a longer "line" is no text; the bound keeps memory bounded on any input
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -52,7 +105,7 @@ def _decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
             yield _decode(raw, name, number)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        kind = "Zstandard" if isinstance(error, zstd.DamagedError) else "gzip"
+        kind = "Zstandard" if isinstance(error, DamagedError) else "gzip"
         problem = f"the {kind} data is damaged or cut off ({error}); fetch or compress the file again"
         raise DataError.at(name, number + 1, problem) from error
 
@@ -63,7 +116,7 @@ def _unzipped(stream: BinaryIO, name: str) -> BinaryIO:
     first = stream.peek(4)
     if first.startswith(GZIP_MAGIC):
         return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
-    return zstd.decompressed(stream, name) if first.startswith(zstd.MAGIC) else stream
+    return decompressed(stream, name) if first.startswith(MAGIC) else stream
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clearhead.data.lines import excerpt, read_lines, refuse_empty
-from clearhead.data.pairs import Pair
-from clearhead.data.tables import object_of, string_of
+from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.readers.pairs import Pair
+from clearhead.data.readers.tables import object_of, string_of
 from clearhead.errors import DataError
 
 Links = frozenset[tuple[int, int]]

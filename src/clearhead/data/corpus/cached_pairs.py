@@ -16,11 +16,11 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.columns import Columns, ColumnWriter, Work, kept_columns, nobody
-from clearhead.data.corpus import Corpus, Fingerprint, Mask, Places, Skips, check_amount
-from clearhead.data.pairs import Pair, load_pairs, read_pairs
-from clearhead.data.split import place
-from clearhead.data.tables import PACKED, PARQUET, TableOptions, suffix_of
+from clearhead.data.corpus.held_out import place
+from clearhead.data.corpus.mmap_arrays import Columns, ColumnWriter, Work, kept_columns, nobody
+from clearhead.data.readers.pairs import Pair, load_pairs, read_pairs
+from clearhead.data.readers.tables import PACKED, PARQUET, TableOptions, suffix_of
+from clearhead.data.records import Corpus, Fingerprint, Mask, Places, Skips, check_amount
 from clearhead.errors import DataError
 from clearhead.files import user_cache
 

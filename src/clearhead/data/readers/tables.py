@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearhead.config import DataConfig
-from clearhead.data.delimited import CSV, DELIMITERS, TAB, Record, read_quoted, read_unquoted
-from clearhead.data.lines import excerpt, read_lines, refuse_empty
-from clearhead.data.parquet import read_parquet
+from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.readers.table_formats import CSV, DELIMITERS, TAB, Record, read_parquet, read_quoted, read_unquoted
 from clearhead.errors import ConfigError, DataError
 
 PARQUET = ".parquet"

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.corpus import Corpus, Skips, gather
-from clearhead.data.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.records import Corpus, Skips, gather
 from clearhead.errors import DataError
 
 OUTSIDE = "O"

@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from clearhead.data.corpus import R, Record
-from clearhead.data.labelled import Labelled
-from clearhead.data.pairs import Pair
-from clearhead.data.plain import Document
-from clearhead.data.tagged import Tagged
+from clearhead.data.readers.documents import Document
+from clearhead.data.readers.labelled import Labelled
+from clearhead.data.readers.pairs import Pair
+from clearhead.data.readers.tagged import Tagged
+from clearhead.data.records import R, Record
 
 MAX_RECORDS = 500
 MAX_CHARACTERS = 500_000

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.extras import require_package
 from clearhead.errors import DataError
+from clearhead.extras import require_package
 
 Pixels = NDArray[np.uint8]
 MAX_SIDE = 4096  # a small file can claim a huge picture; the bound keeps memory bounded on any input

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.columns import FACTS, Columns
-from clearhead.data.stored import CORPORA
+from clearhead.data.corpus.cached_pairs import CORPORA
+from clearhead.data.corpus.mmap_arrays import FACTS, Columns
 from clearhead.errors import DataError
 from clearhead.files import user_cache
 

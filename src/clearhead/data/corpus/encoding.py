@@ -1,6 +1,6 @@
 """Pairs of text to pairs of ids: a block in this process, or a corpus on disk by as many processes as there are cores.
 
-Worker processes are started with `python -m clearhead.data.encoding` instead of being forked, so locks held by threads
+Worker processes are started with `python -m clearhead.data.corpus.encoding` instead of being forked, so locks held by threads
 of this process cannot block them, and the user's script needs no `__main__` guard. Worker k modulo n encodes block k;
 blocks are read in order, so the result does not depend on the number of workers.
 """
@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from clearhead.data.columns import Columns, ColumnWriter, Work, kept_columns, nobody
-from clearhead.data.corpus import PLACES_SHOWN, Skips
-from clearhead.data.pairs import Pair
-from clearhead.data.store import IdStore, PairStore, PairStoreWriter, open_pair_store
-from clearhead.data.stored import StoredPairs
+from clearhead.data.corpus.cached_pairs import StoredPairs
+from clearhead.data.corpus.id_arrays import IdStore, PairStore, PairStoreWriter, open_pair_store
+from clearhead.data.corpus.mmap_arrays import Columns, ColumnWriter, Work, kept_columns, nobody
+from clearhead.data.readers.pairs import Pair
+from clearhead.data.records import PLACES_SHOWN, Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
@@ -184,7 +184,7 @@ class _Worker:
         command = [
             sys.executable,
             "-m",
-            "clearhead.data.encoding",
+            "clearhead.data.corpus.encoding",
             json.dumps(job.to_json()),
             str(worker),
             str(workers),

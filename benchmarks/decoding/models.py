@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.record import say
 from clearhead.api import load
-from clearhead.bundle.writing import save
+from clearhead.bundle.writer import save
 from clearhead.cli.main import main as clearhead_command
 from clearhead.config import build
 from clearhead.data.tokenizer import Tokenizer

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from clearhead import bundle
-from clearhead.bundle import writing
-from clearhead.bundle.writing import save as save_bundle
+from clearhead.bundle import writer
+from clearhead.bundle.writer import save as save_bundle
 from tests import faults
 
 NAMES = {"model.safetensors", "config.json", "tokenizer.json", "manifest.json", "README.md"}
@@ -52,4 +52,4 @@ class Faults(faults.Faults):
     """Faults while a bundle is saved."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hits: Callable[[int], bool], fault: Callable[[], object]):
-        super().__init__(monkeypatch, hits, fault, writing)
+        super().__init__(monkeypatch, hits, fault, writer)

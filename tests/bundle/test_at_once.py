@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clearhead import bundle
-from clearhead.bundle import layout, reading
-from clearhead.bundle.layout import WEIGHTS
+from clearhead.bundle import manifest, reader
+from clearhead.bundle.manifest import WEIGHTS
 from clearhead.errors import BundleError
 from tests.bundle.saving import NAMES, names_in, number_in, save
 
@@ -61,7 +61,7 @@ def saving_at_weights(folder: Path, times: int, is_before: bool) -> Callable[[Pa
         left[0] -= is_due
         if is_due and is_before:
             save(folder, 3 + left[0])
-        file = layout.open_file(place, name)
+        file = manifest.open_file(place, name)
         if is_due and not is_before:
             save(folder, 3 + left[0])
         return file
@@ -74,14 +74,14 @@ def test_weights_replaced_while_a_bundle_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_before: bool, number: int
 ) -> None:
     save(tmp_path, 2)
-    monkeypatch.setattr(reading, "open_file", saving_at_weights(tmp_path, 1, is_before))
+    monkeypatch.setattr(reader, "open_file", saving_at_weights(tmp_path, 1, is_before))
     assert number_in(bundle.load(tmp_path)) == number
 
 
 def test_a_folder_that_never_rests_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 2)
-    monkeypatch.setattr(reading, "open_file", saving_at_weights(tmp_path, 50, is_before=True))
-    monkeypatch.setattr(reading, "_PAUSE", 0)
+    monkeypatch.setattr(reader, "open_file", saving_at_weights(tmp_path, 50, is_before=True))
+    monkeypatch.setattr(reader, "_PAUSE", 0)
     with pytest.raises(BundleError, match="changed 50 times while it was being read"):
         bundle.load(tmp_path)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clearhead import bundle
-from clearhead.bundle import writing
+from clearhead.bundle import writer
 from clearhead.errors import BundleError
 from tests.bundle.saving import number_in, save
 
@@ -93,7 +93,7 @@ def test_the_card_may_be_edited_or_removed(tmp_path: Path) -> None:
 
 
 def test_weights_in_another_format_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "save_file", lambda _, path: path.write_bytes(b"PK, a pickle"))
+    monkeypatch.setattr(writer, "save_file", lambda _, path: path.write_bytes(b"PK, a pickle"))
     save(tmp_path, 2)
     with pytest.raises(BundleError, match=r"model\.safetensors is not a safetensors file"):
         bundle.load(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clearhead import bundle
-from clearhead.bundle import writing
+from clearhead.bundle import writer
 from clearhead.errors import BundleError
 from tests.bundle.saving import NAMES, Faults, disk_full, names_in, number_in, save
 
@@ -100,7 +100,7 @@ def test_an_interrupted_save_is_read_without_writing(tmp_path: Path, monkeypatch
 def test_the_next_save_completes_an_interrupted_one_first(tmp_path: Path) -> None:
     interrupt(tmp_path, old=2, new=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "save_file", lambda *_: disk_full())
+        patch.setattr(writer, "save_file", lambda *_: disk_full())
         with pytest.raises(BundleError, match="the model saved before is untouched"):
             save(tmp_path, 4)
     assert names_in(tmp_path) == NAMES
@@ -134,7 +134,7 @@ def test_ctrl_c_leaves_no_temporary_files(tmp_path: Path, monkeypatch: pytest.Mo
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(writing, "save_file", interrupted)
+    monkeypatch.setattr(writer, "save_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path / "run", 2)
     assert not (tmp_path / "run").exists()

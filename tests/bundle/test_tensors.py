@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from clearhead.bundle.tensors import parse_tensors
+from clearhead.bundle.reader import parse_tensors
 
 
 def as_array(content: bytes) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import clearhead
 from clearhead import bundle
-from clearhead.bundle.writing import save as save_bundle
+from clearhead.bundle.writer import save as save_bundle
 from clearhead.cli.heatmap import draw
 from clearhead.cli.main import main
 from clearhead.inspection import html_file, picture

@@ -9,7 +9,7 @@ import torch
 
 import clearhead
 from clearhead import bundle
-from clearhead.bundle.writing import save as save_bundle
+from clearhead.bundle.writer import save as save_bundle
 from clearhead.cli.main import main
 from clearhead.config import Config, TokenizerConfig, parse
 from clearhead.data.tokenizer import Tokenizer

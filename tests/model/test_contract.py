@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clearhead import bundle, kernels
-from clearhead.bundle.writing import save as save_bundle
+from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import ModelConfig
 from clearhead.inspection.recording import Recorder
 from clearhead.inspection.sublayers import heads, stacks, sub_layers

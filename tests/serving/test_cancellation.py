@@ -11,7 +11,7 @@ import torch
 
 from clearhead import runtime
 from clearhead.api import Model, load
-from clearhead.bundle.writing import save
+from clearhead.bundle.writer import save
 from clearhead.config import build
 from clearhead.errors import RequestCancelledError
 from clearhead.inspection import tracing

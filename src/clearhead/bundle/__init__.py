@@ -7,10 +7,8 @@ tensors.
     training/  metrics.jsonl                                                     beside it, never touched here
 """
 
-from clearhead.bundle.checksums import FileRecord
-from clearhead.bundle.layout import NO_TOKENIZER, exists
-from clearhead.bundle.manifest import FORMAT_VERSION, Manifest, WeightsKind
-from clearhead.bundle.reading import Bundle, load, read_manifest
+from clearhead.bundle.manifest import FORMAT_VERSION, NO_TOKENIZER, FileRecord, Manifest, WeightsKind, exists
+from clearhead.bundle.reader import Bundle, load, read_manifest
 
 __all__ = [
     "FORMAT_VERSION",

@@ -1,17 +1,116 @@
-"""What `manifest.json` holds: which weights these are, where they come from, and a checksum for each file."""
+"""What `manifest.json` holds: which weights these are, where they come from, and a checksum for each file.
+
+Size and SHA-256 of files: noted when they are written, compared when they are read.
+
+The names in a bundle's folder, and how to find a file while a save is going on.
+
+A save writes a whole new bundle into `.incoming-*`, renames that folder to `.commit` (this one step is the moment at
+which the new bundle replaces the old), then moves the files out one by one. Hence the rule for readers: a file that
+is in `.commit` is the file; else the one in the folder itself. That holds at every moment, also after a crash.
+"""
 
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from clearhead.bundle.checksums import FileRecord
-from clearhead.bundle.layout import CHECKED, MANIFEST
 from clearhead.errors import BundleError
+
+
+class FileRecord(BaseModel):
+    """Size and SHA-256 of one file."""
+
+    model_config = ConfigDict(frozen=True)
+
+    size: int
+    sha256: str
+
+
+def record_of(path: Path) -> FileRecord:
+    """What the file holds now."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileRecord(size=file.tell(), sha256=digest)
+
+
+def check_content(file: BufferedReader, path: Path, expected: FileRecord, remedy: str) -> None:
+    """Raise BundleError if the file, called `path`, is not as recorded; leave it at its beginning."""
+    try:
+        _check_size(file, path, expected, remedy)
+        _check_digest(hashlib.file_digest(file, "sha256").hexdigest(), path, expected, remedy)
+        file.seek(0)
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_checked(file: BufferedReader, path: Path, expected: FileRecord, remedy: str) -> NDArray[np.uint8]:
+    """Return the content of the file, called `path`; raise BundleError if it is not as recorded."""
+    try:
+        _check_size(file, path, expected, remedy)
+        content = bytearray(expected.size)
+        file.readinto(content)
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
+    _check_digest(hashlib.sha256(content).hexdigest(), path, expected, remedy)
+    return np.frombuffer(content, dtype=np.uint8)
+
+
+def _check_size(file: BufferedReader, path: Path, expected: FileRecord, remedy: str) -> None:
+    size = os.fstat(file.fileno()).st_size
+    if size != expected.size:
+        raise BundleError(f"{path} is damaged: expected {expected.size:,} bytes, found {size:,}; {remedy}")
+
+
+def _check_digest(found: str, path: Path, expected: FileRecord, remedy: str) -> None:
+    if found != expected.sha256:
+        raise BundleError(
+            f"{path} was changed after it was saved: expected SHA-256 {expected.sha256[:16]}…, "
+            f"found {found[:16]}…; {remedy}"
+        )
+
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+CARD = "README.md"
+MANIFEST = "manifest.json"
+NO_TOKENIZER = "null"
+"""What stands in `tokenizer.json` of a model that knows no text."""
+CHECKED = (WEIGHTS, CONFIG, TOKENIZER)
+"""What the manifest vouches for. The card is for people, who may edit it."""
+
+COMMIT = ".commit"
+INCOMING = ".incoming-"
+
+
+def open_file(folder: Path, name: str) -> BufferedReader:
+    """Open the current file of that name; `FileNotFoundError` when there is none."""
+    for path in (folder / COMMIT / name, folder / name):
+        try:
+            return path.open("rb")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
+    raise FileNotFoundError(folder / name)
+
+
+def exists(folder: Path) -> bool:
+    """Whether the folder holds a finished save; says nothing about damage."""
+    try:
+        open_file(folder, MANIFEST).close()
+    except (FileNotFoundError, BundleError):
+        return False
+    return True
+
 
 FORMAT_VERSION = 2
 PRERELEASE_VERSION = 1  # other names of tensors and settings; never released

@@ -5,12 +5,10 @@ A new setting is a field with a one-line description, which is also its help tex
 """
 
 from clearhead.config.base import Section
-from clearhead.config.build import Config, build, merge, override, override_decoding, parse, parse_assignments
-from clearhead.config.data import TAG_FORM, DataConfig
+from clearhead.config.build import PRESETS, Config, build, merge, override, override_decoding, parse, parse_assignments
+from clearhead.config.data import BYTE_FORM, SPECIAL_FORM, SPECIAL_TOKENS, TAG_FORM, DataConfig, TokenizerConfig
 from clearhead.config.decoding import DecodingConfig
 from clearhead.config.model import RECURRENT, ModelConfig
-from clearhead.config.presets import PRESETS
-from clearhead.config.tokenizer import BYTE_FORM, SPECIAL_FORM, SPECIAL_TOKENS, TokenizerConfig
 from clearhead.config.training import TrainingConfig
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from clearhead import bundle
-from clearhead.bundle.writing import save as save_bundle
+from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, InteropError
 from clearhead.interop import fairseq, huggingface, torch_layouts

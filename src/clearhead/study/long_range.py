@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearhead.api import Model
-from clearhead.config.tokenizer import SPECIAL_TOKENS
+from clearhead.config.data import SPECIAL_TOKENS
 from clearhead.grammar import split_words
 from clearhead.model.parameters import count_parameters
 from clearhead.study.charts import Chart, Series

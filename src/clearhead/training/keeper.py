@@ -10,7 +10,7 @@ import torch
 
 from clearhead import bundle
 from clearhead.bundle import WeightsKind
-from clearhead.bundle.writing import save as save_bundle
+from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import sync

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from clearhead.bundle.checksums import FileRecord, check_content, record_of
+from clearhead.bundle.manifest import FileRecord, check_content, record_of
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import replacing, write_atomically
 from clearhead.model.parameters import Weights

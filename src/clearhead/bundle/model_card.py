@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from clearhead.bundle.layout import WEIGHTS
-from clearhead.bundle.manifest import Manifest
+from clearhead.bundle.manifest import WEIGHTS, Manifest
 
 _KINDS = {
     "best": "the ones that scored best on the validation data",

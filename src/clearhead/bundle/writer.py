@@ -17,10 +17,24 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from clearhead.bundle.card import make_card
-from clearhead.bundle.checksums import record_of
-from clearhead.bundle.layout import CARD, CHECKED, COMMIT, CONFIG, INCOMING, MANIFEST, TOKENIZER, WEIGHTS, exists
-from clearhead.bundle.manifest import FORMAT_VERSION, Manifest, WeightsKind, as_json, json_bytes
+from clearhead.bundle.manifest import (
+    CARD,
+    CHECKED,
+    COMMIT,
+    CONFIG,
+    FORMAT_VERSION,
+    INCOMING,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    Manifest,
+    WeightsKind,
+    as_json,
+    exists,
+    json_bytes,
+    record_of,
+)
+from clearhead.bundle.model_card import make_card
 from clearhead.errors import BundleError
 from clearhead.files import sync, write_new
 

@@ -16,10 +16,8 @@ from clearhead.model.output_heads import SequenceClassifier
 from clearhead.model.parameters import count_parameters
 from clearhead.model.positions import sinusoids
 from clearhead.model.registry import build_model
-from clearhead.model.vision.cnn import ConvolutionalEncoder
-from clearhead.model.vision.mlp import MLPEncoder
-from clearhead.model.vision.patches import PatchEmbedding
-from clearhead.model.vision.vision_transformer import VisionTransformer
+from clearhead.model.vision.baselines import ConvolutionalEncoder, MLPEncoder
+from clearhead.model.vision.vision_transformer import PatchEmbedding, VisionTransformer
 
 # B batch, C channels, P patch size, G patches per side, D model width, H heads, L labels: mostly distinct primes
 B, C, P, G, D, H, F_INNER, L = 2, 3, 5, 7, 22, 11, 17, 13

@@ -20,7 +20,7 @@ from clearhead.inspection.recording import share
 from clearhead.inspection.trace import Floats, Place, Trace
 from clearhead.inspection.tracing import Given
 from clearhead.model.embedding import TokenEmbedding
-from clearhead.model.vision.patches import PatchEmbedding
+from clearhead.model.vision.vision_transformer import PatchEmbedding
 from clearhead.tasks.task import LoadedModel
 
 CAUTION = "Attention says where a head looked; by itself it does not explain why the model wrote what it wrote."

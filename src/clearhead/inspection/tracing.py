@@ -24,7 +24,7 @@ from clearhead.errors import DataError, InspectionError
 from clearhead.inspection.places import text_places, written_places
 from clearhead.inspection.recording import Looked, Recorder
 from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
-from clearhead.model.vision.patches import PatchEmbedding, patches_per_side
+from clearhead.model.vision.vision_transformer import PatchEmbedding, patches_per_side
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.image_classification import read_pictures, scaled
 from clearhead.tasks.lexical_constraints import constraints_of

@@ -15,8 +15,7 @@ from clearhead.model.recurrent.encoder import RecurrentTextEncoder
 from clearhead.model.recurrent.translator import RecurrentTranslator
 from clearhead.model.text_encoder import TextEncoder
 from clearhead.model.transformer import Transformer
-from clearhead.model.vision.cnn import ConvolutionalEncoder
-from clearhead.model.vision.mlp import MLPEncoder
+from clearhead.model.vision.baselines import ConvolutionalEncoder, MLPEncoder
 from clearhead.model.vision.vision_transformer import VisionTransformer
 
 GENERATORS: dict[str, type[nn.Module]] = {

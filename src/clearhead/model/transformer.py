@@ -18,7 +18,7 @@ from clearhead.model.embedding import OutputProjection, PositionedEmbedding, Tok
 from clearhead.model.encoder import Encoder
 from clearhead.model.initialization import initialize
 from clearhead.model.masks import padding_mask
-from clearhead.model.vision.patches import PatchEmbedding
+from clearhead.model.vision.vision_transformer import PatchEmbedding
 
 
 @dataclass(frozen=True)

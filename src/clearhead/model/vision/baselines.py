@@ -1,7 +1,13 @@
 """A small convolutional network, a baseline that assumes that neighbouring pixels belong together.
 
 B batch, C input channels, Y height, X width, S positions of the last feature map, D model width
+
+A multi-layer perceptron over pixels, a baseline without any assumption about their neighbourhood.
+
+B batch, C channels, Y height, X width, I inputs of a layer
 """
+
+from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,7 +17,7 @@ from clearhead.errors import ConfigError
 from clearhead.model.dropout import Dropout
 from clearhead.model.encoder_output import EncoderOutput
 from clearhead.model.feed_forward import ACTIVATIONS
-from clearhead.model.vision.patches import check_images, require_image_size
+from clearhead.model.vision.vision_transformer import check_images, require_image_size
 
 NUM_LAYERS = 3
 
@@ -65,3 +71,34 @@ class ConvolutionalEncoder(nn.Module):
         check_images(images_BCYX, self.config)
         states_BSD = self.layers(images_BCYX).flatten(2).transpose(1, 2)
         return EncoderOutput(states_BSD, states_BSD.mean(1))
+
+
+class MLPEncoder(nn.Module):
+    """`num_encoder_layers` hidden layers of `feed_forward_dim`; an image is one position, so pooling has no effect."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.width = config.feed_forward_dim
+        pixels = config.image_channels * require_image_size(config) ** 2
+        widths = [pixels] + [config.feed_forward_dim] * config.num_encoder_layers
+        self.layers = nn.ModuleList(_layer(inputs, outputs, config.bias) for inputs, outputs in pairwise(widths))
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, images_BCYX: Tensor, want_attention: bool = False) -> EncoderOutput:
+        """Return the last hidden layer; there is no attention."""
+        check_images(images_BCYX, self.config)
+        x_BI = images_BCYX.flatten(1)
+        for layer in self.layers:
+            x_BI = self.dropout(self.activation(layer(x_BI)))
+        return EncoderOutput(x_BI[:, None], x_BI)
+
+
+def _layer(width_in: int, width_out: int, bias: bool) -> nn.Linear:
+    """Return a layer initialized for ReLU (He et al. 2015)."""
+    layer = nn.Linear(width_in, width_out, bias)
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer

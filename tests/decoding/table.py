@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Bools, Floats, Ints, Sources, Step
-from clearhead.decoding.length_penalty import normalized_score, sum_log_probs
+from clearhead.decoding.penalties import normalized_score, sum_log_probs
 
 PAD, START, END = 0, 1, 2
 Doubles = NDArray[np.float64]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.length_penalty import length_penalties, length_penalty
-from clearhead.decoding.requests import AllowedTokens, Constraints
+from clearhead.decoding.penalties import length_penalties, length_penalty
+from clearhead.decoding.requests import AllowedTokens, Constraints, Hypothesis
 from clearhead.decoding.search import search, stream_search
 from clearhead.decoding.search_batch import SearchBatch
 from tests.decoding.table import END, PAD, START, TableGenerator, log_softmax

@@ -9,8 +9,8 @@ import pytest
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Ints, Step
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.length_penalty import length_penalty, normalized_score, sum_log_probs
+from clearhead.decoding.penalties import length_penalty, normalized_score, sum_log_probs
+from clearhead.decoding.requests import Hypothesis
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import DecodingError

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Ints, Step
 from clearhead.decoding.grid_beam_search import LexicalConstraints
-from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.logits_rules import TokenAutomaton, repeating
-from clearhead.decoding.requests import Constraints
+from clearhead.decoding.requests import Constraints, Hypothesis
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import DecodingError

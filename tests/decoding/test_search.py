@@ -9,9 +9,8 @@ import pytest
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.grid_beam_search import LexicalConstraints
-from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.observer import ROOT, Candidate
-from clearhead.decoding.requests import Constraints
+from clearhead.decoding.requests import Constraints, Hypothesis
 from clearhead.decoding.search import run_search, search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import DecodingError

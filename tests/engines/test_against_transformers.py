@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.logits_rules import TokenAutomaton
-from clearhead.decoding.requests import Constraints
+from clearhead.decoding.requests import Constraints, Hypothesis
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_generator import TorchGenerator

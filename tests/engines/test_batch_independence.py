@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.requests import Image, Request
+from clearhead.decoding.requests import Hypothesis, Image, Request
 from clearhead.engines import torch_engine as engine_module
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.model.transformer import Transformer

@@ -14,9 +14,8 @@ from clearhead.decoding.requests import AllowedTokens, Constraints, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import Engine, NoOutputError
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeEngine, NativeScoringEngine
-from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
 from clearhead.engines.torch_engine import TorchEngine
-from clearhead.engines.torch_scoring_engine import TorchScoringEngine
+from clearhead.engines.torch_forward import TorchEncoderEngine, TorchScoringEngine
 from clearhead.runtime import Cancellation
 from tests.engines.test_modes import MODES, asked_in
 from tests.runtime.models import ENCODERS, LANGUAGE_MODELS, TRANSLATORS, native, random_model, random_sequences

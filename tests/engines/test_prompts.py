@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.decoding.grid_beam_search import LETTER, LexicalConstraints
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.length_penalty import normalized_score, sum_log_probs
 from clearhead.decoding.logits_rules import TokenAutomaton, exact_tokens
-from clearhead.decoding.requests import Constraints, Request
+from clearhead.decoding.penalties import normalized_score, sum_log_probs
+from clearhead.decoding.requests import Constraints, Hypothesis, Request
 from clearhead.decoding.sampling import gumbel, rank_samples, sample_rng
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clearhead.config import ModelConfig
-from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.model.registry import build_model
 from tests.model.options import padded_layout
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from clearhead.config import ModelConfig
-from clearhead.engines import torch_scoring_engine
-from clearhead.engines.torch_scoring_engine import TorchScoringEngine
+from clearhead.engines import torch_forward
+from clearhead.engines.torch_forward import TorchScoringEngine
 from clearhead.model.registry import build_model
 
 SOURCES = [[5, 7, 11, 3], [3], [13, 17, 3], [19, 23, 29, 31, 8, 9, 3]]
@@ -18,7 +18,7 @@ TARGETS = [[4, 3], [6, 10, 12, 3], [3], [14, 15, 3]]
 def test_scores_are_those_of_each_pair_alone(family: str, max_numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(5)
-    monkeypatch.setattr(torch_scoring_engine, "MAX_NUMBERS", max_numbers)
+    monkeypatch.setattr(torch_forward, "MAX_NUMBERS", max_numbers)
     sizes = {"num_heads": 2, "num_decoder_layers": 3} if family == "transformer" else {}
     network = build_model(ModelConfig(family=family, vocab_size=37, model_dim=22, num_encoder_layers=1, **sizes))
     layer = 1 if family == "transformer" else 0

@@ -11,7 +11,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.data.readers.aligned_pairs import AlignedPair
 from clearhead.data.readers.pairs import Pair
-from clearhead.engines import torch_scoring_engine
+from clearhead.engines import torch_forward
 from clearhead.errors import ClearheadError, DataError
 from clearhead.inspection.aligning import choose_head, usual_head
 from clearhead.inspection.alignment import align_heads, word_attention
@@ -62,7 +62,7 @@ def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.Mon
     model = small("transformer")
     expected = list(model.align(PAIRS)), model.score(PAIRS)
     monkeypatch.setattr(forced_decoding, "TOGETHER", 4)
-    monkeypatch.setattr(torch_scoring_engine, "MAX_NUMBERS", 1)
+    monkeypatch.setattr(torch_forward, "MAX_NUMBERS", 1)
     assert list(model.align(PAIRS)) == expected[0]
     for one, other in zip(model.score(PAIRS), expected[1], strict=True):
         assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)

@@ -19,7 +19,7 @@ from clearhead.data.packing import Packed
 from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.native_engine import NativeScoringEngine
-from clearhead.engines.torch_scoring_engine import TorchScoringEngine
+from clearhead.engines.torch_forward import TorchScoringEngine
 from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model

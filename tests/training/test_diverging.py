@@ -7,8 +7,7 @@ from typing import NoReturn
 import pytest
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.requests import Request
+from clearhead.decoding.requests import Hypothesis, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import NoOutputError
 from clearhead.errors import TrainingError

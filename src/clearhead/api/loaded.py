@@ -25,7 +25,7 @@ from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
-    from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+    from clearhead.engines.torch_forward import TorchEncoderEngine
 
 StrPath = str | Path
 
@@ -184,7 +184,7 @@ class Loaded:
         """The engine that computes the probabilities of given outputs."""
         if self._uses_native():
             return NativeScoringEngine(self._native(), num_threads())
-        from clearhead.engines.torch_scoring_engine import TorchScoringEngine
+        from clearhead.engines.torch_forward import TorchScoringEngine
 
         return TorchScoringEngine(self.network)
 
@@ -205,7 +205,7 @@ class Loaded:
         return self.weights.native(cast(ComputeType, self._engine_of()[1]))
 
     def _torch_encoder_engine(self) -> "TorchEncoderEngine":
-        from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+        from clearhead.engines.torch_forward import TorchEncoderEngine
 
         return TorchEncoderEngine(self.network)
 

@@ -135,7 +135,7 @@ def _answer_pictures(model: "Model", pictures: list[Path], decoding: "DecodingCo
 def _answer_lines(
     model: "Model", decoding: "DecodingConfig", engine: "Engine", how: _How, long_texts: "LongTexts"
 ) -> None:
-    from clearhead.engines.alternatives import NoSuchPositionError
+    from clearhead.engines.constrained_decoding import NoSuchPositionError
     from clearhead.tasks.translation_result import SKIPPED
 
     def translated(lines: list[str], first: int) -> Iterator[str]:

@@ -12,8 +12,8 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.beam_state import BeamState, Decision, Grouping
 from clearhead.decoding.candidates import Candidates
 from clearhead.decoding.generator import Bools, Floats, Ints
-from clearhead.decoding.hypothesis import FinishReason, Hypothesis, SearchResult
-from clearhead.decoding.length_penalty import length_penalties
+from clearhead.decoding.penalties import length_penalties
+from clearhead.decoding.requests import FinishReason, Hypothesis, SearchResult
 
 _FAR = np.float32(np.inf)
 

@@ -9,7 +9,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.beam_state import BeamState, Decision
 from clearhead.decoding.candidates import Candidates
 from clearhead.decoding.generator import Bools
-from clearhead.decoding.length_penalty import normalized_score
+from clearhead.decoding.penalties import normalized_score
 
 Outcome = Literal["kept", "finished", "length", "outside_beam", "end_outside_beam", "stopped"]
 """kept: continues. finished: wrote the end token. length: reached the limit. outside_beam: enough others are better.

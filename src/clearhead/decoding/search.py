@@ -48,13 +48,13 @@ import numpy as np
 
 from clearhead.decoding.beam_state import BeamState, decide
 from clearhead.decoding.candidates import BestCandidates, Candidates, DiverseCandidates, Selector
-from clearhead.decoding.coverage import Coverage
 from clearhead.decoding.finished_hypotheses import FinishedHypotheses
 from clearhead.decoding.generator import Bools, Floats, Ints, Step
 from clearhead.decoding.grid_beam_search import BankCandidates
-from clearhead.decoding.hypothesis import Hypothesis, SearchResult
 from clearhead.decoding.logits_rules import apply_rules, rules_of
 from clearhead.decoding.observer import TreeRecorder
+from clearhead.decoding.penalties import Coverage
+from clearhead.decoding.requests import Hypothesis, SearchResult
 from clearhead.decoding.sampling import Sampled, sample_rng
 from clearhead.decoding.search_batch import BatchShortlist, SearchBatch
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.requests import Request
+from clearhead.decoding.requests import Hypothesis, Request
 from clearhead.errors import DecodingError
 
 Floats = NDArray[np.float32]

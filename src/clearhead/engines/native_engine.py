@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator as Generating
-from clearhead.decoding.hypothesis import Hypothesis, SearchResult
-from clearhead.decoding.length_penalty import length_penalties
-from clearhead.decoding.requests import Request, check_request
+from clearhead.decoding.penalties import length_penalties
+from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
 from clearhead.decoding.sliding_window import SlidingWindow

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.observer import ROOT, Candidate
+from clearhead.decoding.requests import Hypothesis
 from clearhead.errors import InspectionError
 from clearhead.inspection.parts import Kind
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Sources
-from clearhead.decoding.hypothesis import Hypothesis
 from clearhead.decoding.observer import Candidate
+from clearhead.decoding.requests import Hypothesis
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import DataError, InspectionError

@@ -5,8 +5,7 @@ N images, C channels, Y height, X width
 
 from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.data.readers.images import Pixels
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.requests import Constraints, Image, Request
+from clearhead.decoding.requests import Constraints, Hypothesis, Image, Request
 from clearhead.engines import constrained_decoding
 from clearhead.tasks.image_classification import num_patches, scaled
 from clearhead.tasks.task import LoadedModel

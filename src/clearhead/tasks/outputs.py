@@ -4,10 +4,9 @@ from collections.abc import Generator, Sequence
 
 from clearhead.config import DecodingConfig
 from clearhead.data.segmentation import TARGET_TOKEN, TARGET_TOKEN_OR_TASK_PREFIX, Segmenter, SplitMode
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.requests import Request
+from clearhead.decoding.requests import Hypothesis, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.alternatives import alternatives as find_alternatives
+from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.tasks.incremental_detokenizer import HALF_A_CHARACTER
 from clearhead.tasks.lexical_constraints import constraints_of, unmet
 from clearhead.tasks.registry import get_task

@@ -7,7 +7,7 @@ from typing import Any
 
 from clearhead.config import DecodingConfig
 from clearhead.data.readers.pairs import Pair
-from clearhead.decoding.length_penalty import normalized_score, sum_log_probs
+from clearhead.decoding.penalties import normalized_score, sum_log_probs
 from clearhead.tasks.forced_decoding import encode_pairs, force_pairs
 from clearhead.tasks.task import LoadedModel
 

@@ -9,10 +9,9 @@ from clearhead.config.decoding import SamplingConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.word_indices import is_wordlike
 from clearhead.decoding.grid_beam_search import LETTER
-from clearhead.decoding.hypothesis import FinishReason, Hypothesis
-from clearhead.decoding.requests import Constraints, Request
+from clearhead.decoding.requests import Constraints, FinishReason, Hypothesis, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.alternatives import alternatives as find_alternatives
+from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
 from clearhead.tasks.incremental_detokenizer import RunningText, Stops

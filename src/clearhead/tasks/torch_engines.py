@@ -7,7 +7,7 @@ import torch
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_engine import TorchEngine
-from clearhead.engines.torch_network import device_of
+from clearhead.engines.torch_forward import device_of
 from clearhead.tasks.text_generation import context_of, no_text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from clearhead.config import DecodingConfig
 from clearhead.data.segmentation import SegmentedText
-from clearhead.decoding.length_penalty import normalized_score
+from clearhead.decoding.penalties import normalized_score
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from clearhead.config import DecodingConfig
 from clearhead.data.shortlist import Shortlist
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.requests import AllowedTokens, Constraints, Request
+from clearhead.decoding.requests import AllowedTokens, Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError

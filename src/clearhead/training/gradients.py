@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from clearhead.data.batching import Indices
-from clearhead.engines.torch_network import on_device
+from clearhead.engines.torch_forward import on_device
 from clearhead.errors import TrainingError
 from clearhead.kernels import dropout_seed
 from clearhead.model.loss import Loss

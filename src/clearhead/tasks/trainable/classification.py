@@ -18,7 +18,7 @@ from clearhead.data.readers.labelled import Labelled, load_labelled
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.records import Corpus, Skips
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import SequenceClassifier

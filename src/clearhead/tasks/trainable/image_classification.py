@@ -20,7 +20,7 @@ from clearhead.config.model import IMAGE_FAMILIES
 from clearhead.data.batching import Indices, divide, plan_batches
 from clearhead.data.readers.images import Pixels
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import SequenceClassifier

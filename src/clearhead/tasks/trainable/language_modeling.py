@@ -22,7 +22,7 @@ from clearhead.data.readers.documents import Document
 from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import Request
-from clearhead.engines.torch_network import device_of, on_device
+from clearhead.engines.torch_forward import device_of, on_device
 from clearhead.errors import ConfigError
 from clearhead.model.language_model import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy

@@ -22,7 +22,7 @@ from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.engines.engine import EncoderEngine
-from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import MaskedLanguageModel
 from clearhead.tasks.mask_tokens import require_mask

@@ -23,7 +23,7 @@ from clearhead.data.corpus.id_arrays import IdStore
 from clearhead.data.readers.tagged import BEGIN, INSIDE, OUTSIDE, Tagged, load_tagged, sound_tags, tag_type
 from clearhead.data.records import Corpus, Skips
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.torch_encoder_engine import TorchEncoderEngine
+from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.spans import score_spans
 from clearhead.model.loss import Loss

@@ -13,7 +13,7 @@ from torch import Tensor
 from clearhead.config import ModelConfig
 from clearhead.data.batching import Indices, pad, plan_batches
 from clearhead.data.corpus.id_arrays import PairStore
-from clearhead.engines.torch_network import device_of, on_device
+from clearhead.engines.torch_forward import device_of, on_device
 from clearhead.model.loss import Loss, cross_entropy
 
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.hypothesis import Hypothesis
-from clearhead.decoding.requests import Constraints, Request
+from clearhead.decoding.requests import Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import Engine, NoOutputError
 from clearhead.engines.native_engine import NativeEngine

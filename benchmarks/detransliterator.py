@@ -14,7 +14,7 @@ import clearhead
 from benchmarks.core import require_core
 from clearhead.data.readers.pairs import Pair
 from clearhead.evaluation.metrics import bleu, chrf
-from clearhead.interop.importing import Source, import_checkpoint
+from clearhead.interop.importer import Source, import_checkpoint
 
 MODEL = Path("latin2nqo_001.35") / "checkpoints" / "checkpoint_best.pt"
 TEXT = Path("test_data") / "diane_parallel_002"

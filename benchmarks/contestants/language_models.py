@@ -20,7 +20,8 @@ from benchmarks.protocol import answer_with
 from clearhead.config import DecodingConfig
 from clearhead.decoding.requests import Request
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.interop import ctranslate2, onnx
+from clearhead.interop import ctranslate2
+from clearhead.interop.onnx import generators
 from clearhead.model.language_model import LanguageModel
 from clearhead.model.parameters import named_weights
 from clearhead.runtime import prepare
@@ -97,7 +98,7 @@ class OnnxRuntime(Generating):
         exported = folder / "gpt2-onnx"
         if not exported.exists():
             exported.mkdir()
-            onnx.write(gpt2(), exported)
+            generators.write(gpt2(), exported)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         self.session = onnxruntime.InferenceSession(str(exported / "decoder.onnx"), options)

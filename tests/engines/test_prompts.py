@@ -21,7 +21,7 @@ from clearhead.decoding.sampling import gumbel, rank_samples, sample_rng
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_engine import TorchEngine
-from clearhead.interop import gpt2
+from clearhead.interop.huggingface import gpt2
 from clearhead.model.language_model import LanguageModel
 from tests.decoding.table import END, PAD, START, TableGenerator
 from tests.engines.test_batch_independence import assert_same

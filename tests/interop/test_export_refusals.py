@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.interop.exporting import EXPORTERS
+from clearhead.interop.exporter import EXPORTERS
 from tests.interop.test_export import BERT, make
 
 LABELS = ("good", "bad", "mixed")

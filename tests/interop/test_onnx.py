@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.interop.onnx import write
+from clearhead.interop.onnx.generators import write
 from tests.interop.test_ctranslate2 import END, LONGEST, PAD, VOCAB, network
 
 SOURCES = {"one piece": (1, 1), "one sentence": (1, 7), "several, padded": (4, 11), "as long as can be": (2, LONGEST)}

@@ -15,7 +15,7 @@ import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.config import parse
-from clearhead.interop.onnx_encoder import write
+from clearhead.interop.onnx.encoders import write
 from clearhead.model.registry import build_model
 from tests.interop.test_export import BERT, make
 from tests.interop.test_onnx import read
@@ -197,7 +197,7 @@ def test_sentence_embeddings(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_weights_of_a_large_model_are_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearhead.interop.onnx._SINGLE_FILE", 0)
+    monkeypatch.setattr("clearhead.interop.onnx.generators._SINGLE_FILE", 0)
     make(tmp_path / "ours", "classify", labels=("a", "b"), family="encoder", head="classification")
     assert main(["export", str(tmp_path / "ours"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
     assert (tmp_path / "onnx" / "model.onnx.data").stat().st_size > (tmp_path / "onnx" / "model.onnx").stat().st_size

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.errors import InteropError
-from clearhead.interop.piece_files import sentencepiece_alone
+from clearhead.interop.bpe_files import sentencepiece_alone
 from clearhead.interop.sentencepiece import SentencePieceModel
 from tests.interop.folders import UNIGRAM, write_spm
 

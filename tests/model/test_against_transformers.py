@@ -11,8 +11,8 @@ import transformers
 from torch import Tensor, nn
 
 from clearhead.config import Config, ModelConfig, build, parse
-from clearhead.interop import bert, gpt2, t5
-from clearhead.interop.tables import Link, linear
+from clearhead.interop.huggingface import bert, gpt2, t5
+from clearhead.interop.weight_mapping import Link, linear
 from clearhead.model.language_model import LanguageModel
 from clearhead.model.output_heads import EmbeddingModel, MaskedLanguageModel
 from clearhead.model.parameters import count_parameters

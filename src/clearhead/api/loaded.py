@@ -211,7 +211,7 @@ class Loaded:
 
     def export(self, out: StrPath, to: str, *, compute_type: str = "float32", overwrite: bool = False) -> list[str]:
         """Export to another toolkit's format, ctranslate2, onnx or huggingface; return what it cannot express."""
-        from clearhead.interop.exporting import export
+        from clearhead.interop.exporter import export
 
         return export(self, Path(out), to, compute_type, overwrite)
 

@@ -34,7 +34,7 @@ def import_checkpoint(
     Example: clearhead import downloads/all-MiniLM-L6-v2 --out runs/minilm
     """
     from clearhead.config import parse_assignments
-    from clearhead.interop.importing import Source, import_checkpoint
+    from clearhead.interop.importer import Source, import_checkpoint
     from clearhead.tasks.registry import get_task
 
     source = Source(path, dictionaries or [], codes, parse_assignments(settings))

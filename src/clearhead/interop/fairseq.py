@@ -12,13 +12,13 @@ from clearhead.config import Config, ModelConfig
 from clearhead.data.segmentation import language_pair
 from clearhead.data.tokenizer.imported import ImportedTokenizer
 from clearhead.errors import InteropError
-from clearhead.interop.formats import Foreign, Settings
-from clearhead.interop.marian import layer_links
-from clearhead.interop.options import Options
-from clearhead.interop.piece_files import bpe_pipeline, numbered, read_lines, words_pipeline
+from clearhead.interop.bpe_files import bpe_pipeline, numbered, read_lines, words_pipeline
+from clearhead.interop.checkpoint_tensors import Loaded, Tensors
+from clearhead.interop.huggingface.formats import Foreign, Settings
+from clearhead.interop.huggingface.marian import layer_links
 from clearhead.interop.sentencepiece import SentencePieceModel
-from clearhead.interop.tables import Link, Table, apply, check_size, linear
-from clearhead.interop.tensors import Loaded, Tensors
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import Link, Table, apply, check_size, linear
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3 of every dictionary
 ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}

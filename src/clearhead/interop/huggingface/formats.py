@@ -9,9 +9,9 @@ from torch import Tensor
 from clearhead.config import Config, ModelConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
-from clearhead.interop.options import Options
-from clearhead.interop.tables import Table
-from clearhead.interop.tensors import Tensors
+from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import Table
 from clearhead.model.parameters import Weights
 
 Settings = dict[str, Any]

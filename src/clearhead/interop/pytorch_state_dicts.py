@@ -14,10 +14,10 @@ from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
 from clearhead.data.tokenizer.imported import ImportedTokenizer
 from clearhead.errors import InteropError
-from clearhead.interop.formats import Foreign, Settings
-from clearhead.interop.piece_files import numbered, read_lines, words_pipeline
-from clearhead.interop.tables import Link, Table, apply, attention, check_size, joint_projections, linear
-from clearhead.interop.tensors import Tensors
+from clearhead.interop.bpe_files import numbered, read_lines, words_pipeline
+from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.huggingface.formats import Foreign, Settings
+from clearhead.interop.weight_mapping import Link, Table, apply, attention, check_size, joint_projections, linear
 from clearhead.model.positions import sinusoids
 
 TORCH_MARK = "encoder.layers.0.self_attn.in_proj_weight"

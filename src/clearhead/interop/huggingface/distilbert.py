@@ -3,11 +3,18 @@
 from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
-from clearhead.interop.bert import ACTIVATIONS, HEADS, required
-from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, label_settings, labels_of
-from clearhead.interop.options import Options
-from clearhead.interop.tables import Link, Table, attention, linear
-from clearhead.interop.tensors import Tensors
+from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.huggingface.bert import ACTIVATIONS, HEADS, required
+from clearhead.interop.huggingface.formats import (
+    Format,
+    Settings,
+    architecture,
+    attention_dropout,
+    label_settings,
+    labels_of,
+)
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import Link, Table, attention, linear
 
 TASKS = {
     "DistilBertModel": "embed",

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from clearhead.config import Config
-from clearhead.interop.formats import (
+from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.huggingface.formats import (
     Format,
     Settings,
     architecture,
@@ -15,9 +16,8 @@ from clearhead.interop.formats import (
     labels_of,
     plain_heads,
 )
-from clearhead.interop.options import Options
-from clearhead.interop.tables import Link, Table, attention, linear
-from clearhead.interop.tensors import Tensors
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import Link, Table, attention, linear
 
 TASKS = {
     "BertModel": "embed",

@@ -1,7 +1,12 @@
-"""Reading the settings of another toolkit: what clearhead lacks is refused by name, never approximated."""
+"""Reading the settings of another toolkit: what clearhead lacks is refused by name, never approximated.
+
+Which networks are what their weights say.
+"""
 
 from collections.abc import Mapping
 from typing import Any
+
+from torch import nn
 
 from clearhead.errors import InteropError
 
@@ -67,3 +72,11 @@ class Options:
             found = self.get(key, value)
             if found != value:
                 raise InteropError(f"{key} {found} is not supported, only {value}; {self.name} asks for it")
+
+
+def need_plain(network: nn.Module) -> None:
+    """Refuses a network in which parts are switched off or watched: another format would hold its weights alone."""
+    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
+        raise InteropError(
+            "expected a network as it was saved, got one with parts switched off; export the model as it was loaded"
+        )

@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterator
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import (
+from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.huggingface.bert import ACTIVATIONS
+from clearhead.interop.huggingface.formats import (
     Format,
     Settings,
     architecture,
@@ -14,9 +15,8 @@ from clearhead.interop.formats import (
     labels_of,
     plain_heads,
 )
-from clearhead.interop.options import Options
-from clearhead.interop.tables import Link, Table, attention, linear
-from clearhead.interop.tensors import Tensors
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import Link, Table, attention, linear
 
 
 def read(options: Options, tensors: Tensors) -> Settings:

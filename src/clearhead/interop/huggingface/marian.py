@@ -10,11 +10,11 @@ from torch import Tensor
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, plain_heads
-from clearhead.interop.options import Options
-from clearhead.interop.tables import Link, Table, attention, linear
-from clearhead.interop.tensors import Tensors
+from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.huggingface.bert import ACTIVATIONS
+from clearhead.interop.huggingface.formats import Format, Settings, architecture, attention_dropout, plain_heads
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import Link, Table, attention, linear
 from clearhead.model.positions import sinusoids
 
 STACKS = (("encoder", "source_embedding"), ("decoder", "target_embedding"))

@@ -9,13 +9,13 @@ from clearhead.config import Config
 from clearhead.data.segmentation import language_pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, InteropError
-from clearhead.interop import bert, distilbert, gpt2, marian, t5, vit
-from clearhead.interop.formats import Foreign, Format
-from clearhead.interop.generation import read_generation
-from clearhead.interop.options import Options
-from clearhead.interop.tables import apply, check_size
-from clearhead.interop.tensors import SafetensorsFiles
-from clearhead.interop.vocabularies import read_json, read_tokenizer
+from clearhead.interop.checkpoint_tensors import SafetensorsFiles
+from clearhead.interop.huggingface import bert, distilbert, gpt2, marian, t5, vit
+from clearhead.interop.huggingface.formats import Foreign, Format
+from clearhead.interop.huggingface.generation_config import read_generation
+from clearhead.interop.huggingface.tokenizers import read_json, read_tokenizer
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import apply, check_size
 
 _ALL = bert.FORMAT, distilbert.FORMAT, gpt2.FORMAT, t5.FORMAT, marian.MARIAN, marian.PEGASUS, vit.FORMAT
 FORMATS: dict[str, Format] = {each.name: each for each in _ALL}

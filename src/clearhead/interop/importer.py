@@ -11,10 +11,11 @@ from clearhead import bundle
 from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, InteropError
-from clearhead.interop import fairseq, huggingface, torch_layouts
-from clearhead.interop.formats import Foreign
+from clearhead.interop import fairseq, pytorch_state_dicts
+from clearhead.interop.checkpoint_tensors import Loaded, SafetensorsFiles
+from clearhead.interop.huggingface import reader
+from clearhead.interop.huggingface.formats import Foreign
 from clearhead.interop.pickles import load_pickle
-from clearhead.interop.tensors import Loaded, SafetensorsFiles
 from clearhead.model.registry import with_tied_names
 
 INNER = ("model_state_dict", "state_dict", "model")  # where training scripts put the state dict
@@ -65,10 +66,10 @@ def read(source: Source) -> Foreign:
     path, settings = source.path, dict(source.settings or {})
     if not path.exists():
         raise InteropError(f"there is no {path}; expected a folder or file on this machine, not a name on a hub")
-    if huggingface.is_folder(path):
+    if reader.is_folder(path):
         if source.dictionaries or source.codes:
             raise InteropError(f"--dict and --codes have no meaning for {path}, which has a tokenizer of its own")
-        return huggingface.read_folder(path, settings)
+        return reader.read_folder(path, settings)
     if path.is_dir():
         raise InteropError(
             f"{path} has no config.json, so it is no Hugging Face folder; name the checkpoint file itself, such as "
@@ -83,14 +84,14 @@ def read(source: Source) -> Foreign:
 
 
 def _read_state_dict(tensors: Loaded | SafetensorsFiles, source: Source, settings: dict[str, Any]) -> Foreign:
-    if not torch_layouts.is_state_dict(list(tensors.shapes)):
+    if not pytorch_state_dicts.is_state_dict(list(tensors.shapes)):
         raise InteropError(
             f"{source.path} has names of no known layout (fairseq, nn.Transformer, Annotated Transformer): "
             f"{', '.join(list(tensors.shapes)[:4]) or 'no tensor at all'}"
         )
     if source.codes:
         raise InteropError("--codes has no meaning for a state dict, whose vocabulary is words; leave it out")
-    return torch_layouts.read(tensors, source.path, source.dictionaries, settings)
+    return pytorch_state_dicts.read(tensors, source.path, source.dictionaries, settings)
 
 
 def _state_dict(found: object, path: Path) -> dict[str, Tensor]:

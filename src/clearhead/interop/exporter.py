@@ -9,7 +9,9 @@ from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, InteropError
 from clearhead.files import filling, write_new
-from clearhead.interop import ctranslate2, huggingface_folder, onnx, onnx_encoder
+from clearhead.interop import ctranslate2
+from clearhead.interop.huggingface import writer
+from clearhead.interop.onnx import encoders, generators
 from clearhead.model.parameters import named_weights
 
 
@@ -72,21 +74,21 @@ def _to_ctranslate2(model: Source, folder: Path, compute_type: str) -> list[str]
 def _to_onnx(model: Source, folder: Path, compute_type: str) -> list[str]:
     _need_float32("onnx", compute_type)
     if model.config.model.head == "generation":
-        onnx.write(model.network, folder)
+        generators.write(model.network, folder)
         return _add_tokenizer(model, folder)
     tokenizer = model.tokenizer if model.config.model.has_text else None
-    onnx_encoder.write(model.config, model.network, tokenizer, folder)
+    encoders.write(model.config, model.network, tokenizer, folder)
     return []
 
 
 def _to_huggingface(model: Source, folder: Path, compute_type: str) -> list[str]:
     _need_float32("huggingface", compute_type)
     tokenizer = model.tokenizer if model.config.model.has_text else None
-    return huggingface_folder.write(model.config, named_weights(model.network), tokenizer, folder)
+    return writer.write(model.config, named_weights(model.network), tokenizer, folder)
 
 
 def _huggingface_title(config: Config) -> str:
-    form, _ = huggingface_folder.choose_format(config)
+    form, _ = writer.choose_format(config)
     return f"Hugging Face {form.title}" if form else "Hugging Face"
 
 
@@ -105,8 +107,6 @@ EXPORTERS: dict[str, Exporter] = {
     "ctranslate2": Exporter(
         lambda config: "CTranslate2", lambda config: ctranslate2.refusals(config.model), _to_ctranslate2
     ),
-    "onnx": Exporter(lambda config: "ONNX", lambda config: onnx.blocking(config.model), _to_onnx),
-    "huggingface": Exporter(
-        _huggingface_title, lambda config: huggingface_folder.choose_format(config)[1], _to_huggingface
-    ),
+    "onnx": Exporter(lambda config: "ONNX", lambda config: generators.blocking(config.model), _to_onnx),
+    "huggingface": Exporter(_huggingface_title, lambda config: writer.choose_format(config)[1], _to_huggingface),
 }

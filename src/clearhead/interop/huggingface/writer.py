@@ -8,12 +8,12 @@ from safetensors.torch import save_file
 
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.interop.formats import Format
-from clearhead.interop.generation import write_generation
-from clearhead.interop.huggingface import CONFIG, FORMATS
-from clearhead.interop.tables import invert
-from clearhead.interop.tensors import WEIGHTS
-from clearhead.interop.tokenizer_files import tokenizer_files
+from clearhead.interop.checkpoint_tensors import WEIGHTS
+from clearhead.interop.huggingface.formats import Format
+from clearhead.interop.huggingface.generation_config import write_generation
+from clearhead.interop.huggingface.reader import CONFIG, FORMATS
+from clearhead.interop.huggingface.tokenizer_files import tokenizer_files
+from clearhead.interop.weight_mapping import invert
 from clearhead.model.parameters import Weights
 
 # The architectures that may hold each family; of several without blocking settings, the first is written.

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterator
 import torch
 
 from clearhead.config import Config
-from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture
-from clearhead.interop.options import Options
-from clearhead.interop.tables import Link, Table, attention, linear
-from clearhead.interop.tensors import Tensors
+from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.huggingface.bert import ACTIVATIONS
+from clearhead.interop.huggingface.formats import Format, Settings, architecture
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import Link, Table, attention, linear
 
 LONGEST = 1024  # there is no table of places; longer texts than T5 was trained on are allowed up to here
 

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer as Pipeline
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.imported import ImportedTokenizer, Spelling, Vocabulary
 from clearhead.errors import InteropError
-from clearhead.interop.options import Options
-from clearhead.interop.piece_files import sentencepiece_alone, sentencepiece_side
-from clearhead.interop.tokenizer_files import FILE, OWN_FILE, SECTION
+from clearhead.interop.bpe_files import sentencepiece_alone, sentencepiece_side
+from clearhead.interop.huggingface.tokenizer_files import FILE, OWN_FILE, SECTION
+from clearhead.interop.settings import Options
 
 ROLES: dict[
     str, dict[str, tuple[str, ...]]

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
-from clearhead.interop.bert import ACTIVATIONS
-from clearhead.interop.formats import Format, Settings, architecture, attention_dropout, plain_heads
-from clearhead.interop.options import Options
-from clearhead.interop.tables import Link, Table, joint_projections, linear
-from clearhead.interop.tensors import Tensors
+from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.huggingface.bert import ACTIVATIONS
+from clearhead.interop.huggingface.formats import Format, Settings, architecture, attention_dropout, plain_heads
+from clearhead.interop.settings import Options
+from clearhead.interop.weight_mapping import Link, Table, joint_projections, linear
 
 PREFIX = "transformer."
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.errors import InteropError
-from clearhead.interop.options import Options
-from clearhead.interop.vocabularies import read_json
+from clearhead.interop.huggingface.tokenizers import read_json
+from clearhead.interop.settings import Options
 
 STOPS = {"False": "no_better_now", "True": "beam_finished", "never": "cannot_improve"}
 SECTION = "clearhead"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.tensors import Shape, Tensors, as_float, count_numbers
+from clearhead.interop.checkpoint_tensors import Shape, Tensors, as_float, count_numbers
 from clearhead.model.parameters import Weights, named_weights
 from clearhead.model.registry import build_model
 

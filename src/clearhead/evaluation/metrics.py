@@ -1,9 +1,11 @@
 """Scores of translations against references, each with the signature that makes it comparable (sacreBLEU).
 
 Knows text only: who translated it, and how, is the caller's business.
+
+How well predicted word alignments match gold ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -146,3 +148,14 @@ def bleu_metric(tokenize: str, lowercase: bool) -> BLEU:
 def _corpus_score(name: str, metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Score(name, float(value), str(metric.get_signature()))
+
+
+def alignment_error_rate(predicted: Set[Hashable], gold: Set[Hashable]) -> float:
+    """Och and Ney's alignment error rate, 0 at best and 1 at worst, with every gold link a sure one.
+
+    AER = 1 - 2 |A ∩ S| / (|A| + |S|). A link is a pair (source position, target position); for a whole corpus put
+    the sentence's number in front, so that links are counted over all sentences. No links on either side: no error.
+    """
+    if not predicted and not gold:
+        return 0.0
+    return 1 - 2 * len(predicted & gold) / (len(predicted) + len(gold))

@@ -20,7 +20,7 @@ from clearhead.model.loss import Loss, cross_entropy
 from clearhead.model.parameters import count_parameters, named_weights
 from clearhead.model.transformer import Transformer
 from clearhead.runtime import prepare
-from clearhead.tasks.trainable.base import Decode, Validation
+from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Silent
 from clearhead.training.memory import kept_memory, share_memory

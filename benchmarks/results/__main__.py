@@ -29,7 +29,7 @@ from clearhead.data.readers.pairs import load_pairs
 from clearhead.evaluation.metrics import bleu
 from clearhead.files import write_atomically
 from clearhead.interop.importer import Source, import_checkpoint
-from clearhead.tasks.translation import reference_text, scoring_tokenizer, translate_texts
+from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer, translate_texts
 
 LENGTHS = (0, 8, 12, 16, 20, 1000)  # words of a source, for scores by length
 

@@ -16,7 +16,7 @@ from clearhead.errors import ClearheadError, DataError
 from clearhead.inspection.aligning import choose_head, usual_head
 from clearhead.inspection.alignment import align_heads, word_attention
 from clearhead.inspection.parts import Part
-from clearhead.tasks import forced_decoding
+from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
 from tests.inspection.small import TEXTS, small
 from tests.tasks.made_up import made_up_text
@@ -61,7 +61,7 @@ def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.Mon
     """With few pairs sorted at a time and few numbers held, every batch is small."""
     model = small("transformer")
     expected = list(model.align(PAIRS)), model.score(PAIRS)
-    monkeypatch.setattr(forced_decoding, "TOGETHER", 4)
+    monkeypatch.setattr(scoring, "TOGETHER", 4)
     monkeypatch.setattr(torch_forward, "MAX_NUMBERS", 1)
     assert list(model.align(PAIRS)) == expected[0]
     for one, other in zip(model.score(PAIRS), expected[1], strict=True):

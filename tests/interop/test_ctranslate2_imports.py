@@ -15,7 +15,7 @@ import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.errors import InteropError
-from clearhead.tasks.text_generation import no_text, prompt_request
+from clearhead.tasks.language_modeling.inference import no_text, prompt_request
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
 from tests.interop.folders import hf, save, shaken

@@ -14,7 +14,7 @@ from clearhead.errors import ConfigError
 from clearhead.kernels import dropout_seed
 from clearhead.model.parameters import named_weights
 from clearhead.model.registry import build_model
-from clearhead.tasks.image_classification import num_patches
+from clearhead.tasks.image_classification.inference import num_patches
 from clearhead.tasks.text_codec import max_input_tokens
 from clearhead.training.checks import FROM_THE_DATA
 

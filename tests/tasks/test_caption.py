@@ -11,9 +11,9 @@ from PIL import Image as PillowImage
 import clearhead
 from clearhead.cli.main import main
 from clearhead.data.readers.images import DIGIT_NAMES
-from clearhead.tasks.captions import write_captions
-from clearhead.tasks.image_classification import scaled
-from clearhead.tasks.trainable.captioning import load_captions
+from clearhead.tasks.captioning.inference import write_captions
+from clearhead.tasks.captioning.training import load_captions
+from clearhead.tasks.image_classification.inference import scaled
 from tests.whole import Trained
 
 SETTINGS = [

@@ -18,7 +18,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import TaskError
 from clearhead.evaluation.labels import score_labels
-from clearhead.tasks.trainable.labels import label_loss
+from clearhead.tasks.trainable.label_training import label_loss
 from tests.whole import fitting
 
 WORDS = {

@@ -19,11 +19,18 @@ from clearhead.data.readers.documents import Document
 from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
-from clearhead.tasks.denoising import cut_texts
+from clearhead.tasks.denoising.evaluation import cut_texts
+from clearhead.tasks.denoising.span_corruption import (
+    Corrupted,
+    Corruption,
+    decode_marked,
+    encode_marked,
+    sentinels_of,
+    spans_of,
+)
+from clearhead.tasks.denoising.training import DenoisingTask
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.span_corruption import Corrupted, Corruption, decode_marked, encode_marked, sentinels_of, spans_of
-from clearhead.tasks.trainable.denoising import DenoisingTask
-from clearhead.tasks.trainable.examples import Examples
+from clearhead.tasks.trainable.sequence_dataset import Examples
 from tests.whole import Trained
 
 SETTINGS = [

@@ -14,9 +14,9 @@ from clearhead.bundle import NO_TOKENIZER
 from clearhead.cli.main import main
 from clearhead.config import build
 from clearhead.data.readers.images import load_pictures
-from clearhead.tasks.image_classification import load_labelled_pictures, scaled
+from clearhead.tasks.image_classification.inference import load_labelled_pictures, scaled
+from clearhead.tasks.image_classification.training import ImageTask, pictures_a_batch, shifted
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.image_classification import ImageTask, pictures_a_batch, shifted
 from tests.whole import Trained, fitting
 
 SETTINGS = [
@@ -149,7 +149,7 @@ def test_classify_names_files_and_agrees_with_evaluate(
 
 
 def test_held_out_pictures_are_not_trained_on(digits: tuple[Path, Path]) -> None:
-    from clearhead.tasks.trainable.base import Files
+    from clearhead.tasks.trainable.task import Files
 
     told: list[str] = []
     records = get_task("image").read(Files([digits[0]]), build(base=get_task("image").base), told.append)

@@ -17,9 +17,9 @@ from clearhead.data.corpus.held_out import overlap
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.records import Corpus, Skips
 from clearhead.errors import DataError
-from clearhead.tasks.labels import label_numbers
-from clearhead.tasks.trainable.base import Files, hold_out
-from clearhead.tasks.trainable.labels import label_warnings, report_labels
+from clearhead.tasks.label_prediction import label_numbers
+from clearhead.tasks.trainable.label_training import label_warnings, report_labels
+from clearhead.tasks.trainable.task import Files, hold_out
 from tests.tasks.test_classify import SETS, WORDS, write
 
 TRAIN = ["--task", "classify", "--threads", "1", "--steps", "40", *SETS]

@@ -24,11 +24,11 @@ from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model
 from clearhead.tasks.incremental_detokenizer import RunningText
-from clearhead.tasks.language_modeling import nll_of, score_documents
+from clearhead.tasks.language_modeling.evaluation import nll_of, score_documents
+from clearhead.tasks.language_modeling.training import LanguageTask, total_nll
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.base import Files
-from clearhead.tasks.trainable.documents import split_end
-from clearhead.tasks.trainable.language_modeling import LanguageTask, total_nll
+from clearhead.tasks.trainable.task import Files
+from clearhead.tasks.trainable.text_data import split_end
 from tests.runtime.models import native
 
 START, END, PAD = Tokenizer.bos_id, Tokenizer.eos_id, Tokenizer.pad_id

@@ -17,11 +17,11 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import DataError
 from clearhead.model.registry import build_model
-from clearhead.tasks.mask_tokens import encode_gaps
-from clearhead.tasks.masked_lm import cut_documents
-from clearhead.tasks.masking import NO_UNIT, asked_count, choose_places, units_of
+from clearhead.tasks.masked_lm.evaluation import cut_documents
+from clearhead.tasks.masked_lm.mask_tokens import encode_gaps
+from clearhead.tasks.masked_lm.masking import NO_UNIT, asked_count, choose_places, units_of
+from clearhead.tasks.masked_lm.training import MaskedTask
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.masked_lm import MaskedTask
 from tests.tasks.made_up import SMALL, made_up_text
 
 PIECES = 29

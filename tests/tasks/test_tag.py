@@ -20,9 +20,9 @@ from clearhead.cli.main import main
 from clearhead.config import TokenizerConfig
 from clearhead.data.readers.tagged import load_tagged
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.tasks.overlapping_windows import Window, best_windows, cut_words, windows
-from clearhead.tasks.tagged_text import find_words, mark
-from clearhead.tasks.trainable.tagging import IGNORED, tag_loss
+from clearhead.tasks.tagging.overlapping_windows import Window, best_windows, cut_words, windows
+from clearhead.tasks.tagging.tagged_text import find_words, mark
+from clearhead.tasks.tagging.training import IGNORED, tag_loss
 from tests.whole import fitting
 
 FIRST = ["Anna", "Ben", "Clara", "David", "Emma", "Felix", "Zoë"]

@@ -14,8 +14,8 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, ConfigError, DecodingError
 from clearhead.tasks.incremental_detokenizer import RunningText, Stops
+from clearhead.tasks.language_modeling.inference import by_name, with_method
 from clearhead.tasks.lexical_constraints import contains, unmet
-from clearhead.tasks.text_generation import by_name, with_method
 from tests.tasks.every import Models
 
 PROMPTS = ["", "The", "The ho", "Look at", "in", "the street", "The gar"]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from clearhead.bundle import read_manifest
 from clearhead.config import merge
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Progress
 from clearhead.training.finish import TrainingResult

@@ -8,7 +8,7 @@ from torch import nn
 
 from clearhead.cli.main import _are_two_sides
 from clearhead.model.normalization import BatchNorm
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 from clearhead.tasks.trainable.validation_decoding import validation_decoding
 from clearhead.training.replicas import Replicas
 

@@ -15,7 +15,7 @@ from clearhead.config import merge
 from clearhead.data.readers.record_files import sample_records, to_files
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.base import Files
+from clearhead.tasks.trainable.task import Files
 from clearhead.training.run import Request, prepare, train
 from tests.tasks.made_up import write_lines
 from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data

@@ -11,9 +11,10 @@ from clearhead.cli.main import main
 from clearhead.data.corpus import cached_documents, cached_pairs, encoding
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
-from clearhead.tasks.trainable import documents, pair_data
-from clearhead.tasks.trainable.language_modeling import LanguageTask
-from clearhead.tasks.trainable.translation import TranslationTask
+from clearhead.tasks.language_modeling.training import LanguageTask
+from clearhead.tasks.trainable import text_data
+from clearhead.tasks.translation import training_data
+from clearhead.tasks.translation.training import TranslationTask
 from clearhead.training.run import Prepared, Request, _spread_names, prepare, train
 from tests.tasks.made_up import made_up_text, write_lines
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
@@ -111,11 +112,11 @@ def test_few_documents_of_much_text_are_held_out_from_their_end(tmp_path: Path) 
 
 def test_a_vocabulary_is_learned_from_a_part_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
-    monkeypatch.setattr(pair_data, "LEARNED_PAIRS", 5)
+    monkeypatch.setattr(training_data, "LEARNED_PAIRS", 5)
     data, watcher = write_data("translate", tmp_path), Watching()
     prepare(Request([data], tmp_path / "out", settings=settings_of("translate"), threads=1), watcher)
     assert "the vocabulary is learned from 5 of them" in watcher.messages
-    monkeypatch.setattr(documents, "LEARNED", 7)
+    monkeypatch.setattr(text_data, "LEARNED", 7)
     text = write_data("lm", tmp_path / "text")
     prepare(Request([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
     assert "the vocabulary is learned from 7 of them" in watcher.messages

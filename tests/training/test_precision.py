@@ -223,7 +223,7 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
         {"training": {"ema_decay": 0.99, "average_checkpoints": 1}},
         {"training": {"learning_rate": 0.3, "warmup": 0, "cooldown": 0}},
     )
-    from clearhead.tasks.trainable.classification import ClassificationTask
+    from clearhead.tasks.classification.training import ClassificationTask
 
     validate, scores = ClassificationTask.validate, iter([9.0, 8.0, 7.0, 6.0, 99.0, 5.0])
 
@@ -245,7 +245,7 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
 def test_a_run_with_minutes_spaces_its_validations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
-    from clearhead.tasks.trainable.classification import ClassificationTask
+    from clearhead.tasks.classification.training import ClassificationTask
 
     validate = ClassificationTask.validate
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clearhead.errors import BundleError, TrainingError
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 from clearhead.training import state
 from clearhead.training.counts import Counts
 from clearhead.training.state import Origin, StateFolder

@@ -10,9 +10,9 @@ import torch
 
 from clearhead.cli.main import main
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.tasks.trainable.base import Validation
-from clearhead.tasks.trainable.classification import ClassificationTask
-from clearhead.tasks.trainable.translation import TranslationTask
+from clearhead.tasks.classification.training import ClassificationTask
+from clearhead.tasks.trainable.task import Validation
+from clearhead.tasks.translation.training import TranslationTask
 from tests.tasks.every import settings_for, write_files
 from tests.tasks.made_up import sets
 

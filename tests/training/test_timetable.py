@@ -12,7 +12,7 @@ from clearhead.cli.terminal import clock as shown_clock
 from clearhead.config import TrainingConfig
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot
-from clearhead.tasks.trainable.base import Decode, Validation
+from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Progress, Silent
 from clearhead.training.schedule import Plan, Schedule

@@ -15,7 +15,7 @@ from clearhead.data.batching import Indices
 from clearhead.errors import TrainingError
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot
-from clearhead.tasks.trainable.base import Decode, Validation
+from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.counts import Counts
 from clearhead.training.events import Silent
 from clearhead.training.gradients import Gradients, Portion

@@ -19,7 +19,7 @@ from clearhead.engines.select import check_engine
 from clearhead.errors import BundleError
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Report as AnyReport
-from clearhead.tasks.translation_result import Translation
+from clearhead.tasks.translation.result import Translation
 
 if TYPE_CHECKING:
     from clearhead.training.events import Watcher

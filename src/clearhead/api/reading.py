@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from clearhead.api.inputs import check_texts
 from clearhead.api.loaded import Loaded, StrPath, paths_of
 from clearhead.errors import DataError, TaskError
-from clearhead.tasks.classification import classify
-from clearhead.tasks.embedding import EmbeddedText, embed
-from clearhead.tasks.image_classification import classify_pictures
-from clearhead.tasks.labels import Classified
+from clearhead.tasks.classification.inference import classify
+from clearhead.tasks.embedding.inference import EmbeddedText, embed
+from clearhead.tasks.image_classification.inference import classify_pictures
+from clearhead.tasks.label_prediction import Classified
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
-from clearhead.tasks.mask_filling import Filling, fill
-from clearhead.tasks.mask_tokens import GAP
-from clearhead.tasks.tagged_text import TaggedText
-from clearhead.tasks.tagging import tag
+from clearhead.tasks.masked_lm.inference import Filling, fill
+from clearhead.tasks.masked_lm.mask_tokens import GAP
+from clearhead.tasks.tagging.inference import tag
+from clearhead.tasks.tagging.tagged_text import TaggedText
 
 
 class Reading(Loaded):

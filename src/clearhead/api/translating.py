@@ -11,16 +11,15 @@ from clearhead.data.segmentation import gap_between
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
 from clearhead.engines.engine import Engine
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks import outputs
-from clearhead.tasks.captions import write_captions
-from clearhead.tasks.image_classification import read_pictures
+from clearhead.tasks.captioning.inference import write_captions
+from clearhead.tasks.image_classification.inference import read_pictures
 from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts, segment_texts
-from clearhead.tasks.outputs import translation_segmenter, translations
 from clearhead.tasks.scoring import Scored, score_pairs
-from clearhead.tasks.shortlist_training import fingerprint_of, learn_shortlist
-from clearhead.tasks.translation_result import SKIPPED, Translation, join_translations
-from clearhead.tasks.translation_search import search_texts
+from clearhead.tasks.translation import inference
+from clearhead.tasks.translation.inference import search_texts, translation_segmenter, translations
+from clearhead.tasks.translation.result import SKIPPED, Translation, join_translations
+from clearhead.tasks.translation.shortlist import fingerprint_of, learn_shortlist
 
 if TYPE_CHECKING:
     from clearhead.evaluation.metrics import Report
@@ -157,7 +156,7 @@ class Translating(Loaded):
             if not encoded:
                 found += translations(self, [], chosen)
                 continue
-            streaming, is_first = outputs.stream(self, encoded, chosen, line), True
+            streaming, is_first = inference.stream(self, encoded, chosen, line), True
             while True:
                 try:
                     shown = next(streaming)
@@ -192,7 +191,7 @@ class Translating(Loaded):
         if segment_texts([text], translation_segmenter(self, split=False), _unsplit(long_texts), line) == [None]:
             return [SKIPPED]
         [encoded] = self._encode([text])
-        found = outputs.alternatives(self, encoded, position, count, chosen, line) if encoded else []
+        found = inference.alternatives(self, encoded, position, count, chosen, line) if encoded else []
         return translations(self, found, chosen)
 
     def learn_shortlist(self, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
@@ -233,7 +232,7 @@ class Translating(Loaded):
 
     def score_texts(self, texts: Sequence[str], pairs: Sequence[Pair]) -> "Report":
         """Return the scores of given translations of these pairs, and the perplexity of the references."""
-        from clearhead.tasks.translation import score_translations
+        from clearhead.tasks.translation.evaluation import score_translations
 
         return score_translations(self, texts, pairs)
 

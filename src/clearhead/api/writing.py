@@ -7,9 +7,9 @@ from clearhead.api.inputs import check_text, check_texts
 from clearhead.api.loaded import Loaded
 from clearhead.config import DecodingConfig
 from clearhead.engines.engine import Engine
-from clearhead.tasks import text_generation
+from clearhead.tasks.language_modeling import inference
+from clearhead.tasks.language_modeling.inference import Generated, by_name, with_method
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
-from clearhead.tasks.text_generation import Generated, by_name, with_method
 
 
 class Writing(Loaded):
@@ -93,7 +93,7 @@ class Writing(Loaded):
         self.check_n_best(n_best, settings)
         searching = self.engine(engine) if isinstance(engine, str) else engine
         tally = LongTexts.of(long_texts)
-        return text_generation.write_many(self, prompts, n_best, settings, searching, sample, first_line, tally)
+        return inference.write_many(self, prompts, n_best, settings, searching, sample, first_line, tally)
 
     def stream(
         self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **named: Any
@@ -101,7 +101,7 @@ class Writing(Loaded):
         """As `generate`, in parts while it is written: with a beam of 1 and in sampling piece by piece."""
         check_text(prompt)
         self.need("generate")
-        return text_generation.stream(self, prompt, self._chosen(settings, self.writing, **named), sample)
+        return inference.stream(self, prompt, self._chosen(settings, self.writing, **named), sample)
 
     def generate_alternatives(
         self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **named: Any
@@ -112,6 +112,4 @@ class Writing(Loaded):
         """
         check_text(prompt)
         self.need("generate")
-        return text_generation.alternatives(
-            self, prompt, position, count, self._chosen(settings, self.writing, **named)
-        )
+        return inference.alternatives(self, prompt, position, count, self._chosen(settings, self.writing, **named))

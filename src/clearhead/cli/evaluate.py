@@ -83,7 +83,7 @@ def _compare(
 ) -> tuple[dict[str, Any], str]:
     """Two translators on the same pairs, with a paired bootstrap."""
     from clearhead.evaluation.comparison import compare_texts
-    from clearhead.tasks.translation import reference_text, scoring_tokenizer
+    from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
 
     texts = [[one.text for one in each.translate_pairs(pairs, each.decoding(**overrides))] for each in (model, other)]
     reports = [each.score_texts(found, pairs) for each, found in zip((model, other), texts, strict=True)]

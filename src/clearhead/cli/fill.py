@@ -11,7 +11,7 @@ from clearhead.cli.line_answers import answer_lines, one_line
 from clearhead.cli.options import ComputeType, EngineName, Folder, Json, LongLines, Threads, use_threads, warn_untrained
 
 if TYPE_CHECKING:
-    from clearhead.tasks.mask_filling import Filling
+    from clearhead.tasks.masked_lm.inference import Filling
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -40,7 +40,7 @@ def fill(
     """
     from clearhead.api import load
     from clearhead.tasks.long_texts import LongTexts
-    from clearhead.tasks.mask_tokens import GAP
+    from clearhead.tasks.masked_lm.mask_tokens import GAP
 
     use_threads(threads)
     model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.config import DecodingConfig
     from clearhead.engines.engine import Engine
-    from clearhead.tasks.text_generation import Generated
+    from clearhead.tasks.language_modeling.inference import Generated
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -91,7 +91,7 @@ def generate(
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
     from clearhead.api import load
-    from clearhead.tasks.text_generation import with_method
+    from clearhead.tasks.language_modeling.inference import with_method
 
     use_threads(threads)
     model = load(folder, engine=engine, compute_type=compute_type)

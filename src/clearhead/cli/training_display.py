@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 
 from clearhead.cli.terminal import clock, stderr_progress
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 from clearhead.training.events import Progress as TrainingProgress
 from clearhead.training.events import Watcher
 from clearhead.training.processes import is_first_process

@@ -136,7 +136,7 @@ def _answer_lines(
     model: "Model", decoding: "DecodingConfig", engine: "Engine", how: _How, long_texts: "LongTexts"
 ) -> None:
     from clearhead.engines.constrained_decoding import NoSuchPositionError
-    from clearhead.tasks.translation_result import SKIPPED
+    from clearhead.tasks.translation.result import SKIPPED
 
     def translated(lines: list[str], first: int) -> Iterator[str]:
         answers = model.translate_n_best(

@@ -21,8 +21,8 @@ from clearhead.errors import DataError, InspectionError, TaskError
 from clearhead.inspection.alignment import Spoken, WordAttention, align_heads, by_words
 from clearhead.inspection.parts import Part
 from clearhead.inspection.places import text_places, written_places
-from clearhead.tasks.forced_decoding import Forced, encode_pairs, force_pairs
 from clearhead.tasks.registry import get_task
+from clearhead.tasks.scoring import Forced, encode_pairs, force_pairs
 from clearhead.tasks.task import LoadedModel
 
 

@@ -26,7 +26,7 @@ from clearhead.inspection.recording import Looked, Recorder
 from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
 from clearhead.model.vision.vision_transformer import PatchEmbedding, patches_per_side
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks.image_classification import read_pictures, scaled
+from clearhead.tasks.image_classification.inference import read_pictures, scaled
 from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel

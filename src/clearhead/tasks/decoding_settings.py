@@ -5,7 +5,7 @@ from typing import Any
 
 from clearhead.config import DecodingConfig
 from clearhead.errors import ConfigError
-from clearhead.tasks.text_generation import DRAWING
+from clearhead.tasks.language_modeling.inference import DRAWING
 
 WRITERS_VERB = "translate"
 # What a verb takes from the decoding section; verbs that are not here neither search nor draw. Behind a prompt there

@@ -8,8 +8,8 @@ from clearhead.engines.native_engine import NativeEngine
 from clearhead.engines.select import check_native
 from clearhead.engines.threads import num_threads
 from clearhead.runtime import ComputeType
+from clearhead.tasks.language_modeling.inference import context_of, no_text
 from clearhead.tasks.task import LoadedModel
-from clearhead.tasks.text_generation import context_of, no_text
 
 
 class SavedModel(LoadedModel, Protocol):

@@ -1,15 +1,74 @@
-"""Log-probabilities of given outputs: every token of a target under teacher forcing, without search."""
+"""Log-probabilities of given outputs: every token of a target under teacher forcing, without search.
 
-from collections.abc import Sequence
+Forced decoding of given pairs: an engine computes the probabilities of their targets, and attention if asked for.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clearhead.config import DecodingConfig
+from clearhead.data.corpus.id_arrays import PairStore
 from clearhead.data.readers.pairs import Pair
 from clearhead.decoding.penalties import normalized_score, sum_log_probs
-from clearhead.tasks.forced_decoding import encode_pairs, force_pairs
+from clearhead.engines.engine import Floats, ScoringEngine
+from clearhead.errors import DataError
+from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
+from clearhead.tasks.text_codec import max_input_tokens
+
+TOGETHER = 4096  # pairs per call of the engine, which batches those of similar length
+
+
+@dataclass(frozen=True)
+class Forced:
+    """A pair as ids, without start and end."""
+
+    pair: Pair
+    source: list[int]
+    target: list[int]
+
+    @property
+    def length(self) -> int:
+        """Places that its longer side takes, with the end."""
+        return max(len(self.source), len(self.target)) + 1
+
+
+def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) -> list[Forced]:
+    """The pairs as ids; refuses what the network cannot take whole, by its line in `path`."""
+    pieces = get_task(model.config.task).codec.encode
+    sources = pieces(model.tokenizer, [pair.source for pair in pairs])
+    targets = pieces(model.tokenizer.target, [pair.target for pair in pairs])
+    encoded = [Forced(*each) for each in zip(pairs, sources, targets, strict=True)]
+    limit = max_input_tokens(model.config)
+    for one in encoded:
+        if one.length > limit:
+            problem = f"{one.length - 1:,} pieces, the model takes {limit - 1:,}; split the line"
+            raise DataError.at(path, one.pair.line, problem)
+    return encoded
+
+
+def force_pairs(
+    engine: ScoringEngine, encoded: Sequence[Forced], end_id: int, attention_layer: int | None = None
+) -> Iterator[tuple[Forced, Floats, Floats | None]]:
+    """Yield each pair with the log-probabilities of its target tokens and end, and the layer's attention [H, T, S]."""
+    for first in range(0, len(encoded), TOGETHER):
+        part = encoded[first : first + TOGETHER]
+        sources, targets = [[*one.source, end_id] for one in part], [[*one.target, end_id] for one in part]
+        for one, (log_probs_T, weights_HTS) in zip(part, engine.score(sources, targets, attention_layer), strict=True):
+            yield one, log_probs_T, weights_HTS
+
+
+def mean_nll_of(engine: ScoringEngine, store: PairStore, end_id: int) -> float:
+    """Return the mean negative log-likelihood of a target token, the end of each target included."""
+    total, count = 0.0, 0
+    for first in range(0, len(store), TOGETHER):
+        part = range(first, min(first + TOGETHER, len(store)))
+        sources, targets = ([[*side[i].tolist(), end_id] for i in part] for side in (store.source, store.target))
+        for log_probs_T, _ in engine.score(sources, targets):
+            total, count = total - float(log_probs_T.sum(dtype="float64")), count + len(log_probs_T)
+    return total / count
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, Scoring
 from clearhead.tasks.text_codec import TextCodec
 
 if TYPE_CHECKING:
-    from clearhead.tasks.trainable.base import Files, PreparedTask, Records
+    from clearhead.tasks.trainable.task import Files, PreparedTask, Records
 
 Tell = Callable[[str], object]
 

@@ -10,8 +10,8 @@ from clearhead.config import Config
 from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
-from clearhead.tasks.mask_tokens import encode_gaps
-from clearhead.tasks.span_corruption import decode_marked, encode_marked
+from clearhead.tasks.denoising.span_corruption import decode_marked, encode_marked
+from clearhead.tasks.masked_lm.mask_tokens import encode_gaps
 
 SPECIAL_TOKENS = 2  # <s> and </s> around a text that an encoder reads
 BLOCK = 1024  # documents that are tokenized at a time

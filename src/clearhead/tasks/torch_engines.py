@@ -8,7 +8,7 @@ from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.engines.torch_forward import device_of
-from clearhead.tasks.text_generation import context_of, no_text
+from clearhead.tasks.language_modeling.inference import context_of, no_text
 
 
 def translation_engine(model: Any) -> TorchEngine:

@@ -9,7 +9,7 @@ from clearhead.config import RECURRENT, Config, ModelConfig, TrainingConfig
 from clearhead.errors import ConfigError
 from clearhead.tasks.decoding_settings import WRITERS_VERB, check_decoding
 from clearhead.tasks.task import Task
-from clearhead.tasks.trainable.base import PreparedTask
+from clearhead.tasks.trainable.task import PreparedTask
 
 FROM_THE_DATA = ("vocab_size", "num_labels", "image_size", "image_channels")
 EVERY_TASK = ("validation_share", "validation_max")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
 
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 from clearhead.training.schedule import Plan
 
 Clock = Callable[[], float]

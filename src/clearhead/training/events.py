@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 
 
 @dataclass(frozen=True)

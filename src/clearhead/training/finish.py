@@ -11,7 +11,7 @@ from clearhead.bundle import WeightsKind
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.parameters import Weights
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 from clearhead.training.events import Watcher
 from clearhead.training.keeper import Elsewhere, RunFolder, validation_facts
 from clearhead.training.old_validation import OldValidation, compare

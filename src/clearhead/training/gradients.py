@@ -19,7 +19,7 @@ from clearhead.errors import TrainingError
 from clearhead.kernels import dropout_seed
 from clearhead.model.loss import Loss
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.base import TrainingTask
+from clearhead.tasks.trainable.task import TrainingTask
 from clearhead.training.memory import is_out_of_memory
 from clearhead.training.replicas import Replicas
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from clearhead import bundle
 from clearhead.errors import BundleError, ClearheadError
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 from clearhead.training.keeper import METRICS, TRAINING, has_run
 from clearhead.training.lock import is_locked
 from clearhead.training.state import State, peek

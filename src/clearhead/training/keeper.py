@@ -16,7 +16,7 @@ from clearhead.errors import BundleError, TrainingError
 from clearhead.files import sync
 from clearhead.model.parameters import Weights
 from clearhead.model.registry import with_tied_names
-from clearhead.tasks.trainable.base import Validation
+from clearhead.tasks.trainable.task import Validation
 from clearhead.training.counts import Counts
 from clearhead.training.processes import job
 from clearhead.training.state import Origin, StateFolder

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from clearhead.config import TrainingConfig
-from clearhead.tasks.trainable.base import TrainingTask
+from clearhead.tasks.trainable.task import TrainingTask
 from clearhead.training.gradients import Gradients, Portion
 from clearhead.training.processes import ALONE, Processes
 from clearhead.training.replicas import open_replicas, torch_threads

@@ -28,7 +28,7 @@ from clearhead.model.parameters import restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.base import Files, Records, TrainingTask, Validation
+from clearhead.tasks.trainable.task import Files, Records, TrainingTask, Validation
 from clearhead.training.replicas import torch_threads
 from clearhead.training.start import Start
 

@@ -10,7 +10,7 @@ from torch import nn
 from clearhead.config import Config
 from clearhead.data.records import Record
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.tasks.trainable.base import TrainingTask
+from clearhead.tasks.trainable.task import TrainingTask
 from clearhead.training.old_validation import OldValidation
 
 

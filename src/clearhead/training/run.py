@@ -21,8 +21,8 @@ from clearhead.model.parameters import count_parameters, named_weights, restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Task, Tell
-from clearhead.tasks.trainable.base import Files, PreparedTask, Records
 from clearhead.tasks.trainable.replay import Replay, ReplayTask, make_task, read_replay
+from clearhead.tasks.trainable.task import Files, PreparedTask, Records
 from clearhead.training import keeper
 from clearhead.training.checks import check_fine_tuning, check_held_out, check_ids, check_settings
 from clearhead.training.choose import choose, default_epochs, without_length

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from clearhead.config import TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.parameters import Weights, named_weights, restore
-from clearhead.tasks.trainable.base import Decode, TrainingTask, Validation
+from clearhead.tasks.trainable.task import Decode, TrainingTask, Validation
 from clearhead.training.counts import Clock, Counts, Pace
 from clearhead.training.events import Progress, Watcher
 from clearhead.training.gradients import Gradients, Portion

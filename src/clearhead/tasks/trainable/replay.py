@@ -21,7 +21,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss
 from clearhead.tasks.task import Task, Tell
-from clearhead.tasks.trainable.base import MIN_RECORDS, Decode, Files, PreparedTask, Records, TrainingTask, Validation
+from clearhead.tasks.trainable.task import MIN_RECORDS, Decode, Files, PreparedTask, Records, TrainingTask, Validation
 
 NO_INDICES = np.zeros(0, np.int64)
 

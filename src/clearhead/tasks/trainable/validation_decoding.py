@@ -14,10 +14,10 @@ from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import Engine, NoOutputError
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.runtime import NativeModel, check_fallback, prepare, why_unavailable, why_unsupported
-from clearhead.tasks.text_generation import context_of, no_text
+from clearhead.tasks.language_modeling.inference import context_of, no_text
 from clearhead.tasks.torch_engines import translation_engine, writing_engine
-from clearhead.tasks.trainable.base import SAMPLE_LINES, Decode
 from clearhead.tasks.trainable.baseline import Baseline
+from clearhead.tasks.trainable.task import SAMPLE_LINES, Decode
 
 SPARE = 10  # tokens that greedy output in validation may have beyond what its input suggests
 LENGTH_FACTOR = 1.5  # of the source; a model that is still poor writes up to the limit, so references do not set it

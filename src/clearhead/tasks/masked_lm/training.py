@@ -25,15 +25,23 @@ from clearhead.engines.engine import EncoderEngine
 from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import MaskedLanguageModel
-from clearhead.tasks.mask_tokens import require_mask
-from clearhead.tasks.masked_lm import Cut, cut_documents, fixed_masks, maskable, row_limit, score_masks, vocabulary_of
-from clearhead.tasks.masking import Hidden, Maskable
+from clearhead.tasks.masked_lm.evaluation import (
+    Cut,
+    cut_documents,
+    fixed_masks,
+    maskable,
+    row_limit,
+    score_masks,
+    vocabulary_of,
+)
+from clearhead.tasks.masked_lm.mask_tokens import require_mask
+from clearhead.tasks.masked_lm.masking import Hidden, Maskable
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, label_baseline
-from clearhead.tasks.trainable.documents import hold_out_text, texts_to_learn
-from clearhead.tasks.trainable.examples import Examples
-from clearhead.tasks.trainable.labels import label_loss
+from clearhead.tasks.trainable.label_training import label_loss
+from clearhead.tasks.trainable.sequence_dataset import Examples
+from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation
+from clearhead.tasks.trainable.text_data import hold_out_text, texts_to_learn
 
 
 @dataclass(frozen=True)

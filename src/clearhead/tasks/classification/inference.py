@@ -16,9 +16,8 @@ from clearhead.data.readers.labelled import Labelled, load_labelled
 from clearhead.data.readers.tables import TableOptions
 from clearhead.engines.engine import EncoderEngine
 from clearhead.evaluation.labels import LabelReport, score_labels
-from clearhead.tasks.framed_texts import split_framed
-from clearhead.tasks.labels import Classified, ClassifiedPart, answers, label_numbers, log_softmax
-from clearhead.tasks.long_texts import LongTexts
+from clearhead.tasks.label_prediction import Classified, ClassifiedPart, answers, label_numbers, log_softmax
+from clearhead.tasks.long_texts import LongTexts, split_framed
 from clearhead.tasks.task import LoadedModel, Tell, tested
 from clearhead.tasks.text_codec import EncoderCodec, check_length, max_input_tokens
 

@@ -18,8 +18,8 @@ from clearhead.data.readers.lines import excerpt
 from clearhead.evaluation.labels import score_labels
 from clearhead.model.loss import Loss
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.base import MIN_RECORDS, Validation
 from clearhead.tasks.trainable.baseline import Baseline
+from clearhead.tasks.trainable.task import MIN_RECORDS, Validation
 
 LABELS_SHOWN = 20
 

@@ -22,15 +22,15 @@ from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import SequenceClassifier
-from clearhead.tasks.classification import label_log_probs, places
-from clearhead.tasks.labels import label_numbers
+from clearhead.tasks.classification.inference import label_log_probs, places
+from clearhead.tasks.label_prediction import label_numbers
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import EncoderCodec
-from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation, hold_out
 from clearhead.tasks.trainable.baseline import Baseline, label_baseline
-from clearhead.tasks.trainable.examples import Examples, drop_long
-from clearhead.tasks.trainable.labels import label_loss, label_validation, report_labels
+from clearhead.tasks.trainable.label_training import label_loss, label_validation, report_labels
+from clearhead.tasks.trainable.sequence_dataset import Examples, drop_long
+from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
 
 
 @dataclass(frozen=True)

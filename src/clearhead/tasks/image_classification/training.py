@@ -24,7 +24,7 @@ from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import SequenceClassifier
-from clearhead.tasks.image_classification import (
+from clearhead.tasks.image_classification.inference import (
     FEWEST_PICTURES,
     Described,
     load_labelled_pictures,
@@ -35,12 +35,12 @@ from clearhead.tasks.image_classification import (
     shape_of,
     stack,
 )
-from clearhead.tasks.labels import label_numbers
+from clearhead.tasks.label_prediction import label_numbers
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation, hold_out
 from clearhead.tasks.trainable.baseline import Baseline, label_baseline
-from clearhead.tasks.trainable.labels import label_loss, label_validation, report_labels
+from clearhead.tasks.trainable.label_training import label_loss, label_validation, report_labels
+from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,16 @@ from clearhead.data.readers.documents import Document
 from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.loss import Loss
-from clearhead.tasks.denoising import cut_texts, longest_text, score_spans
-from clearhead.tasks.span_corruption import Corruption, decode_marked, sentinels_of
+from clearhead.tasks.denoising.evaluation import cut_texts, longest_text, score_spans
+from clearhead.tasks.denoising.span_corruption import Corruption, decode_marked, sentinels_of
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.documents import hold_out_text, texts_to_learn
-from clearhead.tasks.trainable.examples import Examples
-from clearhead.tasks.trainable.targets import TranslationBatch, collate, mean_nll, pair_batches, writing_loss
-from clearhead.tasks.trainable.translation import need_text_to_text
+from clearhead.tasks.trainable.seq2seq_batch import TranslationBatch, collate, mean_nll, pair_batches, writing_loss
+from clearhead.tasks.trainable.sequence_dataset import Examples
+from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation
+from clearhead.tasks.trainable.text_data import hold_out_text, texts_to_learn
 from clearhead.tasks.trainable.validation_decoding import LENGTH_FACTOR, lines_to_decode, validation_decoding, write
+from clearhead.tasks.translation.training import need_text_to_text
 
 NUM_SENTINELS = 32
 BASELINE_TEXTS = 10_000  # training texts from which token frequencies are counted

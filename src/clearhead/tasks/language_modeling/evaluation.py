@@ -9,8 +9,8 @@ from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import ScoringEngine
 from clearhead.evaluation.perplexity import PerplexityReport
+from clearhead.tasks.language_modeling.inference import context_of
 from clearhead.tasks.task import LoadedModel, Tell
-from clearhead.tasks.text_generation import context_of
 
 
 @dataclass(frozen=True)

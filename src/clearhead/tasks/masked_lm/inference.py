@@ -15,7 +15,7 @@ from clearhead.data.segmentation import Segmenter
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.tasks.long_texts import LongTexts, segment_texts
-from clearhead.tasks.mask_tokens import GAP, encode_gaps, mask_id_of
+from clearhead.tasks.masked_lm.mask_tokens import GAP, encode_gaps, mask_id_of
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec, max_input_tokens
 

@@ -18,8 +18,8 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.perplexity import FIXED_SEED, MaskedReport
-from clearhead.tasks.mask_tokens import mask_id_of
-from clearhead.tasks.masking import Hidden, Maskable, Vocabulary, units_of
+from clearhead.tasks.masked_lm.mask_tokens import mask_id_of
+from clearhead.tasks.masked_lm.masking import Hidden, Maskable, Vocabulary, units_of
 from clearhead.tasks.task import LoadedModel, Tell
 from clearhead.tasks.text_codec import EncoderCodec, encoded
 

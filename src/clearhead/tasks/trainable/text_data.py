@@ -10,7 +10,7 @@ from clearhead.data.corpus.held_out import Split, split_valid
 from clearhead.data.readers.documents import Document, load_documents
 from clearhead.errors import DataError
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.base import MIN_RECORDS, Files, Records
+from clearhead.tasks.trainable.task import MIN_RECORDS, Files, Records
 
 NOUN = "documents"
 MIN_CHARACTERS = 100  # less is no corpus

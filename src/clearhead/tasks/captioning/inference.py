@@ -7,7 +7,7 @@ from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.data.readers.images import Pixels
 from clearhead.decoding.requests import Constraints, Hypothesis, Image, Request
 from clearhead.engines import constrained_decoding
-from clearhead.tasks.image_classification import num_patches, scaled
+from clearhead.tasks.image_classification.inference import num_patches, scaled
 from clearhead.tasks.task import LoadedModel
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.errors import TaskError
-from clearhead.tasks.framed_texts import split_framed
-from clearhead.tasks.long_texts import LongTexts
+from clearhead.tasks.long_texts import LongTexts, split_framed
 from clearhead.tasks.task import LoadedModel
 
 

@@ -26,12 +26,12 @@ from clearhead.engines.torch_forward import device_of, on_device
 from clearhead.errors import ConfigError
 from clearhead.model.language_model import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
-from clearhead.tasks.language_modeling import Predictions, score_documents
+from clearhead.tasks.language_modeling.evaluation import Predictions, score_documents
+from clearhead.tasks.language_modeling.inference import context_of
 from clearhead.tasks.task import Tell
-from clearhead.tasks.text_generation import context_of
-from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation
 from clearhead.tasks.trainable.baseline import Baseline, count_ids, count_targets, frequency_loss
-from clearhead.tasks.trainable.documents import NOUN, hold_out_text, texts_to_learn
+from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation
+from clearhead.tasks.trainable.text_data import NOUN, hold_out_text, texts_to_learn
 from clearhead.tasks.trainable.validation_decoding import prompted_engine_of
 
 READ_AT_ONCE = 1024  # windows, each of which may bring 64 KiB of mapped ids into memory, until they go again

@@ -16,7 +16,7 @@ from clearhead.data.segmentation import choose_split, is_language
 from clearhead.data.tokenizer import Tokenizer, tag_piece
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.base import Files, Records
+from clearhead.tasks.trainable.task import Files, Records
 
 SAMPLED_SOURCES = 10_000  # are enough to estimate the share of sources with several sentences
 LEARNED_PAIRS = 500_000  # so many, from all over a larger corpus, are enough to learn a vocabulary from

@@ -28,16 +28,16 @@ from clearhead.errors import DataError
 from clearhead.evaluation.spans import score_spans
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import TokenClassifier
-from clearhead.tasks.overlapping_windows import Pieces, cut_words
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.tagged_text import mark_words
-from clearhead.tasks.tagging import check_types, room_of, tag_log_probs
+from clearhead.tasks.tagging.inference import check_types, room_of, tag_log_probs
+from clearhead.tasks.tagging.overlapping_windows import Pieces, cut_words
+from clearhead.tasks.tagging.tagged_text import mark_words
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec
-from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation, hold_out
 from clearhead.tasks.trainable.baseline import Baseline, count_ids, frequency_loss
-from clearhead.tasks.trainable.examples import Examples
-from clearhead.tasks.trainable.labels import label_loss
+from clearhead.tasks.trainable.label_training import label_loss
+from clearhead.tasks.trainable.sequence_dataset import Examples
+from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
 
 IGNORED = -100  # the target of pieces that carry no tag
 

@@ -14,11 +14,11 @@ from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.records import Skips
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
-from clearhead.tasks.forced_decoding import mean_nll_of
-from clearhead.tasks.span_corruption import Corruption, sentinels_of, spans_of
+from clearhead.tasks.denoising.span_corruption import Corruption, sentinels_of, spans_of
+from clearhead.tasks.scoring import mean_nll_of
 from clearhead.tasks.task import LoadedModel, Tell
 from clearhead.tasks.text_codec import encoded
-from clearhead.tasks.translation_search import search_texts
+from clearhead.tasks.translation.inference import search_texts
 
 
 @dataclass(frozen=True)

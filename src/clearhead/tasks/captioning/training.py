@@ -26,19 +26,19 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.degenerate import count_outputs
 from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
-from clearhead.tasks.captions import caption_requests, write_captions
-from clearhead.tasks.image_classification import Described, num_patches, scaled, shape_of, stack
+from clearhead.tasks.captioning.inference import caption_requests, write_captions
+from clearhead.tasks.image_classification.inference import Described, num_patches, scaled, shape_of, stack
+from clearhead.tasks.image_classification.training import pictures_a_batch, shifted
 from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel, Tell, tested
 from clearhead.tasks.text_codec import check_length
-from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation, hold_out
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.examples import drop_long
-from clearhead.tasks.trainable.image_classification import pictures_a_batch, shifted
-from clearhead.tasks.trainable.targets import TranslationBatch, mean_nll, with_targets, writing_loss
+from clearhead.tasks.trainable.seq2seq_batch import TranslationBatch, mean_nll, with_targets, writing_loss
+from clearhead.tasks.trainable.sequence_dataset import drop_long
+from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
 from clearhead.tasks.trainable.validation_decoding import SPARE, best_of, lines_to_decode
-from clearhead.tasks.translation import reference_text, scoring_tokenizer
+from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
 
 COLUMNS = Columns("picture", "text")
 SCORED_TOGETHER = 256  # pictures

@@ -11,9 +11,9 @@ from clearhead.data.readers.pairs import Pair, load_pairs
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.metrics import Report, evaluate_texts
-from clearhead.tasks.forced_decoding import mean_nll_of
+from clearhead.tasks.scoring import mean_nll_of
 from clearhead.tasks.task import LoadedModel, Tell, tested
-from clearhead.tasks.translation_search import search_texts
+from clearhead.tasks.translation.inference import search_texts
 
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:

@@ -18,7 +18,7 @@ from clearhead.data.records import Corpus, Skips, gather
 from clearhead.engines.engine import ImageEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
-from clearhead.tasks.labels import Classified, answers, label_numbers, log_softmax
+from clearhead.tasks.label_prediction import Classified, answers, label_numbers, log_softmax
 from clearhead.tasks.task import LoadedModel, Tell
 
 FEWEST_PICTURES = 16  # per batch

@@ -20,17 +20,8 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import max_input_tokens
-from clearhead.tasks.trainable.base import Decode, Files, PreparedTask, Records, Validation, hold_out
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.pair_data import (
-    check_files,
-    encode_records,
-    load,
-    texts_to_learn,
-    with_languages,
-    with_tags,
-)
-from clearhead.tasks.trainable.targets import (
+from clearhead.tasks.trainable.seq2seq_batch import (
     TranslationBatch,
     collate,
     collate_pairs,
@@ -38,8 +29,17 @@ from clearhead.tasks.trainable.targets import (
     pair_batches,
     writing_loss,
 )
+from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
 from clearhead.tasks.trainable.validation_decoding import lines_to_decode, validation_decoding, write
-from clearhead.tasks.translation import reference_text, scoring_tokenizer
+from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
+from clearhead.tasks.translation.training_data import (
+    check_files,
+    encode_records,
+    load,
+    texts_to_learn,
+    with_languages,
+    with_tags,
+)
 
 READ_AT_ONCE = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
 

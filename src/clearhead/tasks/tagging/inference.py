@@ -19,10 +19,10 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.spans import SpanReport, score_spans
-from clearhead.tasks.labels import log_softmax
+from clearhead.tasks.label_prediction import log_softmax
 from clearhead.tasks.long_texts import LongTexts
-from clearhead.tasks.overlapping_windows import Pieces, best_windows, cut_words, shorten_words, windows
-from clearhead.tasks.tagged_text import TaggedText, find_words, mark
+from clearhead.tasks.tagging.overlapping_windows import Pieces, best_windows, cut_words, shorten_words, windows
+from clearhead.tasks.tagging.tagged_text import TaggedText, find_words, mark
 from clearhead.tasks.task import LoadedModel, Tell
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec
 

@@ -1,0 +1,1 @@
+"""Span corruption and denoising (S9)."""

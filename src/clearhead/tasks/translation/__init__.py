@@ -1,0 +1,1 @@
+"""Translation of texts (S1 to S4)."""

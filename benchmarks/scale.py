@@ -23,7 +23,7 @@ from clearhead.config import Config
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model
 from clearhead.tasks.trainable.seq2seq_batch import TranslationBatch, writing_loss
-from clearhead.training.processes import Processes, joined
+from clearhead.training.distributed.process_group import Processes, joined
 
 TOKENS = 25_000  # target tokens of an update of the paper
 STEPS = {"paper-base": 100_000, "paper-big": 300_000}  # the paper's, section 5.2

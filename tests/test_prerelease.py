@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.training.state import StateFolder, _to_bytes
+from clearhead.training.checkpoint.checkpoint import StateFolder, _to_bytes
 from tests.tasks.every import Models, write_files
 
 

@@ -83,7 +83,7 @@ def test_recipes_load(path: Path) -> None:
 
 
 def test_preparing_twice_gives_the_same(trained: Trained, tmp_path: Path) -> None:
-    from clearhead.training.events import Silent
+    from clearhead.training.loop.callbacks import Silent
 
     request = Request([trained.train], tmp_path / "out", settings={"tokenizer": {"vocab_size": 600}})
     first, second = prepare(request, Silent()), prepare(request, Silent())

@@ -14,7 +14,7 @@ from benchmarks.report import render_any
 from benchmarks.train import SHAPES, TimeLeft, parameters, task_of, with_vocabulary
 
 from clearhead.grammar import generate
-from clearhead.training.replicas import torch_threads
+from clearhead.training.distributed.thread_data_parallel import torch_threads
 
 TASK = Task(vocab_size=61, num_layers=2, model_dim=12, inner_dim=20, num_heads=3, batch_tokens=64, max_positions=32)
 PAIRS = Pairs([[5, 17, 29, 3], [7, 3]], [[11, 3], [60, 13, 4, 3]])

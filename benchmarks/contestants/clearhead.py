@@ -21,12 +21,12 @@ from clearhead.model.parameters import count_parameters, named_weights
 from clearhead.model.transformer import Transformer
 from clearhead.runtime import prepare
 from clearhead.tasks.trainable.task import Decode, Validation
-from clearhead.training.counts import Counts
-from clearhead.training.events import Silent
-from clearhead.training.memory import kept_memory, share_memory
-from clearhead.training.replicas import replica_count
-from clearhead.training.schedule import Schedule
-from clearhead.training.trainer import Trainer
+from clearhead.training.distributed.thread_data_parallel import replica_count
+from clearhead.training.loop.callbacks import Silent
+from clearhead.training.loop.memory import kept_memory, share_memory
+from clearhead.training.loop.schedule import Schedule
+from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.trainer import Trainer
 
 
 def model_config(task: Task) -> ModelConfig:

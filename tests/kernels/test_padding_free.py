@@ -144,7 +144,7 @@ def test_gradients_of_a_wide_model() -> None:
 
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
 def test_layers_that_are_computed_again_drop_the_same_values(attention_dropout: float) -> None:
-    from clearhead.training.placing import recompute_layers
+    from clearhead.training.distributed.device_setup import recompute_layers
 
     torch.manual_seed(1)
     model = Transformer(config(**LIKE_HEADS, dropout=0.3, attention_dropout=attention_dropout))

@@ -22,7 +22,7 @@ from clearhead.study.protocol import CORES, LIGHT, Bench, Cell, cell_minutes
 from clearhead.study.results import FILE, Results, open_results
 from clearhead.study.table import fitting, rows, spread, verdict_lines
 from clearhead.study.verdict import Numbers, Requirement, Rule
-from clearhead.training.events import Progress
+from clearhead.training.loop.callbacks import Progress
 from tests.study.toy import ABOUT, Beside, Toy
 
 pytestmark = pytest.mark.forks

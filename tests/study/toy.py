@@ -14,8 +14,8 @@ from clearhead.errors import DataError
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
 from clearhead.study.verdict import Numbers, Requirement, Rule
-from clearhead.training.events import Progress, Silent
-from clearhead.training.signals import Stop
+from clearhead.training.loop.callbacks import Progress, Silent
+from clearhead.training.loop.graceful_stop import Stop
 
 RULE = Rule((Requirement("near lies above far", lambda seen: seen["near"]["x"] - seen["far"]["x"], 1.0, 0.0, "so"),))
 ABOUT = About("toy", "C0", "near is more than far", RULE, "only a toy", is_timed=True)

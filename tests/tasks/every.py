@@ -12,7 +12,7 @@ from PIL import Image as PillowImage
 from clearhead.cli.main import main
 from clearhead.config import merge
 from clearhead.tasks.registry import TASKS
-from clearhead.training.events import Silent
+from clearhead.training.loop.callbacks import Silent
 from clearhead.training.run import Prepared, Request, prepare
 from tests.tasks.made_up import made_up_text, sets, write_lines
 

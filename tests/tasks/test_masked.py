@@ -21,7 +21,7 @@ from clearhead.cli.main import main
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import ConfigError
 from clearhead.tasks.masked_lm.training import MaskedTask
-from clearhead.training.events import Silent
+from clearhead.training.loop.callbacks import Silent
 from clearhead.training.run import Request, prepare
 from tests.tasks.made_up import ADJECTIVES, BEINGS, SMALL, made_up_text, sets, write_lines
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from clearhead.training import measure
+from clearhead.training.setup import benchmark_step
 
 
 @pytest.fixture(autouse=True)
 def short_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few updates as possible before a run."""
-    monkeypatch.setattr(measure, "SECONDS", 0.0)
+    monkeypatch.setattr(benchmark_step, "SECONDS", 0.0)

@@ -12,11 +12,11 @@ from PIL import Image
 from clearhead.bundle import read_manifest
 from clearhead.config import merge
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.counts import Counts
-from clearhead.training.events import Progress
-from clearhead.training.finish import TrainingResult
+from clearhead.training.checkpoint.checkpoint import StateFolder
+from clearhead.training.checkpoint.finalize import TrainingResult
+from clearhead.training.loop.callbacks import Progress
+from clearhead.training.loop.train_state import Counts
 from clearhead.training.run import Request, train
-from clearhead.training.state import StateFolder
 from tests.tasks.made_up import made_up_text, write_lines
 
 Settings = dict[str, dict[str, Any]]

@@ -10,7 +10,7 @@ from clearhead.cli.main import _are_two_sides
 from clearhead.model.normalization import BatchNorm
 from clearhead.tasks.trainable.task import Validation
 from clearhead.tasks.trainable.validation_decoding import validation_decoding
-from clearhead.training.replicas import Replicas
+from clearhead.training.distributed.thread_data_parallel import Replicas
 
 
 def validation(score: float, loss: float) -> Validation:

@@ -20,7 +20,7 @@ from clearhead.config import (
 from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.errors import ConfigError
 from clearhead.tasks.registry import get_task
-from clearhead.training.checks import FROM_THE_DATA, check_held_out, check_settings
+from clearhead.training.setup.validate_config import FROM_THE_DATA, check_held_out, check_settings
 from tests.tasks.every import TRAINED
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

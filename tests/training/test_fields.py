@@ -11,9 +11,9 @@ from clearhead.config import Config, TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.parameters import snapshot
 from clearhead.tasks.registry import TASKS
-from clearhead.training.counts import Counts
-from clearhead.training.keeper import TRAINING, RunFolder, claim
-from clearhead.training.state import Origin, StateFolder
+from clearhead.training.checkpoint.checkpoint import Origin, StateFolder
+from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, claim
+from clearhead.training.loop.train_state import Counts
 from tests.tasks.every import TRAINED, prepare_task
 from tests.training.test_trainer import Regression, trainer
 

@@ -20,12 +20,12 @@ from clearhead.config import merge
 from clearhead.data.batching import Indices
 from clearhead.errors import BundleError, TrainingError
 from clearhead.model.loss import Loss
-from clearhead.training import state
-from clearhead.training.events import Silent
-from clearhead.training.gradients import Gradients, Portion
-from clearhead.training.replicas import Replicas
+from clearhead.training.checkpoint import checkpoint
+from clearhead.training.checkpoint.checkpoint import StateFolder
+from clearhead.training.distributed.thread_data_parallel import Replicas
+from clearhead.training.loop.callbacks import Silent
+from clearhead.training.loop.gradient_accumulation import Gradients, Portion
 from clearhead.training.run import Prepared, Request, prepare
-from clearhead.training.state import StateFolder
 from tests.faults import Faults, end_of, fork
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
 
@@ -80,7 +80,7 @@ def test_a_crash_at_every_step_of_saves_goes_on_to_the_same_bits(tmp_path: Path)
 
         def crash(out: Path = out, step: int = step) -> None:
             names = ("fsync", "rename", "replace", "chmod", "unlink")
-            Faults(pytest.MonkeyPatch(), lambda call: call == step, lambda: os._exit(9), state, names)
+            Faults(pytest.MonkeyPatch(), lambda call: call == step, lambda: os._exit(9), checkpoint, names)
             train(data, out, resume=True)
 
         code = end_of(fork(crash))
@@ -104,7 +104,7 @@ def test_a_second_signal_during_the_save_leaves_the_state_before(tmp_path: Path,
             raise AssertionError("the second signal ends the process")
 
         watcher = Watching(7, number)
-        watcher.message = lambda text: setattr(state, "save_file", save_file) if "stopping" in text else None  # type: ignore[method-assign]
+        watcher.message = lambda text: setattr(checkpoint, "save_file", save_file) if "stopping" in text else None  # type: ignore[method-assign]
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         train(data, tmp_path / "parts", watcher)
 

@@ -14,12 +14,12 @@ from clearhead.cli.main import main
 from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import snapshot
-from clearhead.training.events import Silent
-from clearhead.training.measure import Estimate, describe, measure, seconds_per_update
+from clearhead.training.loop.callbacks import Silent
+from clearhead.training.loop.schedule import Schedule
+from clearhead.training.loop.timetable import VALIDATION_SHARE
+from clearhead.training.loop.trainer import Trainer
 from clearhead.training.run import Prepared, Request, prepare
-from clearhead.training.schedule import Schedule
-from clearhead.training.timetable import VALIDATION_SHARE
-from clearhead.training.trainer import Trainer
+from clearhead.training.setup.benchmark_step import Estimate, describe, measure, seconds_per_update
 from tests.tasks.every import TRAINED, prepare_task, settings_for, write_files
 from tests.tasks.made_up import sets
 from tests.training.runs import Settings, settings_of, write_data

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clearhead.training import memory
-from clearhead.training.trainer import Trainer
+from clearhead.training.loop import memory
+from clearhead.training.loop.trainer import Trainer
 from tests.training.runs import run, write_data
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")

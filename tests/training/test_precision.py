@@ -16,13 +16,13 @@ from clearhead.kernels.dropout_masks import _draw_by_torch, dropout_seed, keep_m
 from clearhead.model.dropout import Dropout
 from clearhead.model.encoder import Stack
 from clearhead.model.loss import cross_entropy
-from clearhead.training import placing
-from clearhead.training.events import Silent
-from clearhead.training.gradients import Gradients, Portion
-from clearhead.training.optimizer import EMA
-from clearhead.training.placing import place
-from clearhead.training.processes import ALONE
-from clearhead.training.replicas import open_replicas
+from clearhead.training.distributed import device_setup
+from clearhead.training.distributed.device_setup import place
+from clearhead.training.distributed.process_group import ALONE
+from clearhead.training.distributed.thread_data_parallel import open_replicas
+from clearhead.training.loop.callbacks import Silent
+from clearhead.training.loop.gradient_accumulation import Gradients, Portion
+from clearhead.training.loop.optimizer_state import EMA
 from clearhead.training.run import Prepared
 from tests.tasks.every import TRAINED, prepare_task
 from tests.training.runs import Watching, model_of, run, traces, write_data
@@ -132,7 +132,7 @@ def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: P
 def test_a_cpu_without_bfloat16_is_named(
     can: dict[str, object], is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "capabilities", lambda: can)
+    monkeypatch.setattr(device_setup, "capabilities", lambda: can)
     prepared, watcher = prepare_task(tmp_path, "classify"), Watching()
     for precision, count in (("float32", 0), ("bfloat16", int(is_told))):
         place(prepared.model, prepared.config.training.model_copy(update={"precision": precision}), ALONE, watcher)
@@ -140,7 +140,7 @@ def test_a_cpu_without_bfloat16_is_named(
 
 
 def test_torch_tells_what_the_cpu_can_do() -> None:
-    assert {"architecture"} <= placing.capabilities().keys()
+    assert {"architecture"} <= device_setup.capabilities().keys()
 
 
 def test_the_loss_in_bfloat16_sums_in_float32() -> None:

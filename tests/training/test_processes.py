@@ -16,10 +16,10 @@ from clearhead.bundle import load, read_manifest
 from clearhead.cli.main import main
 from clearhead.config import merge
 from clearhead.errors import ConfigError, TrainingError
-from clearhead.training.processes import ALONE, Processes, choose_device, joined
-from clearhead.training.replicas import Replicas, replica_count
-from clearhead.training.state import StateFolder
-from clearhead.training.trainer import Trainer
+from clearhead.training.checkpoint.checkpoint import StateFolder
+from clearhead.training.distributed.process_group import ALONE, Processes, choose_device, joined
+from clearhead.training.distributed.thread_data_parallel import Replicas, replica_count
+from clearhead.training.loop.trainer import Trainer
 from tests.training import together
 from tests.training.launching import losses_of, torchrun, train_together
 from tests.training.runs import Settings, Watching, model_of, run, write_data

@@ -11,8 +11,8 @@ import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.errors import BundleError, ClearheadError, ConfigError, TrainingError
-from clearhead.training.lock import locked
-from clearhead.training.state import StateFolder
+from clearhead.training.checkpoint.checkpoint import StateFolder
+from clearhead.training.checkpoint.run_history import locked
 from tests.faults import end_of, fork
 from tests.tasks.made_up import sets
 from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
@@ -262,7 +262,7 @@ def test_more_steps_go_on_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
 
 def unfinished(folder: Path) -> bytes:
     """The state of a finished run as it was just before its end."""
-    from clearhead.training.state import _to_bytes
+    from clearhead.training.checkpoint.checkpoint import _to_bytes
 
     found = StateFolder.load(folder / "training")
     assert found and found.state

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from clearhead.config import TrainingConfig, build
-from clearhead.training.choose import choose, without_length
-from clearhead.training.schedule import Schedule
+from clearhead.training.loop.schedule import Schedule
+from clearhead.training.setup.auto_config import choose, without_length
 
 
 @pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 50_000, 100_000])

@@ -11,7 +11,7 @@ from PIL import Image as PillowImage
 from clearhead.bundle import load as load_bundle
 from clearhead.cli.main import main
 from clearhead.model.parameters import named_weights
-from clearhead.training.events import Silent
+from clearhead.training.loop.callbacks import Silent
 from clearhead.training.run import Prepared, Request, prepare
 from tests.tasks.every import Models, write_files
 from tests.tasks.made_up import write_lines

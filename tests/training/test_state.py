@@ -11,9 +11,9 @@ import torch
 
 from clearhead.errors import BundleError, TrainingError
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training import state
-from clearhead.training.counts import Counts
-from clearhead.training.state import Origin, StateFolder
+from clearhead.training.checkpoint import checkpoint
+from clearhead.training.checkpoint.checkpoint import Origin, StateFolder
+from clearhead.training.loop.train_state import Counts
 from tests.faults import Faults, disk_full, end_of, fork
 
 pytestmark = pytest.mark.forks
@@ -93,7 +93,7 @@ def test_an_error_at_any_step_of_a_save_leaves_a_whole_state(tmp_path: Path, is_
         before = names_in(folder.folder)
         with pytest.MonkeyPatch.context() as patch:
             hits = (lambda call, step=step: call >= step) if is_lasting else (lambda call, step=step: call == step)
-            faults = Faults(patch, hits, disk_full, state, CALLS[:-1])
+            faults = Faults(patch, hits, disk_full, checkpoint, CALLS[:-1])
             try:
                 save(folder, 3)
             except TrainingError as error:
@@ -117,7 +117,7 @@ def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path:
         save(folder, 2)
 
         def crash(step: int = step, folder: StateFolder = folder) -> None:
-            Faults(pytest.MonkeyPatch(), lambda call: call == step, lambda: os._exit(9), state, CALLS)
+            Faults(pytest.MonkeyPatch(), lambda call: call == step, lambda: os._exit(9), checkpoint, CALLS)
             save(folder, 3, average=1)
 
         code = end_of(fork(crash))

@@ -13,11 +13,11 @@ from clearhead.config import TrainingConfig
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot
 from clearhead.tasks.trainable.task import Decode, Validation
-from clearhead.training.counts import Counts
-from clearhead.training.events import Progress, Silent
-from clearhead.training.schedule import Plan, Schedule
-from clearhead.training.timetable import MIN_STEPS, Timetable
-from clearhead.training.trainer import Trainer
+from clearhead.training.loop.callbacks import Progress, Silent
+from clearhead.training.loop.schedule import Plan, Schedule
+from clearhead.training.loop.timetable import MIN_STEPS, Timetable
+from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.trainer import Trainer
 from tests.training.test_trainer import Memory, Regression
 
 MINUTES = 10.0

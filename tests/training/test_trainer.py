@@ -16,12 +16,12 @@ from clearhead.errors import TrainingError
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot
 from clearhead.tasks.trainable.task import Decode, Validation
-from clearhead.training.counts import Counts
-from clearhead.training.events import Silent
-from clearhead.training.gradients import Gradients, Portion
-from clearhead.training.replicas import Replicas, replica_count
-from clearhead.training.schedule import Schedule
-from clearhead.training.trainer import Trainer, smoothed
+from clearhead.training.distributed.thread_data_parallel import Replicas, replica_count
+from clearhead.training.loop.callbacks import Silent
+from clearhead.training.loop.gradient_accumulation import Gradients, Portion
+from clearhead.training.loop.schedule import Schedule
+from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.trainer import Trainer, smoothed
 
 
 class Regression:

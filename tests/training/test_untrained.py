@@ -12,7 +12,7 @@ from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.data.corpus.id_arrays import IdStore
 from clearhead.tasks.trainable.baseline import Baseline, count_targets, frequency_loss
-from clearhead.training.finish import TrainingResult
+from clearhead.training.checkpoint.finalize import TrainingResult
 from tests.training.runs import MORE, Settings, Watching, run, settings_of, write_data
 
 LONGER: Settings = {"training": {"batch_tokens": 400, "gradient_accumulation": 1, "cooldown": 0, "validate_every": 50}}

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clearhead.training import measure
 from clearhead.training import run as training
-from clearhead.training.processes import Processes, is_first_process, joined, was_restarted
-from clearhead.training.trainer import Trainer
+from clearhead.training.distributed.process_group import Processes, is_first_process, joined, was_restarted
+from clearhead.training.loop.trainer import Trainer
+from clearhead.training.setup import benchmark_step
 from tests.training.runs import Settings, run
 
 LOSSES = "losses.json"
@@ -85,7 +85,7 @@ def threads_of_gloo() -> list[str]:
 
 def main(path: Path) -> None:
     """All jobs within one group of processes."""
-    measure.SECONDS = 0.0
+    benchmark_step.SECONDS = 0.0
     losses = note_losses()
     jobs = [Job(**each) for each in json.loads(path.read_text())]
     with joined() as processes:

@@ -22,7 +22,7 @@ from clearhead.tasks.task import Report as AnyReport
 from clearhead.tasks.translation.result import Translation
 
 if TYPE_CHECKING:
-    from clearhead.training.events import Watcher
+    from clearhead.training.loop.callbacks import Watcher
 
 __all__ = ["Model", "Translation", "evaluate", "load", "train"]
 
@@ -97,7 +97,7 @@ def train(
     predictions of each batch. With `resume` the run in `out` goes on where its last checkpoint was saved, to the
     same weights as if it had never stopped; without a checkpoint it starts from the beginning.
     """
-    from clearhead.training.events import Silent
+    from clearhead.training.loop.callbacks import Silent
     from clearhead.training.run import Request as TrainingRequest
     from clearhead.training.run import train as run_training
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.grammar import Example
     from clearhead.inspection.alignment import WordAttention
-    from clearhead.training.finish import TrainingResult
+    from clearhead.training.checkpoint.finalize import TrainingResult
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -11,7 +11,7 @@ from clearhead.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from clearhead.study.charts import Chart
-    from clearhead.training.history import Curves, Point
+    from clearhead.training.checkpoint.run_history import Curves, Point
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -26,7 +26,7 @@ def plot(
 
     Example: clearhead plot runs/de --out curves.png
     """
-    from clearhead.training.history import read_curves
+    from clearhead.training.checkpoint.run_history import read_curves
 
     form = _form(out) if out else None
     curves = read_curves(folder)

@@ -10,7 +10,7 @@ import typer
 from clearhead.cli.options import Json
 
 if TYPE_CHECKING:
-    from clearhead.training.history import Run
+    from clearhead.training.checkpoint.run_history import Run
 
 WIDE = 240  # characters, where no terminal sets a limit
 
@@ -29,7 +29,7 @@ def runs(
 
     Example: clearhead runs runs
     """
-    from clearhead.training.history import find_runs
+    from clearhead.training.checkpoint.run_history import find_runs
 
     found = find_runs(folders or [Path()])
     if as_json:

@@ -96,7 +96,7 @@ def train(
     from clearhead.cli.training_display import training_watcher
     from clearhead.config import merge
     from clearhead.training import run
-    from clearhead.training.processes import is_first_process
+    from clearhead.training.distributed.process_group import is_first_process
 
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
     named = {"columns": columns, "replay_share": replay_share, "languages": languages}

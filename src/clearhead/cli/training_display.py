@@ -8,9 +8,9 @@ from rich.progress import BarColumn, TaskID, TextColumn
 
 from clearhead.cli.terminal import clock, stderr_progress
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.events import Progress as TrainingProgress
-from clearhead.training.events import Watcher
-from clearhead.training.processes import is_first_process
+from clearhead.training.distributed.process_group import is_first_process
+from clearhead.training.loop.callbacks import Progress as TrainingProgress
+from clearhead.training.loop.callbacks import Watcher
 
 PLAIN_EVERY = 10.0  # seconds between plain lines
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from clearhead.study.charts import Chart
 from clearhead.study.verdict import Numbers, Rule
-from clearhead.training.events import Watcher
+from clearhead.training.loop.callbacks import Watcher
 
 CORES = 2  # on which a study takes about the minutes that it says; cells run side by side, one a core
 LIGHT = 0.1  # minutes of a cell that takes next to no time

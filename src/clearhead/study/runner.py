@@ -13,7 +13,7 @@ from clearhead.study.drawing import draw, require_matplotlib
 from clearhead.study.protocol import Cell, Study, cell_minutes
 from clearhead.study.results import Plan, Results, open_results
 from clearhead.study.workers import Failed, Job, News, Told, crew, measure
-from clearhead.training.events import Progress, Silent, Watcher
+from clearhead.training.loop.callbacks import Progress, Silent, Watcher
 
 WORK = "work"  # below the study's folder; gone when it is finished
 

@@ -22,7 +22,7 @@ import torch
 from clearhead.errors import ClearheadError, StudyError
 from clearhead.study.protocol import Bench, Cell, Study
 from clearhead.study.verdict import Numbers
-from clearhead.training.events import Progress, Silent, Watcher
+from clearhead.training.loop.callbacks import Progress, Silent, Watcher
 
 TELL_EVERY = 0.5  # seconds between two words of a training about its progress
 

@@ -23,24 +23,23 @@ from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Task, Tell
 from clearhead.tasks.trainable.replay import Replay, ReplayTask, make_task, read_replay
 from clearhead.tasks.trainable.task import Files, PreparedTask, Records
-from clearhead.training import keeper
-from clearhead.training.checks import check_fine_tuning, check_held_out, check_ids, check_settings
-from clearhead.training.choose import choose, default_epochs, without_length
-from clearhead.training.events import Silent, Watcher
-from clearhead.training.finish import TrainingResult, finish, report_finished
-from clearhead.training.keeper import METRICS, TRAINING, RunFolder
-from clearhead.training.lock import locked
-from clearhead.training.measure import describe, describe_useful, measure, warn_short
-from clearhead.training.memory import share_memory
-from clearhead.training.old_validation import OLD_VALIDATION, VALIDATION, find_old, given_facts, write_records
-from clearhead.training.opening import open_folder, open_trainer, tokenizer_text
-from clearhead.training.placing import place as place_model
-from clearhead.training.processes import ALONE, Processes, job, joined, was_restarted
-from clearhead.training.request import Prepared, Request
-from clearhead.training.resume import Before, Kept, asks_for_more, planned_steps
-from clearhead.training.start import Start
-from clearhead.training.state import StateFolder
-from clearhead.training.tensorboard import require_tensorboard
+from clearhead.training.checkpoint import run_folder
+from clearhead.training.checkpoint.checkpoint import StateFolder
+from clearhead.training.checkpoint.finalize import TrainingResult, finish, report_finished
+from clearhead.training.checkpoint.resume import Before, Kept, asks_for_more, planned_steps
+from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, RunFolder
+from clearhead.training.checkpoint.run_history import locked
+from clearhead.training.checkpoint.tensorboard import require_tensorboard
+from clearhead.training.distributed.device_setup import place as place_model
+from clearhead.training.distributed.process_group import ALONE, Processes, job, joined, was_restarted
+from clearhead.training.loop.callbacks import Silent, Watcher
+from clearhead.training.loop.memory import share_memory
+from clearhead.training.setup.auto_config import choose, default_epochs, without_length
+from clearhead.training.setup.benchmark_step import describe, describe_useful, measure, warn_short
+from clearhead.training.setup.build_trainer import Prepared, Request, open_folder, open_trainer, tokenizer_text
+from clearhead.training.setup.finetune import Start
+from clearhead.training.setup.forgetting import OLD_VALIDATION, VALIDATION, find_old, given_facts, write_records
+from clearhead.training.setup.validate_config import check_fine_tuning, check_held_out, check_ids, check_settings
 
 __all__ = ["Prepared", "Request", "announce", "prepare", "rehearse", "train"]
 
@@ -62,7 +61,7 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
             try:
                 held.enter_context(locked(request.out))
                 if was_restarted():  # what it was to overwrite is gone by now, and what is there is worth keeping
-                    request = replace(request, resume=request.resume or keeper.is_own(request.out), overwrite=False)
+                    request = replace(request, resume=request.resume or run_folder.is_own(request.out), overwrite=False)
                 kept = _find(request, watcher)
             except ClearheadError:
                 processes.tell(REFUSED)
@@ -94,15 +93,15 @@ def _follow(request: Request, processes: Processes) -> TrainingResult:
 
 def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
     """The run to go on with, the result of one that is finished, or nothing where one begins."""
-    keeper.check(request.out, overwrite=request.overwrite, resume=request.resume)
+    run_folder.check(request.out, overwrite=request.overwrite, resume=request.resume)
     if not request.resume:
         if request.overwrite and job():
-            keeper.claim(request.out)  # now, that a restart finds its own
+            run_folder.claim(request.out)  # now, that a restart finds its own
         return None
     kept = Kept.load(request.out)
     if kept and not kept.state.is_finished:
         return kept
-    if kept or keeper.is_finished(request.out):
+    if kept or run_folder.is_finished(request.out):
         config = kept.config if kept else configs.parse(bundle.load(request.out).config)
         planned = kept.state.steps if kept else config.training.steps
         if not asks_for_more(config, request.settings or {}, planned):
@@ -127,7 +126,7 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
         old = old.measure_before(request.start, prepared.tokenizer, prepared.threads, watcher.message)
     share_memory()  # not before: the threads of tokenizers take more than twice as long with one place
     if processes.is_first:
-        keeper.claim(request.out)
+        run_folder.claim(request.out)
     placed = place_model(prepared.model, prepared.config.training, processes, watcher)
     estimate = measure(prepared.task, placed.model, prepared.config.training, prepared.threads, processes)
     prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": estimate.steps}}))
@@ -165,7 +164,7 @@ def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes)
     shown = f"{steps:,}" + (f" (instead of {before:,})" if steps != before else "")
     watcher.message(f"resuming after update {counts.step:,} of {shown}")
     if processes.is_first:
-        if not keeper.cut_metrics(request.out, kept.state.metrics_bytes):
+        if not run_folder.cut_metrics(request.out, kept.state.metrics_bytes):
             watcher.message(f"{request.out / METRICS} was cut short: curves and figures of before are missing there")
         kept.folder.own(job())
         kept.folder.tidy()

@@ -11,10 +11,10 @@ from torch import nn
 
 from clearhead.config import TrainingConfig
 from clearhead.tasks.trainable.task import TrainingTask
-from clearhead.training.gradients import Gradients, Portion
-from clearhead.training.processes import ALONE, Processes
-from clearhead.training.replicas import open_replicas, torch_threads
-from clearhead.training.timetable import MIN_STEPS, VALIDATION_SHARE
+from clearhead.training.distributed.process_group import ALONE, Processes
+from clearhead.training.distributed.thread_data_parallel import open_replicas, torch_threads
+from clearhead.training.loop.gradient_accumulation import Gradients, Portion
+from clearhead.training.loop.timetable import MIN_STEPS, VALIDATION_SHARE
 
 SECONDS = 4.0  # for measuring, at most; with --minutes up to half as many more
 

@@ -12,10 +12,10 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.parameters import Weights
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.events import Watcher
-from clearhead.training.keeper import Elsewhere, RunFolder, validation_facts
-from clearhead.training.old_validation import OldValidation, compare
-from clearhead.training.trainer import Outcome, Trainer
+from clearhead.training.checkpoint.run_folder import Elsewhere, RunFolder, validation_facts
+from clearhead.training.loop.callbacks import Watcher
+from clearhead.training.loop.trainer import Outcome, Trainer
+from clearhead.training.setup.forgetting import OldValidation, compare
 
 
 @dataclass(frozen=True)

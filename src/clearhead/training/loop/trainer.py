@@ -20,17 +20,17 @@ from clearhead.config import TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.parameters import Weights, named_weights, restore
 from clearhead.tasks.trainable.task import Decode, TrainingTask, Validation
-from clearhead.training.counts import Clock, Counts, Pace
-from clearhead.training.events import Progress, Watcher
-from clearhead.training.gradients import Gradients, Portion
-from clearhead.training.memory import is_out_of_memory, kept_memory
-from clearhead.training.optimizer import build_optimizer, follow, followed, moments, restore_moments
-from clearhead.training.processes import ALONE, Processes
-from clearhead.training.replicas import open_replicas, torch_threads
-from clearhead.training.schedule import Schedule
-from clearhead.training.sharding import gathered, whole_tensor
-from clearhead.training.signals import Stop
-from clearhead.training.timetable import Timetable
+from clearhead.training.distributed.fsdp import gathered, whole_tensor
+from clearhead.training.distributed.process_group import ALONE, Processes
+from clearhead.training.distributed.thread_data_parallel import open_replicas, torch_threads
+from clearhead.training.loop.callbacks import Progress, Watcher
+from clearhead.training.loop.graceful_stop import Stop
+from clearhead.training.loop.gradient_accumulation import Gradients, Portion
+from clearhead.training.loop.memory import is_out_of_memory, kept_memory
+from clearhead.training.loop.optimizer_state import build_optimizer, follow, followed, moments, restore_moments
+from clearhead.training.loop.schedule import Schedule
+from clearhead.training.loop.timetable import Timetable
+from clearhead.training.loop.train_state import Clock, Counts, Pace
 
 SMOOTHING = 0.98  # of the loss that is shown: over about the last fifty updates
 POINTS = 100  # of a curve, at least, where there are so many updates

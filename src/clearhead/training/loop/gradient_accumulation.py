@@ -20,8 +20,8 @@ from clearhead.kernels import dropout_seed
 from clearhead.model.loss import Loss
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.task import TrainingTask
-from clearhead.training.memory import is_out_of_memory
-from clearhead.training.replicas import Replicas
+from clearhead.training.distributed.thread_data_parallel import Replicas
+from clearhead.training.loop.memory import is_out_of_memory
 
 
 @dataclass(frozen=True)

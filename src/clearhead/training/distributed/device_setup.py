@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from clearhead.config import TrainingConfig
 from clearhead.kernels import replay_dropout
 from clearhead.model.encoder import TransformerLayer
-from clearhead.training.events import Watcher
-from clearhead.training.processes import Processes
-from clearhead.training.sharding import shard
+from clearhead.training.distributed.fsdp import shard
+from clearhead.training.distributed.process_group import Processes
+from clearhead.training.loop.callbacks import Watcher
 
 
 @dataclass(frozen=True)

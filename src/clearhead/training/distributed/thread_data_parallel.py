@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
-from clearhead.training.processes import ALONE, Processes
+from clearhead.training.distributed.process_group import ALONE, Processes
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")

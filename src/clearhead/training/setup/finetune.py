@@ -17,7 +17,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 from clearhead.model.parameters import Weights, load_matching, named_weights
 from clearhead.tasks.task import Task
-from clearhead.training.events import Watcher
+from clearhead.training.loop.callbacks import Watcher
 
 HEAD = "output."  # of labels and tags: its size follows from the data
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from clearhead.training.events import Watcher
-from clearhead.training.processes import ALONE, Processes
+from clearhead.training.distributed.process_group import ALONE, Processes
+from clearhead.training.loop.callbacks import Watcher
 
 
 class Stop:

@@ -30,7 +30,7 @@ from clearhead.bundle.manifest import FileRecord, check_content, record_of
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import replacing, write_atomically
 from clearhead.model.parameters import Weights
-from clearhead.training.counts import Counts
+from clearhead.training.loop.train_state import Counts
 
 FORMAT_VERSION = 2
 PRERELEASE_VERSION = 1  # other names of tensors and settings; never released

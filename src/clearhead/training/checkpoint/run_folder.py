@@ -17,10 +17,10 @@ from clearhead.files import sync
 from clearhead.model.parameters import Weights
 from clearhead.model.registry import with_tied_names
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.counts import Counts
-from clearhead.training.processes import job
-from clearhead.training.state import Origin, StateFolder
-from clearhead.training.tensorboard import EventFiles
+from clearhead.training.checkpoint.checkpoint import Origin, StateFolder
+from clearhead.training.checkpoint.tensorboard import EventFiles
+from clearhead.training.distributed.process_group import job
+from clearhead.training.loop.train_state import Counts
 
 METRICS = "metrics.jsonl"
 TRAINING = "training"

@@ -29,8 +29,8 @@ from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.task import Files, Records, TrainingTask, Validation
-from clearhead.training.replicas import torch_threads
-from clearhead.training.start import Start
+from clearhead.training.distributed.thread_data_parallel import torch_threads
+from clearhead.training.setup.finetune import Start
 
 VALIDATION = "validation"
 OLD_VALIDATION = "old_validation"

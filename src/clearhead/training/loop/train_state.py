@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pydantic import BaseModel, ConfigDict
 
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.schedule import Plan
+from clearhead.training.loop.schedule import Plan
 
 Clock = Callable[[], float]
 

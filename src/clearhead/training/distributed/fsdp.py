@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from clearhead.model.decoder import DecoderLayer
 from clearhead.model.encoder import TransformerLayer
 from clearhead.model.parameters import Weights
-from clearhead.training.processes import Processes
+from clearhead.training.distributed.process_group import Processes
 
 
 def shard(model: nn.Module, processes: Processes) -> nn.Module:

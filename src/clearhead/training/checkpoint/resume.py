@@ -13,14 +13,14 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.parameters import Weights
-from clearhead.training.checks import check_length
-from clearhead.training.choose import LENGTH
-from clearhead.training.events import Watcher
-from clearhead.training.keeper import TRAINING
-from clearhead.training.measure import steps_of_epochs
-from clearhead.training.old_validation import OldValidation
-from clearhead.training.processes import Processes
-from clearhead.training.state import Origin, State, StateFolder
+from clearhead.training.checkpoint.checkpoint import Origin, State, StateFolder
+from clearhead.training.checkpoint.run_folder import TRAINING
+from clearhead.training.distributed.process_group import Processes
+from clearhead.training.loop.callbacks import Watcher
+from clearhead.training.setup.auto_config import LENGTH
+from clearhead.training.setup.benchmark_step import steps_of_epochs
+from clearhead.training.setup.forgetting import OldValidation
+from clearhead.training.setup.validate_config import check_length
 
 ANEW = "or begin anew with --overwrite"
 Settings = Mapping[str, Any]

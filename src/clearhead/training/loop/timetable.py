@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 
 from clearhead.config import TrainingConfig
-from clearhead.training.counts import Counts
-from clearhead.training.schedule import Plan, Schedule
+from clearhead.training.loop.schedule import Plan, Schedule
+from clearhead.training.loop.train_state import Counts
 
 MIN_STEPS = 20  # of a run with --minutes, however short
 VALIDATIONS = 20  # per run, where neither `training.validate_every` nor their time says otherwise

@@ -1,0 +1,1 @@
+"""Several threads, processes, machines and devices: data parallelism and FSDP2."""

@@ -1,0 +1,1 @@
+"""The training loop: updates, learning rate, validations, gradients and callbacks."""

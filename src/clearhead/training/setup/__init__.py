@@ -1,0 +1,1 @@
+"""Preparation of a run: validated settings, automatic choices, measured speed, pretrained weights."""

@@ -18,8 +18,8 @@ from clearhead import bundle
 from clearhead.bundle.writer import save as save_bundle
 from clearhead.cli.heatmap import draw
 from clearhead.cli.main import main
-from clearhead.inspection import html_file, picture
-from clearhead.inspection.heatmap import PALETTE, clearest, colour, heat_maps
+from clearhead.inspection.render import heatmap_png, html
+from clearhead.inspection.render.heatmap import PALETTE, clearest, colour, heat_maps
 from clearhead.model.parameters import snapshot
 from clearhead.model.registry import with_tied_names
 from tests.inspection.small import TEXT, small
@@ -153,7 +153,7 @@ def test_html_is_one_file_with_every_head(trained: Trained, tmp_path: Path) -> N
 
 def test_text_stays_text_in_html() -> None:
     trace = small("transformer").trace(SCRIPT)
-    text = html_file.page(trace, SCRIPT)
+    text = html.page(trace, SCRIPT)
     page = Page(text)
     assert SCRIPT not in text and len(page.scripts) == 2
     assert json.loads(page.scripts[0])["source"] == SCRIPT
@@ -177,7 +177,7 @@ def test_pictures_of_one_head_and_of_all(trained: Trained, tmp_path: Path) -> No
 
 def test_strange_labels_are_drawn_as_they_are() -> None:
     trace = small("transformer").trace("$x_1$ 🙂 \\frac dog", target="$$ \\alpha")
-    drawn = picture.draw(heat_maps(trace, "cross", 0, 0), "$title$ {", "png")
+    drawn = heatmap_png.draw(heat_maps(trace, "cross", 0, 0), "$title$ {", "png")
     assert drawn.startswith(b"\x89PNG")
 
 

@@ -11,10 +11,10 @@ import torch
 import clearhead
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
-from clearhead.inspection.ablation import effect
-from clearhead.inspection.importance import head_importance
-from clearhead.inspection.parts import Part
-from clearhead.inspection.sublayers import heads, sub_layers
+from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.head_importance import head_importance
+from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.sublayers import heads, sub_layers
 from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, picture, small, text_for
 from tests.whole import Trained
 

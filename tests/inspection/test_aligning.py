@@ -13,9 +13,9 @@ from clearhead.data.readers.aligned_pairs import AlignedPair
 from clearhead.data.readers.pairs import Pair
 from clearhead.engines import torch_forward
 from clearhead.errors import ClearheadError, DataError
-from clearhead.inspection.aligning import choose_head, usual_head
-from clearhead.inspection.alignment import align_heads, word_attention
-from clearhead.inspection.parts import Part
+from clearhead.inspection.analyses.word_alignment import choose_head, usual_head
+from clearhead.inspection.analyses.word_attention import align_heads, word_attention
+from clearhead.inspection.trace.head_ref import Part
 from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
 from tests.inspection.small import TEXTS, small

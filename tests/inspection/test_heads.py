@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 import clearhead
 from clearhead import grammar
 from clearhead.errors import ClearheadError
-from clearhead.inspection.alignment import align_heads, word_attention
-from clearhead.inspection.antecedents import find_antecedents
-from clearhead.inspection.head_statistics import HeadStatistics, diagonality, entropy, head_statistics
-from clearhead.inspection.parts import Kind, Part
-from clearhead.inspection.trace import Attention, Floats, Trace
+from clearhead.inspection.analyses.antecedents import find_antecedents
+from clearhead.inspection.analyses.head_statistics import HeadStatistics, diagonality, entropy, head_statistics
+from clearhead.inspection.analyses.word_attention import align_heads, word_attention
+from clearhead.inspection.trace.head_ref import Kind, Part
+from clearhead.inspection.trace.trace_types import Attention, Floats, Trace
 from tests.inspection.small import TEXT, picture, small
 from tests.whole import Trained
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import ClearheadError
-from clearhead.inspection.attribution import gradient_times_input, leave_out
-from clearhead.inspection.lens import logit_lens
-from clearhead.inspection.sublayers import stacks
-from clearhead.inspection.trace import Trace
-from clearhead.inspection.tracing import given_input, log_probs_of
+from clearhead.inspection.analyses.attribution import gradient_times_input, leave_out
+from clearhead.inspection.analyses.logit_lens import logit_lens
+from clearhead.inspection.trace.run_trace import given_input, log_probs_of
+from clearhead.inspection.trace.sublayers import stacks
+from clearhead.inspection.trace.trace_types import Trace
 from clearhead.model.embedding import TokenEmbedding
 from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, picture, small, text_for
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from clearhead.inspection.parts import list_parts
-from clearhead.inspection.sublayers import sub_layers
+from clearhead.inspection.trace.head_ref import list_parts
+from clearhead.inspection.trace.sublayers import sub_layers
 from tests.inspection.small import PICTURES, TEXTS, small
 
 

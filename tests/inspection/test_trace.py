@@ -11,9 +11,9 @@ import torch
 from clearhead.api import Model
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
-from clearhead.inspection.recording import share
-from clearhead.inspection.trace import Trace
-from clearhead.inspection.tracing import given_picture, given_text
+from clearhead.inspection.trace.activation_recorder import share
+from clearhead.inspection.trace.run_trace import given_picture, given_text
+from clearhead.inspection.trace.trace_types import Trace
 from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, WRITERS, picture, small, text_for, tokenizer
 from tests.model.options import padded_layout
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import InspectionError
-from clearhead.inspection.ablation import effect
-from clearhead.inspection.attribution import gradient_times_input
-from clearhead.inspection.lens import logit_lens
+from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.attribution import gradient_times_input
+from clearhead.inspection.analyses.logit_lens import logit_lens
 from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop.folders import BERT_PIECES, TEXTS, bert_tokenizer, close, hf, save, shaken
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.inspection.tracing import given_picture
+from clearhead.inspection.trace.run_trace import given_picture
 from clearhead.tasks.registry import get_task
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from clearhead import bundle, kernels
 from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import ModelConfig
-from clearhead.inspection.recording import Recorder
-from clearhead.inspection.sublayers import heads, stacks, sub_layers
+from clearhead.inspection.trace.activation_recorder import Recorder
+from clearhead.inspection.trace.sublayers import heads, stacks, sub_layers
 from clearhead.kernels import dropout_seed
 from clearhead.model.loss import cross_entropy
 from clearhead.model.parameters import restore, snapshot

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.recording import Recorder, RecurrentStates
+from clearhead.inspection.trace.activation_recorder import Recorder, RecurrentStates
 from clearhead.model.recurrent.cells import CELLS
 from clearhead.model.recurrent.layers import RecurrentLayer
 from clearhead.model.recurrent.translator import RecurrentTranslator

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from clearhead.api import Model
-from clearhead.inspection.trace import Trace
+from clearhead.inspection.trace.trace_types import Trace
 from clearhead.serving.limits import Limits
 from clearhead.serving.server import Server, listen
 from tests.serving.browser import Browser, browsing, need_browser, serving

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.inspection.places_off import without_positions
+from clearhead.inspection.analyses.position_ablation import without_positions
 from clearhead.serving.app import make_app
 from tests.inspection.small import small
 from tests.serving.browser import Browser

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from clearhead.inspection.ablation import effect
-from clearhead.inspection.head_statistics import head_statistics
+from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.runtime import Cancellation
 from clearhead.serving import views
 from clearhead.serving.app import make_app

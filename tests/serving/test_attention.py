@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.inspection.ablation import effect
-from clearhead.inspection.head_statistics import head_statistics
+from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.head_statistics import head_statistics
 from tests.serving.conftest import Stage
 
 SHOTS = Path("test-artefacts")

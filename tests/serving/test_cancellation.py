@@ -14,8 +14,8 @@ from clearhead.api import Model, load
 from clearhead.bundle.writer import save
 from clearhead.config import build
 from clearhead.errors import RequestCancelledError
-from clearhead.inspection import tracing
-from clearhead.inspection.forcing import go_on_from
+from clearhead.inspection.analyses.continue_from_prefix import go_on_from
+from clearhead.inspection.trace import run_trace
 from clearhead.model.parameters import snapshot
 from clearhead.model.registry import build_model, with_tied_names
 from clearhead.runtime import Cancellation
@@ -116,13 +116,13 @@ def test_a_client_that_leaves_before_its_turn_gets_no_trace() -> None:
 
 def test_cancelled_requests_raise() -> None:
     model, cancellation = small("transformer"), Cancellation()
-    given, settings = tracing.given_text(model, TEXT), model.looking(beam_size=2)
+    given, settings = run_trace.given_text(model, TEXT), model.looking(beam_size=2)
     [[best]] = model.translate_n_best([TEXT], 1, settings, cancellation=cancellation)
     assert best == model.translate(TEXT, beam_size=2)
     cancellation.cancel()
     with pytest.raises(RequestCancelledError):
         model.translate_n_best([TEXT], 1, settings, cancellation=cancellation)
     with pytest.raises(RequestCancelledError):
-        tracing.trace(model, given, None, settings, cancellation=cancellation)
+        run_trace.trace(model, given, None, settings, cancellation=cancellation)
     with pytest.raises(RequestCancelledError):
         go_on_from(model, given, [5], settings, cancellation)

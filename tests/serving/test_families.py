@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 import torch
 
-from clearhead.inspection.tracing import given_text
+from clearhead.inspection.trace.run_trace import given_text
 from clearhead.serving.app import make_app
 from tests.inspection.small import small, text_for
 from tests.serving.browser import Browser

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from clearhead.inspection.ablation import effect
-from clearhead.inspection.lens import logit_lens
-from clearhead.inspection.places_off import order_difference, without_positions
-from clearhead.inspection.tracing import given_text
+from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.logit_lens import logit_lens
+from clearhead.inspection.analyses.position_ablation import order_difference, without_positions
+from clearhead.inspection.trace.run_trace import given_text
 from tests.serving.conftest import DONE, Stage
 from tests.serving.pronouns import NOUNS, PRONOUNS, SENTENCE
 

@@ -10,14 +10,14 @@ from clearhead.config import DecodingConfig
 from clearhead.data.readers.aligned_pairs import read_aligned
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import InspectionError
-from clearhead.inspection import aligning
-from clearhead.inspection.alignment import WordAttention, word_attention
-from clearhead.inspection.parts import Part
+from clearhead.inspection.analyses import word_alignment
+from clearhead.inspection.analyses.word_attention import WordAttention, word_attention
+from clearhead.inspection.trace.head_ref import Part
 from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
-    from clearhead.inspection.ablation import By
-    from clearhead.inspection.trace import Trace
+    from clearhead.inspection.analyses.ablation import By
+    from clearhead.inspection.trace.trace_types import Trace
 
 
 class Looking(Loaded):
@@ -50,12 +50,14 @@ class Looking(Loaded):
         Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
         node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
         """
-        from clearhead.inspection import tracing
+        from clearhead.inspection.trace import run_trace
 
         check_text(text)
         self._need_input(pictures=False)
-        given, settings = tracing.given_text(self, text), self._chosen(settings, self.looking, beam_size=beam_size)
-        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+        given, settings = run_trace.given_text(self, text), self._chosen(settings, self.looking, beam_size=beam_size)
+        return run_trace.trace(
+            self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
+        )
 
     def trace_picture(
         self,
@@ -69,14 +71,16 @@ class Looking(Loaded):
         settings: DecodingConfig | None = None,
     ) -> "Trace":
         """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
-        from clearhead.inspection import tracing
+        from clearhead.inspection.trace import run_trace
 
         self._need_input(pictures=True)
         given, settings = (
-            tracing.given_picture(self, Path(path)),
+            run_trace.given_picture(self, Path(path)),
             self._chosen(settings, self.looking, beam_size=beam_size),
         )
-        return tracing.trace(self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic)
+        return run_trace.trace(
+            self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
+        )
 
     def with_heads_off(self, parts: Iterable[Part | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
         """This model with parts of its network switched off; all its verbs work, and the weights are the same.
@@ -84,7 +88,7 @@ class Looking(Loaded):
         A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
         `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
         """
-        from clearhead.inspection.ablation import mean_outputs, parts_of, switch_off
+        from clearhead.inspection.analyses.ablation import mean_outputs, parts_of, switch_off
 
         if by not in ("zero", "mean") or (over and by == "zero"):
             raise InspectionError(f'expected by="zero", or by="mean" with texts, got by={by!r} and {len(over)} texts')
@@ -94,12 +98,12 @@ class Looking(Loaded):
 
     def align(
         self, pairs: Sequence[Pair], head: Part | None = None, path: StrPath = "pairs"
-    ) -> Iterator[aligning.Alignment]:
+    ) -> Iterator[word_alignment.Alignment]:
         """The word alignment of each pair by a head's attention; an error names the line in `path`."""
         self.need("translate")
-        return aligning.align(self, pairs, head or aligning.usual_head(self), path)
+        return word_alignment.align(self, pairs, head or word_alignment.usual_head(self), path)
 
-    def choose_head(self, gold: StrPath) -> aligning.ChosenHead:
+    def choose_head(self, gold: StrPath) -> word_alignment.ChosenHead:
         """The head that aligns best, measured against the gold alignments of a JSONL file."""
         self.need("translate")
-        return aligning.choose_head(self, [*read_aligned(gold)], gold)
+        return word_alignment.choose_head(self, [*read_aligned(gold)], gold)

@@ -54,8 +54,8 @@ def align(
     from clearhead.cli.pairs import answer_pairs
     from clearhead.data.readers.tables import TableOptions
     from clearhead.errors import ConfigError
-    from clearhead.inspection.aligning import usual_head
-    from clearhead.inspection.parts import Part
+    from clearhead.inspection.analyses.word_alignment import usual_head
+    from clearhead.inspection.trace.head_ref import Part
 
     use_threads(threads)
     if gold is not None and (layer is not None or head is not None):

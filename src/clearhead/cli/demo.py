@@ -13,7 +13,7 @@ from clearhead.cli.options import Threads, use_threads
 if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.grammar import Example
-    from clearhead.inspection.alignment import WordAttention
+    from clearhead.inspection.analyses.word_attention import WordAttention
     from clearhead.training.checkpoint.finalize import TrainingResult
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

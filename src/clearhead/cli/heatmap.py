@@ -7,9 +7,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from clearhead.inspection.head_statistics import head_statistics
-from clearhead.inspection.heatmap import HeatMap, colour
-from clearhead.inspection.trace import Trace
+from clearhead.inspection.analyses.head_statistics import head_statistics
+from clearhead.inspection.render.heatmap import HeatMap, colour
+from clearhead.inspection.trace.trace_types import Trace
 
 SHADES = " ░▒▓█"
 MASKED = "·"

@@ -11,9 +11,9 @@ from clearhead.errors import InspectionError
 
 if TYPE_CHECKING:
     from clearhead.api import Model
-    from clearhead.inspection.ablation import Effect
-    from clearhead.inspection.heatmap import HeatMap
-    from clearhead.inspection.trace import Trace
+    from clearhead.inspection.analyses.ablation import Effect
+    from clearhead.inspection.render.heatmap import HeatMap
+    from clearhead.inspection.trace.trace_types import Trace
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -63,12 +63,12 @@ def inspect(
     maps = _maps(trace, kind, layer, head) if is_drawn else []
     effect = _effect(model, looked_at, text, target, beam) if off else None
     if html is not None:
-        from clearhead.inspection.html_file import page
+        from clearhead.inspection.render.html import page
 
         _write(html, page(trace, str(folder)).encode())
     for path, form in ((svg, "svg"), (png, "png")):
         if path is not None:
-            from clearhead.inspection.picture import draw
+            from clearhead.inspection.render.heatmap_png import draw
 
             title = f"{trace.source_text} → {trace.target_text}"
             _write(path, draw(maps, title, form))  # type: ignore[arg-type]
@@ -85,13 +85,13 @@ def _trace(model: "Model", text: str, target: str | None, beam: int | None) -> "
 
 
 def _effect(model: "Model", off: "Model", text: str, target: str | None, beam: int | None) -> "Effect":
-    from clearhead.inspection.ablation import effect
+    from clearhead.inspection.analyses.ablation import effect
 
     return effect(model, off, _trace(model, text, target, beam), model.looking(beam_size=beam))
 
 
 def _maps(trace: "Trace", kind: str | None, layer: int | None, head: int | None) -> "list[HeatMap]":
-    from clearhead.inspection.heatmap import default_kind, heat_maps
+    from clearhead.inspection.render.heatmap import default_kind, heat_maps
 
     return heat_maps(trace, default_kind(trace, kind), layer, head)
 
@@ -108,7 +108,7 @@ def _write(path: Path, data: bytes) -> None:
 def _print_json(trace: "Trace", effect: "Effect | None", kind: str | None, layer: int | None, head: int | None) -> None:
     from dataclasses import asdict
 
-    from clearhead.inspection.head_statistics import head_statistics
+    from clearhead.inspection.analyses.head_statistics import head_statistics
 
     record = trace.to_json(
         None if kind is None else [kind], None if layer is None else [layer], None if head is None else [head]
@@ -129,7 +129,7 @@ def _show(trace: "Trace", maps: "list[HeatMap]", effect: "Effect | None") -> Non
     from rich.console import Console
 
     from clearhead.cli.heatmap import draw, legend, statistics_table
-    from clearhead.inspection.heatmap import clearest
+    from clearhead.inspection.render.heatmap import clearest
 
     console = Console(highlight=False, markup=False)
     print(trace.source_text)

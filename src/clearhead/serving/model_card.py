@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from clearhead.api import Model
-from clearhead.inspection.parts import list_parts
+from clearhead.inspection.trace.head_ref import list_parts
 from clearhead.tasks.registry import get_task
 
 EXAMPLES = {

@@ -27,8 +27,8 @@ from clearhead.serving.limits import Limits, OneAtATime
 from clearhead.serving.requests import TraceRequest
 
 if TYPE_CHECKING:
-    from clearhead.inspection.trace import Trace
-    from clearhead.inspection.tracing import Given
+    from clearhead.inspection.trace.run_trace import Given
+    from clearhead.inspection.trace.trace_types import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +114,9 @@ class Traces:
 
     def _trace(self, number: str, request: TraceRequest, name: str, model: Model, cancellation: Cancellation) -> Held:
         require_package("torch", "a trace")
-        from clearhead.inspection import tracing
-        from clearhead.inspection.forcing import go_on_from
-        from clearhead.inspection.places_off import without_positions
+        from clearhead.inspection.analyses.continue_from_prefix import go_on_from
+        from clearhead.inspection.analyses.position_ablation import without_positions
+        from clearhead.inspection.trace import run_trace
 
         self.limits.check_beam(request.beam_size)
         if sum(each is not None for each in (request.target, request.tokens, request.prefix)) > 1:
@@ -133,21 +133,21 @@ class Traces:
         tokens = request.tokens
         if request.prefix is not None:
             tokens = go_on_from(changed, given, request.prefix, settings, cancellation)
-        seen = tracing.trace(
+        seen = run_trace.trace(
             changed, given, request.target, settings, tokens=tokens, hypothesis=request.hypothesis, arithmetic=True,
             cancellation=cancellation
         )  # fmt: skip
         return Held(number, request, name, changed, placed, settings, seen)
 
     def _given(self, request: TraceRequest, model: Model) -> "Given":
-        from clearhead.inspection import tracing
+        from clearhead.inspection.trace import run_trace
 
         if model.config.model.reads_images:
             if request.picture is None:
                 raise RequestError(400, "wrong_input", "this model reads pictures: expected a PNG in base64", "picture")
             path = self._keep_picture(request.picture, model.config.model.image_channels)
             try:
-                return tracing.given_picture(model, path)
+                return run_trace.given_picture(model, path)
             except DataError as error:  # where it is kept is nobody's business
                 raise RequestError(400, "bad_picture", str(error).replace(str(path), "picture"), "picture") from None
         if request.picture is not None:
@@ -155,7 +155,7 @@ class Traces:
         self.limits.check_text(request.text, "text")
         if request.target is not None:
             self.limits.check_text(request.target, "target")
-        given = tracing.given_text(model, request.text)
+        given = run_trace.given_text(model, request.text)
         if len(given.places) > self.limits.pieces:
             raise RequestError(
                 413, "too_long", f"text: expected at most {self.limits.pieces:,} pieces, got {len(given.places):,}; "

@@ -12,14 +12,14 @@ import numpy as np
 
 from clearhead.api import Model
 from clearhead.errors import InspectionError
-from clearhead.inspection import tracing
-from clearhead.inspection.ablation import effect, head_effects
-from clearhead.inspection.attribution import CAUTION, gradient_times_input, leave_out
-from clearhead.inspection.head_statistics import head_statistics
-from clearhead.inspection.lens import logit_lens
-from clearhead.inspection.parts import KINDS, Kind
-from clearhead.inspection.places_off import marks, order_difference, without_positions
-from clearhead.inspection.trace import Attention, Bools, Floats, Place, Trace
+from clearhead.inspection.analyses.ablation import effect, head_effects
+from clearhead.inspection.analyses.attribution import CAUTION, gradient_times_input, leave_out
+from clearhead.inspection.analyses.head_statistics import head_statistics
+from clearhead.inspection.analyses.logit_lens import logit_lens
+from clearhead.inspection.analyses.position_ablation import marks, order_difference, without_positions
+from clearhead.inspection.trace import run_trace
+from clearhead.inspection.trace.head_ref import KINDS, Kind
+from clearhead.inspection.trace.trace_types import Attention, Bools, Floats, Place, Trace
 from clearhead.serving.traces import Held
 from clearhead.tasks.registry import get_task
 
@@ -186,12 +186,12 @@ def positions(held: Held) -> dict[str, Any]:
     if found.kind == "none" or model.config.model.reads_images:
         return record
     words = text.split()
-    given, swapped = (tracing.given_text(model, each) for each in (text, " ".join(reversed(words))))
+    given, swapped = (run_trace.given_text(model, each) for each in (text, " ".join(reversed(words))))
     settings = model.config.decoding
     record["order"] = {"text": given.text, "reversed": swapped.text} | {
         name: {"difference": order_difference(each.network, given.src),
-               "output": tracing.trace(each, given, None, settings).target_text,
-               "reversed_output": tracing.trace(each, swapped, None, settings).target_text}
+               "output": run_trace.trace(each, given, None, settings).target_text,
+               "reversed_output": run_trace.trace(each, swapped, None, settings).target_text}
         for name, each in (("with", model), ("without", blind))
     }  # fmt: skip
     return record

@@ -13,8 +13,8 @@ import numpy as np
 from clearhead.api import Model
 from clearhead.evaluation.metrics import alignment_error_rate
 from clearhead.grammar import Example, split_words
-from clearhead.inspection.alignment import HeadAlignment, align_heads, word_attention
-from clearhead.inspection.trace import Trace
+from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
+from clearhead.inspection.trace.trace_types import Trace
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
 from clearhead.study.training import QUICK, TOKENIZER, sentences, train, write_examples

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from clearhead.api import Model
 from clearhead.grammar import Example
-from clearhead.inspection.head_statistics import head_statistics
-from clearhead.inspection.importance import head_importance
+from clearhead.inspection.analyses.head_importance import head_importance
+from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
 from clearhead.study.training import TOKENIZER, nats, sentences, train, write_examples

@@ -14,7 +14,7 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.grammar import Example, split_words
 from clearhead.grammar.lexicon import NOUNS
-from clearhead.inspection.trace import Trace
+from clearhead.inspection.trace.trace_types import Trace
 from clearhead.study.charts import Chart, Series
 from clearhead.study.parallel import at
 from clearhead.study.protocol import About, Bench, Findings

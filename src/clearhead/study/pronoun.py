@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clearhead.api import Model
 from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, split_words
-from clearhead.inspection.antecedents import HeadAntecedent, find_antecedents
+from clearhead.inspection.analyses.antecedents import HeadAntecedent, find_antecedents
 from clearhead.study.charts import Chart, Series
 from clearhead.study.protocol import About, Bench, Findings
 from clearhead.study.training import TOKENIZER, sentences, train, write_examples

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from clearhead.api import Model
-from clearhead.inspection.head_statistics import head_statistics
+from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.study.charts import Chart, Series
 from clearhead.study.digits import accuracy, all_digits, part
 from clearhead.study.networks import fresh

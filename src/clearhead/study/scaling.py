@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from clearhead.inspection.head_statistics import entropy
+from clearhead.inspection.analyses.head_statistics import entropy
 from clearhead.kernels import AttentionLayout, PaddedLayout
 from clearhead.model.attention import attention_weights
 from clearhead.study.charts import Chart, Series

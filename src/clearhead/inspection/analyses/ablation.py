@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
-from clearhead.inspection import tracing
-from clearhead.inspection.parts import Part
-from clearhead.inspection.recording import share
-from clearhead.inspection.sublayers import find, heads
-from clearhead.inspection.tapping import Change, tap
-from clearhead.inspection.trace import Trace
+from clearhead.inspection.trace import run_trace
+from clearhead.inspection.trace.activation_recorder import share
+from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.sublayers import Change, find, heads, tap
+from clearhead.inspection.trace.trace_types import Trace
 from clearhead.tasks.task import LoadedModel
 
 By = Literal["zero", "mean"]
@@ -60,10 +59,10 @@ def mean_outputs(
     for part in parts:
         tap(watched, part, _keeping(kept[part]))
     for text in texts:
-        given = tracing.given_input(model, text)
-        outputs = tracing.trace(model, given, None, settings).output_ids
+        given = run_trace.given_input(model, text)
+        outputs = run_trace.trace(model, given, None, settings).output_ids
         with torch.no_grad():
-            tracing.run(watched, given.src, outputs)
+            run_trace.run(watched, given.src, outputs)
     return {part: torch.cat(values).mean(0) for part, values in kept.items()}
 
 
@@ -104,21 +103,21 @@ class Effect:
 
 def effect(model: LoadedModel, off: LoadedModel, before: Trace, settings: DecodingConfig) -> Effect:
     """What the model with parts off does with the input of a trace of the whole model."""
-    given = tracing.given_input(model, before.source_text)
+    given = run_trace.given_input(model, before.source_text)
     with torch.inference_mode():
-        still = tracing.log_probs_of(off.network, given.src, before.output_ids).tolist()
-    after = tracing.trace(off, given, None, settings)
+        still = run_trace.log_probs_of(off.network, given.src, before.output_ids).tolist()
+    after = run_trace.trace(off, given, None, settings)
     old = before.token_log_probs[before.num_given :]
     return Effect(before, after, tuple(new - was for new, was in zip(still, old, strict=True)))
 
 
 def head_effects(model: LoadedModel, before: Trace) -> dict[Part, float]:
     """How the log-probability of what was written changes when each head is off, one at a time."""
-    given = tracing.given_input(model, before.source_text)
+    given = run_trace.given_input(model, before.source_text)
     found = {}
     with torch.inference_mode():
         for part in heads(model.network):
             off = switch_off(model.network, [part])
-            still = tracing.log_probs_of(off, given.src, before.output_ids)
+            still = run_trace.log_probs_of(off, given.src, before.output_ids)
             found[part] = float(still.sum()) - before.log_prob
     return found

@@ -18,9 +18,9 @@ from clearhead.config.model import RECURRENT
 from clearhead.data.readers.aligned_pairs import AlignedPair, Links
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import DataError, InspectionError, TaskError
-from clearhead.inspection.alignment import Spoken, WordAttention, align_heads, by_words
-from clearhead.inspection.parts import Part
-from clearhead.inspection.places import text_places, written_places
+from clearhead.inspection.analyses.word_attention import Spoken, WordAttention, align_heads, by_words
+from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.token_spans import text_places, written_places
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.scoring import Forced, encode_pairs, force_pairs
 from clearhead.tasks.task import LoadedModel

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clearhead.errors import InspectionError
-from clearhead.inspection.parts import KINDS, Kind, Part
-from clearhead.inspection.trace import Bools, Floats, Place, Trace
+from clearhead.inspection.trace.head_ref import KINDS, Kind, Part
+from clearhead.inspection.trace.trace_types import Bools, Floats, Place, Trace
 
 # Viridis at equal steps (matplotlib, CC0): even steps of weight look like even steps of colour, in grey too.
 PALETTE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from clearhead.errors import InspectionError
-from clearhead.inspection import tracing
-from clearhead.inspection.recording import share
-from clearhead.inspection.trace import Floats, Place, Trace
-from clearhead.inspection.tracing import Given
+from clearhead.inspection.trace import run_trace
+from clearhead.inspection.trace.activation_recorder import share
+from clearhead.inspection.trace.run_trace import Given
+from clearhead.inspection.trace.trace_types import Floats, Place, Trace
 from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.vision.vision_transformer import PatchEmbedding
 from clearhead.tasks.task import LoadedModel
@@ -39,12 +39,12 @@ class Gradients:
 
 def gradient_times_input(model: LoadedModel, seen: Trace) -> Gradients:
     """Of every output of a trace, with respect to every place that was read or given."""
-    tracing.need_answers(len(seen.outputs))
+    run_trace.need_answers(len(seen.outputs))
     network = share(model.network)
     leaves = _cut_at_embeddings(network)
-    given = tracing.given_input(model, seen.source_text)
+    given = run_trace.given_input(model, seen.source_text)
     with torch.enable_grad():
-        ran = tracing.run(network, given.src, seen.output_ids)
+        ran = run_trace.run(network, given.src, seen.output_ids)
         if not leaves:
             raise InspectionError("gradient x input needs embeddings of pieces or patches; this network has none")
         log_probs_TV = ran.logits_TV.double().log_softmax(-1)
@@ -96,7 +96,7 @@ class LeftOut:
 
 def leave_out(model: LoadedModel, seen: Trace) -> LeftOut:
     """Every word of the source, or patch of the picture, in turn."""
-    given = tracing.given_input(model, seen.source_text)
+    given = run_trace.given_input(model, seen.source_text)
     units = _units(given.places)
     if not units:
         raise InspectionError("leaving out needs words or patches; this network has none")
@@ -109,7 +109,7 @@ def leave_out(model: LoadedModel, seen: Trace) -> LeftOut:
         kept = stays if answers_places else list(range(len(outputs)))
         with torch.inference_mode():
             src, asked = _without(model, given, unit, stays), [outputs[place] for place in kept]
-            losses_UT[number, kept] = old_T[kept] - tracing.log_probs_of(model.network, src, asked).numpy()
+            losses_UT[number, kept] = old_T[kept] - run_trace.log_probs_of(model.network, src, asked).numpy()
     return LeftOut(units, tuple(_text(given, unit) for unit in units), losses_UT)
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.sublayers import SubLayer, stacks, sub_layers
+from clearhead.inspection.trace.sublayers import SubLayer, stacks, sub_layers
 from clearhead.model.attention import AttentionOutput, MultiHeadAttention
 from clearhead.model.recurrent.attention import EncoderStates, SourceAttention
 from clearhead.model.recurrent.encoder import RecurrentEncoder

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from clearhead.errors import InspectionError
 from clearhead.evaluation.metrics import alignment_error_rate
-from clearhead.inspection.parts import Kind, Part
-from clearhead.inspection.trace import Place, Trace
+from clearhead.inspection.trace.head_ref import Kind, Part
+from clearhead.inspection.trace.trace_types import Place, Trace
 
 Links = Collection[tuple[int, int]]
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.recording import Recorder, share
-from clearhead.inspection.trace import Floats
+from clearhead.inspection.trace.activation_recorder import Recorder, share
+from clearhead.inspection.trace.trace_types import Floats
 from clearhead.model.positions import AddedPositions, RelativeBias, RotaryPositions, Rotation
 
 

@@ -13,13 +13,12 @@ from torch import Tensor
 
 from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
-from clearhead.inspection import tracing
-from clearhead.inspection.ablation import switch_off
-from clearhead.inspection.parts import Part
-from clearhead.inspection.recording import share
-from clearhead.inspection.sublayers import heads
-from clearhead.inspection.tapping import tap
-from clearhead.inspection.tracing import Given
+from clearhead.inspection.analyses.ablation import switch_off
+from clearhead.inspection.trace import run_trace
+from clearhead.inspection.trace.activation_recorder import share
+from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.run_trace import Given
+from clearhead.inspection.trace.sublayers import heads, tap
 from clearhead.tasks.task import LoadedModel
 
 Method = Literal["gradient", "ablation"]
@@ -48,8 +47,8 @@ def head_importance(
         raise InspectionError(f"the importance of heads needs a corpus and a network with heads; there is no {missing}")
     inputs = []
     for text, target in corpus:
-        given = tracing.given_input(model, text)
-        inputs.append((given, tracing.trace(model, given, target, settings).output_ids))
+        given = run_trace.given_input(model, text)
+        inputs.append((given, run_trace.trace(model, given, target, settings).output_ids))
     measure = _by_gradient if method == "gradient" else _by_ablation
     num_tokens = sum(len(outputs) for _, outputs in inputs)
     values = measure(model, parts, inputs) / num_tokens
@@ -67,7 +66,7 @@ def _by_gradient(model: LoadedModel, parts: Sequence[Part], inputs: Inputs) -> T
     total = torch.zeros(len(parts), dtype=torch.float64)
     with torch.enable_grad():
         for given, outputs in inputs:
-            loss = -tracing.log_probs_of(network, given.src, outputs).sum()
+            loss = -run_trace.log_probs_of(network, given.src, outputs).sum()
             total += torch.autograd.grad(loss, gates)[0].abs()
     return total
 
@@ -75,9 +74,9 @@ def _by_gradient(model: LoadedModel, parts: Sequence[Part], inputs: Inputs) -> T
 def _by_ablation(model: LoadedModel, parts: Sequence[Part], inputs: Inputs) -> Tensor:
     lost = []
     with torch.inference_mode():
-        whole = sum(float(tracing.log_probs_of(model.network, given.src, outputs).sum()) for given, outputs in inputs)
+        whole = sum(float(run_trace.log_probs_of(model.network, given.src, outputs).sum()) for given, outputs in inputs)
         for part in parts:
             off = switch_off(model.network, [part])
-            left = sum(float(tracing.log_probs_of(off, given.src, outputs).sum()) for given, outputs in inputs)
+            left = sum(float(run_trace.log_probs_of(off, given.src, outputs).sum()) for given, outputs in inputs)
             lost.append(whole - left)
     return torch.tensor(lost, dtype=torch.float64)

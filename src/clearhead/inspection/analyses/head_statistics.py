@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.inspection.parts import Kind, Part
-from clearhead.inspection.trace import Floats, Trace
+from clearhead.inspection.trace.head_ref import Kind, Part
+from clearhead.inspection.trace.trace_types import Floats, Trace
 
 Doubles = NDArray[np.float64]
 

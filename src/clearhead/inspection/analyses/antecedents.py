@@ -12,9 +12,9 @@ import numpy as np
 
 from clearhead.errors import InspectionError
 from clearhead.grammar import Pronoun
-from clearhead.inspection.alignment import word_attention
-from clearhead.inspection.parts import KINDS, Kind, Part
-from clearhead.inspection.trace import Trace
+from clearhead.inspection.analyses.word_attention import word_attention
+from clearhead.inspection.trace.head_ref import KINDS, Kind, Part
+from clearhead.inspection.trace.trace_types import Trace
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from clearhead.inspection.attribution import CAUTION
-from clearhead.inspection.head_statistics import head_statistics
-from clearhead.inspection.heatmap import PALETTE, default_kind, heat_maps
-from clearhead.inspection.parts import KINDS
-from clearhead.inspection.trace import Trace
+from clearhead.inspection.analyses.attribution import CAUTION
+from clearhead.inspection.analyses.head_statistics import head_statistics
+from clearhead.inspection.render.heatmap import PALETTE, default_kind, heat_maps
+from clearhead.inspection.trace.head_ref import KINDS
+from clearhead.inspection.trace.trace_types import Trace
 
 HOLE = "/*DATA*/"
 DIGITS = 4  # behind the point: what a reader can tell apart

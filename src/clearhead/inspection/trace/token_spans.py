@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.inspection.trace import Place
+from clearhead.inspection.trace.trace_types import Place
 
 MARK = re.compile(r"\[MASK\]|<mask>|<x[0-9]+>")
 Span = tuple[int | None, int | None]

@@ -7,7 +7,7 @@ from clearhead.decoding.requests import Constraints
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import InspectionError
-from clearhead.inspection.tracing import Given
+from clearhead.inspection.trace.run_trace import Given
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.task import LoadedModel
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from clearhead.decoding.observer import ROOT, Candidate
 from clearhead.decoding.requests import Hypothesis
 from clearhead.errors import InspectionError
-from clearhead.inspection.parts import Kind
+from clearhead.inspection.trace.head_ref import Kind
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import InspectionError
-from clearhead.inspection import tracing
-from clearhead.inspection.recording import share
-from clearhead.inspection.sublayers import FEED_FORWARD, stacks
-from clearhead.inspection.trace import Option, Stream, Trace
+from clearhead.inspection.trace import run_trace
+from clearhead.inspection.trace.activation_recorder import share
+from clearhead.inspection.trace.sublayers import FEED_FORWARD, stacks
+from clearhead.inspection.trace.trace_types import Option, Stream, Trace
 from clearhead.tasks.task import LoadedModel
 
 
@@ -32,7 +32,7 @@ class Lens:
 
 def logit_lens(model: LoadedModel, seen: Trace) -> list[Lens]:
     """After the embedding and after each layer of the stack that answers; the last is what the model did."""
-    tracing.need_answers(len(seen.outputs))
+    run_trace.need_answers(len(seen.outputs))
     network = share(model.network)
     all_stacks = stacks(network)
     if not all_stacks:
@@ -40,15 +40,15 @@ def logit_lens(model: LoadedModel, seen: Trace) -> list[Lens]:
     stack = next((one for one in all_stacks if one.is_causal), all_stacks[-1])
     instead: list[Tensor] = []
     stack.norm.register_forward_pre_hook(lambda _, args: (instead[-1],))
-    given, side = tracing.given_input(model, seen.source_text), "decoder" if stack.is_causal else "encoder"
+    given, side = run_trace.given_input(model, seen.source_text), "decoder" if stack.is_causal else "encoder"
     chosen = [place.token for place in seen.outputs if place.token is not None]
     found = []
     for stream in seen.streams:
         if _ends_a_layer(stream, side):
             instead.append(torch.from_numpy(stream.states_TD)[None])
             with torch.inference_mode():
-                logits_TV = tracing.run(network, given.src, seen.output_ids).logits_TV
-            candidates, log_probs = tracing.best(logits_TV, chosen, tracing.names(model))
+                logits_TV = run_trace.run(network, given.src, seen.output_ids).logits_TV
+            candidates, log_probs = run_trace.best(logits_TV, chosen, run_trace.names(model))
             found.append(Lens(stream.layer, candidates, log_probs))
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from clearhead.extras import require_package
-from clearhead.inspection.heatmap import PALETTE, HeatMap
+from clearhead.inspection.render.heatmap import PALETTE, HeatMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

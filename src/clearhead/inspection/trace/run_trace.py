@@ -21,9 +21,9 @@ from clearhead.decoding.requests import Hypothesis
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import DataError, InspectionError
-from clearhead.inspection.places import text_places, written_places
-from clearhead.inspection.recording import Looked, Recorder
-from clearhead.inspection.trace import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
+from clearhead.inspection.trace.activation_recorder import Looked, Recorder
+from clearhead.inspection.trace.token_spans import text_places, written_places
+from clearhead.inspection.trace.trace_types import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
 from clearhead.model.vision.vision_transformer import PatchEmbedding, patches_per_side
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.image_classification.inference import read_pictures, scaled

@@ -1,0 +1,1 @@
+"""Analyses of traces and networks: ablation, attribution, alignment, logit lens."""

@@ -1,0 +1,1 @@
+"""Traces: recorded activations, attention weights and search of one real run."""

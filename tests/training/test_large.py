@@ -35,8 +35,8 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every corpus were large, in one process."""
     monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
     monkeypatch.setattr(encoding, "core_count", lambda: 1)
-    for task in (translation, language_modeling):
-        monkeypatch.setattr(task, "READ_AT_ONCE", 5)
+    for task in ("translation", "language_modeling"):
+        monkeypatch.setattr(f"clearhead.tasks.{task}.training.READ_AT_ONCE", 5)
 
 
 def prepared(data: list[Path], out: Path, more: Settings | None = None) -> Prepared:

@@ -1,8 +1,8 @@
 """Pairs of text to pairs of ids: a block in this process, or a corpus on disk by as many processes as there are cores.
 
-Worker processes are started with `python -m clearhead.data.corpus.encoding` instead of being forked, so locks held by threads
-of this process cannot block them, and the user's script needs no `__main__` guard. Worker k modulo n encodes block k;
-blocks are read in order, so the result does not depend on the number of workers.
+Worker processes are started with `python -m clearhead.data.corpus.encoding` instead of being forked, so locks held by
+threads of this process cannot block them, and the user's script needs no `__main__` guard. Worker k modulo n encodes
+block k; blocks are read in order, so the result does not depend on the number of workers.
 """
 
 import hashlib

@@ -13,7 +13,7 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.cli.serve import serve
 from clearhead.errors import ServingError
-from clearhead.serving.limits import Limits
+from clearhead.serving.middleware import Limits
 from clearhead.serving.server import connection_limit
 from tests.serving.browser import free_port, wait_for
 from tests.whole import Trained

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from clearhead.api import Model
 from clearhead.inspection.trace.trace_types import Trace
-from clearhead.serving.limits import Limits
+from clearhead.serving.middleware import Limits
 from clearhead.serving.server import Server, listen
 from tests.serving.browser import Browser, browsing, need_browser, serving
 from tests.serving.pronouns import SENTENCE, train_pronouns

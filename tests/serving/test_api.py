@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 from clearhead.inspection.analyses.ablation import effect
 from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.runtime import Cancellation
-from clearhead.serving import views
+from clearhead.serving import json_views
 from clearhead.serving.app import make_app
-from clearhead.serving.limits import Limits, OneAtATime
+from clearhead.serving.middleware import Limits, OneAtATime
 from tests.inspection.small import PICTURES, TEXTS, picture, small, text_for
 
 LIMITS = Limits(characters=3000, pieces=60, kept_traces=3, wait_seconds=0.2)
@@ -128,10 +128,10 @@ def test_a_picture_from_a_browser_may_be_grey_in_colours(tmp_path: Path) -> None
 
 def test_shrinking_keeps_the_largest() -> None:
     weights = np.random.default_rng(1).random((101, 61)).astype(np.float32)
-    small_one = views.shrink(weights)
-    assert small_one.shape == (views.THUMBNAIL, views.THUMBNAIL)
+    small_one = json_views.shrink(weights)
+    assert small_one.shape == (json_views.THUMBNAIL, json_views.THUMBNAIL)
     assert small_one.max() == weights.max()
-    starts = [index * 101 // views.THUMBNAIL for index in range(views.THUMBNAIL)]
+    starts = [index * 101 // json_views.THUMBNAIL for index in range(json_views.THUMBNAIL)]
     assert small_one[0].max() == weights[: starts[1]].max()
 
 

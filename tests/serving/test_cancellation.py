@@ -20,7 +20,7 @@ from clearhead.model.parameters import snapshot
 from clearhead.model.registry import build_model, with_tied_names
 from clearhead.runtime import Cancellation
 from clearhead.serving.app import make_app
-from clearhead.serving.limits import Limits
+from clearhead.serving.middleware import Limits
 from clearhead.serving.server import Server
 from clearhead.tasks.registry import get_task
 from tests.inspection.small import SHAPE, TEXT, small, tokenizer

@@ -19,7 +19,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from clearhead.serving.app import make_app
-from clearhead.serving.limits import Limits
+from clearhead.serving.middleware import Limits
 from clearhead.serving.server import RESERVED_DESCRIPTORS, Server
 from tests.inspection.small import small
 from tests.serving.browser import PATIENCE

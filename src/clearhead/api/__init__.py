@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from clearhead import bundle
 from clearhead import config as configs
-from clearhead.api.loaded import StrPath, paths_of
-from clearhead.api.looking import Looking
-from clearhead.api.reading import Reading
-from clearhead.api.translating import Translating
-from clearhead.api.writing import Writing
+from clearhead.api.base import StrPath, paths_of
+from clearhead.api.encoding import Reading
+from clearhead.api.generation import Writing
+from clearhead.api.inspection import Looking
+from clearhead.api.translation import Translating
 from clearhead.config import DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.model_weights import ModelWeights

@@ -15,7 +15,7 @@ from clearhead.extras import require_package
 
 if TYPE_CHECKING:
     from clearhead.api import Model
-    from clearhead.serving.limits import Limits
+    from clearhead.serving.middleware import Limits
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -53,7 +53,7 @@ def serve(
     with _exit_on_sigterm():
         for package in ("uvicorn", "h11", "fastapi"):
             require_package(package, "clearhead serve")
-        from clearhead.serving.limits import Limits
+        from clearhead.serving.middleware import Limits
         from clearhead.serving.server import connection_limit
 
         use_threads(threads)
@@ -74,7 +74,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
     """Serve until a signal ends it and return the exit code."""
     from clearhead.serving.app import make_app
     from clearhead.serving.server import Server, listen
-    from clearhead.serving.traces import named
+    from clearhead.serving.trace_store import named
 
     with listen(host, port) as listener:  # before loading: a port in use is reported at once
         models = named(load_all())

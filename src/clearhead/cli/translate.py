@@ -79,7 +79,7 @@ def translate(
     Example: clearhead translate runs/de < in.txt > out.txt
     """
     from clearhead.api import load
-    from clearhead.api.translating import can_be_split
+    from clearhead.api.translation import can_be_split
     from clearhead.tasks.long_texts import LongTexts
 
     use_threads(threads)

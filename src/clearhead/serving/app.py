@@ -13,10 +13,10 @@ from clearhead.api import Model
 from clearhead.extras import require_package
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import ErrorBody, RequestError, add_handlers
-from clearhead.serving.limits import Guard, Limits
+from clearhead.serving.middleware import Guard, Limits
 from clearhead.serving.model_card import model_card
 from clearhead.serving.requests import AblationRequest, TraceRequest, TranslateRequest
-from clearhead.serving.traces import Traces
+from clearhead.serving.trace_store import Traces
 
 PAGE = Path(__file__).parent / "page"
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -55,9 +55,9 @@ def _json(value: Any) -> Response:
 def _views() -> Any:
     """Return the module that reads traces, which imports torch; raise MissingPackageError if that is not installed."""
     require_package("torch", "a trace")
-    from clearhead.serving import views
+    from clearhead.serving import json_views
 
-    return views
+    return json_views
 
 
 def _add_models(app: FastAPI, traces: Traces) -> None:

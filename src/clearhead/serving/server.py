@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clearhead.errors import ServingError
 from clearhead.serving.errors import answer
-from clearhead.serving.limits import HEADERS, Limits
+from clearhead.serving.middleware import HEADERS, Limits
 
 RESERVED_DESCRIPTORS = 32  # for model files, images and whatever else the process opens
 BACKLOG = 2048  # connections that the kernel keeps until they are accepted; uvicorn's default

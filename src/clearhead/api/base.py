@@ -1,4 +1,7 @@
-"""A loaded bundle, and what all verbs ask of it: its settings, its engines, and whether a verb fits."""
+"""A loaded bundle, and what all verbs ask of it: its settings, its engines, and whether a verb fits.
+
+Checks of the texts that users pass to the API.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +12,7 @@ from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.data.tokenizer.training import encodable
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
 from clearhead.engines.model_weights import ModelWeights
@@ -16,7 +20,7 @@ from clearhead.engines.native_engine import NativeEncoderEngine, NativeScoringEn
 from clearhead.engines.native_generator import NativeGenerator
 from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.threads import num_threads
-from clearhead.errors import ConfigError, DecodingError, TaskError
+from clearhead.errors import ConfigError, DataError, DecodingError, TaskError
 from clearhead.extras import require_package
 from clearhead.runtime import ComputeType, NativeModel
 from clearhead.tasks.decoding_settings import check_decoding
@@ -26,6 +30,7 @@ from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
     from clearhead.engines.torch_forward import TorchEncoderEngine
+
 
 StrPath = str | Path
 
@@ -230,3 +235,21 @@ class Loaded:
 def paths_of(paths: StrPath | Iterable[StrPath]) -> list[Path]:
     """One path, or several."""
     return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+
+
+def check_text(text: Any) -> str:
+    """Return the text; raise DataError if it is not a str, TokenizerError if it has half a surrogate pair."""
+    if not isinstance(text, str):
+        raise DataError(f"expected a text (str), got {type(text).__name__}")
+    return encodable(text)
+
+
+def check_texts(texts: Any) -> list[str]:
+    """Return the texts as a list; raise DataError if they are not a list or tuple of str."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
+        raise DataError(f"expected a text (str) or a list of texts, got {type(texts).__name__}")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"expected a list of texts, item {number} is of type {type(text).__name__}")
+        encodable(text)
+    return list(texts)

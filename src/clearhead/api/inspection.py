@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from clearhead.api.inputs import check_text
-from clearhead.api.loaded import Loaded, StrPath
+from clearhead.api.base import Loaded, StrPath, check_text
 from clearhead.config import DecodingConfig
 from clearhead.data.readers.aligned_pairs import read_aligned
 from clearhead.data.readers.pairs import Pair

@@ -6,8 +6,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.api.inputs import check_texts
-from clearhead.api.loaded import Loaded, StrPath, paths_of
+from clearhead.api.base import Loaded, StrPath, check_texts, paths_of
 from clearhead.errors import DataError, TaskError
 from clearhead.tasks.classification.inference import classify
 from clearhead.tasks.embedding.inference import EmbeddedText, embed

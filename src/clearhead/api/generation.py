@@ -3,8 +3,7 @@
 from collections.abc import Generator, Sequence
 from typing import Any, overload
 
-from clearhead.api.inputs import check_text, check_texts
-from clearhead.api.loaded import Loaded
+from clearhead.api.base import Loaded, check_text, check_texts
 from clearhead.config import DecodingConfig
 from clearhead.engines.engine import Engine
 from clearhead.tasks.language_modeling import inference

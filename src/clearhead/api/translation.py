@@ -3,8 +3,7 @@
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from clearhead.api.inputs import check_text, check_texts
-from clearhead.api.loaded import Loaded, StrPath, paths_of
+from clearhead.api.base import Loaded, StrPath, check_text, check_texts, paths_of
 from clearhead.config import DecodingConfig
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.segmentation import gap_between

@@ -20,7 +20,7 @@ from clearhead.inspection.analyses.position_ablation import marks, order_differe
 from clearhead.inspection.trace import run_trace
 from clearhead.inspection.trace.head_ref import KINDS, Kind
 from clearhead.inspection.trace.trace_types import Attention, Bools, Floats, Place, Trace
-from clearhead.serving.traces import Held
+from clearhead.serving.trace_store import Held
 from clearhead.tasks.registry import get_task
 
 SHOWN_POSITIONS = 96  # of the position table

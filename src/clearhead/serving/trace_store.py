@@ -23,7 +23,7 @@ from clearhead.errors import DataError
 from clearhead.extras import require_package
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import RequestError
-from clearhead.serving.limits import Limits, OneAtATime
+from clearhead.serving.middleware import Limits, OneAtATime
 from clearhead.serving.requests import TraceRequest
 
 if TYPE_CHECKING:

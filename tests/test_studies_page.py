@@ -10,16 +10,17 @@ from benchmarks.sections import held, put
 from benchmarks.studies import __main__ as command
 from benchmarks.studies import page
 
-from clearhead.study import catalogue, runner
-from clearhead.study.drawing import draw
-from clearhead.study.results import FILE
+from clearhead.study import registry
+from clearhead.study.harness import runner
+from clearhead.study.harness.charts import draw
+from clearhead.study.harness.results import FILE
 from tests.study.toy import Toy
 
-RECORDS = {name: page.read(page.DOCS / "studies" / f"{name}.json") for name in catalogue.STUDIES}
+RECORDS = {name: page.read(page.DOCS / "studies" / f"{name}.json") for name in registry.STUDIES}
 RUN = {name: record for name, record in RECORDS.items() if record is not None}
 
 
-@pytest.mark.parametrize("name", [page.VERDICTS, *catalogue.STUDIES])
+@pytest.mark.parametrize("name", [page.VERDICTS, *registry.STUDIES])
 def test_the_page_says_what_the_raw_numbers_say(name: str) -> None:
     written = (page.DOCS / "studies.md").read_text(encoding="utf-8")
     assert held(written, name, page.COMMAND) == page.sections()[name], "make studies NAME=..., or --page-only"
@@ -27,7 +28,7 @@ def test_the_page_says_what_the_raw_numbers_say(name: str) -> None:
 
 def test_every_study_has_words_of_its_own() -> None:
     written = (page.DOCS / "studies.md").read_text(encoding="utf-8")
-    for name in catalogue.STUDIES:
+    for name in registry.STUDIES:
         words = written.split(f"\n### {name}\n")[1].split("<!--")[0]
         assert len(words.split()) > 5, name
 
@@ -56,7 +57,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page with one study that has run and one that has not."""
     toy = Toy()
     sizes = dict.fromkeys(("miniature", "default", "full"), toy)
-    monkeypatch.setattr(page, "STUDIES", {"order": catalogue.STUDIES["order"], "toy": sizes})
+    monkeypatch.setattr(page, "STUDIES", {"order": registry.STUDIES["order"], "toy": sizes})
     runner.run(toy, tmp_path / "run", runner.plan_of(toy, "default"), threads=1)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "studies.md").write_text("# Page\n\nWords by hand.\n", encoding="utf-8")

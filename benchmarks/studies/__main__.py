@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.core import require_core
 from benchmarks.results.__main__ import machine
 from benchmarks.studies.page import DOCS, publish, write_page
-from clearhead.study.catalogue import STUDIES, find
+from clearhead.study.registry import STUDIES, find
 
 INTERRUPTED = (130, 143)
 

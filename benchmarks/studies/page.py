@@ -11,10 +11,10 @@ from typing import Any
 
 from benchmarks.sections import put
 from clearhead.files import write_atomically
-from clearhead.study.catalogue import STUDIES
-from clearhead.study.protocol import Study
-from clearhead.study.results import FILE, Plan, Results, cells_of
-from clearhead.study.table import by_seed, fitting, rows
+from clearhead.study.harness.protocol import Study
+from clearhead.study.harness.results import FILE, Plan, Results, cells_of
+from clearhead.study.harness.table import by_seed, fitting, rows
+from clearhead.study.registry import STUDIES
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 COMMAND = "make studies"

@@ -13,17 +13,17 @@ from clearhead.grammar import Example, generate, split_words
 from clearhead.kernels import Linear
 from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import ROW_MULTIPLE
-from clearhead.study.alignment import Dictionary, diagonal
-from clearhead.study.layers import RIDGE, _ridge
-from clearhead.study.long_range import FILLERS, KEYS, recall
-from clearhead.study.mask import gradients, passes
-from clearhead.study.networks import random_ids
-from clearhead.study.parallel import Parallel, longest_chain
-from clearhead.study.positions import map_error
-from clearhead.study.pronoun import FORMS, other_forms
-from clearhead.study.reach import receptive_fields
-from clearhead.study.scale import count_flops
-from clearhead.study.training import of_length
+from clearhead.study.claims.alignment import Dictionary, diagonal
+from clearhead.study.claims.compute_scaling import count_flops
+from clearhead.study.claims.layers import RIDGE, _ridge
+from clearhead.study.claims.long_range import FILLERS, KEYS, recall
+from clearhead.study.claims.mask import gradients, passes
+from clearhead.study.claims.parallelism import Parallel, longest_chain
+from clearhead.study.claims.positions import map_error
+from clearhead.study.claims.pronoun import FORMS, other_forms
+from clearhead.study.claims.receptive_field import receptive_fields
+from clearhead.study.harness.networks import random_ids
+from clearhead.study.harness.training import of_length
 
 
 def test_recall_puts_the_key_where_it_should_be() -> None:

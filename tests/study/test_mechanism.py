@@ -15,13 +15,13 @@ from PIL import Image
 
 from clearhead.cli.main import main
 from clearhead.errors import StudyError
-from clearhead.study import catalogue, runner
-from clearhead.study.charts import Chart, Series
-from clearhead.study.drawing import _draw_chart, draw
-from clearhead.study.protocol import CORES, LIGHT, Bench, Cell, cell_minutes
-from clearhead.study.results import FILE, Results, open_results
-from clearhead.study.table import fitting, rows, spread, verdict_lines
-from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.study import registry
+from clearhead.study.harness import runner
+from clearhead.study.harness.charts import Chart, Series, _draw_chart, draw
+from clearhead.study.harness.protocol import CORES, LIGHT, Bench, Cell, cell_minutes
+from clearhead.study.harness.results import FILE, Results, open_results
+from clearhead.study.harness.table import fitting, rows, spread, verdict_lines
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule
 from clearhead.training.loop.callbacks import Progress
 from tests.study.toy import ABOUT, Beside, Toy
 
@@ -99,7 +99,7 @@ def test_other_settings_and_broken_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="2 minutes at size default, now it is 3"):
         open_results(tmp_path, toy, runner.plan_of(toy, "default", minutes=3))
     with pytest.raises(StudyError, match="holds the study toy, not order"):
-        order = catalogue.find("order")
+        order = registry.find("order")
         open_results(tmp_path, order, runner.plan_of(order, "default"))
     for text in ("", "{}", '{"format": 9}', '{"format": 1, "study": "toy", "plan": {}, "cells": []}'):
         (tmp_path / FILE).write_text(text)
@@ -214,20 +214,20 @@ def test_cells_that_run_side_by_side_have_a_core_each() -> None:
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["study"]) == 0
     listed = capsys.readouterr()
-    assert all(name in listed.out for name in catalogue.STUDIES)
-    total = sum(sizes["default"].minutes for sizes in catalogue.STUDIES.values())
+    assert all(name in listed.out for name in registry.STUDIES)
+    total = sum(sizes["default"].minutes for sizes in registry.STUDIES.values())
     assert f"all 15: at most {total:.0f} minutes" in listed.err
     assert main(["study", "--json"]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [*catalogue.STUDIES]
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [*registry.STUDIES]
     assert main(["study", "ordre"]) == 2
     assert "did you mean order?" in capsys.readouterr().err
     assert main(["study", "order", "--seeds", "0", "--out", str(tmp_path)]) == 2
 
 
 def test_every_study_fits_its_budget_and_says_what_it_is() -> None:
-    claims = [sizes["default"].about.claim_id for sizes in catalogue.STUDIES.values()]
+    claims = [sizes["default"].about.claim_id for sizes in registry.STUDIES.values()]
     assert len(set(claims)) == len(claims)
-    for name, sizes in catalogue.STUDIES.items():
+    for name, sizes in registry.STUDIES.items():
         default = sizes["default"]
         assert default.about.name == name
         assert default.minutes <= 15 < 16 and default.minutes <= sizes["full"].minutes

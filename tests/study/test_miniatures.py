@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.study import catalogue, runner
-from clearhead.study.table import rows
+from clearhead.study import registry
+from clearhead.study.harness import runner
+from clearhead.study.harness.table import rows
 
 QUICK = ("order", "mask", "parallel", "scale", "bottleneck")  # the others train several models each
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in catalogue.STUDIES]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in registry.STUDIES]
 )
 def test_runs_in_miniature(name: str, tmp_path: Path) -> None:
-    study = catalogue.find(name, "miniature")
+    study = registry.find(name, "miniature")
     results = runner.run(study, tmp_path, runner.plan_of(study, "miniature"), threads=1)
     assert not results.missing()
     table = rows(results)

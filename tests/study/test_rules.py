@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from clearhead.study import catalogue
-from clearhead.study.layers import ANTECEDENT, CONTROL, WORD
+from clearhead.study import registry
+from clearhead.study.claims.layers import ANTECEDENT, CONTROL, WORD
 
 Made = dict[str, dict[str, float]]
 
@@ -96,11 +96,11 @@ TURNS: dict[str, list[tuple[str, str, float, float]]] = {
 
 
 def test_every_study_has_made_up_numbers() -> None:
-    assert set(HOLDS) == set(TURNS) == set(catalogue.STUDIES)
+    assert set(HOLDS) == set(TURNS) == set(registry.STUDIES)
 
 
 def judge(name: str, *seeds: Made) -> Any:
-    return catalogue.find(name).about.rule.judge(dict(enumerate(seeds, 1)))
+    return registry.find(name).about.rule.judge(dict(enumerate(seeds, 1)))
 
 
 @pytest.mark.parametrize("name", HOLDS)

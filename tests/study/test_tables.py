@@ -6,19 +6,19 @@ import pytest
 
 from clearhead.grammar import generate, split_words
 from clearhead.model.parameters import count_parameters
-from clearhead.study import costs, data
-from clearhead.study.long_range import FAMILIES, TRANSFORMER, _shape, like_width, pronoun_lines
-from clearhead.study.networks import fresh
-from clearhead.study.protocol import Cell, Findings
+from clearhead.study.claims import data_efficiency, training_costs
+from clearhead.study.claims.long_range import FAMILIES, TRANSFORMER, _shape, like_width, pronoun_lines
+from clearhead.study.harness.networks import fresh
+from clearhead.study.harness.protocol import Cell, Findings
 
 
 def test_costs_by_hand() -> None:
     """A size of 3.2 million parameters: 64 million tokens, 20 updates."""
-    size = costs.Size("x", 3.2e6, 2e7, 1e10)
+    size = training_costs.Size("x", 3.2e6, 2e7, 1e10)
     assert size.seconds(1) == pytest.approx(2e7 * 64e6 / 1e10)
     exchange = 20 * 8 * 3.2e6 * 99 / 100 / 1.25e9
     assert size.seconds(100) == pytest.approx(2e7 * 64e6 / 1e12 + exchange)
-    assert costs.Size("tiny", 10, 60, 1e10).seconds(2) == pytest.approx(60 * 200 / 2e10 + 8 * 10 / 2 / 1.25e9)
+    assert training_costs.Size("tiny", 10, 60, 1e10).seconds(2) == pytest.approx(60 * 200 / 2e10 + 8 * 10 / 2 / 1.25e9)
 
 
 FOUND = Findings({
@@ -30,18 +30,18 @@ FOUND = Findings({
 
 
 def test_sizes_that_were_not_timed_take_the_speed_of_the_largest_that_was() -> None:
-    assert [(one.name, one.speed) for one in costs.sizes(FOUND)] == [
+    assert [(one.name, one.speed) for one in training_costs.sizes(FOUND)] == [
         ("2 x 8", 2e6),
         ("4 x 8", 4e6),
         ("gpt3 shape", 4e6),
     ]
-    first, second = costs.tables(FOUND)
+    first, second = training_costs.tables(FOUND)
     assert first.rows[-1][:4] == ["gpt3 shape", "1.75e+11", "3.7e+24", "2.8e+03"]
     assert any("4e+06 operations a second" in row for row in second.rows)
     assert all(row[2].startswith(("measured", "assumed")) for row in second.rows[1:])
     assert all(len(row) == len(table.rows[0]) for table in (first, second) for row in table.rows)
-    assert costs.tables(Findings({})) == [] and costs.time_chart(Findings({})).series[0].points == []
-    assert [len(one.points) for one in costs.time_chart(FOUND).series] == [3, 3, 3]
+    assert training_costs.tables(Findings({})) == [] and training_costs.time_chart(Findings({})).series[0].points == []
+    assert [len(one.points) for one in training_costs.time_chart(FOUND).series] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_sizes_that_were_not_timed_take_the_speed_of_the_largest_that_was() -> N
      (86400 * 365.25 * 12345, "12,345 years")],
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:
-    assert costs.duration(seconds) == text
+    assert training_costs.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -64,20 +64,20 @@ def test_durations(seconds: float, text: str) -> None:
     ],
 )  # fmt: skip
 def test_where_curves_cross(gaps: dict[int, float], where: str) -> None:
-    assert str(data.crossing(gaps)) == where
+    assert str(data_efficiency.crossing(gaps)) == where
 
 
 def test_the_table_of_crossings() -> None:
     found = Findings({
-        Cell(data.CONVOLUTION, 1): {"accuracy@10": 0.8, "accuracy@1000": 0.9},
-        Cell(data.PATCHES, 1): {"accuracy@10": 0.7, "accuracy@1000": 1.0},
-        Cell(data.LSTM, 1): {"chrf@10": 30.0, "chrf@1000": 60.0},
-        Cell(data.WRITER, 1): {"chrf@10": 20.0, "chrf@1000": 50.0},
+        Cell(data_efficiency.CONVOLUTION, 1): {"accuracy@10": 0.8, "accuracy@1000": 0.9},
+        Cell(data_efficiency.PATCHES, 1): {"accuracy@10": 0.7, "accuracy@1000": 1.0},
+        Cell(data_efficiency.LSTM, 1): {"chrf@10": 30.0, "chrf@1000": 60.0},
+        Cell(data_efficiency.WRITER, 1): {"chrf@10": 20.0, "chrf@1000": 50.0},
     })  # fmt: skip
-    [table] = data.tables(found)
-    assert table.rows[1:] == [[data.PATCHES, data.CONVOLUTION, "accuracy", "at about 100"],
-                              [data.WRITER, data.LSTM, "chrf", "nowhere"]]  # fmt: skip
-    assert data.tables(Findings({})) == []
+    [table] = data_efficiency.tables(found)
+    assert table.rows[1:] == [[data_efficiency.PATCHES, data_efficiency.CONVOLUTION, "accuracy", "at about 100"],
+                              [data_efficiency.WRITER, data_efficiency.LSTM, "chrf", "nowhere"]]  # fmt: skip
+    assert data_efficiency.tables(Findings({})) == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)

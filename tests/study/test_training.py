@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.study.protocol import Bench
-from clearhead.study.training import sentences, train, write_examples
+from clearhead.study.harness.protocol import Bench
+from clearhead.study.harness.training import sentences, train, write_examples
 from clearhead.training.loop.callbacks import Progress, Silent, Watcher
 
 SHAPE = {"model_dim": 8, "feed_forward_dim": 8, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1}

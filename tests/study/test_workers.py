@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clearhead.errors import DataError, StudyError
-from clearhead.study import runner
-from clearhead.study.results import FILE, Results
+from clearhead.study.harness import runner
+from clearhead.study.harness.results import FILE, Results
 from tests.study.test_mechanism import Heard
 from tests.study.toy import Beside
 

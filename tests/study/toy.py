@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from clearhead.errors import DataError
-from clearhead.study.charts import Chart, Series
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule
 from clearhead.training.loop.callbacks import Progress, Silent
 from clearhead.training.loop.graceful_stop import Stop
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from clearhead.study.charts import Chart, Series
+from clearhead.study.harness.charts import Chart, Series
 
 HEIGHT = 8  # lines
 MARGIN = 10  # characters for the numbers beside the axis

@@ -10,7 +10,7 @@ from clearhead.cli.options import Json
 from clearhead.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
-    from clearhead.study.charts import Chart
+    from clearhead.study.harness.charts import Chart
     from clearhead.training.checkpoint.run_history import Curves, Point
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -49,7 +49,7 @@ def _form(out: Path) -> Literal["png", "svg"]:
 
 def _charts(curves: "Curves", folder: Path) -> "list[Chart]":
     """One for each kind of number; what was never noted has none."""
-    from clearhead.study.charts import Chart, Series
+    from clearhead.study.harness.charts import Chart, Series
 
     def chart(name: str, label: str, lines: "dict[str, list[Point] | tuple[Point, ...]]") -> "Chart":
         series = [Series(line, [(step, [value]) for step, value in points]) for line, points in lines.items() if points]
@@ -69,7 +69,7 @@ def _charts(curves: "Curves", folder: Path) -> "list[Chart]":
 
 def _write(out: Path, charts: "list[Chart]", form: Literal["png", "svg"]) -> None:
     from clearhead.files import write_atomically
-    from clearhead.study.drawing import draw_all, require_matplotlib
+    from clearhead.study.harness.charts import draw_all, require_matplotlib
 
     require_matplotlib()
     try:

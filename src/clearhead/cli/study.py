@@ -13,8 +13,8 @@ from clearhead.cli.options import Json, Threads, use_threads
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from clearhead.study.protocol import Cell
-    from clearhead.study.results import Results
+    from clearhead.study.harness.protocol import Cell
+    from clearhead.study.harness.results import Results
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -45,14 +45,15 @@ def study(
 
     Example: clearhead study order --out studies/order
     """
-    from clearhead.study import catalogue, runner
+    from clearhead.study import registry
+    from clearhead.study.harness import runner
 
-    size: catalogue.Size = "full" if full else "default"
+    size: registry.Size = "full" if full else "default"
     if not name:
         _list(size, as_json)
         return
     use_threads(threads)
-    chosen = catalogue.find(name, size)
+    chosen = registry.find(name, size)
     plan = runner.plan_of(chosen, size, minutes, seeds)
     with _Shown() as shown:
         results = runner.run(chosen, out or Path("studies") / name, plan, shown, threads)
@@ -63,7 +64,7 @@ def study(
 
 
 def _list(size: str, as_json: bool) -> None:
-    from clearhead.study.catalogue import STUDIES
+    from clearhead.study.registry import STUDIES
 
     listed = [sizes[size] for sizes in STUDIES.values()]  # type: ignore[index]
     if as_json:
@@ -81,7 +82,7 @@ def _list(size: str, as_json: bool) -> None:
 def _show(results: "Results") -> None:
     from rich.console import Console
 
-    from clearhead.study.table import fitting, rows, verdict_lines
+    from clearhead.study.harness.table import fitting, rows, verdict_lines
 
     console = Console(highlight=False, markup=False)
     console.print(_grid(fitting(rows(results), console.width)))

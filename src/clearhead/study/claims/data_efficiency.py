@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from clearhead.evaluation.metrics import chrf
-from clearhead.study.charts import Chart, Series
-from clearhead.study.digits import accuracy, all_digits, part
-from clearhead.study.parallel import at
-from clearhead.study.protocol import About, Bench, Findings, Table
-from clearhead.study.training import TOKENIZER, pairs, sentences, train, write_examples
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.claims.parallelism import at
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.digits import accuracy, all_digits, part
+from clearhead.study.harness.protocol import About, Bench, Findings, Table
+from clearhead.study.harness.training import TOKENIZER, pairs, sentences, train, write_examples
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 CONVOLUTION, PERCEPTRON, PATCHES = "convolution", "mlp", "transformer"
 LSTM, WRITER = "lstm, text", "transformer, text"

@@ -7,10 +7,10 @@ from clearhead.api import Model
 from clearhead.grammar import Example
 from clearhead.inspection.analyses.head_importance import head_importance
 from clearhead.inspection.analyses.head_statistics import head_statistics
-from clearhead.study.charts import Chart, Series
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import TOKENIZER, nats, sentences, train, write_examples
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import TOKENIZER, nats, sentences, train, write_examples
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 CUTS = (25, 50, 75)  # per cent of the heads
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from clearhead.study.results import Results
-from clearhead.study.verdict import Outcome
+from clearhead.study.harness.results import Results
+from clearhead.study.harness.verdict import Outcome
 
 
 def rows(results: Results) -> list[list[str]]:

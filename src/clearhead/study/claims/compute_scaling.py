@@ -17,12 +17,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead.model.parameters import count_parameters
-from clearhead.study import costs
-from clearhead.study.charts import Chart, Series
-from clearhead.study.costs import BYTES
-from clearhead.study.networks import VOCABULARY, fresh, random_ids
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.claims import training_costs
+from clearhead.study.claims.training_costs import BYTES
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.networks import VOCABULARY, fresh, random_ids
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 # Published shapes of decoder-only models: layers, width, heads; inner width 4 times the width, vocabulary 50,257.
 ON_PAPER = {"gpt2 shape": (12, 768, 12), "gpt2-xl shape": (48, 1600, 25), "gpt3 shape": (96, 12288, 96)}
@@ -70,7 +70,7 @@ ABOUT = About(
     "size, from measured figures)",
     RULE,
     "Beyond the measured sizes, and for many machines, the time is computed: the table of assumptions says from what.",
-    tables=costs.tables,
+    tables=training_costs.tables,
     is_timed=True,
 )
 
@@ -131,7 +131,7 @@ class Scale:
             Chart("scale", "Operations to train on one token", "parameters", "floating-point operations",
                   [Series("counted", counted), Series("6 x parameters", [(x, [6 * x]) for x, _ in counted])],
                   log_x=True, log_y=True),
-            costs.time_chart(found),
+            training_costs.time_chart(found),
         ]  # fmt: skip
 
 

@@ -13,12 +13,12 @@ import torch
 
 from clearhead.api import Model
 from clearhead.inspection.analyses.head_statistics import head_statistics
-from clearhead.study.charts import Chart, Series
-from clearhead.study.digits import accuracy, all_digits, part
-from clearhead.study.networks import fresh
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import QUICK, train
-from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.digits import accuracy, all_digits, part
+from clearhead.study.harness.networks import fresh
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import QUICK, train
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule
 
 TRAINED, FRESH, CONVOLUTION, EVEN = "patches", "patches, untrained", "convolution", "every patch alike"
 SIDE = 8  # pixels of a digit

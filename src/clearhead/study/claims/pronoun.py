@@ -8,10 +8,10 @@ from clearhead.api import Model
 from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.antecedents import HeadAntecedent, find_antecedents
-from clearhead.study.charts import Chart, Series
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import TOKENIZER, sentences, train, write_examples
-from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import TOKENIZER, sentences, train, write_examples
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule
 
 WHOLE = "transformer"
 FORMS = ("er", "sie", "es", "ihn", "ihm", "ihr")  # "it" in every gender and case of the singular

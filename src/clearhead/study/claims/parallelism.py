@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.study.charts import Chart, Series
-from clearhead.study.networks import fresh, leaves, random_ids
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.networks import fresh, leaves, random_ids
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 RECURRENT = ("rnn", "gru", "lstm")
 ATTENTION = "transformer"

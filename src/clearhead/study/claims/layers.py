@@ -15,11 +15,11 @@ from clearhead.api import Model
 from clearhead.grammar import Example, split_words
 from clearhead.grammar.lexicon import NOUNS
 from clearhead.inspection.trace.trace_types import Trace
-from clearhead.study.charts import Chart, Series
-from clearhead.study.parallel import at
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import TOKENIZER, sentences, train, write_examples
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.claims.parallelism import at
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import TOKENIZER, sentences, train, write_examples
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 TRAINED, FRESH = "trained", "untrained"
 WORD, POSITION, NUMBER, ANTECEDENT, CONTROL = "word", "position", "number", "antecedent", "control"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clearhead.study.charts import Chart, Series
-from clearhead.study.networks import fresh, random_ids
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.networks import fresh, random_ids
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule
 
 MARKED = ("sinusoidal", "learned", "rotary", "relative")
 CAUSAL = {"none, causal, 1 layer": 1, "none, causal, 2 layers": 2}

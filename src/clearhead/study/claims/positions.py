@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from clearhead.model.positions import sinusoids
-from clearhead.study.charts import Chart, Series
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import QUICK, TOKENIZER, nats, of_length, train, write_examples
-from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import QUICK, TOKENIZER, nats, of_length, train, write_examples
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule
 
 KINDS = ("sinusoidal", "learned", "rotary", "relative", "none")
 

@@ -15,10 +15,10 @@ from clearhead.evaluation.metrics import alignment_error_rate
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
 from clearhead.inspection.trace.trace_types import Trace
-from clearhead.study.charts import Chart, Series
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import QUICK, TOKENIZER, sentences, train, write_examples
-from clearhead.study.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import QUICK, TOKENIZER, sentences, train, write_examples
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule
 
 MODELS = ("lstm + attention", "transformer")
 DIAGONAL, TOGETHER = "diagonal", "words that occur together"

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from clearhead.errors import ClearheadError, StudyError
-from clearhead.study.protocol import Bench, Cell, Study
-from clearhead.study.verdict import Numbers
+from clearhead.study.harness.protocol import Bench, Cell, Study
+from clearhead.study.harness.verdict import Numbers
 from clearhead.training.loop.callbacks import Progress, Silent, Watcher
 
 TELL_EVERY = 0.5  # seconds between two words of a training about its progress

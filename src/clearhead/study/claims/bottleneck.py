@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from clearhead.evaluation.metrics import bleu
-from clearhead.study.charts import Chart, Series
-from clearhead.study.parallel import at
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import TOKENIZER, of_length, pairs, sentences, train, write_examples
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.claims.parallelism import at
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import TOKENIZER, of_length, pairs, sentences, train, write_examples
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 WITHOUT, WITH = "without attention", "with attention"
 

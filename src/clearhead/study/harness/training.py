@@ -9,7 +9,7 @@ from clearhead import api
 from clearhead.config import merge
 from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, generate, split_words
-from clearhead.study.protocol import Bench
+from clearhead.study.harness.protocol import Bench
 
 TRAINING_SHARE = 0.75  # of a cell's time; the rest is for making data and measuring
 QUICK = 1.2  # times that, for studies that measure in seconds

@@ -11,12 +11,12 @@ from typing import Any
 
 from clearhead.errors import TrainingError
 from clearhead.evaluation.perplexity import PerplexityReport
-from clearhead.study.charts import Chart, Series
-from clearhead.study.networks import VOCABULARY, fresh, random_ids
-from clearhead.study.parallel import at
-from clearhead.study.protocol import About, Bench, Findings, cell_minutes
-from clearhead.study.training import sentences, train
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.claims.parallelism import at
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.networks import VOCABULARY, fresh, random_ids
+from clearhead.study.harness.protocol import About, Bench, Findings, cell_minutes
+from clearhead.study.harness.training import sentences, train
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 USUAL = "pre-norm"
 STACKS: dict[str, dict[str, Any]] = {

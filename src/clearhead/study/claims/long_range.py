@@ -13,13 +13,13 @@ from clearhead.api import Model
 from clearhead.config.data import SPECIAL_TOKENS
 from clearhead.grammar import split_words
 from clearhead.model.parameters import count_parameters
-from clearhead.study.charts import Chart, Series
-from clearhead.study.networks import fresh
-from clearhead.study.parallel import at
-from clearhead.study.pronoun import german_form, with_forms
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import sentences, train, write_pairs
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.claims.parallelism import at
+from clearhead.study.claims.pronoun import german_form, with_forms
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.networks import fresh
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import sentences, train, write_pairs
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 Line = tuple[str, str]
 KEYS = [f"key{number}" for number in range(8)]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from clearhead.study.charts import Chart
-from clearhead.study.verdict import Numbers, Rule
+from clearhead.study.harness.charts import Chart
+from clearhead.study.harness.verdict import Numbers, Rule
 from clearhead.training.loop.callbacks import Watcher
 
 CORES = 2  # on which a study takes about the minutes that it says; cells run side by side, one a core

@@ -5,22 +5,22 @@ from collections.abc import Mapping
 from typing import Literal
 
 from clearhead.errors import StudyError
-from clearhead.study.alignment import AlignmentStudy
-from clearhead.study.bottleneck import Bottleneck
-from clearhead.study.data import Data
-from clearhead.study.heads import Heads
-from clearhead.study.layers import Layers
-from clearhead.study.long_range import LongRange
-from clearhead.study.mask import Mask
-from clearhead.study.order import Order
-from clearhead.study.parallel import Parallel
-from clearhead.study.positions import Positions
-from clearhead.study.pronoun import PronounStudy
-from clearhead.study.protocol import Study
-from clearhead.study.reach import Reach
-from clearhead.study.residual import ResidualStudy
-from clearhead.study.scale import Scale
-from clearhead.study.scaling import Scaling
+from clearhead.study.claims.alignment import AlignmentStudy
+from clearhead.study.claims.attention_scaling import Scaling
+from clearhead.study.claims.bottleneck import Bottleneck
+from clearhead.study.claims.compute_scaling import Scale
+from clearhead.study.claims.data_efficiency import Data
+from clearhead.study.claims.heads import Heads
+from clearhead.study.claims.layers import Layers
+from clearhead.study.claims.long_range import LongRange
+from clearhead.study.claims.mask import Mask
+from clearhead.study.claims.parallelism import Parallel
+from clearhead.study.claims.permutation import Order
+from clearhead.study.claims.positions import Positions
+from clearhead.study.claims.pronoun import PronounStudy
+from clearhead.study.claims.receptive_field import Reach
+from clearhead.study.claims.residual import ResidualStudy
+from clearhead.study.harness.protocol import Study
 
 Size = Literal["miniature", "default", "full"]
 

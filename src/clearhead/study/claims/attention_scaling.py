@@ -12,12 +12,12 @@ import torch
 from clearhead.inspection.analyses.head_statistics import entropy
 from clearhead.kernels import AttentionLayout, PaddedLayout
 from clearhead.model.attention import attention_weights
-from clearhead.study.charts import Chart, Series
-from clearhead.study.networks import fresh, random_ids
-from clearhead.study.parallel import at
-from clearhead.study.protocol import About, Bench, Findings
-from clearhead.study.training import TOKENIZER, nats, sentences, train, write_examples
-from clearhead.study.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.claims.parallelism import at
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.networks import fresh, random_ids
+from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.training import TOKENIZER, nats, sentences, train, write_examples
+from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
 
 DIVIDED, PLAIN = "divided", "not divided"
 

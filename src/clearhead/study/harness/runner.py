@@ -9,10 +9,10 @@ import torch
 
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
-from clearhead.study.drawing import draw, require_matplotlib
-from clearhead.study.protocol import Cell, Study, cell_minutes
-from clearhead.study.results import Plan, Results, open_results
-from clearhead.study.workers import Failed, Job, News, Told, crew, measure
+from clearhead.study.harness.charts import draw, require_matplotlib
+from clearhead.study.harness.process_pool import Failed, Job, News, Told, crew, measure
+from clearhead.study.harness.protocol import Cell, Study, cell_minutes
+from clearhead.study.harness.results import Plan, Results, open_results
 from clearhead.training.loop.callbacks import Progress, Silent, Watcher
 
 WORK = "work"  # below the study's folder; gone when it is finished

@@ -1,16 +1,43 @@
-"""Charts as PNG and SVG by matplotlib: lines differ in style, marker and shade, so that grey print and the
-colour-blind tell them apart."""
+"""Pictures as data: lines over an axis, with what the seeds span. How they look is `drawing`'s business.
+
+Charts as PNG and SVG by matplotlib: lines differ in style, marker and shade, so that grey print and the
+colour-blind tell them apart.
+"""
 
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from clearhead.extras import require_package
-from clearhead.study.charts import Chart, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: at each x one value a seed; the line goes through their means, the band from lowest to highest."""
+
+    label: str
+    points: Sequence[tuple[float, Sequence[float]]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture. With `ticks` the x axis has names; `is_joined` where their order means something."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+    ticks: Sequence[str] = ()
+    is_joined: bool = True
+
 
 # Okabe and Ito's colours, in an order in which neighbours differ in lightness too.
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")

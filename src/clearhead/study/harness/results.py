@@ -9,8 +9,8 @@ from typing import Any
 
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
-from clearhead.study.protocol import Cell, Findings, Study
-from clearhead.study.verdict import Judgement, Numbers
+from clearhead.study.harness.protocol import Cell, Findings, Study
+from clearhead.study.harness.verdict import Judgement, Numbers
 
 FILE = "result.json"
 FORMAT = 1

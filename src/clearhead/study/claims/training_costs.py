@@ -6,8 +6,8 @@ P parameters, M machines
 from dataclasses import dataclass
 from statistics import fmean
 
-from clearhead.study.charts import Chart, Series
-from clearhead.study.protocol import Findings, Table
+from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.protocol import Findings, Table
 
 BYTES = 16  # a parameter in training: weight, gradient and Adam's two averages, float32 each; a cell checks it
 TOKENS_A_PARAMETER = 20

@@ -1,0 +1,1 @@
+"""The studies, one module per claim (C1 to C15)."""

@@ -1,0 +1,1 @@
+"""The harness of studies: cells, processes, results, rules and charts."""

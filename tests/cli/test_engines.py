@@ -29,7 +29,7 @@ def lines(trained: Trained) -> list[str]:
 def translate(
     folder: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *more: str
 ) -> tuple[list[Any], str]:
-    monkeypatch.setattr("clearhead.cli.line_answers.stdin_batches", lambda _: iter([lines]))
+    monkeypatch.setattr("clearhead.cli.stdin_batches.stdin_batches", lambda _: iter([lines]))
     assert main(["translate", str(folder), "--threads", "1", "--beam", "2", "--json", *more]) == 0
     out, err = capfd.readouterr()
     return [json.loads(line) for line in out.splitlines()], err
@@ -116,7 +116,7 @@ def test_both_engines_write_on_from_prompts(
 ) -> None:
     """So does CTranslate2's Generator with the exported model."""
     folder, prompts = models["lm"], ["", "The", "Look at", "in"]
-    monkeypatch.setattr("clearhead.cli.line_answers.stdin_batches", lambda _: iter([prompts]))
+    monkeypatch.setattr("clearhead.cli.stdin_batches.stdin_batches", lambda _: iter([prompts]))
     found = {}
     for engine in ("torch", "native"):
         options = ["--lines", "--json", "--beam", "2", "--max-tokens", "7", "--engine", engine, "--threads", "1"]

@@ -16,7 +16,7 @@ from rich.console import Console
 import clearhead
 from clearhead import bundle
 from clearhead.bundle.writer import save as save_bundle
-from clearhead.cli.heatmap import draw
+from clearhead.cli.inspect import draw
 from clearhead.cli.main import main
 from clearhead.inspection.render import heatmap_png, html
 from clearhead.inspection.render.heatmap import PALETTE, clearest, colour, heat_maps

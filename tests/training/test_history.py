@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.cli.curves import draw
 from clearhead.cli.main import main
+from clearhead.cli.plot import draw
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.training.checkpoint.run_history import find_runs, locked, read_curves, read_run
 from clearhead.training.checkpoint.tensorboard import EVENTS, EventFiles, figures

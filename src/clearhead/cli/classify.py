@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import typer
 
-from clearhead.cli.line_answers import answer_lines, one_line
 from clearhead.cli.options import (
     ComputeType,
     EngineName,
@@ -17,6 +16,7 @@ from clearhead.cli.options import (
     use_threads,
     warn_untrained,
 )
+from clearhead.cli.stdin_batches import answer_lines, one_line
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -121,7 +121,7 @@ def _parse_distance(text: str) -> tuple[int, int] | None:
 def write_grammar(out: Path, pairs: int, seed: int, split: str, distance: tuple[int, int] | None = None) -> None:
     """Writes sentence pairs with a progress bar; the file appears when it is whole."""
     from clearhead import grammar as builtin
-    from clearhead.cli.terminal import progress_bar
+    from clearhead.cli.progress_display import progress_bar
     from clearhead.files import replacing
 
     examples = builtin.generate(pairs, seed, split, distance)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.line_answers import answer_lines
 from clearhead.cli.options import ComputeType, EngineName, Folder, Json, LongLines, Threads, use_threads
+from clearhead.cli.stdin_batches import answer_lines
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

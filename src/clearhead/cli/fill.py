@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.line_answers import answer_lines, one_line
 from clearhead.cli.options import ComputeType, EngineName, Folder, Json, LongLines, Threads, use_threads, warn_untrained
+from clearhead.cli.stdin_batches import answer_lines, one_line
 
 if TYPE_CHECKING:
     from clearhead.tasks.masked_lm.inference import Filling

@@ -149,7 +149,7 @@ class _Asked:
 
 
 def _answer_lines(asked: _Asked, long_lines: Literal["skip", "stop"]) -> None:
-    from clearhead.cli.line_answers import answer_lines
+    from clearhead.cli.stdin_batches import answer_lines
     from clearhead.tasks.long_texts import LongTexts
 
     long_texts = LongTexts(long_lines)

@@ -1,6 +1,11 @@
-"""`clearhead plot`: the curves of a training."""
+"""`clearhead plot`: the curves of a training.
+
+Curves in the terminal, in dots of Braille: two dots beside and four above each other in a character.
+"""
 
 import json
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -8,10 +13,12 @@ import typer
 
 from clearhead.cli.options import Json
 from clearhead.errors import ConfigError, TrainingError
+from clearhead.study.harness.charts import Chart, Series
 
 if TYPE_CHECKING:
     from clearhead.study.harness.charts import Chart
     from clearhead.training.checkpoint.run_history import Curves, Point
+
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -81,8 +88,61 @@ def _write(out: Path, charts: "list[Chart]", form: Literal["png", "svg"]) -> Non
 def _show(charts: "list[Chart]") -> None:
     from shutil import get_terminal_size
 
-    from clearhead.cli.curves import draw
+    pass  # MERGED
 
     width = min(100, get_terminal_size().columns)
     for one in charts:
         print("\n".join(draw(one, width)), end="\n\n")
+
+
+HEIGHT = 8  # lines
+MARGIN = 10  # characters for the numbers beside the axis
+# The bit of each dot of a character, by its column and its row from above (Unicode, block Braille Patterns).
+DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+BRAILLE = 0x2800
+Cells = list[list[int]]
+
+
+def draw(chart: Chart, width: int, height: int = HEIGHT) -> Iterator[str]:
+    """A title, a frame with the lines of the chart above each other's numbers, and the ends of the x axis."""
+    columns = max(10, width - MARGIN - 1)
+    points = [point for series in chart.series for point in means(series)]
+    low, high = _span([y for _, y in points])
+    first, last = _span([x for x, _ in points])
+    cells: Cells = [[0] * columns for _ in range(height)]
+    for series in chart.series:
+        _line(cells, [((x - first) / (last - first), (y - low) / (high - low)) for x, y in means(series)])
+    yield chart.title
+    for row, line in enumerate(cells):
+        label = {0: high, height // 2: (low + high) / 2, height - 1: low}.get(row)
+        yield f"{'' if label is None else f'{label:.4g}':>{MARGIN}}│" + "".join(chr(BRAILLE + cell) for cell in line)
+    yield " " * MARGIN + "└" + "─" * columns
+    ends = f"{min(x for x, _ in points):,.0f}", f"{max(x for x, _ in points):,.0f} {chart.x_label}"
+    yield " " * (MARGIN + 1) + ends[0] + ends[1].rjust(columns - len(ends[0]))
+    if len(chart.series) > 1:
+        yield " " * (MARGIN + 1) + "; ".join(
+            f"{series.label}: {means(series)[0][1]:.4g} → {means(series)[-1][1]:.4g}" for series in chart.series
+        )
+
+
+def means(series: Series) -> list[tuple[float, float]]:
+    """The points of a line, from left to right."""
+    return sorted((x, math.fsum(values) / len(values)) for x, values in series.points if len(values))
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """From the lowest to the highest; a single value gets some room."""
+    low, high = min(values), max(values)
+    room = 0.0 if high > low else abs(low) / 10 or 1.0
+    return low - room, high + room
+
+
+def _line(cells: Cells, shares: Sequence[tuple[float, float]]) -> None:
+    """Dots from point to point, each given as its shares of width and height."""
+    right, top = 2 * len(cells[0]) - 1, 4 * len(cells) - 1
+    places = [(round(x * right), round((1 - y) * top)) for x, y in shares]
+    for (x, y), (to_x, to_y) in zip(places, places[1:] or places, strict=False):
+        length = max(1, abs(to_x - x), abs(to_y - y))
+        for part in range(length + 1):
+            column, row = round(x + (to_x - x) * part / length), round(y + (to_y - y) * part / length)
+            cells[row // 4][column // 2] |= DOTS[column % 2][row % 4]

@@ -1,16 +1,23 @@
 """Lines of standard input in batches: large for files, small for lines that arrive one by one.
 
 Results go to stdout; the prompt and the progress bar go to stderr, so redirecting stdout captures results only.
+
+Line-based commands: every line of standard input gets its output, in order.
 """
 
 import io
 import os
 import queue
+import re
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from typing import TextIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from clearhead.tasks.long_texts import LongTexts
+
 
 MAX_LINES = 2048  # per batch: enough to batch similar lengths, few enough to hold in memory
 MAX_WAIT = 0.02  # seconds without a new line after which a batch is complete
@@ -65,7 +72,7 @@ def with_progress(groups: Iterable[list[str]]) -> Iterator[list[str]]:
     if not sys.stderr.isatty() or sys.stdout.isatty() or sys.stdin.isatty() or _is_pipe(sys.stdout):
         yield from groups
         return
-    from clearhead.cli.terminal import line_bar
+    from clearhead.cli.progress_display import line_bar
 
     with line_bar(_stdin_size()) as advance:
         for group in groups:
@@ -103,3 +110,30 @@ def _prompted(lines: Iterator[str]) -> Iterator[list[str]]:
         if line is None:
             return
         yield [line]
+
+
+_LINE_BREAK = re.compile(r"\r\n|[\n\r]")
+
+
+def answer_lines(
+    answer: Callable[[list[str], int], Iterable[str]], long_texts: "LongTexts", max_lines: int = MAX_LINES
+) -> None:
+    """Print `answer(lines, number of the first line)` for each batch; report long lines on stderr at the end."""
+    first = 1
+    try:
+        for lines in with_progress(stdin_batches(max_lines)):
+            for text in answer(lines, first):
+                print(text)
+            sys.stdout.flush()
+            first += len(lines)
+    except KeyboardInterrupt:
+        if not sys.stdin.isatty():
+            print(f"interrupted: the output ends with that of line {first - 1:,}", file=sys.stderr)
+        raise
+    if report := long_texts.report():
+        print(report, file=sys.stderr)
+
+
+def one_line(text: str) -> str:
+    """Return the text with spaces for line breaks, so that output line n belongs to input line n."""
+    return _LINE_BREAK.sub(" ", text)

@@ -111,7 +111,7 @@ class _Shown:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
 
-        from clearhead.cli.terminal import stderr_progress
+        from clearhead.cli.progress_display import stderr_progress
 
         console = Console(stderr=True, highlight=False)
         columns = (BarColumn(24), TextColumn("{task.description}"))
@@ -132,7 +132,7 @@ class _Shown:
 
     def cell(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
         """A line, or the bar's text."""
-        from clearhead.cli.terminal import clock
+        from clearhead.cli.progress_display import clock
 
         self._cell, self._total = f"{done + 1}/{total}  {cell}", total
         if self._is_plain:
@@ -141,7 +141,7 @@ class _Shown:
 
     def part(self, done: float, seconds_left: float) -> None:
         """Moves the bar."""
-        from clearhead.cli.terminal import clock
+        from clearhead.cli.progress_display import clock
 
         text = f"{self._cell}  {clock(seconds_left)} left"
         self._bar.update(self._task, completed=done, total=self._total, description=text)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import typer
 
-from clearhead.cli.line_answers import answer_lines
 from clearhead.cli.options import ComputeType, EngineName, Folder, Json, LongLines, Threads, use_threads, warn_untrained
+from clearhead.cli.stdin_batches import answer_lines
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -6,7 +6,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 
-from clearhead.cli.terminal import clock, stderr_progress
+from clearhead.cli.progress_display import clock, stderr_progress
 from clearhead.tasks.trainable.task import Validation
 from clearhead.training.distributed.process_group import is_first_process
 from clearhead.training.loop.callbacks import Progress as TrainingProgress

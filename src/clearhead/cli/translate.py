@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.line_answers import answer_lines, one_line
 from clearhead.cli.options import (
     Alternatives,
     Beam,
@@ -29,6 +28,7 @@ from clearhead.cli.options import (
     use_threads,
     warn_untrained,
 )
+from clearhead.cli.stdin_batches import answer_lines, one_line
 from clearhead.errors import DecodingError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import sys
 from clearhead.cli.main import main
 code = main(sys.argv[1:])
 training = ("clearhead.training", "clearhead.tasks.trainable")
-print("training imported:", *(name for name in sys.modules if name.startswith(training)), file=sys.stderr)
+print("training imported:", *(name for name in sys.modules if name.startswith(training) or name.startswith("clearhead.tasks.") and name.endswith(".training")), file=sys.stderr)
 print("torch imported:", sys.modules.get("torch") is not None, file=sys.stderr)
 sys.exit(code)
 """

@@ -55,7 +55,7 @@ class Report(Protocol):
 
 
 class TrainingModule(Protocol):
-    """Training side of a task: a module of `tasks.trainable`."""
+    """Training side of a task: the module `training` of its package."""
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Any]:
         """Return the records to train and to validate on."""
@@ -86,9 +86,9 @@ class Task:
     base: Mapping[str, Any]
     """Base settings, overridden by presets, recipes and users."""
     training: str
-    """Name of the module in `tasks.trainable` with `read` and `make`."""
+    """Name of the module below `tasks` with `read` and `make`."""
     evaluation: str
-    """Name of the module in `tasks` with `evaluate`."""
+    """Name of the module below `tasks` with `evaluate`."""
     codec: TextCodec = field(default_factory=TextCodec)
 
     def read(self, files: Files, config: Config, tell: Tell) -> Records[Any]:
@@ -106,7 +106,7 @@ class Task:
 
     @property
     def _training(self) -> TrainingModule:
-        return cast(TrainingModule, import_module(f"clearhead.tasks.trainable.{self.training}"))
+        return cast(TrainingModule, import_module(f"clearhead.tasks.{self.training}"))
 
 
 def tested(corpus: Corpus[R], tell: Tell) -> Sequence[R]:

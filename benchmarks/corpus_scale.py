@@ -72,7 +72,7 @@ class Clock:
 
 def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
     """Trains on the pairs, and prints what it took as JSON."""
-    from clearhead.training.run import Request
+    from clearhead.training.run import TrainRequest
     from clearhead.training.run import train as run
 
     clock = Clock()
@@ -80,7 +80,7 @@ def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
         "training": {"steps": steps, "validate_lines": 20, "validate_every": steps},
         "data": {"deduplicate": True, "bpe_dropout": bpe_dropout, "validation_max": 500},
     }
-    run(Request([path], out, preset="tiny", settings=settings, overwrite=True), clock)
+    run(TrainRequest([path], out, preset="tiny", settings=settings, overwrite=True), clock)
     usage = {name: resource.getrusage(who).ru_maxrss / 1024
              for name, who in (("this", resource.RUSAGE_SELF), ("workers", resource.RUSAGE_CHILDREN))}  # fmt: skip
     print(json.dumps({"seconds": time.monotonic() - clock.began, "stages": clock.stages, **usage}))

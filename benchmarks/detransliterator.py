@@ -14,7 +14,7 @@ import clearhead
 from benchmarks.core import require_core
 from clearhead.data.readers.pairs import Pair
 from clearhead.evaluation.metrics import bleu, chrf
-from clearhead.interop.importer import Source, import_checkpoint
+from clearhead.interop.importer import ImportSource, import_checkpoint
 
 MODEL = Path("latin2nqo_001.35") / "checkpoints" / "checkpoint_best.pt"
 TEXT = Path("test_data") / "diane_parallel_002"
@@ -32,7 +32,7 @@ def main() -> None:
     assets = arguments.folder / "detransliterator" / "assets"
     found = read_pairs(assets)[: arguments.lines]
     with TemporaryDirectory() as folder:
-        import_checkpoint(Source(assets / MODEL), Path(folder) / "nko")
+        import_checkpoint(ImportSource(assets / MODEL), Path(folder) / "nko")
         model = clearhead.load(Path(folder) / "nko")
         began = time.perf_counter()
         texts = [one.text for one in model.translate_many([pair.source for pair in found], engine=arguments.engine)]

@@ -22,8 +22,8 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model
-from clearhead.tasks.trainable.seq2seq_batch import TranslationBatch, writing_loss
-from clearhead.training.distributed.process_group import Processes, joined
+from clearhead.tasks.trainable.seq2seq_batch import Seq2SeqBatch, seq2seq_loss
+from clearhead.training.distributed.process_group import ProcessGroup, init_distributed
 
 TOKENS = 25_000  # target tokens of an update of the paper
 STEPS = {"paper-base": 100_000, "paper-big": 300_000}  # the paper's, section 5.2
@@ -39,7 +39,7 @@ LENGTH = 32  # pieces a sentence
 SIDE = 1536  # of the matrices that the peak is measured with
 
 
-def measure(preset: str, tokens: int, rounds: int, processes: Processes) -> dict[str, float]:
+def measure(preset: str, tokens: int, rounds: int, processes: ProcessGroup) -> dict[str, float]:
     """Figures of one update of so many target tokens, medians over rounds."""
     torch.set_num_threads(1)
     config = _with_vocabulary(configs.build(preset=preset))
@@ -49,7 +49,7 @@ def measure(preset: str, tokens: int, rounds: int, processes: Processes) -> dict
     for number in range(rounds + 1):
         seconds["product"].append(product_seconds())
         began = time.process_time()
-        writing_loss(model, batch, config.model.pad_id, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
+        seq2seq_loss(model, batch, config.model.pad_id, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
         seconds["update"].append(time.process_time() - began)
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         processes.largest(0)  # all are here
@@ -128,10 +128,10 @@ def _with_vocabulary(config: Config) -> Config:
     return configs.override(config, {"model": {"vocab_size": config.tokenizer.vocab_size}})
 
 
-def random_batch(vocab_size: int, sentences: int) -> TranslationBatch:
+def random_batch(vocab_size: int, sentences: int) -> Seq2SeqBatch:
     """Sentences of one length, without padding."""
     src_NS, tgt_NT = torch.randint(10, vocab_size, (2, sentences, LENGTH))
-    return TranslationBatch(src_NS, tgt_NT, tgt_NT)
+    return Seq2SeqBatch(src_NS, tgt_NT, tgt_NT)
 
 
 def product_seconds() -> float:
@@ -155,7 +155,7 @@ def main() -> None:
     if given.estimate:
         print("\n".join(map(str, estimate())))
         return
-    with joined("cpu") as processes:
+    with init_distributed("cpu") as processes:
         figures = measure(given.preset, given.tokens, given.rounds, processes)
         if processes.is_first:
             print("\n".join(f"{name:<20} {value:,.4g}" for name, value in figures.items()))

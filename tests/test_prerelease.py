@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.training.checkpoint.checkpoint import StateFolder, _to_bytes
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder, _to_bytes
 from tests.tasks.every import Models, write_files
 
 
@@ -17,7 +17,7 @@ def old(models: Models, tmp_path: Path) -> Path:
     folder = shutil.copytree(models["classify"], tmp_path / "old")
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(manifest | {"format_version": 1}))
-    found = StateFolder.load(folder / "training")
+    found = CheckpointFolder.load(folder / "training")
     assert found and found.state
     state = found.state.model_copy(update={"format_version": 1, "is_finished": False})
     (folder / "training" / "state.json").write_bytes(_to_bytes(state))

@@ -10,7 +10,7 @@ import pytest
 import clearhead
 from clearhead.cli.main import main
 from clearhead.config import build
-from clearhead.training.run import Request, prepare
+from clearhead.training.run import TrainRequest, prepare
 from tests.whole import SETTINGS, Trained, fitting
 
 ROOT = Path(__file__).parent.parent
@@ -83,10 +83,10 @@ def test_recipes_load(path: Path) -> None:
 
 
 def test_preparing_twice_gives_the_same(trained: Trained, tmp_path: Path) -> None:
-    from clearhead.training.loop.callbacks import Silent
+    from clearhead.training.loop.callbacks import NullCallback
 
-    request = Request([trained.train], tmp_path / "out", settings={"tokenizer": {"vocab_size": 600}})
-    first, second = prepare(request, Silent()), prepare(request, Silent())
+    request = TrainRequest([trained.train], tmp_path / "out", settings={"tokenizer": {"vocab_size": 600}})
+    first, second = prepare(request, NullCallback()), prepare(request, NullCallback())
     assert first.tokenizer and second.tokenizer and first.tokenizer.to_json() == second.tokenizer.to_json()
     assert first.config == second.config
     assert first.data == second.data

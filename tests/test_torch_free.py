@@ -20,8 +20,9 @@ RUN = """
 import sys
 from clearhead.cli.main import main
 code = main(sys.argv[1:])
-training = ("clearhead.training", "clearhead.tasks.trainable")
-print("training imported:", *(name for name in sys.modules if name.startswith(training) or name.startswith("clearhead.tasks.") and name.endswith(".training")), file=sys.stderr)
+packages = ("clearhead.training", "clearhead.tasks.trainable")
+tasks = [name for name in sys.modules if name.startswith("clearhead.tasks.") and name.endswith(".training")]
+print("training imported:", *(name for name in sys.modules if name.startswith(packages)), *tasks, file=sys.stderr)
 print("torch imported:", sys.modules.get("torch") is not None, file=sys.stderr)
 sys.exit(code)
 """

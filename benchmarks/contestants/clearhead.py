@@ -22,10 +22,10 @@ from clearhead.model.transformer import Transformer
 from clearhead.runtime import prepare
 from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.distributed.thread_data_parallel import replica_count
-from clearhead.training.loop.callbacks import Silent
-from clearhead.training.loop.memory import kept_memory, share_memory
+from clearhead.training.loop.callbacks import NullCallback
+from clearhead.training.loop.memory import no_malloc_trim, share_memory
 from clearhead.training.loop.schedule import Schedule
-from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.train_state import TrainState
 from clearhead.training.loop.trainer import Trainer
 
 
@@ -97,7 +97,7 @@ class NoKeeper:
     def record(self, entry: dict[str, Any]) -> None: ...
 
     def save(
-        self, counts: Counts, weights: dict[str, Tensor], moments: dict[str, Tensor], is_checkpoint: bool
+        self, counts: TrainState, weights: dict[str, Tensor], moments: dict[str, Tensor], is_checkpoint: bool
     ) -> None: ...
 
     def best(self, step: int, weights: dict[str, Tensor], validation: Validation) -> None: ...
@@ -121,7 +121,7 @@ def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
     config = clearhead.config.build({"training": settings}, preset="tiny").training
     schedule = Schedule(task.learning_rate, task.warmup, steps=0, cooldown=0.0)
     prepared = PreparedTask([], task.pad_id, task.label_smoothing)
-    return Trainer(prepared, model, config, schedule, Silent(), NoKeeper(), threads)
+    return Trainer(prepared, model, config, schedule, NullCallback(), NoKeeper(), threads)
 
 
 def run_updates(trainer: Trainer, batches: list[list[Batch]]) -> None:
@@ -149,7 +149,7 @@ class Clearhead(Contestant):
         torch.manual_seed(self.task.seed)
         share_memory()  # as `clearhead train` does
         self._whole_run = ExitStack()  # warm-up and what is timed are one run to a user
-        self._whole_run.enter_context(kept_memory())
+        self._whole_run.enter_context(no_malloc_trim())
         self.model = Transformer(model_config(self.task))
         self.engine: NativeEngine | None = None
         self.trainer = build_trainer(self.model, self.task, self.setting.threads)

@@ -73,7 +73,7 @@ class CTranslate2(Generating):
         converted = folder / "gpt2-ctranslate2"
         if not converted.exists():
             converted.mkdir()
-            vocabulary = ctranslate2.Vocabulary([str(index) for index in range(VOCAB_SIZE)], (), END)
+            vocabulary = ctranslate2.CTranslate2Vocabulary([str(index) for index in range(VOCAB_SIZE)], (), END)
             ctranslate2.convert(gpt2(), vocabulary, converted)
         self.workers = workers
         self.generator = library.Generator(

@@ -23,12 +23,12 @@ from benchmarks.results.entries import ENTRIES, Entry
 from benchmarks.results.page import write_section
 from benchmarks.results.prepare import Files
 from clearhead import bundle
-from clearhead.cli.training_display import training_watcher
+from clearhead.cli.training_display import training_display
 from clearhead.config import merge
 from clearhead.data.readers.pairs import load_pairs
 from clearhead.evaluation.metrics import bleu
 from clearhead.files import write_atomically
-from clearhead.interop.importer import Source, import_checkpoint
+from clearhead.interop.importer import ImportSource, import_checkpoint
 from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer, translate_texts
 
 LENGTHS = (0, 8, 12, 16, 20, 1000)  # words of a source, for scores by length
@@ -66,7 +66,7 @@ def run(entry: Entry, variant: str, seed: int, data: Path, folder: Path) -> None
     (folder / "data").mkdir(parents=True, exist_ok=True)
     files = entry.prepare(data, folder / "data")
     settings = settings_of(entry, variant, seed)
-    with training_watcher() as watcher:
+    with training_display() as watcher:
         watcher.message(f"{entry.name} {variant} seed {seed}")
         start = imported(data / entry.start, folder / "start") if entry.start else None
         model = clearhead.train(
@@ -86,7 +86,7 @@ def run(entry: Entry, variant: str, seed: int, data: Path, folder: Path) -> None
 def imported(checkpoint: Path, folder: Path) -> Path:
     """A checkpoint of another toolkit as a model folder, made once."""
     if not bundle.exists(folder):
-        import_checkpoint(Source(checkpoint), folder)
+        import_checkpoint(ImportSource(checkpoint), folder)
     return folder
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.sections import put
 from clearhead.files import write_atomically
 from clearhead.study.harness.protocol import Study
-from clearhead.study.harness.results import FILE, Plan, Results, cells_of
+from clearhead.study.harness.results import FILE, Results, StudyPlan, cells_of
 from clearhead.study.harness.table import by_seed, fitting, rows
 from clearhead.study.registry import STUDIES
 
@@ -59,7 +59,7 @@ def read(path: Path) -> dict[str, Any] | None:
 def results_of(record: dict[str, Any], study: Study | None = None) -> Results:
     """The raw numbers with the study that they belong to, so that its rule is applied to them anew."""
     known = study or STUDIES[record["study"]][record["plan"]["size"]]
-    return Results(DOCS, known, Plan(**record["plan"]), cells_of(record))
+    return Results(DOCS, known, StudyPlan(**record["plan"]), cells_of(record))
 
 
 def not_run(study: Study) -> str:

@@ -153,7 +153,7 @@ def test_html_is_one_file_with_every_head(trained: Trained, tmp_path: Path) -> N
 
 def test_text_stays_text_in_html() -> None:
     trace = small("transformer").trace(SCRIPT)
-    text = html.page(trace, SCRIPT)
+    text = html.render_html(trace, SCRIPT)
     page = Page(text)
     assert SCRIPT not in text and len(page.scripts) == 2
     assert json.loads(page.scripts[0])["source"] == SCRIPT

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from clearhead.cli.training_display import LiveWatcher, PlainWatcher
+from clearhead.cli.training_display import LiveDisplay, PlainDisplay
 from clearhead.training.loop.callbacks import Progress
 
 
 def test_plain_lines_come_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    watcher = PlainWatcher()
+    watcher = PlainDisplay()
     for done in (1000, 2000, 3000):
         watcher.work("cutting pairs", done, 3000)
     assert capsys.readouterr().err == "cutting pairs: 1,000/3,000\ncutting pairs: 3,000/3,000\n"
@@ -18,7 +18,7 @@ def test_plain_lines_come_now_and_then_and_at_the_end(capsys: pytest.CaptureFixt
 
 
 def test_each_work_has_a_bar_until_the_training_begins() -> None:
-    watcher = LiveWatcher()
+    watcher = LiveDisplay()
     watcher.work("reading pairs", 5000, 0)
     watcher.work("cutting pairs", 1000, 3000)
     watcher.work("cutting pairs", 2000, 3000)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.data.batching import divide, plan_batches, work_of_pairs
-from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.corpus.id_arrays import IdArrays
 
 lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)
 
@@ -71,7 +71,7 @@ def test_long_targets_make_a_part_of_fewer_examples() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=9), max_size=20))
 def test_store_gives_back_what_was_put_in(sequences: list[list[int]]) -> None:
-    store = IdStore.build(sequences)
+    store = IdArrays.build(sequences)
     assert len(store) == len(sequences)
     assert [list(store[i]) for i in range(len(store))] == sequences
     assert store.lengths.tolist() == [len(sequence) for sequence in sequences]

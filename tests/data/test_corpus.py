@@ -16,7 +16,7 @@ from clearhead.data.corpus.held_out import split_valid
 from clearhead.data.readers import lines as lines_module
 from clearhead.data.readers.lines import read_lines
 from clearhead.data.readers.pairs import Pair, load_pairs, read_pairs
-from clearhead.data.records import Skips
+from clearhead.data.records import SkipReport
 from clearhead.errors import ConfigError, DataError
 
 BOM = b"\xef\xbb\xbf"
@@ -86,7 +86,7 @@ def test_several_tables_are_read_one_after_the_other(tmp_path: Path) -> None:
 def test_useless_lines_are_skipped_and_counted_with_their_places(tmp_path: Path) -> None:
     rows = ["a\tb", "\tb", "a\t \u3000", "", "x" * 6 + "\ty", "a\t" + "y" * 6, "a\ta", "a\ta", "12345\t12345"]
     path = write(tmp_path, "train.tsv", "\n".join(rows + ["good\tgood"] * 2 + ["z\t"] * 4).encode())
-    skips = Skips()
+    skips = SkipReport()
     pairs = list(read_pairs([path], skips, max_chars=5))
     assert [pair.line for pair in pairs] == [1, 7, 8, 9, 10, 11]
     assert skips.counts == {
@@ -159,7 +159,7 @@ def test_any_bytes_are_pairs_or_an_error_of_the_data(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
 ) -> None:
     path = write(tmp_path_factory.mktemp("any"), name, content)
-    skips = Skips()
+    skips = SkipReport()
     try:
         pairs = list(read_pairs([path], skips))
     except DataError as error:

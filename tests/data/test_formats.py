@@ -75,10 +75,10 @@ def test_rows_without_a_value_are_skipped_and_counted(tmp_path: Path) -> None:
 
 
 def test_labels_may_lie_in_parquet_too(tmp_path: Path) -> None:
-    from clearhead.data.readers.labelled import Labelled, load_labelled
+    from clearhead.data.readers.labelled import LabelledText, load_labelled
 
     path = table(tmp_path / "a.parquet", text=["a", "b"], label=["x", "y"])
-    assert load_labelled([path]).records == [Labelled("a", "x", 1), Labelled("b", "y", 2)]
+    assert load_labelled([path]).records == [LabelledText("a", "x", 1), LabelledText("b", "y", 2)]
 
 
 @pytest.mark.parametrize(

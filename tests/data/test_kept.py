@@ -10,11 +10,11 @@ import pytest
 
 from clearhead.cli.main import main
 from clearhead.data.corpus import cached_pairs
-from clearhead.data.corpus.cached_documents import load_text
-from clearhead.data.corpus.cached_pairs import Filters, StoredPairs, load_corpus
-from clearhead.data.corpus.corpus_cache import DAY, find_kept
-from clearhead.data.corpus.encoding import Encoding, encode_stored
-from clearhead.data.records import Skips
+from clearhead.data.corpus.cached_documents import load_documents_cached
+from clearhead.data.corpus.cached_pairs import CachedPairs, PairFilters, load_pairs_cached
+from clearhead.data.corpus.corpus_cache import DAY, find_cached
+from clearhead.data.corpus.encoding import EncodingSettings, encode_cached
+from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
 from clearhead.errors import DataError
 
@@ -30,10 +30,10 @@ def keep(folder: Path, count: int) -> Path:
     """A corpus of that many pairs, and its ids."""
     path = folder / f"{count}.tsv"
     path.write_text("".join(f"word {number}\twort {number}\n" for number in range(count)))
-    pairs = load_corpus([path], Filters(60)).records
-    assert isinstance(pairs, StoredPairs)
+    pairs = load_pairs_cached([path], PairFilters(60)).records
+    assert isinstance(pairs, CachedPairs)
     tokenizer = Tokenizer.train((text for pair in pairs for text in pair.parts), TokenizerConfig(kind="char"))
-    encode_stored(pairs, tokenizer, Encoding(50), Skips(), workers=1)
+    encode_cached(pairs, tokenizer, EncodingSettings(50), SkipReport(), workers=1)
     return path
 
 
@@ -47,9 +47,9 @@ def age(folder: Path, days: float) -> None:
 
 
 def test_corpora_are_listed_with_their_ids(tmp_path: Path, place: Path) -> None:
-    assert find_kept() == []
+    assert find_cached() == []
     first, second = keep(tmp_path, 11), keep(tmp_path, 7)
-    found = {kept.files[0]: kept for kept in find_kept()}
+    found = {kept.files[0]: kept for kept in find_cached()}
     assert set(found) == {str(first), str(second)}
     assert [found[str(path)].records for path in (first, second)] == [11, 7]
     assert sum(kept.num_bytes for kept in found.values()) == size_of(place)
@@ -57,45 +57,45 @@ def test_corpora_are_listed_with_their_ids(tmp_path: Path, place: Path) -> None:
 
 def test_opening_one_counts_as_use(tmp_path: Path) -> None:
     path = keep(tmp_path, 7)
-    [kept] = find_kept()
+    [kept] = find_cached()
     age(kept.folder, 9)
-    assert find_kept()[0].days == pytest.approx(9, abs=0.1)
-    load_corpus([path], Filters(60))
-    assert find_kept()[0].days < 0.1
+    assert find_cached()[0].days == pytest.approx(9, abs=0.1)
+    load_pairs_cached([path], PairFilters(60))
+    assert find_cached()[0].days < 0.1
 
 
 def test_the_command_removes_what_is_old(tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = keep(tmp_path, 11), keep(tmp_path, 7)
-    [folder] = [kept.folder for kept in find_kept() if kept.files == (str(old),)]
+    [folder] = [kept.folder for kept in find_cached() if kept.files == (str(old),)]
     age(folder, 9)
     assert main(["data", "kept", "--days", "8", "--json"]) == 0
     [listed] = json.loads(capsys.readouterr().out)
     assert listed["files"] == [str(old)] and listed["records"] == 11 and listed["bytes"] > 0
     assert main(["data", "kept", "--days", "8", "--remove"]) == 0
     assert str(folder) in capsys.readouterr().out
-    assert [kept.files for kept in find_kept()] == [(str(new),)]
+    assert [kept.files for kept in find_cached()] == [(str(new),)]
     assert main(["data", "kept", "--remove"]) == 0
     assert list(place.iterdir()) == []
-    assert len(load_corpus([new], Filters(60)).records) == 7  # it is made again
+    assert len(load_pairs_cached([new], PairFilters(60)).records) == 7  # it is made again
 
 
 def test_one_that_is_being_made_stays(tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(tmp_path, 7)
-    [kept] = find_kept()
+    [kept] = find_cached()
     with (place / f".{kept.key}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="is just being made"):
             kept.remove()
         assert main(["data", "kept", "--remove"]) == 2
-    assert kept.folder.is_dir() and find_kept() == [kept]
+    assert kept.folder.is_dir() and find_cached() == [kept]
 
 
 def test_what_is_damaged_or_cut_off_goes_too(tmp_path: Path, place: Path) -> None:
     keep(tmp_path, 7)
-    [kept] = find_kept()
+    [kept] = find_cached()
     (kept.folder / "text.bin").write_bytes(b"")
     (place / f".{kept.key}.4-ab").mkdir()
-    [damaged] = find_kept()
+    [damaged] = find_cached()
     assert (damaged.key, damaged.files, damaged.records) == (kept.key, (), 0)
     damaged.remove()
     assert list(place.iterdir()) == []
@@ -104,5 +104,9 @@ def test_what_is_damaged_or_cut_off_goes_too(tmp_path: Path, place: Path) -> Non
 def test_text_is_kept_alike(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("one\n\ntwo\nthree\n\nfour\n")
-    assert [document.text for document in load_text([path], "paragraph").records] == ["one", "two\nthree", "four"]
-    assert [(kept.files, kept.records) for kept in find_kept()] == [((str(path),), 3)]
+    assert [document.text for document in load_documents_cached([path], "paragraph").records] == [
+        "one",
+        "two\nthree",
+        "four",
+    ]
+    assert [(kept.files, kept.records) for kept in find_cached()] == [((str(path),), 3)]

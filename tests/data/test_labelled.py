@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.readers.labelled import Labelled, load_labelled, read_labelled
-from clearhead.data.records import Skips
+from clearhead.data.readers.labelled import LabelledText, load_labelled, read_labelled
+from clearhead.data.records import SkipReport
 from clearhead.errors import DataError
 
-WANTED = [Labelled("A good film.", "pos", 1), Labelled("Zoë said: „bad“", "neg", 2), Labelled("So so", "neg", 3)]
+WANTED = [
+    LabelledText("A good film.", "pos", 1),
+    LabelledText("Zoë said: „bad“", "neg", 2),
+    LabelledText("So so", "neg", 3),
+]
 TSV = "".join(f"{one.text}\t{one.label}\n" for one in WANTED).encode()
 JSONL = "".join(json.dumps({"id": 7, "label": one.label, "text": one.text}) + "\n" for one in WANTED).encode()
 
@@ -44,7 +48,7 @@ def test_files_follow_one_another_and_keep_their_lines(tmp_path: Path) -> None:
 
 
 def test_useless_lines_are_counted_by_reason(tmp_path: Path) -> None:
-    path, skips = tmp_path / "t.tsv", Skips()
+    path, skips = tmp_path / "t.tsv", SkipReport()
     path.write_text(f"fine\tpos\n\n \tpos\nno label\t \n{'x' * 12}\tneg\n{'x' * 11}\tneg\n", encoding="utf-8")
     assert [one.line for one in read_labelled([path], skips, max_chars=11)] == [1, 6]
     assert skips.counts == {"empty line": 1, "empty text": 1, "empty label": 1, "text longer than 11 characters": 1}

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from clearhead.data.readers.images import DIGIT_NAMES, MAX_SIDE, Picture, load_pictures, read_picture, write_digits
+from clearhead.data.readers.images import (
+    DIGIT_NAMES,
+    MAX_SIDE,
+    LabelledImage,
+    load_image_folder,
+    read_image,
+    write_digits,
+)
 from clearhead.errors import DataError, MissingPackageError
 
 SIZE = 7
@@ -47,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_comes_back_in_the_order_of_labels_and_names(folder: Path) -> None:
-    pictures = load_pictures(folder)
+    pictures = load_image_folder(folder)
     assert pictures.labels == ("ant", "cat", "dog")
     assert pictures.label_N.tolist() == [0] * 5 + [1] * 2 + [2] * 3
     assert [path.relative_to(folder).as_posix() for path in pictures.paths[3:7]] == [
@@ -57,21 +64,21 @@ def test_a_folder_comes_back_in_the_order_of_labels_and_names(folder: Path) -> N
     assert pictures.pixels_NCYX.shape == (10, 1, SIZE, SIZE)
     assert len(pictures) == len([*pictures]) == 10
     for picture in pictures:
-        assert isinstance(picture, Picture)
+        assert isinstance(picture, LabelledImage)
         expected = grey(sum(picture.label.encode()) + int(picture.path.stem))
         np.testing.assert_array_equal(picture.pixels_CYX[0], expected)
 
 
 def test_the_fingerprint_sees_pixels_and_labels_but_not_names(folder: Path) -> None:
-    before = load_pictures(folder).fingerprint
+    before = load_image_folder(folder).fingerprint
     (folder / "cat" / "1.png").rename(folder / "cat" / "9.PNG")
-    assert load_pictures(folder).fingerprint == before
+    assert load_image_folder(folder).fingerprint == before
     (folder / "cat" / "9.PNG").rename(folder / "dog" / "9.png")
-    moved = load_pictures(folder).fingerprint
+    moved = load_image_folder(folder).fingerprint
     (folder / "cat").rename(folder / "cow")
-    renamed = load_pictures(folder).fingerprint
+    renamed = load_image_folder(folder).fingerprint
     save(folder / "dog" / "9.png", grey(1234))
-    assert len({before, moved, renamed, load_pictures(folder).fingerprint}) == 4
+    assert len({before, moved, renamed, load_image_folder(folder).fingerprint}) == 4
 
 
 def test_kinds_of_png(tmp_path: Path) -> None:
@@ -93,16 +100,16 @@ def test_kinds_of_png(tmp_path: Path) -> None:
         (grey_alpha, np.where(seen, grey_YX, 255)[None]),
         (colour_alpha, np.where(seen, colour_CYX, 255)),
     ):
-        found = read_picture(path)
+        found = read_image(path)
         assert found.dtype == np.uint8
         np.testing.assert_array_equal(found, expected, err_msg=path.name)
     on_white = [round(value * 128 / 255 + 255 * 127 / 255) for value in (100, 0, 200)]
-    np.testing.assert_allclose(read_picture(half)[:, 3, 4], on_white, atol=1)
+    np.testing.assert_allclose(read_image(half)[:, 3, 4], on_white, atol=1)
 
 
 def test_a_transparent_shade_of_grey_becomes_white(tmp_path: Path) -> None:
     Image.fromarray(np.full((SIZE, SIZE), 9, dtype=np.uint8)).save(tmp_path / "key.png", transparency=9)
-    assert read_picture(tmp_path / "key.png").min() == 255
+    assert read_image(tmp_path / "key.png").min() == 255
 
 
 @pytest.mark.parametrize(
@@ -123,7 +130,7 @@ def test_a_transparent_shade_of_grey_becomes_white(tmp_path: Path) -> None:
 def test_faults_of_a_folder_name_their_place(folder: Path, make: Any, message: str) -> None:
     make(folder)
     with pytest.raises(DataError, match=message) as caught:
-        load_pictures(folder)
+        load_image_folder(folder)
     assert "\n" not in str(caught.value)
 
 
@@ -140,11 +147,11 @@ def test_folders_without_labels_are_refused(tmp_path: Path) -> None:
         if name == "texts":
             (tmp_path / name / "a.txt").touch()
         with pytest.raises(DataError, match=message):
-            load_pictures(tmp_path / name)
+            load_image_folder(tmp_path / name)
     with pytest.raises(DataError, match=r"no.png: no such file"):
-        read_picture(tmp_path / "no.png")
+        read_image(tmp_path / "no.png")
     with pytest.raises(DataError, match="this is a folder"):
-        read_picture(tmp_path)
+        read_image(tmp_path)
 
 
 def test_a_png_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
@@ -153,18 +160,18 @@ def test_a_png_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
     for length in range(end):
         (tmp_path / "cut.png").write_bytes(whole[:length])
         with pytest.raises(DataError, match=r"cut.png: the PNG is damaged or cut off"):
-            read_picture(tmp_path / "cut.png")
+            read_image(tmp_path / "cut.png")
 
 
 def test_a_damaged_png_never_gives_other_pixels(tmp_path: Path) -> None:
     path = save(tmp_path / "whole.png", grey(1))
-    whole, expected = path.read_bytes(), read_picture(path)
+    whole, expected = path.read_bytes(), read_image(path)
     for place in range(len(whole)):
         damaged = bytearray(whole)
         damaged[place] ^= 0x41
         (tmp_path / "bad.png").write_bytes(damaged)
         try:
-            np.testing.assert_array_equal(read_picture(tmp_path / "bad.png"), expected)
+            np.testing.assert_array_equal(read_image(tmp_path / "bad.png"), expected)
         except DataError as error:
             assert "bad.png: " in str(error)
 
@@ -195,10 +202,10 @@ def forged(*chunks: tuple[bytes, bytes]) -> bytes:
 )
 def test_a_forged_png_is_refused(tmp_path: Path, chunks: list[tuple[bytes, bytes]]) -> None:
     (tmp_path / "good.png").write_bytes(forged(header(SIZE, SIZE)))
-    assert read_picture(tmp_path / "good.png").shape == (1, SIZE, SIZE)
+    assert read_image(tmp_path / "good.png").shape == (1, SIZE, SIZE)
     (tmp_path / "bad.png").write_bytes(forged(*chunks))
     with pytest.raises(DataError, match=r"bad.png: the PNG is damaged or cut off"):
-        read_picture(tmp_path / "bad.png")
+        read_image(tmp_path / "bad.png")
 
 
 @pytest.mark.parametrize(("width", "height"), [(MAX_SIDE + 1, 1), (MAX_SIDE + 1, MAX_SIDE + 1), (2**31 - 1, 2**31 - 1)])
@@ -208,14 +215,14 @@ def test_a_decompression_bomb_is_refused_before_decoding(
     (tmp_path / "bomb.png").write_bytes(forged(header(width, height)))
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("Pillow was asked"))
     with pytest.raises(DataError, match=rf"bomb.png: expected at most 4096 pixels a side, got {width}x{height}"):
-        read_picture(tmp_path / "bomb.png")
+        read_image(tmp_path / "bomb.png")
 
 
 def test_digits_are_written_and_come_back(tmp_path: Path) -> None:
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     assert write_digits(tmp_path / "digits") == 1797
-    pictures = load_pictures(tmp_path / "digits")
+    pictures = load_image_folder(tmp_path / "digits")
     assert pictures.labels == tuple("0123456789")
     assert pictures.pixels_NCYX.shape == (1797, 1, 8, 8)
     assert (pictures.pixels_NCYX.min(), pictures.pixels_NCYX.max()) == (0, 255)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from clearhead.data.shortlist import Shortlist, learn_lexicon, make_shortlist
+from clearhead.data.shortlist import Shortlist, make_shortlist, train_ibm_model1
 from clearhead.errors import DataError
 
 SOURCE, TARGET = 11, 13
@@ -43,7 +43,7 @@ def test_the_lexicon_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) -> 
         for (one, _), count in counts.items():
             sums[one] += count
         chances = defaultdict(float, {(one, piece): count / sums[one] for (one, piece), count in counts.items()})
-    found = learn_lexicon(sources, targets, SOURCE, TARGET, rounds=4)
+    found = train_ibm_model1(sources, targets, SOURCE, TARGET, rounds=4)
     learned = dict(
         zip(zip(found.sources_P.tolist(), found.targets_P.tolist(), strict=True), found.probability_P, strict=True)
     )
@@ -51,7 +51,7 @@ def test_the_lexicon_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_best_of_a_lexicon() -> None:
-    found = learn_lexicon(*pairs(400), SOURCE, TARGET)
+    found = train_ibm_model1(*pairs(400), SOURCE, TARGET)
     sources, targets = found.best(1, 0.0)
     best = dict(zip(sources.tolist(), targets.tolist(), strict=True))
     assert {piece: best[piece] for piece in range(4, SOURCE)} == {piece: piece + 2 for piece in range(4, SOURCE)}

@@ -16,18 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.data.corpus import cached_pairs
-from clearhead.data.corpus.cached_pairs import Filters, StoredPairs, load_corpus
-from clearhead.data.corpus.encoding import Encoding, encode_pairs, encode_stored
+from clearhead.data.corpus.cached_pairs import CachedPairs, PairFilters, load_pairs_cached
+from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs
 from clearhead.data.corpus.held_out import split_valid
-from clearhead.data.corpus.id_arrays import PairStore
-from clearhead.data.corpus.mmap_arrays import Columns, ColumnWriter, give_back, kept_columns
+from clearhead.data.corpus.id_arrays import PairIds
+from clearhead.data.corpus.mmap_arrays import ArrayWriter, MappedArrays, cached_arrays, release_pages
 from clearhead.data.readers import pairs as seen_module
-from clearhead.data.readers.pairs import Pair, Seen, load_pairs
-from clearhead.data.records import Corpus, Skips
+from clearhead.data.readers.pairs import HashSet, Pair, load_pairs
+from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
 from clearhead.errors import DataError
 
-FILTERS = Filters(max_chars=60, max_length_ratio=5, deduplicate=True)
+FILTERS = PairFilters(max_chars=60, max_length_ratio=5, deduplicate=True)
 WORDS = ["dog", "Hund", "läuft", "日本語", "through", "\u2028", "the", "a", "Öl", "…"]
 
 
@@ -60,8 +60,8 @@ def in_memory(paths: list[Path]) -> Corpus[Pair]:
     )
 
 
-def pairs_of(corpus: Corpus[Pair]) -> StoredPairs:
-    assert isinstance(corpus.records, StoredPairs)
+def pairs_of(corpus: Corpus[Pair]) -> CachedPairs:
+    assert isinstance(corpus.records, CachedPairs)
     return corpus.records
 
 
@@ -69,7 +69,7 @@ def test_a_stored_corpus_is_the_one_in_memory(tmp_path: Path) -> None:
     paths = write_corpus(tmp_path)
     plain = in_memory(paths)
     for _ in range(2):  # made, and found
-        corpus = load_corpus(paths, FILTERS)
+        corpus = load_pairs_cached(paths, FILTERS)
         records = pairs_of(corpus)
         assert list(records) == plain.records and len(records) == len(plain.records)
         assert records[3] == plain.records[3] and records[-2:] == plain.records[-2:]
@@ -86,7 +86,7 @@ def test_a_stored_corpus_is_the_one_in_memory(tmp_path: Path) -> None:
 
 
 def test_a_part_is_spread_over_the_whole(tmp_path: Path) -> None:
-    records = pairs_of(load_corpus(write_corpus(tmp_path), FILTERS))
+    records = pairs_of(load_pairs_cached(write_corpus(tmp_path), FILTERS))
     wanted_N = np.arange(len(records)) % 3 > 0
     part = records.select(wanted_N)
     assert list(part) == [pair for pair, wanted in zip(records, wanted_N, strict=True) if wanted]
@@ -97,30 +97,30 @@ def test_a_part_is_spread_over_the_whole(tmp_path: Path) -> None:
 
 def test_it_is_read_once_and_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = write_corpus(tmp_path)
-    first = load_corpus(paths, FILTERS)
+    first = load_pairs_cached(paths, FILTERS)
     monkeypatch.setattr(cached_pairs, "read_pairs", lambda *_: pytest.fail("read again"))
     moved = [path.rename(path.with_name(f"moved-{path.name}")) for path in paths]
-    assert load_corpus(moved, FILTERS).fingerprint == first.fingerprint
+    assert load_pairs_cached(moved, FILTERS).fingerprint == first.fingerprint
     for other in (moved[::-1], moved[:1]):
         with pytest.raises(pytest.fail.Exception):
-            load_corpus(other, FILTERS)
+            load_pairs_cached(other, FILTERS)
     with pytest.raises(pytest.fail.Exception):
-        load_corpus(moved, Filters(61, 5, True))
+        load_pairs_cached(moved, PairFilters(61, 5, True))
     moved[0].write_bytes(moved[0].read_bytes().replace(b"dog", b"god"))
     with pytest.raises(pytest.fail.Exception):
-        load_corpus(moved, FILTERS)
+        load_pairs_cached(moved, FILTERS)
 
 
 def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
     paths = write_corpus(tmp_path)
-    folder = pairs_of(load_corpus(paths, FILTERS)).columns.folder
+    folder = pairs_of(load_pairs_cached(paths, FILTERS)).columns.folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in before:
         (folder / name).write_bytes(before[name][:-1])
-        load_corpus(paths, FILTERS)
+        load_pairs_cached(paths, FILTERS)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
         (folder / name).unlink()
-        load_corpus(paths, FILTERS)
+        load_pairs_cached(paths, FILTERS)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in folder.parent.iterdir() if not path.name.endswith(".lock")] == [folder.name]
 
@@ -133,48 +133,48 @@ def test_a_fault_leaves_nothing_behind(content: bytes, message: str, tmp_path: P
     path = tmp_path / "a.tsv"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
-        load_corpus([path], FILTERS)
+        load_pairs_cached([path], FILTERS)
     left = [path for path in (tmp_path / "cache").rglob("*.bin") if path.stat().st_size]
     assert not left
     with pytest.raises(DataError, match="no such file"):
-        load_corpus([tmp_path / "gone.tsv"], FILTERS)
+        load_pairs_cached([tmp_path / "gone.tsv"], FILTERS)
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(ColumnWriter, "append", full)
+    monkeypatch.setattr(ArrayWriter, "append", full)
     with pytest.raises(DataError, match=r"cannot keep a large corpus in .*: No space left .* XDG_CACHE_HOME"):
-        load_corpus(write_corpus(tmp_path), FILTERS)
+        load_pairs_cached(write_corpus(tmp_path), FILTERS)
     assert not list((tmp_path / "cache").rglob("*.bin"))
 
 
 def test_leavings_of_a_killed_process_go(tmp_path: Path) -> None:
-    def fill(writer: ColumnWriter) -> None:
+    def fill(writer: ArrayWriter) -> None:
         writer.append("x", np.arange(5, dtype=np.uint16))
 
     old = tmp_path / f".kept.{os.getpid()}-0badcafe"
     old.mkdir()
     (old / "x.bin").write_bytes(b"half")
-    columns = kept_columns(tmp_path / "kept", "key", {"x": "<u2"}, fill)
+    columns = cached_arrays(tmp_path / "kept", "key", {"x": "<u2"}, fill)
     assert columns.map("x").tolist() == columns.read("x", 0, 5).tolist() == [0, 1, 2, 3, 4]
     assert not old.exists()
-    assert Columns.open(tmp_path / "kept", "other key") is None
-    give_back(columns.map("x"))
-    give_back(np.arange(3))
+    assert MappedArrays.open(tmp_path / "kept", "other key") is None
+    release_pages(columns.map("x"))
+    release_pages(np.arange(3))
 
 
 def test_a_flipped_bit_is_found_and_the_folder_made_again(tmp_path: Path) -> None:
     made = []
 
-    def fill(writer: ColumnWriter) -> None:
+    def fill(writer: ArrayWriter) -> None:
         made.append(1)
         writer.append("x", np.arange(500, dtype=np.uint16))
         writer.append_bytes("text", b"a small dog")
 
-    def kept() -> Columns:
-        return kept_columns(tmp_path / "kept", "key", {"x": "<u2", "text": "<u1"}, fill)
+    def kept() -> MappedArrays:
+        return cached_arrays(tmp_path / "kept", "key", {"x": "<u2", "text": "<u1"}, fill)
 
     assert kept().is_sound() and kept().is_sound() and len(made) == 1
     for name, place in (("x", 700), ("text", 3)):
@@ -182,7 +182,7 @@ def test_a_flipped_bit_is_found_and_the_folder_made_again(tmp_path: Path) -> Non
         content = bytearray(path.read_bytes())
         content[place] ^= 4
         path.write_bytes(content)
-        damaged = Columns.open(tmp_path / "kept", "key")
+        damaged = MappedArrays.open(tmp_path / "kept", "key")
         assert damaged is not None and not damaged.is_sound()
         again = kept()
         assert again.is_sound() and again.map("x").tolist() == [*range(500)]
@@ -192,23 +192,23 @@ def test_a_flipped_bit_is_found_and_the_folder_made_again(tmp_path: Path) -> Non
 def test_a_folder_that_another_process_has_mended_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def fill(writer: ColumnWriter) -> None:
+    def fill(writer: ArrayWriter) -> None:
         made.append(1)
         writer.append("x", np.arange(len(made), dtype=np.uint16))
 
-    def kept(name: str) -> Columns:
-        return kept_columns(tmp_path / name, "key", {"x": "<u2"}, fill)
+    def kept(name: str) -> MappedArrays:
+        return cached_arrays(tmp_path / name, "key", {"x": "<u2"}, fill)
 
     kept("kept")
 
-    def mended(self: Columns) -> bool:
+    def mended(self: MappedArrays) -> bool:
         """While one looks, another finds the damage, too, and makes the folder again."""
         monkeypatch.undo()
         (tmp_path / "kept").rename(tmp_path / "old")
         kept("new").folder.rename(tmp_path / "kept")
         return False
 
-    monkeypatch.setattr(Columns, "is_sound", mended)
+    monkeypatch.setattr(MappedArrays, "is_sound", mended)
     assert kept("kept").map("x").tolist() == [0, 1] and len(made) == 2
 
 
@@ -216,10 +216,10 @@ def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(cached_pairs, "BLOCK", 500)
     path = tmp_path / "big.tsv"
     path.write_text("".join(f"a small dog {number}\tein kleiner Hund {number}\n" for number in range(40_000)))
-    load_corpus([path], FILTERS)  # imports and caches
+    load_pairs_cached([path], FILTERS)  # imports and caches
     path.write_text(path.read_text().replace("small", "large"))
     tracemalloc.start()
-    records = pairs_of(load_corpus([path], FILTERS))
+    records = pairs_of(load_pairs_cached([path], FILTERS))
     assert sum(1 for _ in records) == 40_000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -229,7 +229,7 @@ def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=300))
 def test_seen_is_a_set(numbers: list[int]) -> None:
-    found, wanted = Seen(), set[int]()
+    found, wanted = HashSet(), set[int]()
     for number in numbers:
         number = number or 1
         assert found.add(number) == (number not in wanted)
@@ -239,7 +239,7 @@ def test_seen_is_a_set(numbers: list[int]) -> None:
 
 def test_seen_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_module, "FIRST_SIZE", 2)
-    found, rng = Seen(), random.Random(1)
+    found, rng = HashSet(), random.Random(1)
     numbers = [rng.getrandbits(64) | 1 for _ in range(5000)]
     assert all(found.add(number) for number in numbers)
     assert not any(found.add(number) for number in numbers)
@@ -254,7 +254,7 @@ def tokenizer() -> Tokenizer:
     )
 
 
-def contents(store: PairStore) -> list[object]:
+def contents(store: PairIds) -> list[object]:
     assert store.corpus_N is not None
     sides = [[side[index].tolist() for index in range(len(side))] for side in (store.source, store.target)]
     return [*sides, store.lines.tolist(), store.corpus_N.tolist()]
@@ -264,15 +264,15 @@ def contents(store: PairStore) -> list[object]:
 def test_ids_are_the_same_whoever_makes_them(workers: int, block: int, tokenizer: Tokenizer, tmp_path: Path) -> None:
     paths = write_corpus(tmp_path)
     plain = split_valid(in_memory(paths).records, 0.1).train
-    how = Encoding(max_tokens=7, prefixes=(4, 5))
+    how = EncodingSettings(max_tokens=7, prefixes=(4, 5))
     wanted, kept = encode_pairs(plain, tokenizer, how)
-    train = split_valid(load_corpus(paths, FILTERS).records, 0.1).train
-    assert isinstance(train, StoredPairs)
+    train = split_valid(load_pairs_cached(paths, FILTERS).records, 0.1).train
+    assert isinstance(train, CachedPairs)
     told: list[tuple[int, int]] = []
-    skips = Skips()
+    skips = SkipReport()
     for _ in range(2):  # made, and found
-        skips = Skips()
-        store = encode_stored(train, tokenizer, how, skips, lambda what, done, total: told.append((done, total)),
+        skips = SkipReport()
+        store = encode_cached(train, tokenizer, how, skips, lambda what, done, total: told.append((done, total)),
                               workers=workers, block=block)  # fmt: skip
         assert contents(store) == contents(wanted.store)
     assert store.source.ids.dtype == np.uint16 and len(store) == len(kept) < len(plain)
@@ -284,19 +284,22 @@ def test_ids_are_the_same_whoever_makes_them(workers: int, block: int, tokenizer
 
 
 def test_ids_are_made_again_for_another_vocabulary_and_length(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    records = pairs_of(load_corpus(write_corpus(tmp_path), FILTERS))
+    records = pairs_of(load_pairs_cached(write_corpus(tmp_path), FILTERS))
     other = Tokenizer.train(["dog Hund"] * 3, TokenizerConfig(vocab_size=300, special_tokens=("<de>", "<x>")))
-    stores = [encode_stored(part, which, how, Skips(), workers=1) for part, which, how in (
-        (records, tokenizer, Encoding(12)), (records, other, Encoding(12)), (records, tokenizer, Encoding(6)),
-        (records, tokenizer, Encoding(12, (4, 5))), (records.spread(50), tokenizer, Encoding(12)))]  # fmt: skip
+    stores = [encode_cached(part, which, how, SkipReport(), workers=1) for part, which, how in (
+        (records, tokenizer, EncodingSettings(12)), (records, other, EncodingSettings(12)),
+        (records, tokenizer, EncodingSettings(6)), (records, tokenizer, EncodingSettings(12, (4, 5))),
+        (records.spread(50), tokenizer, EncodingSettings(12)))]  # fmt: skip
     assert len({str(contents(store)) for store in stores}) == 5
-    assert contents(encode_stored(records, tokenizer, Encoding(12), Skips(), workers=1)) == contents(stores[0])
+    assert contents(encode_cached(records, tokenizer, EncodingSettings(12), SkipReport(), workers=1)) == contents(
+        stores[0]
+    )
 
 
 def test_large_vocabularies_take_four_bytes() -> None:
-    from clearhead.data.corpus.id_arrays import PairStoreWriter
+    from clearhead.data.corpus.id_arrays import PairIdsWriter
 
-    assert PairStoreWriter.types(65_536)["source_ids"] == "<u2" and PairStoreWriter.types(65_537)["source_ids"] == "<i4"
+    assert PairIdsWriter.types(65_536)["source_ids"] == "<u2" and PairIdsWriter.types(65_537)["source_ids"] == "<i4"
 
 
 def test_a_script_without_a_guard_runs_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -325,7 +328,7 @@ def test_a_process_that_is_killed_is_told(
 ) -> None:
     from clearhead.data.corpus import encoding
 
-    records = pairs_of(load_corpus(write_corpus(tmp_path), FILTERS))
+    records = pairs_of(load_pairs_cached(write_corpus(tmp_path), FILTERS))
     start = encoding._Worker.__init__
 
     def start_and_kill(self: encoding._Worker, *told: object) -> None:
@@ -334,7 +337,9 @@ def test_a_process_that_is_killed_is_told(
 
     monkeypatch.setattr(encoding._Worker, "__init__", start_and_kill)
     with pytest.raises(DataError, match="was ended by SIGKILL, perhaps for lack of memory"):
-        encode_stored(records, tokenizer, Encoding(12), Skips(), workers=2, block=20)
+        encode_cached(records, tokenizer, EncodingSettings(12), SkipReport(), workers=2, block=20)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: (_ for _ in ()).throw(PermissionError()))
     monkeypatch.setattr(encoding._Worker, "__init__", start)
-    assert len(encode_stored(records, tokenizer, Encoding(99), Skips(), workers=2, block=20)) == len(records)
+    assert len(encode_cached(records, tokenizer, EncodingSettings(99), SkipReport(), workers=2, block=20)) == len(
+        records
+    )

@@ -15,11 +15,11 @@ from clearhead.config import build
 from clearhead.data.readers import table_formats
 from clearhead.data.readers.labelled import load_labelled
 from clearhead.data.readers.pairs import load_pairs
-from clearhead.data.readers.tables import Columns, TableOptions, read_table
-from clearhead.data.records import Skips
+from clearhead.data.readers.tables import ColumnNames, TableOptions, read_table
+from clearhead.data.records import SkipReport
 from clearhead.errors import ConfigError, DataError
 
-LABELLED = Columns("text", "label")
+LABELLED = ColumnNames("text", "label")
 BOM = b"\xef\xbb\xbf"
 FIELD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=12)
 
@@ -286,7 +286,7 @@ def test_swapped_columns_are_refused_with_the_option_to_use(tmp_path: Path) -> N
 
 
 def test_notes_are_part_of_the_account() -> None:
-    skips, others = Skips(), Skips()
+    skips, others = SkipReport(), SkipReport()
     others.note("read")
     others.add("empty line", "a.tsv", 3)
     skips.absorb(others)

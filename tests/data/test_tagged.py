@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.readers.tagged import Tagged, load_tagged, read_tagged, sound_tags
-from clearhead.data.records import Skips
+from clearhead.data.readers.tagged import TaggedSentence, load_tagged, read_tagged, sound_tags
+from clearhead.data.records import SkipReport
 from clearhead.errors import DataError
 
 WANTED = [
-    Tagged(("Anna", "Lee", "left", "Oslo"), ("B-PER", "I-PER", "O", "B-LOC"), 1),
-    Tagged(("#", "1"), ("O", "O"), 6),
+    TaggedSentence(("Anna", "Lee", "left", "Oslo"), ("B-PER", "I-PER", "O", "B-LOC"), 1),
+    TaggedSentence(("#", "1"), ("O", "O"), 6),
 ]
 ROWS = [[*zip(one.words, one.tags, strict=True)] for one in WANTED]
 
@@ -87,7 +87,7 @@ def test_faults_name_their_place(text: str, message: str, tmp_path: Path) -> Non
 
 
 def test_long_sentences_are_skipped_and_counted(tmp_path: Path) -> None:
-    path, skips = written(tmp_path, joined(" ")), Skips()
+    path, skips = written(tmp_path, joined(" ")), SkipReport()
     assert [one.line for one in read_tagged([path], skips, max_chars=17)] == [6]  # "Anna Lee left Oslo" has 18
     assert skips.lines() == [f"sentence longer than 17 characters: 1 ({path}:1)"]
     assert len(load_tagged([path], max_chars=18).records) == 2

@@ -6,27 +6,27 @@ import numpy as np
 import pytest
 
 from clearhead.data.batching import plan_batches
-from clearhead.data.corpus.sampling_weights import Named, describe_repeats, repeats, split_names
+from clearhead.data.corpus.sampling_weights import WeightedFiles, describe_epoch_repeats, epoch_repeats, split_names
 from clearhead.errors import ConfigError
 
 
 def test_weights_stand_behind_names(tmp_path: Path) -> None:
     odd = tmp_path / "a.tsv:7"
     odd.touch()
-    assert split_names([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == Named(
+    assert split_names([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == WeightedFiles(
         [Path("a.tsv"), Path("b.jsonl.gz"), Path("c.tsv")], [2.0, 0.5, 1.0], []
     )
     plain = [odd, Path("b.tsv"), Path("c:x.tsv"), Path("d@e.tsv")]
-    assert split_names(plain) == Named(plain, [], [])
+    assert split_names(plain) == WeightedFiles(plain, [], [])
     assert split_names([Path("a.tsv:0")]).weights == [0.0]  # which the settings refuse
 
 
 def test_tags_stand_behind_names(tmp_path: Path) -> None:
     found = split_names([Path("en-de.tsv@de"), Path("x@y/en-fr.jsonl.zst@fr-FR:2.5")])
-    assert found == Named([Path("en-de.tsv"), Path("x@y/en-fr.jsonl.zst")], [1.0, 2.5], ["de", "fr-FR"])
+    assert found == WeightedFiles([Path("en-de.tsv"), Path("x@y/en-fr.jsonl.zst")], [1.0, 2.5], ["de", "fr-FR"])
     odd = tmp_path / "a.tsv@de"
     odd.touch()
-    assert split_names([odd]) == Named([odd], [], [])
+    assert split_names([odd]) == WeightedFiles([odd], [], [])
     with pytest.raises(ConfigError, match=r"b\.tsv has no tag and others have; .*b\.tsv@de"):
         split_names([Path("a.tsv@de"), Path("b.tsv:2")])
     (tmp_path / "a.tsv").touch()
@@ -39,7 +39,7 @@ def seen(corpus_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, weig
     length_N = 3 + corpus_N
     count_N = np.zeros(len(corpus_N))
     for epoch in range(epochs):
-        batches = plan_batches(length_N, length_N, 60, 5, epoch, repeats(corpus_N, weights, 1.0))
+        batches = plan_batches(length_N, length_N, 60, 5, epoch, epoch_repeats(corpus_N, weights, 1.0))
         np.add.at(count_N, np.concatenate(batches), 1)
     return [float(count / epochs) for count in count_N]
 
@@ -64,13 +64,13 @@ def test_an_epoch_is_a_pure_function_of_seed_and_number() -> None:
 def test_a_temperature_makes_sizes_more_alike() -> None:
     """By hand: 64 and 4 pairs at temperature 2 count as 8 and 2: a pair of the second comes 4 times as often."""
     corpus_N = np.array([0] * 64 + [1] * 4)
-    found = repeats(corpus_N, [], 2.0)
+    found = epoch_repeats(corpus_N, [], 2.0)
     assert found is not None
     assert found[0] == 1.0 and found[-1] == pytest.approx(4.0)
-    assert describe_repeats(corpus_N, found)[1] == "file 2: 4 pairs, each seen 4.00 times an epoch"
-    assert repeats(corpus_N, [], 1.0) is None and repeats(np.zeros(5, np.int64), [], 3.0) is None
+    assert describe_epoch_repeats(corpus_N, found)[1] == "file 2: 4 pairs, each seen 4.00 times an epoch"
+    assert epoch_repeats(corpus_N, [], 1.0) is None and epoch_repeats(np.zeros(5, np.int64), [], 3.0) is None
     with pytest.raises(ConfigError, match="keep one"):
-        repeats(corpus_N, [1.0, 2.0], 2.0)
+        epoch_repeats(corpus_N, [1.0, 2.0], 2.0)
 
 
 @pytest.mark.parametrize("behind", [":-1", ":x", ":1e9", ":", "@", "@de:", "@d e:2"])
@@ -91,4 +91,4 @@ def test_a_weight_of_nothing_is_told_with_its_file(tmp_path: Path) -> None:
 def test_an_epoch_that_no_memory_holds_is_refused() -> None:
     corpus_N = np.array([0] * 11 + [1] * 13)
     with pytest.raises(ConfigError, match="an epoch of 11,000,000,013 examples, at most 268,435,456 may be"):
-        repeats(corpus_N, [1e9, 1.0], 1.0)
+        epoch_repeats(corpus_N, [1e9, 1.0], 1.0)

@@ -15,7 +15,7 @@ from transformers.generation.logits_process import (
 )
 
 from clearhead.config.decoding import SamplingConfig
-from clearhead.decoding.sampling import Filtered, gumbel, min_p, rank_samples, top_k, top_p
+from clearhead.decoding.sampling import FilteredTokens, gumbel, min_p, rank_samples, top_k, top_p
 from tests.decoding.table import log_softmax
 
 IDS = torch.zeros(1, 1, dtype=torch.long)  # what transformers wants and does not look at
@@ -42,7 +42,7 @@ def test_filters_are_those_of_transformers(seed: int) -> None:
         assert torch.equal(kept(logits_V, min_p(logits_V.numpy(), share)), their_min_p(IDS, logits_V[None])[0])
 
 
-def kept(logits_V: Tensor, filtered: Filtered) -> Tensor:
+def kept(logits_V: Tensor, filtered: FilteredTokens) -> Tensor:
     """As transformers gives it back."""
     return logits_V.masked_fill(~torch.from_numpy(filtered.kept_RV), float("-inf"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.errors import DataError
-from clearhead.evaluation.comparison import Comparison, compare_texts
+from clearhead.evaluation.comparison import SystemComparison, compare_texts
 
 WORDS = [
     "the",
@@ -45,7 +45,7 @@ def make_texts(noises: list[float], sentences: int = 199) -> list[list[str]]:
     return [references, *(translate(noise) for noise in noises)]
 
 
-def numbers(comparison: Comparison) -> list[float]:
+def numbers(comparison: SystemComparison) -> list[float]:
     """In the order in which sacreBLEU's table prints them."""
     by_metric = (comparison.bleu, comparison.chrf)
     firsts = [x for it in by_metric for x in (it.first.score, it.first.mean, it.first.margin)]

@@ -11,15 +11,15 @@ import torch
 import clearhead
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
-from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.ablation import ablation_effect
 from clearhead.inspection.analyses.head_importance import head_importance
-from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.inspection.trace.sublayers import heads, sub_layers
 from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, picture, small, text_for
 from tests.whole import Trained
 
 
-def without(network: Any, part: Part, by: float = 0.0) -> Any:
+def without(network: Any, part: HeadRef, by: float = 0.0) -> Any:
     """A copy whose weights say what a hook should do: the part's columns of the output projection times `by`."""
     copied = copy.deepcopy(network)
     module: Any = next(one.module for one in sub_layers(copied) if (one.name, one.layer) == (part.name, part.layer))
@@ -53,7 +53,7 @@ def test_off_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> Non
     model = small(name)
     before = logits(model, tmp_path, name)
     off = model.with_heads_off([part])
-    expected = logits(model.with_network(without(model.network, Part.parse(part))), tmp_path, name)
+    expected = logits(model.with_network(without(model.network, HeadRef.parse(part))), tmp_path, name)
     found = logits(off, tmp_path, name)
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
@@ -63,7 +63,7 @@ def test_off_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> Non
 
 def test_several_parts_and_one_after_the_other_are_the_same() -> None:
     model = small("transformer")
-    at_once = model.with_heads_off(["cross.0.1", Part("encoder", 1, 0), "cross.0.1"])
+    at_once = model.with_heads_off(["cross.0.1", HeadRef("encoder", 1, 0), "cross.0.1"])
     in_turn = model.with_heads_off(["cross.0.1"]).with_heads_off(["encoder.1.0"])
     np.testing.assert_allclose(at_once.trace(TEXT).logits_TV, in_turn.trace(TEXT).logits_TV, atol=1e-6)
 
@@ -81,7 +81,7 @@ def test_a_recurrent_model_without_its_attention(kind: str) -> None:
 
 def test_the_mean_of_a_head_is_what_it_gives_in_the_mean() -> None:
     """Weights times values, from the trace's own arithmetic, put into the bias of the output projection."""
-    model, part = small("transformer"), Part("encoder", 1, 1)
+    model, part = small("transformer"), HeadRef("encoder", 1, 1)
     texts = [TEXT, "Look at the big cow there!"]
     mixed = []
     for text in texts:
@@ -104,7 +104,7 @@ def test_every_verb_works_and_the_effect_is_the_difference_of_scores(trained: Tr
     off = model.with_heads_off(["cross.0", "cross.1"])  # blind to its source
     source = "The small dog sees the old cat."
     before = model.trace(source, target="Der kleine Hund sieht die alte Katze.")
-    found = effect(model, off, before, model.config.decoding)
+    found = ablation_effect(model, off, before, model.config.decoding)
     assert found.after.target_text == off.translate(source).text != model.translate(source).text
     pair = Pair(source, before.target_text, 1)
     whole, less = (each.score([pair])[0] for each in (model, off))
@@ -123,7 +123,7 @@ def test_any_head_of_any_family_can_be_off(name: str, tmp_path: Path) -> None:
     all_parts = heads(model.network)
     off = model.with_heads_off([all_parts[-1]])
     given = model.trace_picture(picture(tmp_path)) if name in PICTURES else model.trace(text_for(name))
-    found = effect(model, off, given, model.config.decoding)
+    found = ablation_effect(model, off, given, model.config.decoding)
     assert len(found.token_changes) == len(given.output_ids) and max(map(abs, found.token_changes)) > 1e-6
 
 
@@ -158,7 +158,7 @@ def test_importance_is_the_derivative_by_a_gate() -> None:
     found = {one.part: one.value for one in head_importance(model, corpus, model.config.decoding)}
     assert len(found) == (3 + 2 + 2) * 2 and list(found.values()) == sorted(found.values(), reverse=True)
     tokens = sum(len(model.trace(text, target).output_ids) for text, target in corpus)
-    for part in (Part("encoder", 0, 1), Part("cross", 1, 0), Part("decoder", 0, 0)):
+    for part in (HeadRef("encoder", 0, 1), HeadRef("cross", 1, 0), HeadRef("decoder", 0, 0)):
         slopes = []
         for text, target in corpus:
             ends = [

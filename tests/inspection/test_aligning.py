@@ -13,9 +13,9 @@ from clearhead.data.readers.aligned_pairs import AlignedPair
 from clearhead.data.readers.pairs import Pair
 from clearhead.engines import torch_forward
 from clearhead.errors import ClearheadError, DataError
-from clearhead.inspection.analyses.word_alignment import choose_head, usual_head
+from clearhead.inspection.analyses.word_alignment import choose_head, default_head
 from clearhead.inspection.analyses.word_attention import align_heads, word_attention
-from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
 from tests.inspection.small import TEXTS, small
@@ -38,7 +38,7 @@ def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
     num_layers, num_heads = traced[0].weights_LHJI.shape[:2]
     for layer in range(num_layers):
         for head in (*range(num_heads), None):
-            found = list(model.align(PAIRS, Part("cross", layer, head)))
+            found = list(model.align(PAIRS, HeadRef("cross", layer, head)))
             assert [one.links for one in found] == [one.links(layer, head) for one in traced]
             assert [one.source_words for one in found] == [tuple(one.source_words) for one in traced]
             assert [one.target_words for one in found] == [tuple(one.target_words) for one in traced]
@@ -75,12 +75,12 @@ def test_the_usual_head_is_one_that_there_is(
     """Recurrent decoders look at the source once, however many layers they have (two here)."""
     model = small(name)
     assert model.config.model.num_decoder_layers == 2
-    assert usual_head(model) == Part("cross", layer)
+    assert default_head(model) == HeadRef("cross", layer)
     (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS))
     assert main(["align", str(saved(name, tmp_path / "model")), str(tmp_path / "pairs.tsv"), "--threads", "1"]) == 0
     captured = capsys.readouterr()
     assert captured.err.splitlines()[-1] == f"cross.{layer}; choose a better one with --gold"
-    assert captured.out.splitlines() == [one.pharaoh for one in model.align(PAIRS, Part("cross", layer))]
+    assert captured.out.splitlines() == [one.pharaoh for one in model.align(PAIRS, HeadRef("cross", layer))]
 
 
 def test_a_model_without_attention_aligns_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ def test_what_cannot_be_aligned_is_named_by_its_line() -> None:
         with pytest.raises(DataError, match=message):
             model.align([*PAIRS, pair], path="x.tsv")
     with pytest.raises(ClearheadError, match="expected a layer of 0 to 1 and a head of 0 to 1, got cross"):
-        model.align(PAIRS, Part("cross", 2))
+        model.align(PAIRS, HeadRef("cross", 2))
 
 
 @pytest.mark.parametrize("verb", ["align", "score"])

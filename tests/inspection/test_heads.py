@@ -16,8 +16,8 @@ from clearhead.errors import ClearheadError
 from clearhead.inspection.analyses.antecedents import find_antecedents
 from clearhead.inspection.analyses.head_statistics import HeadStatistics, diagonality, entropy, head_statistics
 from clearhead.inspection.analyses.word_attention import align_heads, word_attention
-from clearhead.inspection.trace.head_ref import Kind, Part
-from clearhead.inspection.trace.trace_types import Attention, Floats, Trace
+from clearhead.inspection.trace.head_ref import HeadRef, Kind
+from clearhead.inspection.trace.trace_types import Floats, Trace, TracedAttention
 from tests.inspection.small import TEXT, picture, small
 from tests.whole import Trained
 
@@ -25,7 +25,7 @@ from tests.whole import Trained
 def put_in(trace: Trace, kind: Kind, *heads: NDArray[Any]) -> Trace:
     """The trace with other weights, as one layer."""
     weights_HTS = np.stack(heads).astype(np.float32)
-    return replace(trace, attention=(Attention(kind, 0, weights_HTS, np.ones(weights_HTS.shape[1:], bool)),))
+    return replace(trace, attention=(TracedAttention(kind, 0, weights_HTS, np.ones(weights_HTS.shape[1:], bool)),))
 
 
 def statistics(trace: Trace, kind: Kind, *heads: NDArray[Any]) -> list[HeadStatistics]:
@@ -38,7 +38,7 @@ def test_plain_heads_have_plain_numbers() -> None:
     one, even, turned = np.eye(size), np.full((size, size), 1 / size), np.eye(size)[::-1]
     to_end = np.tile(np.eye(size)[-1], (size, 1))
     found = statistics(trace, "encoder", one, even, turned, to_end)
-    assert [each.part for each in found] == [Part("encoder", 0, head) for head in range(4)]
+    assert [each.part for each in found] == [HeadRef("encoder", 0, head) for head in range(4)]
     np.testing.assert_allclose([each.entropy for each in found], [0, np.log(size), 0, 0], atol=1e-5)
     np.testing.assert_allclose([each.diagonality for each in found], [1, 0, -1, 0], atol=1e-5)  # type: ignore[arg-type]
     np.testing.assert_allclose([each.special for each in found], [1 / size, 1 / size, 1 / size, 1], atol=1e-5)
@@ -96,11 +96,11 @@ def test_the_head_that_aligns_is_found(trained: Trained) -> None:
                for trace, links in zip(traces, one_to_one, strict=True)
                for gold in [gold_weights(trace, links)]]  # fmt: skip
     found = align_heads([word_attention(one) for one in aligned], one_to_one)
-    assert found[0].part == Part("cross", 0, 1)
+    assert found[0].part == HeadRef("cross", 0, 1)
     words = sum(len(grammar.split_words(one.target)) for one in examples)
     linked = sum(map(len, one_to_one))
     assert found[0].error_rate == pytest.approx(1 - 2 * linked / (words + linked))
-    assert [one.part for one in found if one.error_rate < 0.5] == [Part("cross", 0, 1), Part("cross", 0)]
+    assert [one.part for one in found if one.error_rate < 0.5] == [HeadRef("cross", 0, 1), HeadRef("cross", 0)]
     with pytest.raises(ClearheadError, match="got none"):
         align_heads([], [])
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import ClearheadError
-from clearhead.inspection.analyses.attribution import gradient_times_input, leave_out
+from clearhead.inspection.analyses.attribution import gradient_times_input, leave_one_out
 from clearhead.inspection.analyses.logit_lens import logit_lens
-from clearhead.inspection.trace.run_trace import given_input, log_probs_of
+from clearhead.inspection.trace.run_trace import log_probs_of, trace_input
 from clearhead.inspection.trace.sublayers import stacks
 from clearhead.inspection.trace.trace_types import Trace
 from clearhead.model.embedding import TokenEmbedding
@@ -59,7 +59,7 @@ def test_gradient_times_input_is_the_slope_towards_zero(name: str) -> None:
     model = small(name)
     trace = model.trace(text_for(name))
     found = gradient_times_input(model, trace)
-    given = given_input(model, text_for(name))
+    given = trace_input(model, text_for(name))
     tables = [found.source_TS, found.inputs_TI]
     assert [table is None for table in tables] == [not trace.source, not trace.inputs]
     calls = [table for table in tables if table is not None]
@@ -109,7 +109,7 @@ def test_gradients_of_pictures_are_a_number_a_patch(tmp_path: Path) -> None:
 def test_leaving_out_is_a_text_without_the_word(name: str) -> None:
     model = small(name)
     trace = model.trace(TEXT)
-    found = leave_out(model, trace)
+    found = leave_one_out(model, trace)
     assert found.texts == ("The", "old", "dog", "eats", "the", "grass", "in", "the", "house", ".")
     assert found.losses_UT.shape == (10, len(trace.output_ids))
     shorter = model.trace(TEXT.replace(" dog", ""), tokens=trace.output_ids)
@@ -121,7 +121,7 @@ def test_leaving_out_is_a_text_without_the_word(name: str) -> None:
 def test_leaving_out_where_every_place_answers() -> None:
     model = small("encoder for tags")
     trace = model.trace(TEXT)
-    found = leave_out(model, trace)
+    found = leave_one_out(model, trace)
     gone = [number for number, place in enumerate(trace.source) if place.word == 2]
     kept = [number for number in range(len(trace.source)) if number not in gone]
     assert not found.losses_UT[2, gone].any() and found.losses_UT[2, kept].all()
@@ -133,12 +133,12 @@ def test_leaving_out_where_every_place_answers() -> None:
 def test_leaving_out_a_patch_makes_it_grey(tmp_path: Path) -> None:
     model = small("patches")
     trace = traced(model, "patches", tmp_path)
-    found = leave_out(model, trace)
+    found = leave_one_out(model, trace)
     assert found.texts[5] == "1,2" and found.units[5] == (6,) and found.losses_UT.shape == (9, 1)
-    src = given_input(model, trace.source_text).src.clone()
+    src = trace_input(model, trace.source_text).src.clone()
     src[0, 0, 2:4, 4:6] = 0
     with torch.inference_mode():
         expected = model.network.logits(model.network(src)).double().log_softmax(-1)[0, trace.output_ids[0]]
     assert found.losses_UT[5, 0] == pytest.approx(trace.log_prob - float(expected), abs=1e-6)
     with pytest.raises(ClearheadError, match="needs words or patches"):
-        leave_out(small("convolutional"), traced(small("convolutional"), "convolutional", tmp_path))
+        leave_one_out(small("convolutional"), traced(small("convolutional"), "convolutional", tmp_path))

@@ -11,8 +11,8 @@ import torch
 from clearhead.api import Model
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
-from clearhead.inspection.trace.activation_recorder import share
-from clearhead.inspection.trace.run_trace import given_picture, given_text
+from clearhead.inspection.trace.activation_recorder import share_weights
+from clearhead.inspection.trace.run_trace import image_input, text_input
 from clearhead.inspection.trace.trace_types import Trace
 from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, WRITERS, picture, small, text_for, tokenizer
 from tests.model.options import padded_layout
@@ -58,7 +58,7 @@ def test_every_hypothesis_is_what_the_fast_kernel_gave(name: str, tmp_path: Path
 def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
     """One forced step by the fast kernel, and one that asks the family itself for its weights."""
     is_picture = model.config.model.reads_images
-    given = given_picture(model, picture(folder)) if is_picture else given_text(model, trace.source_text)
+    given = image_input(model, picture(folder)) if is_picture else text_input(model, trace.source_text)
     network = model.network
     tokens_RT = torch.tensor([[place.token for place in trace.inputs]])
     first_RT, state = network.start(network.encode(given.src), 1)
@@ -76,7 +76,7 @@ def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in TEXTS | PICTURES if name not in WRITERS])
 def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
     model, trace = small(name), traced(name, tmp_path)
-    given = given_picture(model, picture(tmp_path)) if name in PICTURES else given_text(model, trace.source_text)
+    given = image_input(model, picture(tmp_path)) if name in PICTURES else text_input(model, trace.source_text)
     with torch.inference_mode():
         attention = model.network.backbone(given.src, want_attention=True).attention
         expected = model.network.logits(model.network(given.src))[0].view(trace.logits_TV.shape)
@@ -132,7 +132,7 @@ def test_tracing_leaves_no_hook_and_copies_no_weight() -> None:
     small("transformer").trace(TEXT)
     for module in network.modules():
         assert not module._forward_hooks and not module._forward_pre_hooks
-    for one, other in zip(network.parameters(), share(network).parameters(), strict=True):
+    for one, other in zip(network.parameters(), share_weights(network).parameters(), strict=True):
         assert one is other
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import InspectionError
-from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.ablation import ablation_effect
 from clearhead.inspection.analyses.attribution import gradient_times_input
 from clearhead.inspection.analyses.logit_lens import logit_lens
 from clearhead.tasks.text_codec import EncoderCodec
@@ -130,7 +130,7 @@ def test_a_trace_holds_the_attention_that_theirs_computes(tmp_path: Path, capsys
     off = ours.with_heads_off(["encoder.1.3"])
     assert abs(off.embed(text) - ours.embed(text)).max() > 1e-3
     for asked in (lambda: logit_lens(ours, trace), lambda: gradient_times_input(ours, trace),
-                  lambda: effect(ours, off, trace, ours.config.decoding)):  # fmt: skip
+                  lambda: ablation_effect(ours, off, trace, ours.config.decoding)):  # fmt: skip
         with pytest.raises(InspectionError, match="gives a vector and no answer"):
             asked()
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.inspection.trace.run_trace import given_picture
+from clearhead.inspection.trace.run_trace import image_input
 from clearhead.tasks.registry import get_task
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
@@ -171,7 +171,7 @@ def same_attention(theirs: Any, ours: Model, text: str) -> None:
     theirs.set_attn_implementation("eager")
     read, written = ([[place.token for place in places]] for places in (trace.source, trace.inputs))
     if is_picture:
-        ids = {"pixel_values": given_picture(ours, Path(text)).src}
+        ids = {"pixel_values": image_input(ours, Path(text)).src}
     else:
         ids = {"input_ids": torch.tensor(read if trace.source else written)}
     if trace.source and trace.inputs:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.ctranslate2 import Vocabulary, convert
+from clearhead.interop.ctranslate2 import CTranslate2Vocabulary, convert
 from clearhead.model.registry import build_model
 
 VOCAB, PAD, START, END, LONGEST = 37, 0, 2, 3, 61
@@ -53,7 +53,7 @@ def pieces(ids: Tensor) -> list[str]:
 
 
 def read(folder: Path, model: nn.Module, kind: str = "Translator", compute_type: str = "float32") -> Any:
-    convert(model, Vocabulary(VOCABULARY), folder)
+    convert(model, CTranslate2Vocabulary(VOCABULARY), folder)
     return getattr(ctranslate2, kind)(str(folder), compute_type=compute_type, intra_threads=1)
 
 
@@ -106,7 +106,7 @@ def test_a_language_model_gives_the_logits_of_the_network(name: str, tmp_path: P
 )
 def test_what_cannot_be_expressed_is_refused_by_name(settings: dict[str, Any], named: str, tmp_path: Path) -> None:
     with pytest.raises(InteropError, match=named):
-        convert(network(**{"family": "transformer", **settings}), Vocabulary(VOCABULARY), tmp_path)
+        convert(network(**{"family": "transformer", **settings}), CTranslate2Vocabulary(VOCABULARY), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -116,7 +116,7 @@ def test_int8_takes_a_quarter_of_the_space_and_leaves_the_network_alone(tmp_path
     sizes = {}
     for kind in ("float32", "int8"):
         (folder := tmp_path / kind).mkdir()
-        convert(model, Vocabulary(VOCABULARY), folder, kind)
+        convert(model, CTranslate2Vocabulary(VOCABULARY), folder, kind)
         sizes[kind] = (folder / "model.bin").stat().st_size
     assert sizes["int8"] < 0.35 * sizes["float32"]
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

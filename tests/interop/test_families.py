@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.tasks.trainable.validation_decoding import write
+from clearhead.tasks.trainable.validation_decoding import decode_examples
 from tests.interop import folders
 from tests.interop.folders import close, hf, same_tensors, save, shaken
 
@@ -94,7 +94,7 @@ def translated(theirs: Any, ours: Model, high: int, **settings: Any) -> None:
         expected = theirs.generate(
             ended, attention_mask=torch.ones_like(ended), bad_words_ids=[[model.pad_id]], **settings
         )
-        found = write(ours.network, source_NS.tolist(), model.eos_id, ours.config.decoding)
+        found = decode_examples(ours.network, source_NS.tolist(), model.eos_id, ours.config.decoding)
         for one, other in zip(found, expected.tolist(), strict=True):
             assert list(one) == [token for token in other[1:] if token not in (model.pad_id, model.eos_id)]
 

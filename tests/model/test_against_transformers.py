@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.config import Config, ModelConfig, build, parse
 from clearhead.interop.huggingface import bert, gpt2, t5
-from clearhead.interop.weight_mapping import Link, linear
+from clearhead.interop.weight_mapping import TensorLink, linear
 from clearhead.model.language_model import LanguageModel
 from clearhead.model.output_heads import EmbeddingModel, MaskedLanguageModel
 from clearhead.model.parameters import count_parameters
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
 
     ours: Tensor
     theirs: Tensor
-    link: Link
+    link: TensorLink
 
     def read(self, theirs: Tensor | None) -> Tensor:
         """Their weight, or its gradient, in the shape of ours."""
@@ -43,7 +43,7 @@ class Pair(NamedTuple):
         return id(self.theirs), self.link.block
 
 
-def pairs(ours: nn.Module, theirs: Any, links: Iterable[Link]) -> list[Pair]:
+def pairs(ours: nn.Module, theirs: Any, links: Iterable[TensorLink]) -> list[Pair]:
     """The weights that a table of names links."""
     own = dict(ours.named_parameters())
     their = dict(theirs.named_parameters(remove_duplicate=False))
@@ -56,17 +56,17 @@ def whole(task: str, settings: dict[str, Any]) -> Config:
 
 
 @dataclass(frozen=True)
-class ByHead(Link):
+class ByHead(TensorLink):
     """GPT-NeoX has the rows of queries, keys and values of one head together: here 3 heads."""
 
     def read(self, theirs: Tensor, ours: tuple[int, ...]) -> Tensor:
         return theirs.reshape(3, 3, -1, *ours[1:])[:, self.block].reshape(ours)
 
 
-def neox_links() -> Iterator[Link]:
+def neox_links() -> Iterator[TensorLink]:
     """GPT-NeoX."""
-    yield Link("embedding.tokens.weight", "gpt_neox.embed_in.weight")
-    yield Link("output.weight", "lm_head.weight")
+    yield TensorLink("embedding.tokens.weight", "gpt_neox.embed_in.weight")
+    yield TensorLink("output.weight", "lm_head.weight")
     for number in range(2):
         ours, theirs = f"decoder.layers.{number}", f"gpt_neox.layers.{number}"
         joint = f"{theirs}.attention.query_key_value"

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.ablation import ablation_effect
 from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.runtime import Cancellation
 from clearhead.serving import json_views
 from clearhead.serving.app import make_app
-from clearhead.serving.middleware import Limits, OneAtATime
+from clearhead.serving.middleware import Limits, TraceLock
 from tests.inspection.small import PICTURES, TEXTS, picture, small, text_for
 
 LIMITS = Limits(characters=3000, pieces=60, kept_traces=3, wait_seconds=0.2)
@@ -156,12 +156,12 @@ def test_ablation_is_the_librarys(client: TestClient) -> None:
     seen = model.trace(text_for(NAME), beam_size=2)
     for part in ("cross.1.0", "encoder.0", "decoder_feed_forward.1"):
         answer = client.post("/v1/ablation", json={"trace": found["id"], "off": [part]}).json()
-        truth = effect(model, model.with_heads_off([part]), seen, model.decoding(beam_size=2))
+        truth = ablation_effect(model, model.with_heads_off([part]), seen, model.decoding(beam_size=2))
         assert answer["after"] == truth.after.target_text
         assert answer["change"] == pytest.approx(truth.change, abs=1e-5)
     every = client.get(f"/v1/trace/{found['id']}/effects").json()["effects"]
     one = next(each for each in every if each["part"] == "cross.1.0")
-    truth = effect(model, model.with_heads_off(["cross.1.0"]), seen, model.decoding(beam_size=2))
+    truth = ablation_effect(model, model.with_heads_off(["cross.1.0"]), seen, model.decoding(beam_size=2))
     assert one["change"] == pytest.approx(truth.change, abs=1e-5)
     assert len(every) == len(found["heads"])
 
@@ -259,7 +259,7 @@ def test_old_traces_go_and_come_back_the_same(client: TestClient) -> None:
 
 
 def test_one_at_a_time() -> None:
-    gate, inside, leave = OneAtATime(0.05), threading.Event(), threading.Event()
+    gate, inside, leave = TraceLock(0.05), threading.Event(), threading.Event()
 
     def hold() -> None:
         with gate.turn(Cancellation()):

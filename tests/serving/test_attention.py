@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.ablation import ablation_effect
 from clearhead.inspection.analyses.head_statistics import head_statistics
 from tests.serving.conftest import Stage
 
@@ -84,7 +84,7 @@ def test_the_grid_is_sorted_by_a_measure(stage: Stage, measure: str) -> None:
     if measure == "effect":
         settings = stage.model.decoding()
         truth = {
-            part: effect(stage.model, stage.model.with_heads_off([part]), stage.trace, settings).change
+            part: ablation_effect(stage.model, stage.model.with_heads_off([part]), stage.trace, settings).change
             for part in truth
         }
     parts, shown = browser.data(".thumb", "part"), browser.texts(".thumb span:nth-of-type(2)")

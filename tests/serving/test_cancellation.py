@@ -14,7 +14,7 @@ from clearhead.api import Model, load
 from clearhead.bundle.writer import save
 from clearhead.config import build
 from clearhead.errors import RequestCancelledError
-from clearhead.inspection.analyses.continue_from_prefix import go_on_from
+from clearhead.inspection.analyses.continue_from_prefix import continue_from_prefix
 from clearhead.inspection.trace import run_trace
 from clearhead.model.parameters import snapshot
 from clearhead.model.registry import build_model, with_tied_names
@@ -116,7 +116,7 @@ def test_a_client_that_leaves_before_its_turn_gets_no_trace() -> None:
 
 def test_cancelled_requests_raise() -> None:
     model, cancellation = small("transformer"), Cancellation()
-    given, settings = run_trace.given_text(model, TEXT), model.looking(beam_size=2)
+    given, settings = run_trace.text_input(model, TEXT), model.looking(beam_size=2)
     [[best]] = model.translate_n_best([TEXT], 1, settings, cancellation=cancellation)
     assert best == model.translate(TEXT, beam_size=2)
     cancellation.cancel()
@@ -125,4 +125,4 @@ def test_cancelled_requests_raise() -> None:
     with pytest.raises(RequestCancelledError):
         run_trace.trace(model, given, None, settings, cancellation=cancellation)
     with pytest.raises(RequestCancelledError):
-        go_on_from(model, given, [5], settings, cancellation)
+        continue_from_prefix(model, given, [5], settings, cancellation)

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 import torch
 
-from clearhead.inspection.trace.run_trace import given_text
+from clearhead.inspection.trace.run_trace import text_input
 from clearhead.serving.app import make_app
 from tests.inspection.small import small, text_for
 from tests.serving.browser import Browser
@@ -77,7 +77,7 @@ def opened(browser: Browser, name: str, **state: str) -> Iterator[None]:
 def test_what_a_recurrent_decoder_keeps(name: str, browser: Browser) -> None:
     network = small(name).network
     with torch.inference_mode():
-        _, state = network.start(network.encode(given_text(small(name), text_for(name)).src), 1)
+        _, state = network.start(network.encode(text_input(small(name), text_for(name)).src), 1)
     kept = sum(tensor.numel() for layer in state.layers for tensor in layer)
     with opened(browser, name, tab="steps"):
         told = browser.text("#cached")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from clearhead.inspection.analyses.ablation import effect
+from clearhead.inspection.analyses.ablation import ablation_effect
 from clearhead.inspection.analyses.logit_lens import logit_lens
 from clearhead.inspection.analyses.position_ablation import order_difference, without_positions
-from clearhead.inspection.trace.run_trace import given_text
+from clearhead.inspection.trace.run_trace import text_input
 from tests.serving.conftest import DONE, Stage
 from tests.serving.pronouns import NOUNS, PRONOUNS, SENTENCE
 
@@ -83,7 +83,7 @@ def test_a_head_off_is_the_librarys_ablation(stage: Stage) -> None:
         told = browser.run(
             "const one = document.querySelector('#change'); return [Number(one.dataset.change), one.dataset.after]"
         )
-        truth = effect(stage.model, stage.model.with_heads_off([part]), stage.trace, stage.model.decoding())
+        truth = ablation_effect(stage.model, stage.model.with_heads_off([part]), stage.trace, stage.model.decoding())
         assert told[0] == pytest.approx(truth.change, abs=1e-4) and told[1] == truth.after.target_text
         browser.screenshot(SHOTS / "what-if.png")
         browser.open(f"{stage.url}/?tab=whatif&text={SENTENCE}")
@@ -172,7 +172,7 @@ def test_a_part_of_the_map_is_chosen_everywhere(stage: Stage, part: str, kind: s
 def test_what_is_cached_is_what_the_decoder_keeps(stage: Stage) -> None:
     network, step = stage.model.network, 4
     with torch.inference_mode():
-        memory = network.encode(given_text(stage.model, SENTENCE).src)
+        memory = network.encode(text_input(stage.model, SENTENCE).src)
         first_RT, state = network.start(memory, 1)
         tokens_RT = torch.cat((first_RT, torch.tensor([stage.trace.output_ids[: step - 1]])), 1)
         past = network.step(tokens_RT, state).state.caches
@@ -187,7 +187,7 @@ def test_word_order_vanishes_without_positions(stage: Stage) -> None:
     told = browser.run(
         "return [...document.querySelectorAll('#order [data-difference]')].map(one => Number(one.dataset.difference))"
     )
-    given = given_text(stage.model, SENTENCE)
+    given = text_input(stage.model, SENTENCE)
     networks = (stage.model.network, without_positions(stage.model.network))
     assert told == pytest.approx([order_difference(one, given.src) for one in networks], abs=1e-6)
     assert told[0] > 0.01 and told[1] < 1e-5

@@ -18,10 +18,10 @@ from clearhead.errors import StudyError
 from clearhead.study import registry
 from clearhead.study.harness import runner
 from clearhead.study.harness.charts import Chart, Series, _draw_chart, draw
-from clearhead.study.harness.protocol import CORES, LIGHT, Bench, Cell, cell_minutes
+from clearhead.study.harness.protocol import CORES, LIGHT, Cell, StudyContext, cell_minutes
 from clearhead.study.harness.results import FILE, Results, open_results
 from clearhead.study.harness.table import fitting, rows, spread, verdict_lines
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 from clearhead.training.loop.callbacks import Progress
 from tests.study.toy import ABOUT, Beside, Toy
 
@@ -42,7 +42,7 @@ LOW = Requirement("low", lambda seen: seen["a"]["x"], 1.0, 2.0, "")
 )  # fmt: skip
 def test_seeds_must_agree(requirement: Requirement, values: tuple[float | None, ...], standing: str) -> None:
     seen = {seed: {} if x is None else {"a": {"x": x}} for seed, x in enumerate(values, 1)}
-    assert Rule((requirement,)).judge(seen).outcomes[0].standing == standing
+    assert DecisionRule((requirement,)).judge(seen).outcomes[0].standing == standing
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_seeds_must_agree(requirement: Requirement, values: tuple[float | None, 
 )
 def test_one_failed_requirement_is_enough(x: float, y: float, verdict: str) -> None:
     other = Requirement("also", lambda seen: seen["a"]["y"], 2.0, 1.0, "")
-    assert Rule((HIGH, other)).judge({1: {"a": {"x": x, "y": y}}}).verdict == verdict
+    assert DecisionRule((HIGH, other)).judge({1: {"a": {"x": x, "y": y}}}).verdict == verdict
 
 
 def run(toy: Toy, folder: Path, seeds: int = 2) -> Results:
@@ -159,7 +159,7 @@ def test_wide_tables_are_turned() -> None:
     assert fitting(tall, 5) == tall, "it would only get wider"
 
 
-class Heard(runner.NoOne):
+class Heard(runner.NullStudyCallback):
     def __init__(self) -> None:
         self.cells: list[tuple[Cell, int, int, float]] = []
 
@@ -183,7 +183,7 @@ def test_the_time_left_is_the_budget_at_first_and_measured_later(tmp_path: Path)
 class TrainsTwice(Toy):
     """In each cell two trainings of three updates, one behind the other."""
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         for step in (1, 2, 3, 1, 2, 3):
             time.sleep(0.002)
             bench.watcher.progress(Progress(step, 3, 0, 1.0, 0.1, 10.0, "tok", 1.0, 1.0 * (3 - step), None))

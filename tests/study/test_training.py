@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.study.harness.protocol import Bench
+from clearhead.study.harness.protocol import StudyContext
 from clearhead.study.harness.training import sentences, train, write_examples
-from clearhead.training.loop.callbacks import Progress, Silent, Watcher
+from clearhead.training.loop.callbacks import Callback, NullCallback, Progress
 
 SHAPE = {"model_dim": 8, "feed_forward_dim": 8, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1}
 
 
-class Interrupting(Silent, Watcher):
+class Interrupting(NullCallback, Callback):
     """Ctrl-C at the first update."""
 
     def progress(self, progress: Progress) -> None:
@@ -25,5 +25,5 @@ def test_whoever_is_half_trained_is_not_measured(tmp_path: Path) -> None:
     assert threading.current_thread() is threading.main_thread()
     file = write_examples(tmp_path / "train.tsv", sentences(60, 1))
     with pytest.raises(KeyboardInterrupt):
-        train(Bench(tmp_path, 1.0, 1, Interrupting()), file, 1, SHAPE, steps=50)
-    assert train(Bench(tmp_path, 1.0, 1, Silent()), file, 1, SHAPE, steps=2).network is not None
+        train(StudyContext(tmp_path, 1.0, 1, Interrupting()), file, 1, SHAPE, steps=50)
+    assert train(StudyContext(tmp_path, 1.0, 1, NullCallback()), file, 1, SHAPE, steps=2).network is not None

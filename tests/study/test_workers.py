@@ -14,7 +14,7 @@ from tests.study.test_mechanism import Heard
 from tests.study.toy import Beside
 
 
-def run(toy: Beside, folder: Path, watcher: runner.NoOne | None = None) -> Results:
+def run(toy: Beside, folder: Path, watcher: runner.NullStudyCallback | None = None) -> Results:
     return runner.run(toy, folder, runner.plan_of(toy, "default"), watcher, threads=2)
 
 

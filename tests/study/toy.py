@@ -12,19 +12,21 @@ import torch
 
 from clearhead.errors import DataError
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import About, Bench, Findings
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule
-from clearhead.training.loop.callbacks import Progress, Silent
-from clearhead.training.loop.graceful_stop import Stop
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
+from clearhead.training.loop.callbacks import NullCallback, Progress
+from clearhead.training.loop.graceful_stop import GracefulStop
 
-RULE = Rule((Requirement("near lies above far", lambda seen: seen["near"]["x"] - seen["far"]["x"], 1.0, 0.0, "so"),))
-ABOUT = About("toy", "C0", "near is more than far", RULE, "only a toy", is_timed=True)
+RULE = DecisionRule(
+    (Requirement("near lies above far", lambda seen: seen["near"]["x"] - seen["far"]["x"], 1.0, 0.0, "so"),)
+)
+ABOUT = StudyInfo("toy", "C0", "near is more than far", RULE, "only a toy", is_timed=True)
 ABOUT_BESIDE = replace(ABOUT, is_timed=False)
 
 
 @dataclass(frozen=True)
 class Toy:
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 2.0
     seeds: int = 2
     conditions: tuple[str, ...] = ("near", "far")
@@ -35,7 +37,7 @@ class Toy:
     def columns(self) -> Mapping[str, str]:
         return {"x": "the x"}
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         assert not [*bench.folder.iterdir()], "a cell begins with an empty folder"
         (bench.folder / "left.txt").write_text("half done")
         if f"{condition} {seed}" == self.dies_at:
@@ -51,7 +53,7 @@ class Toy:
 class Beside(Toy):
     """The same, measured side by side: a cell waits until the other one of its seed is at work too."""
 
-    about: About = ABOUT_BESIDE
+    about: StudyInfo = ABOUT_BESIDE
     meeting: str = ""
     wrong: str = ""
     trains: str = ""
@@ -61,13 +63,13 @@ class Beside(Toy):
         if self.is_stillborn and multiprocessing.parent_process() is not None:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """Fails if nobody else comes."""
         bench.watcher.progress(Progress(1, 3, 0, 1.0, 0.1, 10.0, "tok", 1.0, 500.0, None))
         if f"{condition} {seed}" == self.wrong:
             raise DataError("nothing to read")
         if f"{condition} {seed}" == self.trains:  # a training only notes the first signal
-            with Stop().listening(Silent()):
+            with GracefulStop().listening(NullCallback()):
                 time.sleep(600)
         if self.meeting:
             (Path(self.meeting) / f"{condition} {seed} {bench.threads} {torch.get_num_threads()}").touch()

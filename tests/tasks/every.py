@@ -12,8 +12,8 @@ from PIL import Image as PillowImage
 from clearhead.cli.main import main
 from clearhead.config import merge
 from clearhead.tasks.registry import TASKS
-from clearhead.training.loop.callbacks import Silent
-from clearhead.training.run import Prepared, Request, prepare
+from clearhead.training.loop.callbacks import NullCallback
+from clearhead.training.run import PreparedRun, TrainRequest, prepare
 from tests.tasks.made_up import made_up_text, sets, write_lines
 
 TRAINED = [name for name in TASKS if name != "embed"]  # models that embed are imported
@@ -82,8 +82,8 @@ class Models:
         return out
 
 
-def prepare_task(folder: Path, task: str, **training: Any) -> Prepared:
+def prepare_task(folder: Path, task: str, **training: Any) -> PreparedRun:
     """All that is known before the first update."""
     settings = merge(settings_for(task), {"training": training})
-    request = Request([write_files(folder, task)], folder / "out", settings=settings, task=task, threads=1)
-    return prepare(request, Silent())
+    request = TrainRequest([write_files(folder, task)], folder / "out", settings=settings, task=task, threads=1)
+    return prepare(request, NullCallback())

@@ -16,13 +16,13 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.config import TokenizerConfig, build
 from clearhead.data.readers.documents import Document
-from clearhead.data.records import Skips
+from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 from clearhead.tasks.denoising.evaluation import cut_texts
 from clearhead.tasks.denoising.span_corruption import (
-    Corrupted,
-    Corruption,
+    CorruptedText,
+    SpanCorruption,
     decode_marked,
     encode_marked,
     sentinels_of,
@@ -30,7 +30,7 @@ from clearhead.tasks.denoising.span_corruption import (
 )
 from clearhead.tasks.denoising.training import DenoisingTask
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.sequence_dataset import Examples
+from clearhead.tasks.trainable.sequence_dataset import SequenceDataset
 from tests.whole import Trained
 
 SETTINGS = [
@@ -39,14 +39,14 @@ SETTINGS = [
     "training.warmup=50", "training.label_smoothing=0", "training.validate_every=70",
 ]  # fmt: skip
 SETS = [word for setting in SETTINGS for word in ("--set", setting)]
-HOLES = Corruption(sentinels=(4, 5, 6, 7, 8), share=0.15)
+HOLES = SpanCorruption(sentinels=(4, 5, 6, 7, 8), share=0.15)
 
 
 def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def fill(made: Corrupted, sentinels: tuple[int, ...]) -> list[int]:
+def fill(made: CorruptedText, sentinels: tuple[int, ...]) -> list[int]:
     """The text that has these holes, put together in the plainest way."""
     spans: dict[int, list[int]] = {}
     for token in made.target:
@@ -59,7 +59,7 @@ def fill(made: Corrupted, sentinels: tuple[int, ...]) -> list[int]:
 
 @pytest.mark.parametrize("share", [0.01, 0.15, 0.5, 0.99])
 def test_holes_hold_what_is_missing(share: float) -> None:
-    holes = Corruption(HOLES.sentinels, share)
+    holes = SpanCorruption(HOLES.sentinels, share)
     for length in range(2, 131):
         ids = list(range(100, 100 + length))
         made = holes.apply(ids, rng(length))
@@ -74,7 +74,7 @@ def test_holes_hold_what_is_missing(share: float) -> None:
 
 
 def test_spans_have_mean_length_three_and_any_piece_may_be_hidden() -> None:
-    holes = Corruption(tuple(range(32)), 0.15)
+    holes = SpanCorruption(tuple(range(32)), 0.15)
     assert [holes.counts(length) for length in (2, 7, 20, 100, 200)] == [(1, 1), (1, 1), (3, 1), (15, 5), (30, 10)]
     hidden = np.zeros(40)
     for seed in range(2000):
@@ -132,7 +132,7 @@ def task_of(texts: list[str]) -> DenoisingTask:
     config = build({"tokenizer": {"kind": "char", "vocab_size": 100}}, base=get_task("denoise").base)
     tokenizer = Tokenizer.train(texts, config.tokenizer)
     rows = tokenizer.encode_batch(texts)
-    examples = Examples.build(rows, list(range(1, len(rows) + 1)))
+    examples = SequenceDataset.build(rows, list(range(1, len(rows) + 1)))
     return DenoisingTask(config, tokenizer, examples, examples)
 
 
@@ -152,7 +152,7 @@ def test_batches_depend_on_seed_and_epoch_alone_and_are_counted_right() -> None:
 def test_long_documents_are_cut_and_nothing_is_lost() -> None:
     text = "".join(string.ascii_lowercase[number % 26] for number in range(97))
     tokenizer = Tokenizer.train([text], TokenizerConfig(kind="char"))
-    skips = Skips()
+    skips = SkipReport()
     texts, lines = cut_texts([Document(text, 3), Document("a", 9)], tokenizer, 20, skips, Path("x"))
     assert [*map(len, texts)] == [20, 20, 19, 19, 19]
     assert tokenizer.decode([token for one in texts for token in one]) == text

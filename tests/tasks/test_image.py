@@ -13,9 +13,9 @@ import clearhead
 from clearhead.bundle import NO_TOKENIZER
 from clearhead.cli.main import main
 from clearhead.config import build
-from clearhead.data.readers.images import load_pictures
-from clearhead.tasks.image_classification.inference import load_labelled_pictures, scaled
-from clearhead.tasks.image_classification.training import ImageTask, pictures_a_batch, shifted
+from clearhead.data.readers.images import load_image_folder
+from clearhead.tasks.image_classification.inference import load_labelled_images, scaled
+from clearhead.tasks.image_classification.training import ImageTask, images_per_batch, random_shift
 from clearhead.tasks.registry import get_task
 from tests.whole import Trained, fitting
 
@@ -67,10 +67,10 @@ def test_pixels_go_from_minus_one_to_one() -> None:
 
 def test_a_shift_depends_on_seed_epoch_and_picture_alone() -> None:
     pixels = np.arange(5 * 2 * 7 * 7).reshape(5, 2, 7, 7).astype(np.uint8)
-    all_five = shifted(pixels, 1, seed=3, epoch=11, indices=np.arange(5))
-    assert np.array_equal(shifted(pixels[[4, 2]], 1, 3, 11, np.array([4, 2])), all_five[[4, 2]])
-    assert not np.array_equal(shifted(pixels, 1, 3, 12, np.arange(5)), all_five)
-    assert not np.array_equal(shifted(pixels, 1, 4, 11, np.arange(5)), all_five)
+    all_five = random_shift(pixels, 1, seed=3, epoch=11, indices=np.arange(5))
+    assert np.array_equal(random_shift(pixels[[4, 2]], 1, 3, 11, np.array([4, 2])), all_five[[4, 2]])
+    assert not np.array_equal(random_shift(pixels, 1, 3, 12, np.arange(5)), all_five)
+    assert not np.array_equal(random_shift(pixels, 1, 4, 11, np.arange(5)), all_five)
 
 
 def test_a_shift_moves_a_picture_whole_and_not_too_far() -> None:
@@ -78,25 +78,25 @@ def test_a_shift_moves_a_picture_whole_and_not_too_far() -> None:
     pixels[0, 0, 3, 3] = 200
     places = set()
     for epoch in range(200):
-        moved = shifted(pixels, 1, 0, epoch, np.array([0]))
+        moved = random_shift(pixels, 1, 0, epoch, np.array([0]))
         assert moved.sum() == 200
         places.add(tuple(int(axis[0]) for axis in np.nonzero(moved[0, 0])))
     assert places == {(y, x) for y in (2, 3, 4) for x in (2, 3, 4)}
-    assert shifted(pixels, 0, 0, 0, np.array([0])) is pixels
+    assert random_shift(pixels, 0, 0, 0, np.array([0])) is pixels
 
 
 def test_batches_are_all_pictures_once_and_as_large_as_the_budget_allows(digits: tuple[Path, Path]) -> None:
-    records = load_labelled_pictures([digits[1]]).records
+    records = load_labelled_images([digits[1]]).records
     config = build(KNOWN, {"training": {"batch_tokens": 16 * 13}}, base=get_task("image").base)
     plan = ImageTask(config, records, records[:5]).plan(0)
     assert sorted(np.concatenate(plan).tolist()) == list(range(80))
     assert {len(batch) for batch in plan[:-1]} <= {13, 80 % 13} and max(map(len, plan)) == 13
     large = build(KNOWN, {"training": {"batch_tokens": 4096}}, base=get_task("image").base)
-    assert [pictures_a_batch(large, count) for count in (80, 2000, 100_000)] == [16, 100, 256]
+    assert [images_per_batch(large, count) for count in (80, 2000, 100_000)] == [16, 100, 256]
 
 
 def test_only_training_pictures_are_moved(digits: tuple[Path, Path]) -> None:
-    records = load_labelled_pictures([digits[1]]).records
+    records = load_labelled_images([digits[1]]).records
     still, moving = (
         ImageTask(build(KNOWN, {"data": {"random_shift": most}}, base=get_task("image").base), records, records)
         for most in (0, 1)
@@ -149,20 +149,20 @@ def test_classify_names_files_and_agrees_with_evaluate(
 
 
 def test_held_out_pictures_are_not_trained_on(digits: tuple[Path, Path]) -> None:
-    from clearhead.tasks.trainable.task import Files
+    from clearhead.tasks.trainable.task import TrainingFiles
 
     told: list[str] = []
-    records = get_task("image").read(Files([digits[0]]), build(base=get_task("image").base), told.append)
+    records = get_task("image").read(TrainingFiles([digits[0]]), build(base=get_task("image").base), told.append)
     train_parts, valid_parts = ({record.parts[0] for record in part} for part in (records.train, records.valid))
     assert not train_parts & valid_parts
     assert len(records.train) + len(records.valid) == 360 and 15 < len(records.valid) < 60
-    assert records.corpus.fingerprint != load_labelled_pictures([digits[1]]).fingerprint
+    assert records.corpus.fingerprint != load_labelled_images([digits[1]]).fingerprint
     assert told == [f"{len(records.train)} pictures to train on, {len(records.valid)} to validate"]
 
 
 def test_a_read_picture_shows_where_it_looked(reader: Path, digits: tuple[Path, Path]) -> None:
     model = clearhead.load(reader)
-    pictures = torch.from_numpy(scaled(load_pictures(digits[1]).pixels_NCYX[:3]))
+    pictures = torch.from_numpy(scaled(load_image_folder(digits[1]).pixels_NCYX[:3]))
     with torch.inference_mode():
         (weights_BHSS,) = model.network.backbone(pictures, want_attention=True).attention
     assert weights_BHSS.shape == (3, 2, 5, 5)

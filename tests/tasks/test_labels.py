@@ -12,14 +12,14 @@ import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.config import build
-from clearhead.data.corpus.cached_pairs import Filters, StoredPairs, load_corpus
+from clearhead.data.corpus.cached_pairs import CachedPairs, PairFilters, load_pairs_cached
 from clearhead.data.corpus.held_out import overlap
 from clearhead.data.readers.pairs import Pair
-from clearhead.data.records import Corpus, Skips
+from clearhead.data.records import Corpus, SkipReport
 from clearhead.errors import DataError
-from clearhead.tasks.label_prediction import label_numbers
+from clearhead.tasks.label_prediction import label_ids
 from clearhead.tasks.trainable.label_training import label_warnings, report_labels
-from clearhead.tasks.trainable.task import Files, hold_out
+from clearhead.tasks.trainable.task import TrainingFiles, load_and_split
 from tests.tasks.test_classify import SETS, WORDS, write
 
 TRAIN = ["--task", "classify", "--threads", "1", "--steps", "40", *SETS]
@@ -71,7 +71,7 @@ def test_a_classifier_is_trained_and_scored_on_a_spreadsheet(
 
 def test_a_header_in_a_small_test_file_is_explained() -> None:
     with pytest.raises(DataError, match=r"t.tsv:1: the label 'Klasse' is none.*if line 1 is a header, set data.header"):
-        label_numbers([("t.tsv:1", "Klasse")], ["a", "b"])
+        label_ids([("t.tsv:1", "Klasse")], ["a", "b"])
 
 
 def test_labels_are_shown_with_their_counts() -> None:
@@ -127,8 +127,8 @@ def test_the_same_inputs_are_found_in_a_corpus_on_disk(tmp_path: Path, monkeypat
     monkeypatch.setattr("clearhead.data.corpus.held_out.BLOCK", 7)
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"source {number}\ttarget {number}\n" for number in range(50)), encoding="utf-8")
-    train = load_corpus([path], Filters(60), folder=tmp_path / "kept").records
-    assert isinstance(train, StoredPairs)
+    train = load_pairs_cached([path], PairFilters(60), folder=tmp_path / "kept").records
+    assert isinstance(train, CachedPairs)
     valid = [Pair("source 41", "another target", 1), Pair("new", "target 3", 2), Pair("source 0", "x", 3)]
     assert overlap(train, valid) == overlap([*train], valid) == [valid[0], valid[2]]
 
@@ -136,5 +136,11 @@ def test_the_same_inputs_are_found_in_a_corpus_on_disk(tmp_path: Path, monkeypat
 def test_a_held_out_part_gives_no_warning() -> None:
     pairs = [Pair(f"source {number % 30}", f"target {number}", number) for number in range(60)]
     told: list[str] = []
-    hold_out(lambda paths, minimum: Corpus(pairs, Skips(), 60), Files([Path("a")]), build(), told.append, "pairs")
+    load_and_split(
+        lambda paths, minimum: Corpus(pairs, SkipReport(), 60),
+        TrainingFiles([Path("a")]),
+        build(),
+        told.append,
+        "pairs",
+    )
     assert len(told) == 1 and told[0].endswith("to validate")

@@ -15,7 +15,7 @@ import clearhead
 from clearhead import config as configs
 from clearhead.cli.main import main
 from clearhead.config import Config, TokenizerConfig
-from clearhead.data.packing import Packed
+from clearhead.data.packing import PackedDocuments
 from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.native_engine import NativeScoringEngine
@@ -23,11 +23,11 @@ from clearhead.engines.torch_forward import TorchScoringEngine
 from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model
-from clearhead.tasks.incremental_detokenizer import RunningText
+from clearhead.tasks.incremental_detokenizer import IncrementalText
 from clearhead.tasks.language_modeling.evaluation import nll_of, score_documents
 from clearhead.tasks.language_modeling.training import LanguageTask, total_nll
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.task import Files
+from clearhead.tasks.trainable.task import TrainingFiles
 from clearhead.tasks.trainable.text_data import split_end
 from tests.runtime.models import native
 
@@ -67,8 +67,8 @@ def looped(text: Path) -> Path:
 # Packing
 
 
-def packed(window: int = 8) -> Packed:
-    return Packed.build(DOCUMENTS, range(1, len(SIZES) + 1), window, START, END)
+def packed(window: int = 8) -> PackedDocuments:
+    return PackedDocuments.build(DOCUMENTS, range(1, len(SIZES) + 1), window, START, END)
 
 
 @pytest.mark.parametrize("window", [2, 8, 13, 500])
@@ -107,7 +107,7 @@ def test_the_plan_is_a_pure_function_of_seed_and_epoch() -> None:
 
 
 def test_one_document_met_again_behind_its_end_is_another_one() -> None:
-    stream = Packed.build([list(range(10, 23))], [1], 5, START, END)
+    stream = PackedDocuments.build([list(range(10, 23))], [1], 5, START, END)
     last = np.array([3 * len(stream) + len(stream) - 1])  # cut at place 3: the last window goes round
     found = stream.windows(last, PAD)
     assert found.inputs_NT.tolist() == [[22, START, 10, 11]]
@@ -115,7 +115,7 @@ def test_one_document_met_again_behind_its_end_is_another_one() -> None:
 
 
 def test_a_window_is_named_by_the_line_of_its_document() -> None:
-    stream = Packed.build(DOCUMENTS, [10, 20, 30, 40, 50, 60], 6, START, END)
+    stream = PackedDocuments.build(DOCUMENTS, [10, 20, 30, 40, 50, 60], 6, START, END)
     assert stream.lines_of(np.arange(2)) == [10, 20]  # documents begin at places 0, 6, 8, ...
     assert stream.lines_of(np.array([2 * len(stream) + 1])) == [30]  # the same window, cut two places later
 
@@ -136,7 +136,7 @@ def small(*assignments: str, tokenizer: Tokenizer | None = None) -> tuple[Config
 def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
     config, network = small(f"model.positions={positions}", "data.max_tokens=200", "training.batch_tokens=200")
     tokenizer = Tokenizer.train(["abc"], TokenizerConfig(kind="char"))
-    stream = Packed.build(DOCUMENTS, range(6), 200, START, END)
+    stream = PackedDocuments.build(DOCUMENTS, range(6), 200, START, END)
     task = LanguageTask(config, tokenizer, stream, [], [])
     together = task.loss(network, task.batch(task.plan(0)[0], 0))
     alone = 0.0
@@ -211,7 +211,7 @@ def shown(tokenizer: Tokenizer, prompt: str, text: str, *stops: str) -> list[str
     """What is streamed for each piece of the text, and at the end."""
     before, both = tokenizer.encode(prompt).ids, tokenizer.encode(prompt + text).ids
     assert both[: len(before)] == before
-    running = RunningText(tokenizer, before, stops)
+    running = IncrementalText(tokenizer, before, stops)
     return [*(running.add(token) for token in both[len(before) :]), running.finish()]
 
 
@@ -221,7 +221,7 @@ def test_only_whole_characters_are_streamed() -> None:
     assert "".join(parts) == " b€😀c 字"
     assert parts.count("€") == 1 and parts.count("😀") == 1
     assert "".join(shown(tokenizer, "", "a b")) == "a b"
-    half = RunningText(tokenizer, [], ())
+    half = IncrementalText(tokenizer, [], ())
     ids = tokenizer.encode("€").ids
     assert [half.add(token) for token in ids[:-1]] == [""] * (len(ids) - 1) and half.finish() == "\ufffd"
 
@@ -353,7 +353,7 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "word.txt").write_bytes(b"w")
     config = configs.build({"data": {"document_unit": "file"}}, base=get_task("lm").base)
     with pytest.raises(clearhead.ClearheadError, match="at least 100 characters of text are needed"):
-        get_task("lm").read(Files([tmp_path / "word.txt"]), config, lambda _: None)
+        get_task("lm").read(TrainingFiles([tmp_path / "word.txt"]), config, lambda _: None)
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

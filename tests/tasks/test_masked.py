@@ -21,8 +21,8 @@ from clearhead.cli.main import main
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import ConfigError
 from clearhead.tasks.masked_lm.training import MaskedTask
-from clearhead.training.loop.callbacks import Silent
-from clearhead.training.run import Request, prepare
+from clearhead.training.loop.callbacks import NullCallback
+from clearhead.training.run import TrainRequest, prepare
 from tests.tasks.made_up import ADJECTIVES, BEINGS, SMALL, made_up_text, sets, write_lines
 
 PIECES = 29
@@ -174,7 +174,7 @@ def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
     for number, path in enumerate(paths):
         path.write_text(text.replace("Look", f"Look{number}"), encoding="utf-8")
     settings = configs.merge(SMALL, {"data": {"document_unit": documents, "max_tokens": PIECES}})
-    prepared = prepare(Request(paths, tmp_path / "m", settings=settings, task="mlm"), Silent())
+    prepared = prepare(TrainRequest(paths, tmp_path / "m", settings=settings, task="mlm"), NullCallback())
     assert prepared.data["records"] == count
     assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedTask)
     assert max(prepared.task.examples.ids.lengths) <= PIECES
@@ -207,7 +207,7 @@ def test_fine_tuning_starts_with_the_readers_weights(task: str, masked: Masked, 
     tagged = [line for name in ("dog", "saw") * 9 for line in ("The O", f"{name} B-THING", "")]
     files = {"classify": labelled(tmp_path / "train.tsv", slice(0, 4)), "mlm": masked.text,
              "tag": write_lines(tmp_path / "train.conll", tagged)}  # fmt: skip
-    prepared = prepare(Request([files[task]], tmp_path / "m", task=task, start=masked.folder), Silent())
+    prepared = prepare(TrainRequest([files[task]], tmp_path / "m", task=task, start=masked.folder), NullCallback())
     before, now = load_bundle(masked.folder).tensors(), prepared.model.state_dict()
     readers = {name for name in now if name.startswith("backbone.")}
     assert readers == {name for name in before if name.startswith("backbone.")} and len(readers) > 20

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from clearhead import config as configs
 from clearhead.config import TokenizerConfig
 from clearhead.data.readers.documents import Document
-from clearhead.data.records import Skips
+from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import DataError
@@ -36,7 +36,7 @@ def small_task(whole_word_masking: bool = False, share: float = 0.15) -> MaskedT
     tokenizer = Tokenizer.train(lines, config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
     documents = [Document(line, number) for number, line in enumerate(lines, 1)]
-    cut = cut_documents(documents, tokenizer, 256, Skips(), Path("t"))
+    cut = cut_documents(documents, tokenizer, 256, SkipReport(), Path("t"))
     return MaskedTask(config, tokenizer, cut, cut)
 
 
@@ -134,7 +134,7 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
     tokenizer = Tokenizer.train(made_up_text(40), TokenizerConfig(vocab_size=330, special_tokens=(MASK,)))
     text = " ".join(made_up_text(9))
     ids = tokenizer.encode(text).ids
-    cut = cut_documents([Document(text, 5), Document("The dog.", 6)], tokenizer, PIECES, Skips(), Path("t"))
+    cut = cut_documents([Document(text, 5), Document("The dog.", 6)], tokenizer, PIECES, SkipReport(), Path("t"))
     assert max(map(len, cut.rows)) <= PIECES and cut.num_long == 1 and cut.lines == [5] * (len(cut.rows) - 1) + [6]
     assert [index for row in cut.rows[:-1] for index in row[1:-1]] == ids
     assert all(row[0] == tokenizer.bos_id and row[-1] == tokenizer.eos_id for row in cut.rows)
@@ -142,7 +142,7 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
 
 def test_text_that_the_tokenizer_does_not_know_is_told() -> None:
     tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, special_tokens=(MASK,)))
-    skips = Skips()
+    skips = SkipReport()
     assert len(cut_documents([Document("zz", 1), Document("ab", 2)], tokenizer, 9, skips, Path("t")).rows) == 1
     assert skips.counts == {"no known piece": 1}
     with pytest.raises(DataError, match="knows no piece"):

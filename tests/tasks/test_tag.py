@@ -20,7 +20,7 @@ from clearhead.cli.main import main
 from clearhead.config import TokenizerConfig
 from clearhead.data.readers.tagged import load_tagged
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.tasks.tagging.overlapping_windows import Window, best_windows, cut_words, windows
+from clearhead.tasks.tagging.overlapping_windows import WordWindow, best_windows, cut_words, windows
 from clearhead.tasks.tagging.tagged_text import find_words, mark
 from clearhead.tasks.tagging.training import IGNORED, tag_loss
 from tests.whole import fitting
@@ -268,8 +268,8 @@ def test_windows_cover_all_words_with_context(sizes: list[int], room: int) -> No
 
 def test_windows_by_hand() -> None:
     bounds = list(range(11))  # ten words of one piece
-    assert windows(bounds, 10) == [Window(0, 10)]
-    assert windows(bounds, 6) == [Window(0, 6), Window(3, 9), Window(4, 10)]  # the last reaches back
+    assert windows(bounds, 10) == [WordWindow(0, 10)]
+    assert windows(bounds, 6) == [WordWindow(0, 6), WordWindow(3, 9), WordWindow(4, 10)]  # the last reaches back
     assert best_windows(bounds, windows(bounds, 6)) == [0, 0, 0, 0, 0, 1, 1, 2, 2, 2]
     assert windows([0], 6) == []
 

@@ -12,7 +12,7 @@ from clearhead.engines.torch_engine import TorchEngine
 from clearhead.errors import MissingPackageError
 from clearhead.runtime import availability
 from clearhead.tasks.trainable import validation_decoding
-from clearhead.tasks.trainable.validation_decoding import write
+from clearhead.tasks.trainable.validation_decoding import decode_examples
 from tests.runtime.models import random_model, random_sequences
 
 
@@ -23,10 +23,10 @@ def test_outputs_are_those_of_the_present_weights() -> None:
     sources, settings = random_sequences([3, 9, 14]), DecodingConfig(beam_size=1, max_length="12")
     engine = validation_decoding._engine_of(network)
     assert isinstance(engine, NativeEngine)
-    before = write(network, sources, 3, settings)
+    before = decode_examples(network, sources, 3, settings)
     with torch.no_grad():
         network.output.weight.copy_(network.output.weight.flip(0))
-    assert write(network, sources, 3, settings) != before
+    assert decode_examples(network, sources, 3, settings) != before
     assert network.training
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, ConfigError, DecodingError
-from clearhead.tasks.incremental_detokenizer import RunningText, Stops
+from clearhead.tasks.incremental_detokenizer import IncrementalText, StopStrings
 from clearhead.tasks.language_modeling.inference import by_name, with_method
 from clearhead.tasks.lexical_constraints import contains, unmet
 from tests.tasks.every import Models
@@ -132,7 +132,7 @@ def test_stops_are_seen_by_search_where_the_text_has_them(model: clearhead.Model
     tokenizer = model.tokenizer
     ids = [index for index in ids if index < tokenizer.vocab_size]
     strings, before = ("e", " th", "wa", "\ufffd\ufffd"), tuple(tokenizer.encode(prompt).ids)
-    running, stops = RunningText(tokenizer, before, strings[:3]), Stops(tokenizer, before, strings[:3])
+    running, stops = IncrementalText(tokenizer, before, strings[:3]), StopStrings(tokenizer, before, strings[:3])
     text = tokenizer.decode([*before, *ids])[len(tokenizer.decode(before)) :]
     is_seen = any(stops(ids[:end]) for end in range(1, len(ids) + 1))
     assert is_seen is any(each in text for each in strings[:3])
@@ -147,8 +147,8 @@ def test_a_stop_string_may_begin_with_the_space_behind_the_prompt(model: clearhe
     before, both = tokenizer.encode("The").ids, tokenizer.encode("The the").ids
     behind = both[len(before) :]
     assert both[: len(before)] == before and tokenizer.decode(behind) == "the"
-    assert Stops(tokenizer, tuple(before), (" the",))(behind)
-    assert not Stops(tokenizer, (), (" the",))(behind), "nothing stands before the first piece of a text"
+    assert StopStrings(tokenizer, tuple(before), (" the",))(behind)
+    assert not StopStrings(tokenizer, (), (" the",))(behind), "nothing stands before the first piece of a text"
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from PIL import Image
 from clearhead.bundle import read_manifest
 from clearhead.config import merge
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.checkpoint.checkpoint import StateFolder
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder
 from clearhead.training.checkpoint.finalize import TrainingResult
 from clearhead.training.loop.callbacks import Progress
-from clearhead.training.loop.train_state import Counts
-from clearhead.training.run import Request, train
+from clearhead.training.loop.train_state import TrainState
+from clearhead.training.run import TrainRequest, train
 from tests.tasks.made_up import made_up_text, write_lines
 
 Settings = dict[str, dict[str, Any]]
@@ -116,7 +116,7 @@ def run(
     length = {"training": {"steps": asked.pop("steps", 13)}}
     settings = merge(settings_of(task, more), length)
     files = data if isinstance(data, list) else [data]
-    return train(Request(files, out, settings=settings, task=task, threads=asked.pop("threads", 1), **asked),
+    return train(TrainRequest(files, out, settings=settings, task=task, threads=asked.pop("threads", 1), **asked),
                  watcher or Watching())  # fmt: skip
 
 
@@ -127,9 +127,9 @@ def model_of(folder: Path) -> str:
 
 def traces(folder: Path) -> tuple[object, ...]:
     """All that a run left besides its model, without the time it took: bits of every tensor, counts, metrics."""
-    found = StateFolder.load(folder / "training")
+    found = CheckpointFolder.load(folder / "training")
     assert found and found.state
-    timed = {name for name in Counts.model_fields if name.startswith(("seconds", "cpu_seconds"))}
+    timed = {name for name in TrainState.model_fields if name.startswith(("seconds", "cpu_seconds"))}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     metrics = [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
                for line in lines]  # fmt: skip

@@ -10,7 +10,7 @@ from clearhead.cli.main import _are_two_sides
 from clearhead.model.normalization import BatchNorm
 from clearhead.tasks.trainable.task import Validation
 from clearhead.tasks.trainable.validation_decoding import validation_decoding
-from clearhead.training.distributed.thread_data_parallel import Replicas
+from clearhead.training.distributed.thread_data_parallel import ThreadReplicas
 
 
 def validation(score: float, loss: float) -> Validation:
@@ -25,7 +25,7 @@ def test_equal_scores_are_ranked_by_their_loss() -> None:
 def test_running_figures_are_those_of_all_replicas() -> None:
     model = nn.Sequential(BatchNorm(3)).train()
     parts = [torch.full((5, 2, 3), 1.0), torch.full((5, 2, 3), 3.0)]
-    with Replicas[torch.Tensor, torch.Tensor](model, 2, 2) as replicas:
+    with ThreadReplicas[torch.Tensor, torch.Tensor](model, 2, 2) as replicas:
         replicas.run(lambda _, replica, part: replica(part), parts)
         replicas.gather_gradients()
         for replica in replicas.models:

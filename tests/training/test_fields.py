@@ -11,9 +11,9 @@ from clearhead.config import Config, TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.parameters import snapshot
 from clearhead.tasks.registry import TASKS
-from clearhead.training.checkpoint.checkpoint import Origin, StateFolder
-from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, claim
-from clearhead.training.loop.train_state import Counts
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
+from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, initialise
+from clearhead.training.loop.train_state import TrainState
 from tests.tasks.every import TRAINED, prepare_task
 from tests.training.test_trainer import Regression, trainer
 
@@ -83,12 +83,12 @@ def test_so_many_texts_are_written_for_the_score(task: str, tmp_path: Path) -> N
 
 
 def test_so_many_checkpoints_are_kept_to_be_averaged(tmp_path: Path) -> None:
-    claim(tmp_path)
-    state = StateFolder(tmp_path / TRAINING)
+    initialise(tmp_path)
+    state = CheckpointFolder(tmp_path / TRAINING)
     state.begin("null")
-    origin = Origin(config={}, data={}, start="", threads=1, torch="", began="")
+    origin = RunOrigin(config={}, data={}, start="", threads=1, torch="", began="")
     folder = RunFolder(tmp_path, Config(training=TrainingConfig(average_checkpoints=3)), "null", {}, {}, origin, state)
     for step in range(1, 6):
-        folder.save(Counts(step=step), {"x": torch.full((2,), float(step))}, {}, is_checkpoint=True)
+        folder.save(TrainState(step=step), {"x": torch.full((2,), float(step))}, {}, is_checkpoint=True)
     assert folder.state.checkpoints == tuple(f"weights-{step:08d}.safetensors" for step in (3, 4, 5))
     assert folder.average()["x"].tolist() == [4.0, 4.0]

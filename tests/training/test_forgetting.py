@@ -15,8 +15,8 @@ from clearhead.config import merge
 from clearhead.data.readers.record_files import sample_records, to_files
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.task import Files
-from clearhead.training.run import Request, prepare, train
+from clearhead.tasks.trainable.task import TrainingFiles
+from clearhead.training.run import TrainRequest, prepare, train
 from tests.tasks.made_up import write_lines
 from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
 
@@ -58,9 +58,9 @@ def old_data(task: str, old: Path) -> Path:
 @pytest.mark.parametrize("task", TEXT)
 def test_a_run_keeps_its_validation_records_in_files_that_its_task_reads(task: str, olds: Olds) -> None:
     old, config = olds[task], clearhead.load(olds[task]).config
-    files = Files([old_data(task, old)])
+    files = TrainingFiles([old_data(task, old)])
     held_out = get_task(task).read(files, config, lambda _: None).valid
-    read = get_task(task).read(Files(kept(old), kept(old), minimum=1), config, lambda _: None).valid
+    read = get_task(task).read(TrainingFiles(kept(old), kept(old), minimum=1), config, lambda _: None).valid
     assert [record.parts for record in read] == [record.parts for record in held_out]
     assert len(read) == read_manifest(old).data["valid_examples"] or task in ("mlm", "denoise")
     assert clearhead.evaluate(old, kept(old)[0]).to_json()
@@ -84,10 +84,10 @@ def test_at_most_500_evenly_spaced_records_are_kept(tmp_path: Path) -> None:
 
 def test_kept_records_survive_odd_characters(tmp_path: Path) -> None:
     from clearhead.data.readers.pairs import Pair, load_pairs
-    from clearhead.data.readers.tagged import Tagged, load_tagged
+    from clearhead.data.readers.tagged import TaggedSentence, load_tagged
 
     pairs = [Pair('a "quoted"\ttab', "line\u2028separator \\n", 1), Pair("ä", "\U0001f600", 2)]
-    tagged = [Tagged(("#", "a b", "C"), ("O", "B-X", "I-X"), 1), Tagged(("=", "d"), ("O", "O"), 5)]
+    tagged = [TaggedSentence(("#", "a b", "C"), ("O", "B-X", "I-X"), 1), TaggedSentence(("=", "d"), ("O", "O"), 5)]
     for records, load in ((pairs, load_pairs), (tagged, load_tagged)):
         [(name, text)] = to_files(records).items()
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -140,7 +140,7 @@ def test_scores_before_and_after_are_those_of_the_runs_themselves(tmp_path: Path
     settings["training"] |= {"steps": 13}
     del settings["data"]["validation_share"], settings["tokenizer"]
     watcher, valid = Watching(), kept(tmp_path / "old")
-    request = Request([copied], tmp_path / "new", valid, settings=settings, threads=1, start=tmp_path / "old")
+    request = TrainRequest([copied], tmp_path / "new", valid, settings=settings, threads=1, start=tmp_path / "old")
     train(request, watcher)
     old, new = (read_manifest(tmp_path / name).training for name in ("old", "new"))
     found: Any = new["old_validation"]
@@ -200,7 +200,7 @@ def test_what_is_not_measured_is_said_in_a_sentence(olds: Olds, tmp_path: Path) 
         watcher, out = Watching(), tmp_path / f"{task}-{start.name}-{data is None}"
         settings = without_shape(task)
         files = [data or old_data(task, olds[task])]
-        train(Request(files, out, settings=settings, task=task, threads=1, start=start), watcher)
+        train(TrainRequest(files, out, settings=settings, task=task, threads=1, start=start), watcher)
         [said] = [text for text in watcher.messages if text.startswith("forgetting is not measured: ")]
         assert message in said and "old_validation" not in read_manifest(out).training
 
@@ -242,7 +242,7 @@ def test_records_of_validation_sets_are_not_replayed(olds: Olds, tmp_path: Path)
     old = olds["translate"]
     new = write_lines(tmp_path / "new.tsv", [f"w{number} x y\tz w{number}" for number in range(30)])
     watcher = Watching()
-    request = Request(
+    request = TrainRequest(
         [new], tmp_path / "out", settings=without_shape("translate"), task="translate", threads=1, start=old,
         replay=[old_data("translate", old)],
     )  # fmt: skip
@@ -339,7 +339,7 @@ def test_labels_of_replayed_records_keep_the_output_layer(olds: Olds, tmp_path: 
     some = write_lines(tmp_path / "some.tsv", [line for line in lines(replayed) if not line.endswith("\tLook")])
     for replay, fresh in (([], "output.weight, output.bias"), ([replayed], "none")):
         watcher = Watching()
-        request = Request(
+        request = TrainRequest(
             [some], tmp_path / "out", settings=without_shape("classify"), task="classify", start=old, replay=replay
         )
         prepared = prepare(request, watcher)

@@ -21,11 +21,11 @@ from clearhead.data.batching import Indices
 from clearhead.errors import BundleError, TrainingError
 from clearhead.model.loss import Loss
 from clearhead.training.checkpoint import checkpoint
-from clearhead.training.checkpoint.checkpoint import StateFolder
-from clearhead.training.distributed.thread_data_parallel import Replicas
-from clearhead.training.loop.callbacks import Silent
-from clearhead.training.loop.gradient_accumulation import Gradients, Portion
-from clearhead.training.run import Prepared, Request, prepare
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder
+from clearhead.training.distributed.thread_data_parallel import ThreadReplicas
+from clearhead.training.loop.callbacks import NullCallback
+from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
+from clearhead.training.run import PreparedRun, TrainRequest, prepare
 from tests.faults import Faults, end_of, fork
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
 
@@ -51,7 +51,7 @@ def kill_at_random(data: Path, folder: Path, kills: int) -> None:
         os.kill(child, signal.SIGKILL)
         code = end_of(child)
         assert code in (0, -signal.SIGKILL)
-        StateFolder.load(out / "training")  # what is there, is whole
+        CheckpointFolder.load(out / "training")  # what is there, is whole
         kills -= code != 0
         if code == 0:  # it was quicker
             assert (model_of(out), traces(out)) == (model_of(folder / "whole"), traces(folder / "whole"))
@@ -109,7 +109,7 @@ def test_a_second_signal_during_the_save_leaves_the_state_before(tmp_path: Path,
         train(data, tmp_path / "parts", watcher)
 
     assert end_of(fork(stop_twice)) == -number
-    found = StateFolder.load(tmp_path / "parts" / "training")
+    found = CheckpointFolder.load(tmp_path / "parts" / "training")
     assert found and found.state and found.state.counts.step == 6
     train(data, tmp_path / "parts", resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
@@ -156,7 +156,7 @@ def test_a_full_disk_costs_nothing(tmp_path: Path, small_disk: Path) -> None:
     with pytest.raises((TrainingError, BundleError), match="No space left on device") as caught:
         train(data, small_disk / "run", Filling())
     assert "\n" not in str(caught.value)
-    found = StateFolder.load(small_disk / "run" / "training")
+    found = CheckpointFolder.load(small_disk / "run" / "training")
     assert found and found.state and found.state.counts.step in (4, 5)
     beside = {
         "training",
@@ -189,11 +189,13 @@ def test_a_folder_that_cannot_be_written_is_found_out_before_the_first_step(tmp_
 # Too little memory
 
 
-def gradients(prepared: Prepared, tell: Callable[[str], None]) -> tuple[float, list[torch.Tensor]]:
+def gradients(prepared: PreparedRun, tell: Callable[[str], None]) -> tuple[float, list[torch.Tensor]]:
     """Loss and gradient of an update of two large batches."""
     half = np.array_split(np.arange(prepared.task.sizes()[0]), 2)
-    with Replicas[Indices, Loss](prepared.model, 1, 1) as replicas:
-        loss = Gradients(prepared.task, replicas, 1, tell).add([Portion(0, indices) for indices in half], 1)
+    with ThreadReplicas[Indices, Loss](prepared.model, 1, 1) as replicas:
+        loss = GradientAccumulator(prepared.task, replicas, 1, tell).add(
+            [MicroBatch(0, indices) for indices in half], 1
+        )
         found = [gradient.clone() for gradient in replicas.gather_gradients()]
         replicas.drop_gradients()
     return loss, found
@@ -210,7 +212,9 @@ def test_a_batch_that_memory_does_not_suffice_for_gives_the_same_gradient_in_pie
     """Without dropout, for each piece draws masks of its own."""
     data = write_data("classify", tmp_path, count=500)
     settings = merge(settings_of("classify"), {"model": {"dropout": 0.0, "feed_forward_dim": 8192}})
-    prepared = prepare(Request([data], tmp_path / "none", settings=settings, task="classify", threads=1), Silent())
+    prepared = prepare(
+        TrainRequest([data], tmp_path / "none", settings=settings, task="classify", threads=1), NullCallback()
+    )
     expected, expected_gradients = gradients(prepared, print)
 
     def compute() -> None:

@@ -15,7 +15,7 @@ from clearhead.tasks.language_modeling.training import LanguageTask
 from clearhead.tasks.trainable import text_data
 from clearhead.tasks.translation import training_data
 from clearhead.tasks.translation.training import TranslationTask
-from clearhead.training.run import Prepared, Request, _spread_names, prepare, train
+from clearhead.training.run import PreparedRun, TrainRequest, _spread_names, prepare, train
 from tests.tasks.made_up import made_up_text, write_lines
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
 
@@ -39,9 +39,9 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"clearhead.tasks.{task}.training.READ_AT_ONCE", 5)
 
 
-def prepared(data: list[Path], out: Path, more: Settings | None = None) -> Prepared:
+def prepared(data: list[Path], out: Path, more: Settings | None = None) -> PreparedRun:
     settings = settings_of("translate", more)
-    return prepare(_spread_names(Request(data, out, settings=settings, threads=1)), Watching())
+    return prepare(_spread_names(TrainRequest(data, out, settings=settings, threads=1)), Watching())
 
 
 def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
@@ -94,7 +94,7 @@ def test_text_on_disk_trains_the_same_model_and_goes_on_exactly(
 @pytest.mark.usefixtures("on_disk")
 def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
     data, watcher = write_data("lm", tmp_path), Watching()
-    made = prepare(Request([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
+    made = prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
     assert (
         len(list(cache.rglob("columns.json"))) == 2
         and f"their ids are kept in {cache}/clearhead/corpora" in watcher.messages
@@ -106,7 +106,7 @@ def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
 def test_few_documents_of_much_text_are_held_out_from_their_end(tmp_path: Path) -> None:
     data, watcher = write_data("lm", tmp_path), Watching()
     settings = settings_of("lm", {"data": {"document_unit": "file"}})
-    prepare(Request([data], tmp_path / "out", settings=settings, task="lm", threads=1), watcher)
+    prepare(TrainRequest([data], tmp_path / "out", settings=settings, task="lm", threads=1), watcher)
     assert "to validate, the last 20 % of the text (data.validation_share)" in watcher.messages
 
 
@@ -114,11 +114,11 @@ def test_a_vocabulary_is_learned_from_a_part_of_much(tmp_path: Path, monkeypatch
     monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
     monkeypatch.setattr(training_data, "LEARNED_PAIRS", 5)
     data, watcher = write_data("translate", tmp_path), Watching()
-    prepare(Request([data], tmp_path / "out", settings=settings_of("translate"), threads=1), watcher)
+    prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("translate"), threads=1), watcher)
     assert "the vocabulary is learned from 5 of them" in watcher.messages
     monkeypatch.setattr(text_data, "LEARNED", 7)
     text = write_data("lm", tmp_path / "text")
-    prepare(Request([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
+    prepare(TrainRequest([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
     assert "the vocabulary is learned from 7 of them" in watcher.messages
 
 
@@ -291,7 +291,7 @@ def test_what_is_unclear_about_tags_is_refused(
 ) -> None:
     write_tagged(tmp_path)
     settings = {**settings_of("translate"), "data": more}
-    request = Request([tmp_path / name for name in names], tmp_path / "out", [tmp_path / name for name in valid],
+    request = TrainRequest([tmp_path / name for name in names], tmp_path / "out", [tmp_path / name for name in valid],
                       settings=settings, threads=1)  # fmt: skip
     with pytest.raises(ClearheadError, match=message):
         train(request, Watching())
@@ -301,7 +301,7 @@ def test_validation_files_have_their_tags(tmp_path: Path) -> None:
     turned, loud = write_tagged(tmp_path)
     settings = settings_of("translate")
     del settings["data"]["validation_share"]
-    request = Request([Path(f"{turned}@a"), Path(f"{loud}@b")], tmp_path / "out", valid=[Path(f"{loud}@b")],
+    request = TrainRequest([Path(f"{turned}@a"), Path(f"{loud}@b")], tmp_path / "out", valid=[Path(f"{loud}@b")],
                       settings=settings, threads=1)  # fmt: skip
     made = prepare(_spread_names(request), Watching())
     assert isinstance(made.task, TranslationTask) and made.tokenizer

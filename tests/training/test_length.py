@@ -14,12 +14,12 @@ from clearhead.cli.main import main
 from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import snapshot
-from clearhead.training.loop.callbacks import Silent
+from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.timetable import VALIDATION_SHARE
 from clearhead.training.loop.trainer import Trainer
-from clearhead.training.run import Prepared, Request, prepare
-from clearhead.training.setup.benchmark_step import Estimate, describe, measure, seconds_per_update
+from clearhead.training.run import PreparedRun, TrainRequest, prepare
+from clearhead.training.setup.benchmark_step import Estimate, benchmark_step, describe, seconds_per_update
 from tests.tasks.every import TRAINED, prepare_task, settings_for, write_files
 from tests.tasks.made_up import sets
 from tests.training.runs import Settings, settings_of, write_data
@@ -46,8 +46,8 @@ class Watched:
         trainer._step = watched_step  # type: ignore[method-assign,assignment]
 
 
-def estimated(prepared: Prepared) -> Estimate:
-    return measure(prepared.task, prepared.model, prepared.config.training, prepared.threads)
+def estimated(prepared: PreparedRun) -> Estimate:
+    return benchmark_step(prepared.task, prepared.model, prepared.config.training, prepared.threads)
 
 
 def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:
@@ -56,7 +56,7 @@ def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:
     prepared.task.validate = Regression(scores=[1.0] * 100).validate  # type: ignore[method-assign]
     steps = estimated(prepared).steps
     config = prepared.config.training
-    made = Trainer(prepared.task, prepared.model, config, Schedule.fit(config, 12, steps), Silent(), Memory(), 1)
+    made = Trainer(prepared.task, prepared.model, config, Schedule.fit(config, 12, steps), NullCallback(), Memory(), 1)
     watched = Watched(made)
     made.run()
     return watched, len(prepared.task.plan(0)), steps
@@ -149,8 +149,8 @@ def test_the_estimate_is_the_product_of_its_parts(tmp_path: Path) -> None:
 
 def test_a_length_of_0_is_chosen_as_if_none_was_given(tmp_path: Path) -> None:
     more: Settings = {"training": {"steps": 0, "epochs": 0}}
-    request = Request(
+    request = TrainRequest(
         [write_data("classify", tmp_path)], tmp_path / "out", settings=settings_of("classify", more), task="classify"
     )
-    training = prepare(request, Silent()).config.training
+    training = prepare(request, NullCallback()).config.training
     assert (training.steps, training.epochs) == (0, 60)

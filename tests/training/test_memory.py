@@ -81,7 +81,7 @@ def test_a_glibc_that_keeps_less_is_given_what_it_takes(monkeypatch: pytest.Monk
         return option != memory._MMAP_THRESHOLD or value <= 32 * 2**20
 
     monkeypatch.setattr(memory, "_set", older)
-    with memory.kept_memory():
+    with memory.no_malloc_trim():
         assert said[-1] == (memory._MMAP_THRESHOLD, 32 * 2**20)
 
 

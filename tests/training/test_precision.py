@@ -20,26 +20,26 @@ from clearhead.training.distributed import device_setup
 from clearhead.training.distributed.device_setup import place
 from clearhead.training.distributed.process_group import ALONE
 from clearhead.training.distributed.thread_data_parallel import open_replicas
-from clearhead.training.loop.callbacks import Silent
-from clearhead.training.loop.gradient_accumulation import Gradients, Portion
+from clearhead.training.loop.callbacks import NullCallback
+from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.loop.optimizer_state import EMA
-from clearhead.training.run import Prepared
+from clearhead.training.run import PreparedRun
 from tests.tasks.every import TRAINED, prepare_task
 from tests.training.runs import Watching, model_of, run, traces, write_data
 from tests.training.test_trainer import Regression, trainer
 
 
-def gradients(prepared: Prepared, dropout: float = 0.3, **training: Any) -> tuple[float, list[torch.Tensor]]:
+def gradients(prepared: PreparedRun, dropout: float = 0.3, **training: Any) -> tuple[float, list[torch.Tensor]]:
     """Loss and gradient of one update."""
     config = prepared.config.training.model_copy(update=training)
-    place(prepared.model, config, ALONE, Silent())
+    place(prepared.model, config, ALONE, NullCallback())
     for module in prepared.model.modules():
         if isinstance(module, Dropout):
             module.rate = dropout
     prepared.model.train()
     with open_replicas(prepared.model, 1, config.batch_tokens, ALONE) as replicas:
-        made = Gradients(prepared.task, replicas, 1, print, config.precision)
-        loss = made.add([Portion(0, np.arange(7)), Portion(0, np.arange(7, 19))], 3)
+        made = GradientAccumulator(prepared.task, replicas, 1, print, config.precision)
+        loss = made.add([MicroBatch(0, np.arange(7)), MicroBatch(0, np.arange(7, 19))], 3)
         found = [gradient.clone() for gradient in replicas.gather_gradients()]
         replicas.drop_gradients()
     return loss, found
@@ -72,7 +72,7 @@ def test_computing_again_keeps_less(tmp_path: Path) -> None:
             prepared.model,
             prepared.config.training.model_copy(update={"activation_checkpointing": recompute}),
             ALONE,
-            Silent(),
+            NullCallback(),
         )
         kept: list[int] = []
         prepared.model.train()
@@ -97,11 +97,13 @@ def test_computing_again_keeps_less(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_trained_so_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
-    from clearhead.training.run import Request, prepare
+    from clearhead.training.run import TrainRequest, prepare
 
     data = write_data("classify", tmp_path)
     with pytest.raises(ConfigError, match=message):
-        prepare(Request([data], tmp_path / "out", settings=settings, task="classify", preset="tiny"), Silent())
+        prepare(
+            TrainRequest([data], tmp_path / "out", settings=settings, task="classify", preset="tiny"), NullCallback()
+        )
 
 
 # bfloat16

@@ -16,9 +16,9 @@ from clearhead.bundle import load, read_manifest
 from clearhead.cli.main import main
 from clearhead.config import merge
 from clearhead.errors import ConfigError, TrainingError
-from clearhead.training.checkpoint.checkpoint import StateFolder
-from clearhead.training.distributed.process_group import ALONE, Processes, choose_device, joined
-from clearhead.training.distributed.thread_data_parallel import Replicas, replica_count
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder
+from clearhead.training.distributed.process_group import ALONE, ProcessGroup, choose_device, init_distributed
+from clearhead.training.distributed.thread_data_parallel import ThreadReplicas, replica_count
 from clearhead.training.loop.trainer import Trainer
 from tests.training import together
 from tests.training.launching import losses_of, torchrun, train_together
@@ -189,8 +189,8 @@ def test_only_the_first_process_speaks(tmp_path: Path) -> None:
 def test_parts_go_to_the_replicas_of_each_process_in_turn() -> None:
     model, parts = nn.Linear(2, 2), list(range(5))
     with (
-        Replicas[int, int](model, 2, 2, Processes(0, 3)) as first,
-        Replicas[int, int](model, 2, 2, Processes(2, 3)) as last,
+        ThreadReplicas[int, int](model, 2, 2, ProcessGroup(0, 3)) as first,
+        ThreadReplicas[int, int](model, 2, 2, ProcessGroup(2, 3)) as last,
     ):
         assert first.total == 6 and (first.first, last.first) == (0, 4)
         assert (list(first.mine(parts)), list(last.mine(parts))) == ([0, 1], [4])
@@ -199,14 +199,14 @@ def test_parts_go_to_the_replicas_of_each_process_in_turn() -> None:
 
 def test_processes_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
-    assert [Processes(0, 8, count).threads() for count in (2, 3, 8)] == [3, 2, 1]
+    assert [ProcessGroup(0, 8, count).threads() for count in (2, 3, 8)] == [3, 2, 1]
     torch.set_num_threads(1)
     assert ALONE.threads() == 1
     assert replica_count(4, 4096 // 8) == 1
 
 
 def test_alone_nothing_is_exchanged() -> None:
-    with joined("cpu") as processes:
+    with init_distributed("cpu") as processes:
         assert processes == ALONE and processes.is_first
         assert processes.tell("text") == "text" and processes.sum(1.5, 2.0) == [1.5, 2.0]
         assert processes.largest(3.0) == 3.0 and processes.share({}) == {}
@@ -216,7 +216,7 @@ def test_processes_that_do_not_find_each_other_are_told(monkeypatch: pytest.Monk
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(TrainingError, match=r"2 processes cannot find each other: .* torchrun"), joined():
+    with pytest.raises(TrainingError, match=r"2 processes cannot find each other: .* torchrun"), init_distributed():
         pass
 
 
@@ -244,7 +244,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_state_without_processes_was_made_by_one(folder: Path) -> None:
     """States of before there were several."""
-    found = StateFolder.load(folder / "1" / "still" / "training")
+    found = CheckpointFolder.load(folder / "1" / "still" / "training")
     assert found and found.state
     facts = json.loads(found.state.origin.model_dump_json())
     del facts["processes"]

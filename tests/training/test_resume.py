@@ -11,7 +11,7 @@ import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.errors import BundleError, ClearheadError, ConfigError, TrainingError
-from clearhead.training.checkpoint.checkpoint import StateFolder
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder
 from clearhead.training.checkpoint.run_history import locked
 from tests.faults import end_of, fork
 from tests.tasks.made_up import sets
@@ -264,7 +264,7 @@ def unfinished(folder: Path) -> bytes:
     """The state of a finished run as it was just before its end."""
     from clearhead.training.checkpoint.checkpoint import _to_bytes
 
-    found = StateFolder.load(folder / "training")
+    found = CheckpointFolder.load(folder / "training")
     assert found and found.state
     return _to_bytes(found.state.model_copy(update={"is_finished": False}))
 

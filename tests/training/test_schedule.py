@@ -5,7 +5,7 @@ import torch
 
 from clearhead.config import TrainingConfig, build
 from clearhead.training.loop.schedule import Schedule
-from clearhead.training.setup.auto_config import choose, without_length
+from clearhead.training.setup.auto_config import choose_config, without_length
 
 
 @pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 50_000, 100_000])
@@ -51,14 +51,14 @@ def test_the_peak_is_held_or_left_along_a_cosine() -> None:
      (5_000_000, 3000, "paper-base")],
 )  # fmt: skip
 def test_size_follows_data_and_time(pairs: int, minutes: float, preset: str) -> None:
-    choice = choose(pairs, "pairs", {"training": {"minutes": minutes}}, "")
+    choice = choose_config(pairs, "pairs", {"training": {"minutes": minutes}}, "")
     assert choice.preset == preset
     assert any(reason.startswith(f"preset {preset}: ") for reason in choice.reasons)
 
 
 def test_what_the_user_set_is_not_chosen() -> None:
     given = {"model": {"dropout": 0.5}, "tokenizer": {"vocab_size": 77}, "training": {"batch_tokens": 9, "epochs": 1}}
-    choice = choose(1000, "pairs", given, "small")
+    choice = choose_config(1000, "pairs", given, "small")
     assert choice.preset == "small"
     assert choice.settings == {}
 
@@ -67,6 +67,6 @@ def test_what_the_user_set_is_not_chosen() -> None:
 def test_a_length_of_nothing_is_none(zero: object) -> None:
     given = {"training": {"steps": zero, "epochs": zero, "warmup": 3}, "model": {"dropout": 0.1}}
     assert without_length(given) == {"training": {"warmup": 3}, "model": {"dropout": 0.1}}
-    assert choose(1000, "pairs", given | {"training": {"steps": zero}}, "").settings["training"]["epochs"] == 60
+    assert choose_config(1000, "pairs", given | {"training": {"steps": zero}}, "").settings["training"]["epochs"] == 60
     asked = {"training": {"steps": zero, "minutes": "2"}}
     assert without_length(asked) == asked

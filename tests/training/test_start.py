@@ -11,13 +11,13 @@ from PIL import Image as PillowImage
 from clearhead.bundle import load as load_bundle
 from clearhead.cli.main import main
 from clearhead.model.parameters import named_weights
-from clearhead.training.loop.callbacks import Silent
-from clearhead.training.run import Prepared, Request, prepare
+from clearhead.training.loop.callbacks import NullCallback
+from clearhead.training.run import PreparedRun, TrainRequest, prepare
 from tests.tasks.every import Models, write_files
 from tests.tasks.made_up import write_lines
 
 
-class Listener(Silent):
+class Listener(NullCallback):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -32,16 +32,16 @@ def write_files_in(folder: Path, task: str) -> Path:
     return write_files(folder, task)
 
 
-def start(folder: Path, task: str, model: Path, data: Path, **settings: Any) -> tuple[Prepared, str]:
+def start(folder: Path, task: str, model: Path, data: Path, **settings: Any) -> tuple[PreparedRun, str]:
     """All that is known before the first update, and what was told of the start."""
     listener = Listener()
-    request = Request([data], folder / "out", settings=settings, task=task, start=model, threads=1)
+    request = TrainRequest([data], folder / "out", settings=settings, task=task, start=model, threads=1)
     prepared = prepare(request, listener)
     (told,) = [text for text in listener.told if text.startswith("starting from")]
     return prepared, told
 
 
-def taken_over(prepared: Prepared, model: Path) -> set[str]:
+def taken_over(prepared: PreparedRun, model: Path) -> set[str]:
     """The names of the weights that are those of the model."""
     before = load_bundle(model).tensors()
     return {name for name, weight in named_weights(prepared.model).items()

@@ -12,34 +12,34 @@ import torch
 from clearhead.errors import BundleError, TrainingError
 from clearhead.tasks.trainable.task import Validation
 from clearhead.training.checkpoint import checkpoint
-from clearhead.training.checkpoint.checkpoint import Origin, StateFolder
-from clearhead.training.loop.train_state import Counts
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
+from clearhead.training.loop.train_state import TrainState
 from tests.faults import Faults, disk_full, end_of, fork
 
 pytestmark = pytest.mark.forks
 
-ORIGIN = Origin(config={"task": "translate"}, data={"records": 7}, start="", threads=1, torch="2", began="then")
+ORIGIN = RunOrigin(config={"task": "translate"}, data={"records": 7}, start="", threads=1, torch="2", began="then")
 CALLS = ("fsync", "rename", "replace", "chmod", "unlink")
 
 
-def save(folder: StateFolder, step: int, average: int = 2) -> None:
+def save(folder: CheckpointFolder, step: int, average: int = 2) -> None:
     """A state whose every tensor tells its step."""
     best = Validation(float("inf"), 1e300, 0.1 + 0.2, "bleu", "exact", ("a", "b\n", "ü"))
-    counts = Counts(step=step, epoch=step // 3, batch=step % 3, best=best, best_step=2, loss=float("nan"))
+    counts = TrainState(step=step, epoch=step // 3, batch=step % 3, best=best, best_step=2, loss=float("nan"))
     folder.save(ORIGIN, counts, {"w": torch.full((5, 7), float(step))}, {"w:step": torch.tensor(float(step))},
                 average=average, metrics_bytes=step)  # fmt: skip
 
 
-def began(path: Path) -> StateFolder:
+def began(path: Path) -> CheckpointFolder:
     path.mkdir(parents=True)
-    folder = StateFolder(path)
+    folder = CheckpointFolder(path)
     folder.begin('{"a tokenizer": 1}')
     return folder
 
 
 def step_in(path: Path) -> int:
     """The step of the state in a folder, once everything in it was found to belong to that step."""
-    found = StateFolder.load(path)
+    found = CheckpointFolder.load(path)
     assert found and found.state
     step = found.state.counts.step
     assert torch.equal(found.tensors(found.state.weights)["w"], torch.full((5, 7), float(step)))
@@ -56,17 +56,17 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     folder = began(tmp_path / "t")
     save(folder, 5)
     assert step_in(tmp_path / "t") == 5
-    found = StateFolder.load(tmp_path / "t")
+    found = CheckpointFolder.load(tmp_path / "t")
     assert found and found.state and folder.state
     assert found.state.origin == ORIGIN
     assert found.state.counts.best == folder.state.counts.best  # the infinite loss and the last digit too
-    assert StateFolder.load(tmp_path / "none") is None
+    assert CheckpointFolder.load(tmp_path / "none") is None
 
 
 def test_a_state_before_the_first_update_has_no_moments(tmp_path: Path) -> None:
     folder = began(tmp_path / "t")
-    folder.save(ORIGIN, Counts(), {"w": torch.ones(3)}, {})
-    found = StateFolder.load(tmp_path / "t")
+    folder.save(ORIGIN, TrainState(), {"w": torch.ones(3)}, {})
+    found = CheckpointFolder.load(tmp_path / "t")
     assert found and found.state and found.tensors(found.state.moments) == {}
 
 
@@ -116,13 +116,13 @@ def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path:
         folder = began(tmp_path / str(step))
         save(folder, 2)
 
-        def crash(step: int = step, folder: StateFolder = folder) -> None:
+        def crash(step: int = step, folder: CheckpointFolder = folder) -> None:
             Faults(pytest.MonkeyPatch(), lambda call: call == step, lambda: os._exit(9), checkpoint, CALLS)
             save(folder, 3, average=1)
 
         code = end_of(fork(crash))
         found.append(step_in(folder.folder))
-        again = StateFolder.load(folder.folder)
+        again = CheckpointFolder.load(folder.folder)
         assert again
         save(again, 4, average=1)
         assert step_in(folder.folder) == 4
@@ -155,25 +155,25 @@ def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: Callable[[
     save(folder, 3)
     damage(tmp_path / "t" / name)
     with pytest.raises(BundleError, match=re.escape(str(tmp_path / "t" / name))) as caught:
-        StateFolder.load(tmp_path / "t")
+        CheckpointFolder.load(tmp_path / "t")
     assert "--overwrite" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_tensors_without_a_state_are_a_beginning_only_where_nothing_was_saved(tmp_path: Path) -> None:
     folder = began(tmp_path / "t")
     save(folder, 2)
-    StateFolder.cleared(tmp_path / "t")
-    assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and StateFolder.load(tmp_path / "t") is None
-    folder = StateFolder(tmp_path / "t")
+    CheckpointFolder.cleared(tmp_path / "t")
+    assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and CheckpointFolder.load(tmp_path / "t") is None
+    folder = CheckpointFolder(tmp_path / "t")
     folder.begin("{}")
     folder.keep_best(1, {"w": torch.ones(3)})  # a validation before the first save
-    assert StateFolder.load(tmp_path / "t") is None
+    assert CheckpointFolder.load(tmp_path / "t") is None
     save(folder, 2)
     assert "nothing-saved-yet" not in names_in(tmp_path / "t")
 
 
 def test_whose_a_run_is_outlives_its_saves(tmp_path: Path) -> None:
-    folder = StateFolder.cleared(tmp_path / "t")
+    folder = CheckpointFolder.cleared(tmp_path / "t")
     folder.own("")
     assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and not folder.belongs_to("")
     folder.own("torchrun 12 345")
@@ -190,4 +190,4 @@ def test_every_bit_of_the_state_file_counts(tmp_path: Path) -> None:
     for place in range(0, len(whole), 7):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
         with pytest.raises(BundleError, match=r"state\.json is damaged"):
-            StateFolder.load(tmp_path / "t")
+            CheckpointFolder.load(tmp_path / "t")

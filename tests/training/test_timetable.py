@@ -13,10 +13,10 @@ from clearhead.config import TrainingConfig
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot
 from clearhead.tasks.trainable.task import Decode, Validation
-from clearhead.training.loop.callbacks import Progress, Silent
-from clearhead.training.loop.schedule import Plan, Schedule
+from clearhead.training.loop.callbacks import NullCallback, Progress
+from clearhead.training.loop.schedule import Schedule, SchedulePlan
 from clearhead.training.loop.timetable import MIN_STEPS, Timetable
-from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.train_state import TrainState
 from clearhead.training.loop.trainer import Trainer
 from tests.training.test_trainer import Memory, Regression
 
@@ -53,7 +53,7 @@ class Timed(Regression):
         return super().validate(model, decode)
 
 
-class Shown(Silent):
+class Shown(NullCallback):
     """Keeps the progress that is shown."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ def test_the_learning_rate_still_ends_at_its_minimum() -> None:
 
 def test_a_plan_maps_the_rest_of_the_updates_to_the_rest_of_the_schedule() -> None:
     schedule = Schedule(peak=1.0, warmup=1, steps=100, cooldown=1.0)
-    plan = Plan(steps=60, start=40, position=40.0)
+    plan = SchedulePlan(steps=60, start=40, position=40.0)
     assert [plan.position_of(step, schedule) for step in (40, 50, 60)] == [40.0, 70.0, 100.0]
 
 
@@ -150,9 +150,9 @@ class Stopping(Memory):
 
     def __init__(self) -> None:
         super().__init__()
-        self.states: dict[int, tuple[Counts, Weights, Weights]] = {}
+        self.states: dict[int, tuple[TrainState, Weights, Weights]] = {}
 
-    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+    def save(self, counts: TrainState, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
         super().save(counts, weights, moments, is_checkpoint)
         kept, moved = ({name: tensor.clone() for name, tensor in each.items()} for each in (weights, moments))
         self.states[counts.step] = (counts.model_copy(deep=True), kept, moved)
@@ -172,7 +172,7 @@ def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:
         rest = timed(slower_at=-1.0)
         rest.task.clock.now = 1000.0  # another process, whose clock begins anew
         rest.trainer.model.load_state_dict(weights)
-        rest.trainer.go_on_from(Counts.model_validate_json(counts.model_dump_json()), moments)
+        rest.trainer.go_on_from(TrainState.model_validate_json(counts.model_dump_json()), moments)
         rest.trainer.run()
         assert rest.trainer.counts.plan == plan and rest.trainer.counts.step == whole.trainer.counts.step
         torch.testing.assert_close(snapshot(rest.trainer.model), snapshot(whole.trainer.model), atol=0, rtol=0)
@@ -200,15 +200,15 @@ def test_the_time_left_covers_validations_and_what_follows_the_last_one() -> Non
         assert one.seconds + one.seconds_left == pytest.approx(BUDGET, rel=0.05)
 
 
-def timetable(counts: Counts, steps: int = 1000, **settings: Any) -> Timetable:
+def timetable(counts: TrainState, steps: int = 1000, **settings: Any) -> Timetable:
     config = TrainingConfig(**settings)
     return Timetable(counts, config, Schedule.fit(config, 1, steps))
 
 
 def test_the_time_left_before_the_first_validation_leaves_a_share_for_it() -> None:
-    counts = Counts(step=50, seconds=25.0)
+    counts = TrainState(step=50, seconds=25.0)
     assert timetable(counts).seconds_left() == pytest.approx(500 / 0.9 - 25)
-    assert timetable(Counts(step=1000, seconds=500.0)).seconds_left() > 50
+    assert timetable(TrainState(step=1000, seconds=500.0)).seconds_left() > 50
 
 
 def scored(score: float | None) -> Validation:
@@ -217,15 +217,15 @@ def scored(score: float | None) -> Validation:
 
 def test_a_validation_that_has_not_decoded_yet_is_expected_to_take_longer_later() -> None:
     times = {"seconds": 100.0, "seconds_per_update": 0.5, "seconds_per_validation": 4.0, "validations": 1}
-    known = Counts(step=100, validated=100, last=scored(3.0), **times)
-    unknown = Counts(step=100, validated=100, last=scored(None), **times)
+    known = TrainState(step=100, validated=100, last=scored(3.0), **times)
+    unknown = TrainState(step=100, validated=100, last=scored(None), **times)
     assert timetable(known, average_checkpoints=1).seconds_left() == pytest.approx(450 + 18 * 4)
     assert timetable(unknown, average_checkpoints=1).seconds_left() == pytest.approx(450 + 18 * 8)
 
 
 def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
     def next_validation(step: int, validating: float, minutes: float) -> int:
-        counts = Counts(
+        counts = TrainState(
             step=step, seconds=10.0, last=scored(1.0), seconds_per_update=0.6, seconds_per_validation=3.0,
             seconds_validating=validating, validations=1,
         )  # fmt: skip
@@ -239,7 +239,7 @@ def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
 
 
 def test_there_are_always_a_few_updates() -> None:
-    counts = Counts(step=4, seconds=1e6, last=scored(1.0), seconds_per_update=1.0, seconds_per_validation=1.0)
+    counts = TrainState(step=4, seconds=1e6, last=scored(1.0), seconds_per_update=1.0, seconds_per_validation=1.0)
     assert timetable(counts, minutes=0.001).fit()[0] == MIN_STEPS
     late = counts.model_copy(update={"step": 400})
     assert timetable(late, minutes=0.001).fit()[0] == 400

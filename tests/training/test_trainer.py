@@ -16,11 +16,11 @@ from clearhead.errors import TrainingError
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot
 from clearhead.tasks.trainable.task import Decode, Validation
-from clearhead.training.distributed.thread_data_parallel import Replicas, replica_count
-from clearhead.training.loop.callbacks import Silent
-from clearhead.training.loop.gradient_accumulation import Gradients, Portion
+from clearhead.training.distributed.thread_data_parallel import ThreadReplicas, replica_count
+from clearhead.training.loop.callbacks import NullCallback
+from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.loop.schedule import Schedule
-from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.train_state import TrainState
 from clearhead.training.loop.trainer import Trainer, smoothed
 
 
@@ -81,7 +81,7 @@ class Memory:
     def record(self, entry: dict[str, Any]) -> None:
         self.records.append(entry)
 
-    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+    def save(self, counts: TrainState, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
         self.saved.append(counts.step)
         if is_checkpoint and counts.step not in self.steps:
             self.steps.append(counts.step)
@@ -95,7 +95,7 @@ def trainer(task: Regression, steps: int = 60, threads: int = 1, **settings: Any
     config = TrainingConfig(**{"learning_rate": 0.1, "warmup": 5, "batch_tokens": 4096, **settings})
     memory = Memory()
     schedule = Schedule.fit(config, 1, steps)
-    return Trainer(task, nn.Linear(1, 1), config, schedule, Silent(), memory, threads), memory
+    return Trainer(task, nn.Linear(1, 1), config, schedule, NullCallback(), memory, threads), memory
 
 
 def test_it_learns_and_keeps_the_best() -> None:
@@ -115,9 +115,9 @@ def test_replicas_give_the_gradient_of_the_whole_batch() -> None:
         indices = np.arange(7)
         x, y = made.task.batch(indices, 0)
         (expected(x[:, None])[:, 0] - y).square().mean().backward()
-        with Replicas[Indices, Loss](made.model, replica_count(threads, 4096), threads) as replicas:
+        with ThreadReplicas[Indices, Loss](made.model, replica_count(threads, 4096), threads) as replicas:
             assert len(replicas.models) == threads
-            loss = Gradients(made.task, replicas, 1, print).add([Portion(0, indices)], 1)
+            loss = GradientAccumulator(made.task, replicas, 1, print).add([MicroBatch(0, indices)], 1)
             (weight, bias) = replicas.gather_gradients()
         torch.testing.assert_close(weight, expected.weight.grad)
         torch.testing.assert_close(bias, expected.bias.grad)

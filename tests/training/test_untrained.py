@@ -10,7 +10,7 @@ import pytest
 import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
-from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.corpus.id_arrays import IdArrays
 from clearhead.tasks.trainable.baseline import Baseline, count_targets, frequency_loss
 from clearhead.training.checkpoint.finalize import TrainingResult
 from tests.training.runs import MORE, Settings, Watching, run, settings_of, write_data
@@ -26,10 +26,10 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
 
 
 def test_frequencies_are_smoothed_and_counted_with_ends() -> None:
-    store = IdStore.build([[3, 3, 4], [3]])
+    store = IdArrays.build([[3, 3, 4], [3]])
     counts_V = count_targets(store, 5, end_id=2)
     assert counts_V.tolist() == [0, 0, 2, 3, 1]
-    valid_V = count_targets(IdStore.build([[4, 0]]), 5, end_id=2)
+    valid_V = count_targets(IdArrays.build([[4, 0]]), 5, end_id=2)
     expected = -(math.log(2 / 11) + math.log(1 / 11) + math.log(3 / 11)) / 3
     assert frequency_loss(counts_V, valid_V) == pytest.approx(expected)
 

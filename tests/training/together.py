@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.training import run as training
-from clearhead.training.distributed.process_group import Processes, is_first_process, joined, was_restarted
+from clearhead.training.distributed.process_group import ProcessGroup, init_distributed, is_first_process, was_restarted
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.setup import benchmark_step
 from tests.training.runs import Settings, run
@@ -88,8 +88,8 @@ def main(path: Path) -> None:
     benchmark_step.SECONDS = 0.0
     losses = note_losses()
     jobs = [Job(**each) for each in json.loads(path.read_text())]
-    with joined() as processes:
-        assert processes.count == int(os.environ["WORLD_SIZE"]) and isinstance(processes, Processes)
+    with init_distributed() as processes:
+        assert processes.count == int(os.environ["WORLD_SIZE"]) and isinstance(processes, ProcessGroup)
         setattr(training, "joined", lambda _: nullcontext(processes))  # noqa: B010
         for job in jobs:
             with sending(*job.send) if job.send and not was_restarted() else nullcontext():

@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.api.base import StrPath, paths_of
-from clearhead.api.encoding import Reading
-from clearhead.api.generation import Writing
-from clearhead.api.inspection import Looking
-from clearhead.api.translation import Translating
+from clearhead.api.encoding import EncodingMethods
+from clearhead.api.generation import GenerationMethods
+from clearhead.api.inspection import InspectionMethods
+from clearhead.api.translation import TranslationMethods
 from clearhead.config import DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.select import check_engine
 from clearhead.errors import BundleError
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Report as AnyReport
+from clearhead.tasks.task import EvaluationReport as AnyReport
 from clearhead.tasks.translation.result import Translation
 
 if TYPE_CHECKING:
-    from clearhead.training.loop.callbacks import Watcher
+    from clearhead.training.loop.callbacks import Callback
 
 __all__ = ["Model", "Translation", "evaluate", "load", "train"]
 
 
 @dataclass(frozen=True)
-class Model(Translating, Writing, Reading, Looking):
+class Model(TranslationMethods, GenerationMethods, EncodingMethods, InspectionMethods):
     """A loaded bundle with all verbs; one that it was not trained for is refused."""
 
     def evaluate_files(
@@ -86,7 +86,7 @@ def train(
     resume: bool = False,
     threads: int = 0,
     device: str = "auto",
-    watcher: "Watcher | None" = None,
+    watcher: "Callback | None" = None,
 ) -> Model:
     """Trains a model and loads the result.
 
@@ -97,8 +97,8 @@ def train(
     predictions of each batch. With `resume` the run in `out` goes on where its last checkpoint was saved, to the
     same weights as if it had never stopped; without a checkpoint it starts from the beginning.
     """
-    from clearhead.training.loop.callbacks import Silent
-    from clearhead.training.run import Request as TrainingRequest
+    from clearhead.training.loop.callbacks import NullCallback
+    from clearhead.training.run import TrainRequest as TrainingRequest
     from clearhead.training.run import train as run_training
 
     length = {"minutes": minutes, "epochs": epochs, "steps": steps}
@@ -121,7 +121,7 @@ def train(
         resume=resume,
         device=device,
     )
-    run_training(request, watcher or Silent())
+    run_training(request, watcher or NullCallback())
     return load(out)
 
 

@@ -36,7 +36,7 @@ StrPath = str | Path
 
 
 @dataclass(frozen=True)
-class Loaded:
+class ModelBase:
     """A loaded bundle: weights, tokenizer, settings and manifest, with the engines that run it."""
 
     folder: Path

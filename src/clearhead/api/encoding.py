@@ -6,20 +6,20 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.api.base import Loaded, StrPath, check_texts, paths_of
+from clearhead.api.base import ModelBase, StrPath, check_texts, paths_of
 from clearhead.errors import DataError, TaskError
 from clearhead.tasks.classification.inference import classify
 from clearhead.tasks.embedding.inference import EmbeddedText, embed
-from clearhead.tasks.image_classification.inference import classify_pictures
-from clearhead.tasks.label_prediction import Classified
+from clearhead.tasks.image_classification.inference import classify_images
+from clearhead.tasks.label_prediction import Classification
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
-from clearhead.tasks.masked_lm.inference import Filling, fill
+from clearhead.tasks.masked_lm.inference import MaskFilling, fill
 from clearhead.tasks.masked_lm.mask_tokens import GAP
 from clearhead.tasks.tagging.inference import tag
 from clearhead.tasks.tagging.tagged_text import TaggedText
 
 
-class Reading(Loaded):
+class EncodingMethods(ModelBase):
     """Methods of encoder models.
 
     Each accepts a text or a list of texts and returns a result or a list of them. A text with more tokens than the
@@ -28,14 +28,14 @@ class Reading(Loaded):
     """
 
     @overload
-    def classify(self, text: str, *, long_texts: LongTextPolicy | LongTexts = "split") -> Classified: ...
+    def classify(self, text: str, *, long_texts: LongTextPolicy | LongTexts = "split") -> Classification: ...
     @overload
     def classify(
         self, text: list[str] | tuple[str, ...], *, long_texts: LongTextPolicy | LongTexts = "split"
-    ) -> list[Classified]: ...
+    ) -> list[Classification]: ...
     def classify(
         self, text: str | Sequence[str], *, long_texts: LongTextPolicy | LongTexts = "split"
-    ) -> Classified | list[Classified]:
+    ) -> Classification | list[Classification]:
         """Return the label of a text, or of each text of a list, with the probability of every label."""
         if isinstance(text, str):
             return self.classify_many([text], long_texts=long_texts)[0]
@@ -43,16 +43,16 @@ class Reading(Loaded):
 
     def classify_many(
         self, texts: Sequence[str], first_line: int = 1, *, long_texts: LongTextPolicy | LongTexts = "split"
-    ) -> list[Classified]:
+    ) -> list[Classification]:
         """Return the label of each text; an empty one for an empty text."""
         texts = check_texts(texts)
         self.need("classify")
         return classify(self, texts, first_line, LongTexts.of(long_texts))
 
-    def classify_pictures(self, paths: StrPath | Sequence[StrPath]) -> list[Classified]:
+    def classify_pictures(self, paths: StrPath | Sequence[StrPath]) -> list[Classification]:
         """Return the label of each PNG, with the probability of every label."""
         self.need("classify", pictures=True)
-        return classify_pictures(self, paths_of(paths))
+        return classify_images(self, paths_of(paths))
 
     @overload
     def tag(self, text: str, *, long_texts: LongTextPolicy | LongTexts = "split") -> TaggedText: ...
@@ -79,14 +79,14 @@ class Reading(Loaded):
     @overload
     def fill(
         self, text: str, top: int = 5, *, long_texts: LongTextPolicy | LongTexts = "split"
-    ) -> list[list[Filling]]: ...
+    ) -> list[list[MaskFilling]]: ...
     @overload
     def fill(
         self, text: list[str] | tuple[str, ...], top: int = 5, *, long_texts: LongTextPolicy | LongTexts = "split"
-    ) -> list[list[list[Filling]]]: ...
+    ) -> list[list[list[MaskFilling]]]: ...
     def fill(
         self, text: str | Sequence[str], top: int = 5, *, long_texts: LongTextPolicy | LongTexts = "split"
-    ) -> list[list[Filling]] | list[list[list[Filling]]]:
+    ) -> list[list[MaskFilling]] | list[list[list[MaskFilling]]]:
         """Return the `top` most probable tokens for each mask of a text, or of each text of a list.
 
         A mask is written [MASK] or <mask>. Raise DataError if a single text has none.
@@ -101,7 +101,7 @@ class Reading(Loaded):
     def fill_many(
         self, texts: Sequence[str], top: int = 5, first_line: int = 1, *,
         long_texts: LongTextPolicy | LongTexts = "split",
-    ) -> list[list[list[Filling]]]:  # fmt: skip
+    ) -> list[list[list[MaskFilling]]]:  # fmt: skip
         """Return the fillings of each mask of each text; nothing for a text without a mask."""
         texts = check_texts(texts)
         self.need("fill")

@@ -3,15 +3,15 @@
 from collections.abc import Generator, Sequence
 from typing import Any, overload
 
-from clearhead.api.base import Loaded, check_text, check_texts
+from clearhead.api.base import ModelBase, check_text, check_texts
 from clearhead.config import DecodingConfig
 from clearhead.engines.engine import Engine
 from clearhead.tasks.language_modeling import inference
-from clearhead.tasks.language_modeling.inference import Generated, by_name, with_method
+from clearhead.tasks.language_modeling.inference import GeneratedText, by_name, with_method
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 
 
-class Writing(Loaded):
+class GenerationMethods(ModelBase):
     """What a language model writes."""
 
     def writing(self, **overrides: Any) -> DecodingConfig:
@@ -31,7 +31,7 @@ class Writing(Loaded):
         settings: DecodingConfig | None = None,
         engine: Engine | str = "",
         **named: Any,
-    ) -> Generated: ...
+    ) -> GeneratedText: ...
     @overload
     def generate(
         self,
@@ -41,7 +41,7 @@ class Writing(Loaded):
         settings: DecodingConfig | None = None,
         engine: Engine | str = "",
         **named: Any,
-    ) -> list[Generated]: ...
+    ) -> list[GeneratedText]: ...
     def generate(
         self,
         prompt: str | Sequence[str] = "",
@@ -50,7 +50,7 @@ class Writing(Loaded):
         settings: DecodingConfig | None = None,
         engine: Engine | str = "",
         **named: Any,
-    ) -> Generated | list[Generated]:
+    ) -> GeneratedText | list[GeneratedText]:
         """Return the continuation of a prompt, or of each prompt of a list.
 
         Settings are given by name, such as max_tokens, stop, temperature, seed or beam_size. The same settings give the
@@ -68,7 +68,7 @@ class Writing(Loaded):
         settings: DecodingConfig | None = None,
         engine: Engine | str = "",
         **named: Any,
-    ) -> list[Generated]:
+    ) -> list[GeneratedText]:
         """As `generate`, for each of many prompts, batched; each is the same as if it were alone."""
         chosen = self._chosen(settings, self.writing, **named)
         return [best[0] for best in self.generate_n_best(prompts, 1, chosen, engine)]
@@ -82,7 +82,7 @@ class Writing(Loaded):
         sample: int = 0,
         first_line: int = 0,
         long_texts: LongTextPolicy | LongTexts = "stop",
-    ) -> list[list[Generated]]:
+    ) -> list[list[GeneratedText]]:
         """Return the `n_best` continuations of each prompt, best first; samples from number `sample` on, in order.
 
         A prompt that is too long is refused, or gives empty texts with long_texts="skip".
@@ -92,11 +92,11 @@ class Writing(Loaded):
         self.check_n_best(n_best, settings)
         searching = self.engine(engine) if isinstance(engine, str) else engine
         tally = LongTexts.of(long_texts)
-        return inference.write_many(self, prompts, n_best, settings, searching, sample, first_line, tally)
+        return inference.generate_texts(self, prompts, n_best, settings, searching, sample, first_line, tally)
 
     def stream(
         self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **named: Any
-    ) -> Generator[str, None, Generated]:
+    ) -> Generator[str, None, GeneratedText]:
         """As `generate`, in parts while it is written: with a beam of 1 and in sampling piece by piece."""
         check_text(prompt)
         self.need("generate")
@@ -104,7 +104,7 @@ class Writing(Loaded):
 
     def generate_alternatives(
         self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **named: Any
-    ) -> list[Generated]:
+    ) -> list[GeneratedText]:
         """What else could stand at a position of the best text behind a prompt, counted in pieces from 0.
 
         The `count` likeliest pieces there, likeliest first, each with the best text that goes on from it.

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from clearhead.api.base import Loaded, StrPath, check_text
+from clearhead.api.base import ModelBase, StrPath, check_text
 from clearhead.config import DecodingConfig
 from clearhead.data.readers.aligned_pairs import read_aligned
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import InspectionError
 from clearhead.inspection.analyses import word_alignment
 from clearhead.inspection.analyses.word_attention import WordAttention, word_attention
-from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clearhead.inspection.trace.trace_types import Trace
 
 
-class Looking(Loaded):
+class InspectionMethods(ModelBase):
     """What happens inside."""
 
     def looking(self, **overrides: Any) -> DecodingConfig:
@@ -53,7 +53,7 @@ class Looking(Loaded):
 
         check_text(text)
         self._need_input(pictures=False)
-        given, settings = run_trace.given_text(self, text), self._chosen(settings, self.looking, beam_size=beam_size)
+        given, settings = run_trace.text_input(self, text), self._chosen(settings, self.looking, beam_size=beam_size)
         return run_trace.trace(
             self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
         )
@@ -74,33 +74,33 @@ class Looking(Loaded):
 
         self._need_input(pictures=True)
         given, settings = (
-            run_trace.given_picture(self, Path(path)),
+            run_trace.image_input(self, Path(path)),
             self._chosen(settings, self.looking, beam_size=beam_size),
         )
         return run_trace.trace(
             self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
         )
 
-    def with_heads_off(self, parts: Iterable[Part | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
+    def with_heads_off(self, parts: Iterable[HeadRef | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
         """This model with parts of its network switched off; all its verbs work, and the weights are the same.
 
         A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
         `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
         """
-        from clearhead.inspection.analyses.ablation import mean_outputs, parts_of, switch_off
+        from clearhead.inspection.analyses.ablation import ablate, heads_and_sublayers, mean_outputs
 
         if by not in ("zero", "mean") or (over and by == "zero"):
             raise InspectionError(f'expected by="zero", or by="mean" with texts, got by={by!r} and {len(over)} texts')
-        chosen = parts_of(self.network, parts)
+        chosen = heads_and_sublayers(self.network, parts)
         means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
-        return self.with_network(switch_off(self.network, chosen, means))
+        return self.with_network(ablate(self.network, chosen, means))
 
     def align(
-        self, pairs: Sequence[Pair], head: Part | None = None, path: StrPath = "pairs"
-    ) -> Iterator[word_alignment.Alignment]:
+        self, pairs: Sequence[Pair], head: HeadRef | None = None, path: StrPath = "pairs"
+    ) -> Iterator[word_alignment.WordAlignment]:
         """The word alignment of each pair by a head's attention; an error names the line in `path`."""
         self.need("translate")
-        return word_alignment.align(self, pairs, head or word_alignment.usual_head(self), path)
+        return word_alignment.align(self, pairs, head or word_alignment.default_head(self), path)
 
     def choose_head(self, gold: StrPath) -> word_alignment.ChosenHead:
         """The head that aligns best, measured against the gold alignments of a JSONL file."""

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from clearhead.api.base import Loaded, StrPath, check_text, check_texts, paths_of
+from clearhead.api.base import ModelBase, StrPath, check_text, check_texts, paths_of
 from clearhead.config import DecodingConfig
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.segmentation import gap_between
@@ -11,20 +11,20 @@ from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
 from clearhead.engines.engine import Engine
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.captioning.inference import write_captions
-from clearhead.tasks.image_classification.inference import read_pictures
+from clearhead.tasks.image_classification.inference import read_images
 from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts, segment_texts
-from clearhead.tasks.scoring import Scored, score_pairs
+from clearhead.tasks.scoring import ScoredOutput, score_pairs
 from clearhead.tasks.translation import inference
 from clearhead.tasks.translation.inference import search_texts, translation_segmenter, translations
 from clearhead.tasks.translation.result import SKIPPED, Translation, join_translations
 from clearhead.tasks.translation.shortlist import fingerprint_of, learn_shortlist
 
 if TYPE_CHECKING:
-    from clearhead.evaluation.metrics import Report
+    from clearhead.evaluation.metrics import TranslationReport
 
 
-class Translating(Loaded):
+class TranslationMethods(ModelBase):
     """Methods of models that generate text from a text or an image."""
 
     @overload
@@ -209,18 +209,18 @@ class Translating(Loaded):
         self.need("translate", pictures=True)
         chosen = settings or self.config.decoding
         self.check_n_best(n_best, chosen)
-        pixels_NCYX = read_pictures(self.config.model, paths_of(paths))
+        pixels_NCYX = read_images(self.config.model, paths_of(paths))
         found = write_captions(self, pixels_NCYX, chosen, n_best, constraints_of(chosen, self.tokenizer))
         return [translations(self, hypotheses, chosen) for hypotheses in found]
 
     def score(
         self, pairs: Sequence[Pair], settings: DecodingConfig | None = None, path: StrPath = "pairs"
-    ) -> list[Scored]:
+    ) -> list[ScoredOutput]:
         """Return the log-probability of each pair's target, token by token; an error names the line in `path`."""
         self.need("translate")
         return score_pairs(self, pairs, settings or self.config.decoding, path)
 
-    def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> "Report":
+    def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> "TranslationReport":
         """Return the scores of the model's translations of these pairs, and the perplexity of their references."""
         return self.score_texts([one.text for one in self.translate_pairs(pairs, settings)], pairs)
 
@@ -229,7 +229,7 @@ class Translating(Loaded):
         sources = [pair.source for pair in pairs]
         return self.translate_many(sources, settings=settings or self.config.decoding, split=False, long_texts="stop")
 
-    def score_texts(self, texts: Sequence[str], pairs: Sequence[Pair]) -> "Report":
+    def score_texts(self, texts: Sequence[str], pairs: Sequence[Pair]) -> "TranslationReport":
         """Return the scores of given translations of these pairs, and the perplexity of the references."""
         from clearhead.tasks.translation.evaluation import score_translations
 

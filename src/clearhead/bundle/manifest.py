@@ -34,7 +34,7 @@ class FileRecord(BaseModel):
     sha256: str
 
 
-def record_of(path: Path) -> FileRecord:
+def file_record(path: Path) -> FileRecord:
     """What the file holds now."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

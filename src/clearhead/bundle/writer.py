@@ -31,8 +31,8 @@ from clearhead.bundle.manifest import (
     WeightsKind,
     as_json,
     exists,
+    file_record,
     json_bytes,
-    record_of,
 )
 from clearhead.bundle.model_card import make_card
 from clearhead.errors import BundleError
@@ -188,7 +188,7 @@ def _describe(
             },
             **summary,
             "tied": tied,
-            "files": {name: record_of(incoming / name) for name in CHECKED},
+            "files": {name: file_record(incoming / name) for name in CHECKED},
         }
     )
 

@@ -54,8 +54,8 @@ def align(
     from clearhead.cli.pairs import answer_pairs
     from clearhead.data.readers.tables import TableOptions
     from clearhead.errors import ConfigError
-    from clearhead.inspection.analyses.word_alignment import usual_head
-    from clearhead.inspection.trace.head_ref import Part
+    from clearhead.inspection.analyses.word_alignment import default_head
+    from clearhead.inspection.trace.head_ref import HeadRef
 
     use_threads(threads)
     if gold is not None and (layer is not None or head is not None):
@@ -72,9 +72,9 @@ def align(
             f"{chosen}: alignment error rate {found.error_rate:.4f} on {found.sentences:,} pairs of {gold}", err=True
         )
     elif layer is not None:
-        chosen = Part("cross", layer, head)
+        chosen = HeadRef("cross", layer, head)
     else:
-        chosen = usual_head(model)
+        chosen = default_head(model)
         typer.echo(f"{chosen}; choose a better one with --gold", err=True)
     table = TableOptions.of(model.config.data)
     answer_pairs(files, table, lambda pairs: model.align(pairs, chosen, files[0]), lambda one: one.pharaoh, as_json)

@@ -75,9 +75,9 @@ def kept(
 
     Example: clearhead data kept --days 30 --remove
     """
-    from clearhead.data.corpus.corpus_cache import find_kept
+    from clearhead.data.corpus.corpus_cache import find_cached
 
-    found = [corpus for corpus in find_kept() if corpus.days >= days]
+    found = [corpus for corpus in find_cached() if corpus.days >= days]
     for corpus in found:
         if remove:
             corpus.remove()

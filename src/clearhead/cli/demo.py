@@ -73,7 +73,7 @@ def demo(
 
 def _train(out: Path, pairs: int, minutes: float, threads: int) -> "TrainingResult":
     from clearhead.cli.data import write_grammar
-    from clearhead.cli.training_display import training_watcher
+    from clearhead.cli.training_display import training_display
     from clearhead.config import merge
     from clearhead.training import run
 
@@ -85,10 +85,10 @@ def _train(out: Path, pairs: int, minutes: float, threads: int) -> "TrainingResu
     write_grammar(data / "valid.tsv", HELD_OUT, 1, "valid")
     write_grammar(data / "test.tsv", HELD_OUT, 1, "test")
     settings = merge(SETTINGS, {"training": {"minutes": minutes}})
-    request = run.Request(
+    request = run.TrainRequest(
         [data / "train.tsv", data / "train-long.tsv"], out, [data / "valid.tsv"], "tiny", settings, True, threads
     )
-    with training_watcher() as watcher:
+    with training_display() as watcher:
         return run.train(request, watcher)
 
 

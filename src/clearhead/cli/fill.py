@@ -11,7 +11,7 @@ from clearhead.cli.options import ComputeType, EngineName, Folder, Json, LongLin
 from clearhead.cli.stdin_batches import answer_lines, one_line
 
 if TYPE_CHECKING:
-    from clearhead.tasks.masked_lm.inference import Filling
+    from clearhead.tasks.masked_lm.inference import MaskFilling
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -67,7 +67,7 @@ def fill(
         print(f"{lines} nothing to fill; write [MASK] where a word is missing, as in: The [MASK] sat.", file=sys.stderr)
 
 
-def _shown(masks: "list[list[Filling]]", as_json: bool) -> list[str]:
+def _shown(masks: "list[list[MaskFilling]]", as_json: bool) -> list[str]:
     """Return the output lines of one text."""
     fillings = [filling for mask in masks for filling in mask]
     if as_json:

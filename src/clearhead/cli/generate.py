@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.config import DecodingConfig
     from clearhead.engines.engine import Engine
-    from clearhead.tasks.language_modeling.inference import Generated
+    from clearhead.tasks.language_modeling.inference import GeneratedText
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -144,7 +144,7 @@ class _Asked:
     n_best: int
     engine: "Engine"
 
-    def texts(self, prompts: list[str]) -> "list[list[Generated]]":
+    def texts(self, prompts: list[str]) -> "list[list[GeneratedText]]":
         return self.model.generate_n_best(prompts, self.n_best, self.settings, self.engine)
 
 
@@ -175,7 +175,7 @@ def _write(asked: _Asked, prompt: str) -> None:
         _show_all(prompt, asked.texts([prompt])[0], as_json=False)
 
 
-def _show_all(prompt: str, found: "list[Generated]", as_json: bool) -> None:
+def _show_all(prompt: str, found: "list[GeneratedText]", as_json: bool) -> None:
     for number, one in enumerate(found):
         if as_json:
             print(_json_line(prompt, one), flush=True)
@@ -183,7 +183,7 @@ def _show_all(prompt: str, found: "list[Generated]", as_json: bool) -> None:
             _print(prompt, [one.text], number, len(found))
 
 
-def _json_line(prompt: str, found: "Generated") -> str:
+def _json_line(prompt: str, found: "GeneratedText") -> str:
     return json.dumps({"prompt": prompt, **found.to_json()}, ensure_ascii=False)
 
 

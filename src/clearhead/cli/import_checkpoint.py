@@ -34,10 +34,10 @@ def import_checkpoint(
     Example: clearhead import downloads/all-MiniLM-L6-v2 --out runs/minilm
     """
     from clearhead.config import parse_assignments
-    from clearhead.interop.importer import Source, import_checkpoint
+    from clearhead.interop.importer import ImportSource, import_checkpoint
     from clearhead.tasks.registry import get_task
 
-    source = Source(path, dictionaries or [], codes, parse_assignments(settings))
+    source = ImportSource(path, dictionaries or [], codes, parse_assignments(settings))
     found = import_checkpoint(source, out, overwrite)
     if found.left_out:
         typer.echo(f"not used: {', '.join(found.left_out)}", err=True)

@@ -22,7 +22,7 @@ from clearhead.inspection.trace.trace_types import Trace
 
 if TYPE_CHECKING:
     from clearhead.api import Model
-    from clearhead.inspection.analyses.ablation import Effect
+    from clearhead.inspection.analyses.ablation import AblationEffect
     from clearhead.inspection.render.heatmap import HeatMap
     from clearhead.inspection.trace.trace_types import Trace
 
@@ -75,9 +75,9 @@ def inspect(
     maps = _maps(trace, kind, layer, head) if is_drawn else []
     effect = _effect(model, looked_at, text, target, beam) if off else None
     if html is not None:
-        from clearhead.inspection.render.html import page
+        from clearhead.inspection.render.html import render_html
 
-        _write(html, page(trace, str(folder)).encode())
+        _write(html, render_html(trace, str(folder)).encode())
     for path, form in ((svg, "svg"), (png, "png")):
         if path is not None:
             from clearhead.inspection.render.heatmap_png import draw
@@ -96,10 +96,10 @@ def _trace(model: "Model", text: str, target: str | None, beam: int | None) -> "
     return (model.trace_picture if model.config.model.reads_images else model.trace)(text, target, beam)
 
 
-def _effect(model: "Model", off: "Model", text: str, target: str | None, beam: int | None) -> "Effect":
-    from clearhead.inspection.analyses.ablation import effect
+def _effect(model: "Model", off: "Model", text: str, target: str | None, beam: int | None) -> "AblationEffect":
+    from clearhead.inspection.analyses.ablation import ablation_effect
 
-    return effect(model, off, _trace(model, text, target, beam), model.looking(beam_size=beam))
+    return ablation_effect(model, off, _trace(model, text, target, beam), model.looking(beam_size=beam))
 
 
 def _maps(trace: "Trace", kind: str | None, layer: int | None, head: int | None) -> "list[HeatMap]":
@@ -117,7 +117,9 @@ def _write(path: Path, data: bytes) -> None:
         raise InspectionError(f"cannot write {path}: {error.strerror}; choose another file") from error
 
 
-def _print_json(trace: "Trace", effect: "Effect | None", kind: str | None, layer: int | None, head: int | None) -> None:
+def _print_json(
+    trace: "Trace", effect: "AblationEffect | None", kind: str | None, layer: int | None, head: int | None
+) -> None:
     from dataclasses import asdict
 
     from clearhead.inspection.analyses.head_statistics import head_statistics
@@ -130,14 +132,14 @@ def _print_json(trace: "Trace", effect: "Effect | None", kind: str | None, layer
     print(json.dumps(record, ensure_ascii=False))
 
 
-def _words(effect: "Effect") -> str:
+def _words(effect: "AblationEffect") -> str:
     return (
         f"with nothing switched off: {effect.before.target_text}\n"
         f"its log-probability changes by {effect.change:+.3f} with the parts off"
     )
 
 
-def _show(trace: "Trace", maps: "list[HeatMap]", effect: "Effect | None") -> None:
+def _show(trace: "Trace", maps: "list[HeatMap]", effect: "AblationEffect | None") -> None:
     from rich.console import Console
 
     pass  # MERGED

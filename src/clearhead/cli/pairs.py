@@ -7,9 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 import typer
 
-from clearhead.data.readers.pairs import Pair, read_every_pair
+from clearhead.data.readers.pairs import Pair, read_checked_pairs
 from clearhead.data.readers.tables import TableOptions
-from clearhead.data.records import Skips, gather
+from clearhead.data.records import SkipReport, build_corpus
 
 
 class Answer(Protocol):
@@ -33,12 +33,12 @@ def answer_pairs(
 
     A pair that is skipped gives an empty line, in JSON an object with the reason.
     """
-    skips = Skips()
-    read = list(read_every_pair(files, table=table, note=skips.note))
+    skips = SkipReport()
+    read = list(read_checked_pairs(files, table=table, note=skips.note))
     for pair, fault, path in read:
         if fault:
             skips.add(fault, path, pair.line)
-    usable = gather((pair for pair, fault, _ in read if not fault), skips, files, 1, "pairs").records
+    usable = build_corpus((pair for pair, fault, _ in read if not fault), skips, files, 1, "pairs").records
     for line in skips.messages():
         typer.echo(line, err=True)
     answers = iter(answer(usable))

@@ -17,7 +17,7 @@ from clearhead.study.harness.charts import Chart, Series
 
 if TYPE_CHECKING:
     from clearhead.study.harness.charts import Chart
-    from clearhead.training.checkpoint.run_history import Curves, Point
+    from clearhead.training.checkpoint.run_history import Point, RunCurves
 
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -54,7 +54,7 @@ def _form(out: Path) -> Literal["png", "svg"]:
     raise ConfigError(f"--out {out}: expected a name that ends in .png or .svg")
 
 
-def _charts(curves: "Curves", folder: Path) -> "list[Chart]":
+def _charts(curves: "RunCurves", folder: Path) -> "list[Chart]":
     """One for each kind of number; what was never noted has none."""
     from clearhead.study.harness.charts import Chart, Series
 

@@ -10,7 +10,7 @@ import typer
 from clearhead.cli.options import Json
 
 if TYPE_CHECKING:
-    from clearhead.training.checkpoint.run_history import Run
+    from clearhead.training.checkpoint.run_history import RunStatus
 
 WIDE = 240  # characters, where no terminal sets a limit
 
@@ -41,7 +41,7 @@ def runs(
     _show(found)
 
 
-def _show(found: "list[Run]") -> None:
+def _show(found: "list[RunStatus]") -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -58,7 +58,7 @@ def _show(found: "list[Run]") -> None:
             print(f"{run.folder}: {run.problem}")
 
 
-def _cells(run: "Run") -> list[str]:
+def _cells(run: "RunStatus") -> list[str]:
     """What is not known stays empty."""
     updates = "" if run.step is None else f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else "")
     score = "" if run.score is None else f"{run.score_name} {run.score:.2f}"

@@ -20,7 +20,7 @@ from clearhead.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from clearhead.tasks.scoring import Scored
+    from clearhead.tasks.scoring import ScoredOutput
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -64,7 +64,7 @@ def score(
     model = model.with_table(table_settings([], columns))
     decoding = model.decoding(verb="score", **decoding_settings(settings, None))
 
-    def plain(found: "Scored") -> str:
+    def plain(found: "ScoredOutput") -> str:
         return f"{found.log_prob / len(found.token_log_probs) if per_token else found.log_prob:.4f}"
 
     table = TableOptions.of(model.config.data)

@@ -93,7 +93,7 @@ def train(
 
     Example: clearhead train pairs.tsv --out runs/de --minutes 10
     """
-    from clearhead.cli.training_display import training_watcher
+    from clearhead.cli.training_display import training_display
     from clearhead.config import merge
     from clearhead.training import run
     from clearhead.training.distributed.process_group import is_first_process
@@ -101,7 +101,7 @@ def train(
     given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
     named = {"columns": columns, "replay_share": replay_share, "languages": languages}
     given = merge(given, {"data": {name: value for name, value in named.items() if value not in (None, "")}})
-    request = run.Request(
+    request = run.TrainRequest(
         files=files,
         out=out,
         valid=valid or [],
@@ -117,9 +117,9 @@ def train(
         device=device,
         tensorboard=tensorboard,
     )
-    with training_watcher() as watcher:
+    with training_display() as watcher:
         if dry_run:
-            run.rehearse(request, watcher)
+            run.dry_run(request, watcher)
             return 0
         result = run.train(request, watcher)
     if not is_first_process():  # that one speaks for all

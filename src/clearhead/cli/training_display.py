@@ -9,15 +9,15 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from clearhead.cli.progress_display import clock, stderr_progress
 from clearhead.tasks.trainable.task import Validation
 from clearhead.training.distributed.process_group import is_first_process
+from clearhead.training.loop.callbacks import Callback
 from clearhead.training.loop.callbacks import Progress as TrainingProgress
-from clearhead.training.loop.callbacks import Watcher
 
 PLAIN_EVERY = 10.0  # seconds between plain lines
 
 
-def training_watcher() -> "LiveWatcher | PlainWatcher":
+def training_display() -> "LiveDisplay | PlainDisplay":
     """What fits stderr; of several processes only the first one has a bar."""
-    return LiveWatcher() if sys.stderr.isatty() and is_first_process() else PlainWatcher()
+    return LiveDisplay() if sys.stderr.isatty() and is_first_process() else PlainDisplay()
 
 
 def describe(progress: TrainingProgress) -> str:
@@ -40,13 +40,13 @@ def describe_work(done: int, total: int) -> str:
     return f"{done:,}/{total:,}" if total else f"{done:,}"
 
 
-class PlainWatcher(Watcher):
+class PlainDisplay(Callback):
     """Plain lines, one every few seconds."""
 
     def __init__(self) -> None:
         self._last = 0.0
 
-    def __enter__(self) -> "PlainWatcher":
+    def __enter__(self) -> "PlainDisplay":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,7 +75,7 @@ class PlainWatcher(Watcher):
             self.message(f"{what}: {describe_work(done, total)}")
 
 
-class LiveWatcher(Watcher):
+class LiveDisplay(Callback):
     """A live bar with loss, best score, speed and time left; validations scroll by above it."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class LiveWatcher(Watcher):
         self._task: TaskID | None = None
         self._work: dict[str, TaskID] = {}
 
-    def __enter__(self) -> "LiveWatcher":
+    def __enter__(self) -> "LiveDisplay":
         self._bar.start()
         return self
 

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.batching import Indices
-from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.corpus.id_arrays import IdArrays
 
 Numbers = NDArray[np.int64]
 NO_DOCUMENT = -1
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowBatch:
     """Some windows: what goes in, what follows each token, and the number of the document that each belongs to."""
 
     inputs_NT: Numbers
@@ -35,14 +35,14 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedDocuments:
     """All documents as one ring of tokens. Each epoch cuts it elsewhere, so that windows begin at other places.
 
     The index of a window is `shift * number of windows + number`: it says by itself which tokens are meant. Going on
     from the end to the beginning makes every cut give the same number of windows, all full but the last one.
     """
 
-    inputs: IdStore
+    inputs: IdArrays
     lines: Numbers
     window: int
     start_id: int
@@ -51,9 +51,9 @@ class Packed:
     @classmethod
     def build(
         cls, documents: Sequence[Sequence[int]], lines: Sequence[int], window: int, start_id: int, end_id: int
-    ) -> "Packed":
+    ) -> "PackedDocuments":
         """The ring of these documents."""
-        inputs = IdStore.build([start_id, *ids] for ids in documents)
+        inputs = IdArrays.build([start_id, *ids] for ids in documents)
         return cls(inputs, np.asarray(lines, dtype=np.int64), window, start_id, end_id)
 
     def give_back(self) -> None:
@@ -84,7 +84,7 @@ class Packed:
         """The line on which the first document of each window begins."""
         return self.lines[self._document(self._begin(indices) % self.num_tokens)].tolist()  # type: ignore[no-any-return]
 
-    def windows(self, indices: Indices, pad_id: int) -> Windows:
+    def windows(self, indices: Indices, pad_id: int) -> WindowBatch:
         """The tokens of these windows, filled up behind where one is shorter."""
         length_N = self.lengths(indices)
         offset_T = np.arange(int(length_N.max()))
@@ -95,7 +95,7 @@ class Packed:
         targets_NT = np.where(following_NT == self.start_id, self.end_id, following_NT)
         # A single document that is met again behind its end is another one.
         documents_NT = self._document(place_NT) + round_NT * len(self.inputs)
-        return Windows(
+        return WindowBatch(
             np.where(is_real_NT, self.inputs.ids[place_NT], pad_id).astype(np.int64),
             np.where(is_real_NT, targets_NT, pad_id).astype(np.int64),
             np.where(is_real_NT, documents_NT, NO_DOCUMENT),

@@ -38,7 +38,7 @@ Places = NDArray[np.float64]
 
 
 @runtime_checkable
-class Stored(Protocol):
+class DiskRecords(Protocol):
     """Records that lie on disk: read one after the other as often as need be, never all in memory."""
 
     def places(self) -> Places:
@@ -49,7 +49,7 @@ class Stored(Protocol):
 
 
 @dataclass
-class Skips:
+class SkipReport:
     """A tally of the lines left out, by reason, with the first few places of each."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Skips:
         self.add(reason, path, line)
         self.asked_for += 1
 
-    def absorb(self, others: "Skips") -> None:
+    def absorb(self, others: "SkipReport") -> None:
         """Takes up another tally."""
         for reason, count in others.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
@@ -105,7 +105,7 @@ class Corpus(Generic[R]):
     """The usable records of a corpus and the account of the rest."""
 
     records: Sequence[R]
-    skips: Skips
+    skips: SkipReport
     total_lines: int
     known_fingerprint: str = ""
 
@@ -143,7 +143,9 @@ def fingerprint(records: Iterable[Record]) -> str:
     return str(found)
 
 
-def gather(records: Iterable[R], skips: Skips, paths: Sequence[Path | str], minimum: int, noun: str) -> Corpus[R]:
+def build_corpus(
+    records: Iterable[R], skips: SkipReport, paths: Sequence[Path | str], minimum: int, noun: str
+) -> Corpus[R]:
     """A whole corpus, refused where too little is usable. The reader behind `records` tells `skips` what it skips."""
     kept = list(records)
     corpus = Corpus(kept, skips, len(kept) + skips.total)

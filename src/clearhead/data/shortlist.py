@@ -35,7 +35,7 @@ _HELD = 1 << 23  # keys of several chunks that are held before they are joined
 
 
 @dataclass(frozen=True)
-class Lexicon:
+class TranslationTable:
     """p(target piece | source piece), for all that stood in one pair. The last source id stands for no piece."""
 
     sources_P: Ids
@@ -51,7 +51,9 @@ class Lexicon:
         return sources[is_kept], self.targets_P[order][is_kept]
 
 
-def learn_lexicon(sources: Side, targets: Side, source_size: int, target_size: int, rounds: int = ROUNDS) -> Lexicon:
+def train_ibm_model1(
+    sources: Side, targets: Side, source_size: int, target_size: int, rounds: int = ROUNDS
+) -> TranslationTable:
     """Expectation maximisation from equal probabilities; the result does not depend on the order of the pairs."""
     keys_P = _different(keys_E for keys_E, _ in _events(sources, targets, source_size, target_size))
     sources_P, targets_P = keys_P // target_size, keys_P % target_size
@@ -64,7 +66,7 @@ def learn_lexicon(sources: Side, targets: Side, source_size: int, target_size: i
             share_E = share_E / np.bincount(explained_E, share_E)[explained_E]
             counts_P += np.bincount(places_E, share_E, minlength=len(keys_P))
         probability_P = counts_P / np.bincount(sources_P, counts_P, minlength=source_size + 1)[sources_P]
-    return Lexicon(sources_P, targets_P, probability_P)
+    return TranslationTable(sources_P, targets_P, probability_P)
 
 
 def _different(parts: Iterator[Ids]) -> Ids:
@@ -181,7 +183,7 @@ def make_shortlist(
     they may where both sides have one vocabulary.
     """
     source_size, target_size = sizes
-    lexicon = learn_lexicon(sources, targets, source_size, target_size)
+    lexicon = train_ibm_model1(sources, targets, source_size, target_size)
     from_N, to_N = lexicon.best(best, LEAST)
     from_N, to_N = (np.concatenate((each, np.array(copies, dtype=np.int64))) for each in (from_N, to_N))
     pairs_N2 = np.unique(np.stack((from_N, to_N), 1)[from_N < source_size], axis=0)

@@ -17,14 +17,14 @@ Bans = Iterator[tuple[int, Sequence[int]]]
 """Rows with the tokens that may not follow."""
 
 
-class Rule(Protocol):
+class LogitsRule(Protocol):
     """Rule that bans tokens."""
 
     def bans(self, beams: BeamState, /) -> Bans:
         """Yield rows and the tokens that may not follow them."""
 
 
-def apply_rules(log_probs_RV: Floats, rules: Sequence[Rule], beams: BeamState) -> None:
+def apply_rules(log_probs_RV: Floats, rules: Sequence[LogitsRule], beams: BeamState) -> None:
     """Set the log-probabilities of banned tokens to -inf, in place."""
     rows: list[int] = []
     tokens: list[int] = []
@@ -51,7 +51,7 @@ class MinLength:
 
 
 @dataclass(frozen=True)
-class NoRepeat:
+class NoRepeatNgram:
     """Forbids n-grams of this length from repeating."""
 
     size: int
@@ -141,7 +141,7 @@ def exact_tokens(tokens: Sequence[int], joining: frozenset[int] = frozenset()) -
 
 
 @dataclass(frozen=True)
-class Exclude:
+class ExcludeWords:
     """Bans words in every segmentation, also as the beginning of a longer word."""
 
     words_N: Sequence[Sequence[TokenAutomaton]]
@@ -168,13 +168,13 @@ def rules_of(
     eos_id: int,
     words_N: Sequence[Sequence[TokenAutomaton]],
     prompts_N: Sequence[Sequence[int]],
-) -> list[Rule]:
+) -> list[LogitsRule]:
     """Return the rules that are enabled, given the words to exclude and the prompt of each search."""
-    rules: list[Rule] = []
+    rules: list[LogitsRule] = []
     if settings.min_length:
         rules.append(MinLength(settings.min_length, eos_id))
     if settings.no_repeat_ngram_size:
-        rules.append(NoRepeat(settings.no_repeat_ngram_size, prompts_N))
+        rules.append(NoRepeatNgram(settings.no_repeat_ngram_size, prompts_N))
     if any(words_N):
-        rules.append(Exclude(words_N, prompts_N))
+        rules.append(ExcludeWords(words_N, prompts_N))
     return rules

@@ -23,7 +23,7 @@ Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SamplingSelector:
     """Selector that draws one token per row. Each search is one sample, with its own random generator."""
 
     settings: SamplingConfig
@@ -45,28 +45,28 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Filtered:
+class FilteredTokens:
     """Tokens that a filter keeps, and the distance of each token from changing sides."""
 
     kept_RV: Bools
     slack_RV: Doubles
 
 
-def top_k(logits_RV: Doubles, count: int) -> Filtered:
+def top_k(logits_RV: Doubles, count: int) -> FilteredTokens:
     """Keep the `count` most probable tokens, and those equal to the last of them."""
     size = logits_RV.shape[-1]
     best_RK = -np.sort(-_largest(logits_RV, min(count + 1, size)), -1)
     least_R1 = best_RK[..., min(count, size) - 1, None]
     following_R1 = best_RK[..., -1:] if size > count else np.full_like(least_R1, -np.inf)
     kept_RV = logits_RV >= least_R1
-    return Filtered(kept_RV, np.where(kept_RV, logits_RV - following_R1, least_R1 - logits_RV))
+    return FilteredTokens(kept_RV, np.where(kept_RV, logits_RV - following_R1, least_R1 - logits_RV))
 
 
 def _largest(values_RV: Doubles, count: int) -> Doubles:
     return np.partition(values_RV, values_RV.shape[-1] - count, -1)[..., values_RV.shape[-1] - count :]
 
 
-def top_p(logits_RV: Doubles, share: float) -> Filtered:
+def top_p(logits_RV: Doubles, share: float) -> FilteredTokens:
     """Keep the fewest most probable tokens with a total probability of at least `share`; at least one."""
     order_RV = np.argsort(-logits_RV, -1, kind="stable")
     sorted_RV = np.take_along_axis(logits_RV, order_RV, -1)
@@ -83,15 +83,15 @@ def top_p(logits_RV: Doubles, share: float) -> Filtered:
     slack_RV = np.minimum(moved_RV, np.abs(before_RV - share))
     slack_RV[..., 0] = moved_RV[..., 0]
     back_RV = np.argsort(order_RV, -1)
-    return Filtered(np.take_along_axis(kept_RV, back_RV, -1), np.take_along_axis(slack_RV, back_RV, -1))
+    return FilteredTokens(np.take_along_axis(kept_RV, back_RV, -1), np.take_along_axis(slack_RV, back_RV, -1))
 
 
-def min_p(logits_RV: Doubles, share: float) -> Filtered:
+def min_p(logits_RV: Doubles, share: float) -> FilteredTokens:
     """Keep tokens with at least `share` times the probability of the most probable one."""
     p_RV = _softmax(logits_RV)
     kept_RV = p_RV >= share * p_RV.max(-1, keepdims=True)
     edge_R1 = logits_RV.max(-1, keepdims=True) + np.log(share)
-    return Filtered(kept_RV, np.abs(logits_RV - edge_R1))
+    return FilteredTokens(kept_RV, np.abs(logits_RV - edge_R1))
 
 
 def _softmax(logits_RV: Doubles) -> Doubles:
@@ -99,9 +99,9 @@ def _softmax(logits_RV: Doubles) -> Doubles:
     return np.asarray(p_RV / p_RV.sum(-1, keepdims=True))
 
 
-def filters(settings: SamplingConfig) -> list[Callable[[Doubles], Filtered]]:
+def filters(settings: SamplingConfig) -> list[Callable[[Doubles], FilteredTokens]]:
     """Return the filters that are enabled, in their order."""
-    chosen: list[Callable[[Doubles], Filtered]] = []
+    chosen: list[Callable[[Doubles], FilteredTokens]] = []
     if settings.top_k:
         chosen.append(lambda logits_RV: top_k(logits_RV, settings.top_k))
     if settings.top_p < 1:
@@ -121,12 +121,12 @@ def rank_samples(logits_RV: Doubles, settings: SamplingConfig, noise_RV: Floats)
         return logits_RV, None
     left_RV = logits_RV / temperature
     noisy_RV = left_RV + noise_RV
-    found: list[Filtered] = []
+    found: list[FilteredTokens] = []
     with np.errstate(invalid="ignore"):  # -inf minus -inf, of tokens that are filtered out already
         for each in filters(settings):
             was_out_RV, filtered = left_RV == -np.inf, each(left_RV)
             left_RV = np.where(filtered.kept_RV, left_RV, -np.inf)
-            found.append(Filtered(filtered.kept_RV | was_out_RV, np.where(was_out_RV, np.inf, filtered.slack_RV)))
+            found.append(FilteredTokens(filtered.kept_RV | was_out_RV, np.where(was_out_RV, np.inf, filtered.slack_RV)))
     ranks_RV = left_RV + noise_RV
     if not found:
         return ranks_RV * temperature, None

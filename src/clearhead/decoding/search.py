@@ -55,7 +55,7 @@ from clearhead.decoding.logits_rules import apply_rules, rules_of
 from clearhead.decoding.observer import TreeRecorder
 from clearhead.decoding.penalties import Coverage
 from clearhead.decoding.requests import Hypothesis, SearchResult
-from clearhead.decoding.sampling import Sampled, sample_rng
+from clearhead.decoding.sampling import SamplingSelector, sample_rng
 from clearhead.decoding.search_batch import BatchShortlist, SearchBatch
 
 # Greedy search keeps rows of finished sentences until they are this share of all rows, since reordering copies caches.
@@ -131,7 +131,7 @@ class BeamSearch:
         for source, asked in zip(batch.sources, self.asked, strict=True):
             numbers = range(asked.first_sample, asked.first_sample + groups)
             generators += [sample_rng(sampling.seed, number, source) for number in numbers]
-        return Sampled(sampling, generators)
+        return SamplingSelector(sampling, generators)
 
     def steps(self) -> Iterator[BeamState]:
         """Run the search, and yield the unfinished hypotheses after every step but the last."""

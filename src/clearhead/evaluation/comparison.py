@@ -84,7 +84,7 @@ class MetricComparison:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SystemComparison:
     """Two systems by BLEU and chrF."""
 
     bleu: MetricComparison
@@ -107,7 +107,7 @@ def compare_texts(
     names: tuple[str, str] = ("A", "B"),
     tokenize: str = "13a",
     lowercase: bool = False,
-) -> Comparison:
+) -> SystemComparison:
     """Compare two systems' translations of the same source lines."""
     check_texts(first, references)
     check_texts(second, references)
@@ -125,7 +125,7 @@ def compare_texts(
         _compare(shown, names, results[key], str(signatures[key]), len(references))
         for shown, key in (("BLEU", "BLEU"), ("chrF", "chrF2"))
     )
-    return Comparison(bleu, chrf, len(references))
+    return SystemComparison(bleu, chrf, len(references))
 
 
 def _compare(

@@ -55,7 +55,7 @@ class ReportJson(TypedDict):
 
 
 @dataclass(frozen=True)
-class Report:
+class TranslationReport:
     """All scores of one test set."""
 
     bleu: Score
@@ -113,9 +113,9 @@ def evaluate_texts(
     lowercase: bool = False,
     perplexity: float | None = None,
     sources: Sequence[str] | None = None,
-) -> Report:
+) -> TranslationReport:
     """Return all scores; `perplexity` is passed through, and untranslated copies are counted if there are `sources`."""
-    return Report(
+    return TranslationReport(
         bleu=bleu(hypotheses, references, tokenize, lowercase),
         chrf=chrf(hypotheses, references, lowercase),
         exact_match=exact_match(hypotheses, references),

@@ -6,7 +6,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Pipeline
 from tokenizers import models, pre_tokenizers
 
-from clearhead.data.tokenizer.imported import JOINER, ImportedTokenizer, Spelling, Vocabulary
+from clearhead.data.tokenizer.imported import JOINER, ImportedTokenizer, ImportedVocabulary, Spelling
 from clearhead.errors import InteropError
 from clearhead.interop.sentencepiece import SentencePieceModel
 
@@ -32,7 +32,7 @@ def numbered(
     tags = {index for piece, index in ids.items() if piece.startswith(">>") and piece.endswith("<<")}
     specials = {*roles.values()} | tags | {index for index, piece in enumerate(pieces) if not piece}
     known = {piece: index for piece, index in ids.items() if index not in specials}  # text never becomes special
-    vocabulary = Vocabulary(
+    vocabulary = ImportedVocabulary(
         size=size,
         spelling=spelling,
         pad=roles["pad"],

@@ -21,7 +21,7 @@ WEIGHTS = "model.safetensors"
 Shape = tuple[int, ...]
 
 
-class Tensors(Protocol):
+class CheckpointTensors(Protocol):
     """Tensors by name, whose shapes are known before any is read."""
 
     @property
@@ -33,7 +33,7 @@ class Tensors(Protocol):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class InMemoryTensors:
     """Tensors that are in memory already."""
 
     tensors: Mapping[str, Tensor]
@@ -97,7 +97,7 @@ def _weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def count_numbers(tensors: Tensors) -> int:
+def count_numbers(tensors: CheckpointTensors) -> int:
     """How many numbers there are in all."""
     return sum(prod(shape) for shape in tensors.shapes.values())
 

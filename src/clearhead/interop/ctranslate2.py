@@ -47,7 +47,7 @@ _FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact dist
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class CTranslate2Vocabulary:
     """Tokens as text, which CTranslate2 reads and writes, in the order of their ids."""
 
     pieces: Sequence[str]
@@ -87,14 +87,16 @@ def refusals(config: ModelConfig) -> list[str]:
     return blocking_settings(config, required)
 
 
-def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+def vocabulary_of(tokenizer: Tokenizer) -> CTranslate2Vocabulary:
     """The pieces of both sides; a vocabulary without <unk> has its end there, as GPT-2 does."""
     sides = [[side.piece(index) for index in range(side.vocab_size)] for side in (tokenizer, tokenizer.target)]
     unknown = tokenizer.target.unk_id if tokenizer.target.unk_id >= 0 else tokenizer.target.eos_id
-    return Vocabulary(sides[1], sides[0] if sides[0] != sides[1] else (), unknown)
+    return CTranslate2Vocabulary(sides[1], sides[0] if sides[0] != sides[1] else (), unknown)
 
 
-def convert(network: nn.Module, vocabulary: Vocabulary, folder: Path, compute_type: ComputeType = "float32") -> None:
+def convert(
+    network: nn.Module, vocabulary: CTranslate2Vocabulary, folder: Path, compute_type: ComputeType = "float32"
+) -> None:
     """Write the files of the converted network into an empty folder; int8 stores weights in a quarter of the size."""
     spec = build_spec(network, vocabulary)
     spec.validate()
@@ -102,7 +104,7 @@ def convert(network: nn.Module, vocabulary: Vocabulary, folder: Path, compute_ty
     spec.save(str(folder))
 
 
-def build_spec(network: Any, vocabulary: Vocabulary) -> Any:
+def build_spec(network: Any, vocabulary: CTranslate2Vocabulary) -> Any:
     """The network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
     need_plain(network)
     config: ModelConfig = network.config
@@ -118,7 +120,7 @@ def build_spec(network: Any, vocabulary: Vocabulary) -> Any:
     return spec
 
 
-def _translator(network: "Transformer", vocabulary: Vocabulary) -> Any:
+def _translator(network: "Transformer", vocabulary: CTranslate2Vocabulary) -> Any:
     """Encoder and decoder."""
     config, specs = network.config, library().specs
     encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_shape(config))
@@ -139,7 +141,7 @@ def _translator(network: "Transformer", vocabulary: Vocabulary) -> Any:
     return spec
 
 
-def _writer(network: "LanguageModel", vocabulary: Vocabulary) -> Any:
+def _writer(network: "LanguageModel", vocabulary: CTranslate2Vocabulary) -> Any:
     """A decoder alone."""
     config, specs = network.config, library().specs
     shape = _shape(config)

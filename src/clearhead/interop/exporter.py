@@ -15,7 +15,7 @@ from clearhead.interop.onnx import encoders, generators
 from clearhead.model.parameters import named_weights
 
 
-class Source(Protocol):
+class ExportSource(Protocol):
     """A model as a format sees it."""
 
     @property
@@ -34,11 +34,13 @@ class Exporter:
     """Name of the format for this model, in messages."""
     blocking: Callable[[Config], list[str]]
     """Settings that the format cannot express, each with the expected value; empty: `write` succeeds."""
-    write: Callable[[Source, Path, str], list[str]]
+    write: Callable[[ExportSource, Path, str], list[str]]
     """Write a model into an empty folder with weights of the given type, float32 or int8; return notes for the user."""
 
 
-def export(model: Source, out: Path, to: str, compute_type: str = "float32", overwrite: bool = False) -> list[str]:
+def export(
+    model: ExportSource, out: Path, to: str, compute_type: str = "float32", overwrite: bool = False
+) -> list[str]:
     """Write a model into the new folder `out`, or replace it as a whole; return notes for the user.
 
     Raises InteropError with all settings that the format cannot express, and the formats that can.
@@ -65,13 +67,13 @@ def _alternative(config: Config) -> str:
     return f"{' and '.join(f'export --to {name}' for name in working)} work{'s' * (len(working) == 1)} for this model"
 
 
-def _to_ctranslate2(model: Source, folder: Path, compute_type: str) -> list[str]:
+def _to_ctranslate2(model: ExportSource, folder: Path, compute_type: str) -> list[str]:
     vocabulary = ctranslate2.vocabulary_of(model.tokenizer)
     ctranslate2.convert(model.network, vocabulary, folder, compute_type)  # type: ignore[arg-type]
     return _add_tokenizer(model, folder)
 
 
-def _to_onnx(model: Source, folder: Path, compute_type: str) -> list[str]:
+def _to_onnx(model: ExportSource, folder: Path, compute_type: str) -> list[str]:
     _need_float32("onnx", compute_type)
     if model.config.model.head == "generation":
         generators.write(model.network, folder)
@@ -81,7 +83,7 @@ def _to_onnx(model: Source, folder: Path, compute_type: str) -> list[str]:
     return []
 
 
-def _to_huggingface(model: Source, folder: Path, compute_type: str) -> list[str]:
+def _to_huggingface(model: ExportSource, folder: Path, compute_type: str) -> list[str]:
     _need_float32("huggingface", compute_type)
     tokenizer = model.tokenizer if model.config.model.has_text else None
     return writer.write(model.config, named_weights(model.network), tokenizer, folder)
@@ -97,7 +99,7 @@ def _need_float32(to: str, compute_type: str) -> None:
         raise InteropError(f"--to {to} writes float32, not {compute_type}; leave --compute-type out")
 
 
-def _add_tokenizer(model: Source, folder: Path) -> list[str]:
+def _add_tokenizer(model: ExportSource, folder: Path) -> list[str]:
     """Write the tokenizer in clearhead's own format."""
     write_new(folder / "tokenizer.json", model.tokenizer.to_json().encode())
     return []

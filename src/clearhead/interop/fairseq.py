@@ -13,12 +13,12 @@ from clearhead.data.segmentation import language_pair
 from clearhead.data.tokenizer.imported import ImportedTokenizer
 from clearhead.errors import InteropError
 from clearhead.interop.bpe_files import bpe_pipeline, numbered, read_lines, words_pipeline
-from clearhead.interop.checkpoint_tensors import Loaded, Tensors
-from clearhead.interop.huggingface.formats import Foreign, Settings
+from clearhead.interop.checkpoint_tensors import CheckpointTensors, InMemoryTensors
+from clearhead.interop.huggingface.formats import ImportedModel, Settings
 from clearhead.interop.huggingface.marian import layer_links
 from clearhead.interop.sentencepiece import SentencePieceModel
-from clearhead.interop.settings import Options
-from clearhead.interop.weight_mapping import Link, Table, apply, check_size, linear
+from clearhead.interop.settings import SettingsReader
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, apply, check_size, linear
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3 of every dictionary
 ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
@@ -36,12 +36,12 @@ def is_checkpoint(found: Any) -> bool:
 
 def read(
     found: Mapping[str, Any], path: Path, dictionaries: Sequence[Path], codes: Path | None, settings: Settings
-) -> Foreign:
+) -> ImportedModel:
     """The model of a loaded checkpoint."""
-    tensors = Loaded({name: tensor for name, tensor in found["model"].items() if isinstance(tensor, Tensor)})
+    tensors = InMemoryTensors({name: tensor for name, tensor in found["model"].items() if isinstance(tensor, Tensor)})
     cfg = _plain(found.get("cfg"))
-    options = Options(_plain(found.get("args") or cfg.get("model")), str(path))
-    generation = Options(_plain(cfg.get("generation")), str(path))
+    options = SettingsReader(_plain(found.get("args") or cfg.get("model")), str(path))
+    generation = SettingsReader(_plain(cfg.get("generation")), str(path))
     notes: list[str] = []
     own = {**_model_settings(options, tensors), "decoding": _decoding(generation, notes)}
     config = configs.parse(configs.merge(own, settings))
@@ -50,7 +50,7 @@ def read(
     sizes = {"kind": "imported", "vocab_size": tokenizer.vocab_size}
     config = configs.override(config, {"tokenizer": sizes})
     applied = apply(table(config, tensors), tensors, config.model)
-    return Foreign(config, applied.weights, tokenizer, applied.left_out, "fairseq transformer", notes)
+    return ImportedModel(config, applied.weights, tokenizer, applied.left_out, "fairseq transformer", notes)
 
 
 def _plain(settings: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _plain(settings: Any) -> dict[str, Any]:
     return dict(settings) if isinstance(settings, Mapping) else {}
 
 
-def _model_settings(options: Options, tensors: Tensors) -> Settings:
+def _model_settings(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     arch = str(options.get("arch", options.get("_name", "")))
     if not arch.startswith("transformer") or "lm" in arch.split("_"):
         raise InteropError(
@@ -110,13 +110,13 @@ def _model_settings(options: Options, tensors: Tensors) -> Settings:
     }
 
 
-def _rows(tensors: Tensors, name: str) -> int:
+def _rows(tensors: CheckpointTensors, name: str) -> int:
     if len(tensors.shapes.get(name, ())) != 2:
         raise InteropError(f"the checkpoint has no matrix {name}; expected an encoder-decoder Transformer of fairseq")
     return tensors.shapes[name][0]
 
 
-def _decoding(options: Options, notes: list[str]) -> Settings:
+def _decoding(options: SettingsReader, notes: list[str]) -> Settings:
     """Their generator's settings, or its defaults; their limit does not count the end, ours does."""
     growth, longest = options.small("max_len_a", 0.0), int(options.get("max_len_b", 200)) + 1
     if growth not in (0.0, 1.0):
@@ -132,7 +132,7 @@ def _decoding(options: Options, notes: list[str]) -> Settings:
     }
 
 
-def table(config: Config, tensors: Tensors) -> Table:
+def table(config: Config, tensors: CheckpointTensors) -> WeightMapping:
     """The names."""
     model = config.model
     links = [*_embedding_links(model, tensors)]
@@ -144,15 +144,17 @@ def table(config: Config, tensors: Tensors) -> Table:
     copies = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"} if model.tied_embeddings == "all" else {}
     if model.tied_embeddings != "none":
         copies |= dict.fromkeys(OUTPUTS, "decoder.embed_tokens.weight")
-    return Table(links, copies, r"(en|de)coder\.(version|embed_positions\._float_tensor)")
+    return WeightMapping(links, copies, r"(en|de)coder\.(version|embed_positions\._float_tensor)")
 
 
-def _embedding_links(model: ModelConfig, tensors: Tensors) -> list[Link]:
-    links = [Link("source_embedding.tokens.weight", "encoder.embed_tokens.weight")]
+def _embedding_links(model: ModelConfig, tensors: CheckpointTensors) -> list[TensorLink]:
+    links = [TensorLink("source_embedding.tokens.weight", "encoder.embed_tokens.weight")]
     if model.tied_embeddings != "all":
-        links.append(Link("target_embedding.tokens.weight", "decoder.embed_tokens.weight"))
+        links.append(TensorLink("target_embedding.tokens.weight", "decoder.embed_tokens.weight"))
     if model.tied_embeddings == "none":
-        links.append(Link("output.weight", next((name for name in OUTPUTS if name in tensors.shapes), OUTPUTS[0])))
+        links.append(
+            TensorLink("output.weight", next((name for name in OUTPUTS if name in tensors.shapes), OUTPUTS[0]))
+        )
     if model.embedding_norm:
         for stack, ours in (("encoder", "source_embedding"), ("decoder", "target_embedding")):
             links += linear(f"{ours}.norm", f"{stack}.layernorm_embedding")
@@ -160,7 +162,7 @@ def _embedding_links(model: ModelConfig, tensors: Tensors) -> list[Link]:
 
 
 def _tokenizer(
-    path: Path, dictionaries: Sequence[Path], codes: Path | None, model: ModelConfig, options: Options
+    path: Path, dictionaries: Sequence[Path], codes: Path | None, model: ModelConfig, options: SettingsReader
 ) -> ImportedTokenizer:
     """Both sides, which share the codes."""
     sizes = [model.read_vocab_size, model.vocab_size]
@@ -198,7 +200,7 @@ def _read_dictionary(path: Path, size: int) -> list[str]:
     return pieces
 
 
-def _find_dictionaries(path: Path, given: Sequence[Path], sizes: Sequence[int], options: Options) -> list[Path]:
+def _find_dictionaries(path: Path, given: Sequence[Path], sizes: Sequence[int], options: SettingsReader) -> list[Path]:
     """The source's and the target's: as given, by the languages that the checkpoint names, or by their sizes."""
     if given:
         return [given[0], given[-1]]

@@ -12,9 +12,9 @@ from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, InteropError
 from clearhead.interop import fairseq, pytorch_state_dicts
-from clearhead.interop.checkpoint_tensors import Loaded, SafetensorsFiles
+from clearhead.interop.checkpoint_tensors import InMemoryTensors, SafetensorsFiles
 from clearhead.interop.huggingface import reader
-from clearhead.interop.huggingface.formats import Foreign
+from clearhead.interop.huggingface.formats import ImportedModel
 from clearhead.interop.pickles import load_pickle
 from clearhead.model.registry import with_tied_names
 
@@ -22,7 +22,7 @@ INNER = ("model_state_dict", "state_dict", "model")  # where training scripts pu
 
 
 @dataclass(frozen=True)
-class Source:
+class ImportSource:
     """What a user wants to import."""
 
     path: Path
@@ -32,7 +32,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportResult:
     """What was written."""
 
     folder: Path
@@ -43,7 +43,7 @@ class Imported:
     notes: list[str]
 
 
-def import_checkpoint(source: Source, out: Path, overwrite: bool = False) -> Imported:
+def import_checkpoint(source: ImportSource, out: Path, overwrite: bool = False) -> ImportResult:
     """Converts a checkpoint into a bundle."""
     if bundle.exists(out) and not overwrite:
         raise BundleError(f"{out} holds a model already; choose another folder, or give --overwrite")
@@ -58,10 +58,10 @@ def import_checkpoint(source: Source, out: Path, overwrite: bool = False) -> Imp
         data=foreign.config.data.language_facts(),
         training={"imported_from": source.path.name, "format": foreign.format, "parameters": parameters},
     )
-    return Imported(out, foreign.config, foreign.format, parameters, foreign.left_out, foreign.notes)
+    return ImportResult(out, foreign.config, foreign.format, parameters, foreign.left_out, foreign.notes)
 
 
-def read(source: Source) -> Foreign:
+def read(source: ImportSource) -> ImportedModel:
     """The checkpoint, whatever format it has."""
     path, settings = source.path, dict(source.settings or {})
     if not path.exists():
@@ -80,10 +80,12 @@ def read(source: Source) -> Foreign:
     found = load_pickle(path)
     if fairseq.is_checkpoint(found):
         return fairseq.read(found, path, source.dictionaries, source.codes, settings)
-    return _read_state_dict(Loaded(_state_dict(found, path)), source, settings)
+    return _read_state_dict(InMemoryTensors(_state_dict(found, path)), source, settings)
 
 
-def _read_state_dict(tensors: Loaded | SafetensorsFiles, source: Source, settings: dict[str, Any]) -> Foreign:
+def _read_state_dict(
+    tensors: InMemoryTensors | SafetensorsFiles, source: ImportSource, settings: dict[str, Any]
+) -> ImportedModel:
     if not pytorch_state_dicts.is_state_dict(list(tensors.shapes)):
         raise InteropError(
             f"{source.path} has names of no known layout (fairseq, nn.Transformer, Annotated Transformer): "

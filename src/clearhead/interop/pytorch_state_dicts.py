@@ -15,9 +15,17 @@ from clearhead.config import Config, ModelConfig
 from clearhead.data.tokenizer.imported import ImportedTokenizer
 from clearhead.errors import InteropError
 from clearhead.interop.bpe_files import numbered, read_lines, words_pipeline
-from clearhead.interop.checkpoint_tensors import Tensors
-from clearhead.interop.huggingface.formats import Foreign, Settings
-from clearhead.interop.weight_mapping import Link, Table, apply, attention, check_size, joint_projections, linear
+from clearhead.interop.checkpoint_tensors import CheckpointTensors
+from clearhead.interop.huggingface.formats import ImportedModel, Settings
+from clearhead.interop.weight_mapping import (
+    TensorLink,
+    WeightMapping,
+    apply,
+    attention,
+    check_size,
+    joint_projections,
+    linear,
+)
 from clearhead.model.positions import sinusoids
 
 TORCH_MARK = "encoder.layers.0.self_attn.in_proj_weight"
@@ -40,7 +48,7 @@ def is_state_dict(names: Sequence[str]) -> bool:
     return any(name.endswith(TORCH_MARK) or name == ANNOTATED_MARK for name in names)
 
 
-def read(tensors: Tensors, path: Path, dictionaries: Sequence[Path], settings: Settings) -> Foreign:
+def read(tensors: CheckpointTensors, path: Path, dictionaries: Sequence[Path], settings: Settings) -> ImportedModel:
     """The model of a state dict."""
     names = list(tensors.shapes)
     annotated = ANNOTATED_MARK in names
@@ -59,7 +67,7 @@ def read(tensors: Tensors, path: Path, dictionaries: Sequence[Path], settings: S
     layer = _annotated_layer if annotated else _torch_layer
     applied = apply(table(config, prefix, around, layer), tensors, config.model)
     name = "Annotated Transformer" if annotated else "torch nn.Transformer"
-    return Foreign(config, applied.weights, tokenizer, applied.left_out, name, [])
+    return ImportedModel(config, applied.weights, tokenizer, applied.left_out, name, [])
 
 
 ANNOTATED = {"source": "src_embed.0.lut.weight", "target": "tgt_embed.0.lut.weight", "output": "generator.proj.weight"}
@@ -78,7 +86,7 @@ def _around(names: Sequence[str], prefix: str, path: Path) -> dict[str, str]:
     return found
 
 
-def _settings(tensors: Tensors, prefix: str, around: Mapping[str, str], annotated: bool) -> Settings:
+def _settings(tensors: CheckpointTensors, prefix: str, around: Mapping[str, str], annotated: bool) -> Settings:
     shapes = tensors.shapes
     layers = [
         len({name.split(".")[0] for name in _behind(shapes, f"{prefix}{stack}.layers.")})
@@ -116,13 +124,13 @@ def _behind(shapes: Mapping[str, Any], start: str) -> list[str]:
     return [name.removeprefix(start) for name in shapes if name.startswith(start)]
 
 
-def _places(tensors: Tensors) -> int:
+def _places(tensors: CheckpointTensors) -> int:
     """How many places the saved table has, if it is saved."""
     found = [max(shape[:-1], default=0) for name, shape in tensors.shapes.items() if re.fullmatch(PLACES, name)]
     return min(found, default=0)
 
 
-def _check_places(tensors: Tensors, model: ModelConfig) -> None:
+def _check_places(tensors: CheckpointTensors, model: ModelConfig) -> None:
     """Saved positions must be the paper's sines and cosines."""
     for name, shape in tensors.shapes.items():
         if re.fullmatch(PLACES, name):
@@ -134,34 +142,34 @@ def _check_places(tensors: Tensors, model: ModelConfig) -> None:
                 )
 
 
-LayerLinks = Callable[[str, str, str], Iterator[Link]]
+LayerLinks = Callable[[str, str, str], Iterator[TensorLink]]
 
 
-def table(config: Config, prefix: str, around: Mapping[str, str], layer: LayerLinks) -> Table:
+def table(config: Config, prefix: str, around: Mapping[str, str], layer: LayerLinks) -> WeightMapping:
     """The names of either layout, which differ in their layers and norms."""
     model = config.model
     links = [
-        Link("source_embedding.tokens.weight", around["source"]),
-        Link("target_embedding.tokens.weight", around["target"]),
-        Link("output.weight", around["output"]),
+        TensorLink("source_embedding.tokens.weight", around["source"]),
+        TensorLink("target_embedding.tokens.weight", around["target"]),
+        TensorLink("output.weight", around["output"]),
     ]
     if model.output_bias:
-        links.append(Link("output.bias", around["output"].replace(".weight", ".bias")))
+        links.append(TensorLink("output.bias", around["output"].replace(".weight", ".bias")))
     for stack, count in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         for number in range(count):
             links += layer(f"{stack}.layers.{number}", f"{prefix}{stack}.layers.{number}", stack)
         if model.has_final_norm:
             links += _norm(f"{stack}.norm", f"{prefix}{stack}.norm", layer is _annotated_layer)
-    return Table(links, ignored=PLACES)
+    return WeightMapping(links, ignored=PLACES)
 
 
-def _norm(ours: str, theirs: str, annotated: bool) -> Iterator[Link]:
+def _norm(ours: str, theirs: str, annotated: bool) -> Iterator[TensorLink]:
     names = ("a_2", "b_2") if annotated else ("weight", "bias")
-    yield Link(f"{ours}.weight", f"{theirs}.{names[0]}")
-    yield Link(f"{ours}.bias", f"{theirs}.{names[1]}")
+    yield TensorLink(f"{ours}.weight", f"{theirs}.{names[0]}")
+    yield TensorLink(f"{ours}.bias", f"{theirs}.{names[1]}")
 
 
-def _torch_layer(ours: str, theirs: str, stack: str) -> Iterator[Link]:
+def _torch_layer(ours: str, theirs: str, stack: str) -> Iterator[TensorLink]:
     looks = [("self_attention", "self_attn")] + [("cross_attention", "multihead_attn")] * (stack == "decoder")
     for number, (name, look) in enumerate(looks, 1):
         joint = f"{theirs}.{look}.in_proj"
@@ -173,7 +181,7 @@ def _torch_layer(ours: str, theirs: str, stack: str) -> Iterator[Link]:
     yield from _norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.norm{len(looks) + 1}", annotated=False)
 
 
-def _annotated_layer(ours: str, theirs: str, stack: str) -> Iterator[Link]:
+def _annotated_layer(ours: str, theirs: str, stack: str) -> Iterator[TensorLink]:
     looks = [("self_attention", "self_attn")] + [("cross_attention", "src_attn")] * (stack == "decoder")
     for number, (name, look) in enumerate(looks):
         parts = [f"{theirs}.{look}.linears.{part}" for part in range(4)]

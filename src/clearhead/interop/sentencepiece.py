@@ -23,7 +23,7 @@ CHARACTERS, DUMMY_PREFIX, REMOVE_SPACES, ESCAPE = 2, 3, 4, 5
 
 
 @dataclass(frozen=True)
-class Piece:
+class SentencePieceToken:
     """One entry of the vocabulary; its place is its id."""
 
     name: str
@@ -35,7 +35,7 @@ class Piece:
 class SentencePieceModel:
     """What a .model file says."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SentencePieceToken, ...]
     characters: bytes
     """A table of replacements, compiled by SentencePiece."""
     adds_prefix: bool
@@ -89,12 +89,12 @@ class SentencePieceModel:
         return pipeline, (unknown, *(piece.name for piece in found))
 
 
-def _piece(data: object) -> Piece:
+def _piece(data: object) -> SentencePieceToken:
     fields = dict(_fields(data))
     name, score = fields[NAME], fields.get(SCORE, b"\0\0\0\0")
     if not isinstance(name, bytes) or not isinstance(score, bytes):
         raise ValueError("a piece has no name")
-    return Piece(name.decode(), struct.unpack("<f", score)[0], _number(fields.get(KIND, NORMAL)))
+    return SentencePieceToken(name.decode(), struct.unpack("<f", score)[0], _number(fields.get(KIND, NORMAL)))
 
 
 def _number(value: object) -> int:

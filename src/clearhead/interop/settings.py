@@ -20,7 +20,7 @@ ACTIVATIONS = {
 }
 
 
-class Options:
+class SettingsReader:
     """The settings of a foreign model, and the file that they stand in."""
 
     def __init__(self, settings: Mapping[str, Any], name: str) -> None:

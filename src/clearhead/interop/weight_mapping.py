@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.checkpoint_tensors import Shape, Tensors, as_float, count_numbers
+from clearhead.interop.checkpoint_tensors import CheckpointTensors, Shape, as_float, count_numbers
 from clearhead.model.parameters import Weights, named_weights
 from clearhead.model.registry import build_model
 
@@ -25,7 +25,7 @@ _FAR = 4
 
 
 @dataclass(frozen=True)
-class Link:
+class TensorLink:
     """One tensor of ours and the tensor of theirs with the same numbers, or the block of its rows that has them."""
 
     ours: str
@@ -56,10 +56,10 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Table:
+class WeightMapping:
     """A format's names for one network."""
 
-    links: Sequence[Link]
+    links: Sequence[TensorLink]
     copies: Mapping[str, str] = field(default_factory=dict)
     """Further names of theirs for a tensor of theirs: where they are there, they must be equal."""
     ignored: str = r"(?!)"
@@ -69,35 +69,35 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Applied:
+class MappedWeights:
     """Our weights, and what of theirs was not used."""
 
     weights: Weights
     left_out: list[str]
 
 
-def linear(ours: str, theirs: str, bias: bool = True, arrangement: Arrangement = "same") -> Iterator[Link]:
+def linear(ours: str, theirs: str, bias: bool = True, arrangement: Arrangement = "same") -> Iterator[TensorLink]:
     """A linear layer or a norm."""
-    yield Link(f"{ours}.weight", f"{theirs}.weight", arrangement)
+    yield TensorLink(f"{ours}.weight", f"{theirs}.weight", arrangement)
     if bias:
-        yield Link(f"{ours}.bias", f"{theirs}.bias")
+        yield TensorLink(f"{ours}.bias", f"{theirs}.bias")
 
 
-def attention(ours: str, theirs: Sequence[str], output: str, bias: bool = True) -> Iterator[Link]:
+def attention(ours: str, theirs: Sequence[str], output: str, bias: bool = True) -> Iterator[TensorLink]:
     """Attention whose queries, keys and values are three linear layers there as here."""
     for name, their_name in zip(PROJECTIONS, theirs, strict=True):
         yield from linear(f"{ours}.{name}", their_name, bias)
     yield from linear(f"{ours}.output", output, bias)
 
 
-def joint_projections(ours: str, weight: str, bias: str, arrangement: Arrangement = "same") -> Iterator[Link]:
+def joint_projections(ours: str, weight: str, bias: str, arrangement: Arrangement = "same") -> Iterator[TensorLink]:
     """Queries, keys and values that are one linear layer there."""
     for block, name in enumerate(PROJECTIONS):
-        yield Link(f"{ours}.{name}.weight", weight, arrangement, block=block, blocks=len(PROJECTIONS))
-        yield Link(f"{ours}.{name}.bias", bias, block=block, blocks=len(PROJECTIONS))
+        yield TensorLink(f"{ours}.{name}.weight", weight, arrangement, block=block, blocks=len(PROJECTIONS))
+        yield TensorLink(f"{ours}.{name}.bias", bias, block=block, blocks=len(PROJECTIONS))
 
 
-def apply(table: Table, tensors: Tensors, config: ModelConfig) -> Applied:
+def apply(table: WeightMapping, tensors: CheckpointTensors, config: ModelConfig) -> MappedWeights:
     """Our weights from theirs. Everything is checked before anything is read."""
     check_size(config, tensors)
     shapes = our_shapes(config)
@@ -112,10 +112,10 @@ def apply(table: Table, tensors: Tensors, config: ModelConfig) -> Applied:
         for name, link in links.items()
     }
     unused = [name for name in tensors.shapes if re.fullmatch(table.left_out, name)]
-    return Applied(weights, sorted(unused))
+    return MappedWeights(weights, sorted(unused))
 
 
-def invert(table: Table, weights: Mapping[str, Tensor]) -> Weights:
+def invert(table: WeightMapping, weights: Mapping[str, Tensor]) -> Weights:
     """Their tensors from our weights."""
     blocks: dict[str, dict[int, Tensor]] = {}
     axes: dict[str, int] = {}
@@ -142,7 +142,7 @@ def our_shapes(config: ModelConfig) -> dict[str, Shape]:
     return {name: tuple(tensor.shape) for name, tensor in named_weights(network).items()}
 
 
-def check_size(config: ModelConfig, tensors: Tensors) -> None:
+def check_size(config: ModelConfig, tensors: CheckpointTensors) -> None:
     """Refuses a config that asks for far more numbers than the file holds, before a network is thought of.
 
     Of smaller differences the names of missing tensors tell more.
@@ -163,7 +163,7 @@ def check_size(config: ModelConfig, tensors: Tensors) -> None:
         )
 
 
-def _check_names(table: Table, shapes: Mapping[str, Shape]) -> None:
+def _check_names(table: WeightMapping, shapes: Mapping[str, Shape]) -> None:
     expected = {link.theirs for link in table.links}
     missing = expected - shapes.keys()
     unused = f"(?:{table.ignored})|(?:{table.left_out})"
@@ -180,7 +180,7 @@ def _listed(names: Iterable[str]) -> str:
     return (", ".join(ordered[:_SHOWN]) or "none") + more
 
 
-def _check_shapes(link: Link, ours: Shape, shapes: Mapping[str, Shape]) -> None:
+def _check_shapes(link: TensorLink, ours: Shape, shapes: Mapping[str, Shape]) -> None:
     expected, found = link.their_shape(ours), shapes[link.theirs]
     if found != expected or link.blocks * prod(ours) != prod(expected):
         raise InteropError(
@@ -188,7 +188,7 @@ def _check_shapes(link: Link, ours: Shape, shapes: Mapping[str, Shape]) -> None:
         )
 
 
-def _check_copies(table: Table, tensors: Tensors) -> None:
+def _check_copies(table: WeightMapping, tensors: CheckpointTensors) -> None:
     for name, original in table.copies.items():
         if name in tensors.shapes and original in tensors.shapes:
             same = tensors.shapes[name] == tensors.shapes[original]

@@ -13,10 +13,10 @@ from clearhead.api import Model
 from clearhead.extras import require_package
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import ErrorBody, RequestError, add_handlers
-from clearhead.serving.middleware import Guard, Limits
+from clearhead.serving.middleware import Limits, SecurityMiddleware
 from clearhead.serving.model_card import model_card
 from clearhead.serving.requests import AblationRequest, TraceRequest, TranslateRequest
-from clearhead.serving.trace_store import Traces
+from clearhead.serving.trace_store import TraceStore
 
 PAGE = Path(__file__).parent / "page"
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -25,7 +25,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 async def _cancellation(request: Request) -> Cancellation:
-    """Return the cancellation of a request, made by `Guard`."""
+    """Return the cancellation of a request, made by `SecurityMiddleware`."""
     cancellation: Cancellation = request.scope["cancellation"]
     return cancellation
 
@@ -37,12 +37,12 @@ def make_app(models: Mapping[str, Model], limits: Limits | None = None, hosts: f
     """The server of these models; `hosts` are the names under which it may be called, any if there are none."""
     limits = limits or Limits()
     app = FastAPI(title="clearhead", docs_url=None, redoc_url=None, responses=REFUSALS)
-    traces = app.state.traces = Traces(dict(models), limits)
+    traces = app.state.traces = TraceStore(dict(models), limits)
     add_handlers(app, traces.hide_paths)
     _add_models(app, traces)
     _add_traces(app, traces)
     _add_questions(app, traces)
-    app.add_middleware(Guard, limits=limits, hosts=hosts)
+    app.add_middleware(SecurityMiddleware, limits=limits, hosts=hosts)
     app.router.default = StaticFiles(directory=PAGE, html=True)  # a mount would hide what other methods a route has
     return app
 
@@ -60,7 +60,7 @@ def _views() -> Any:
     return json_views
 
 
-def _add_models(app: FastAPI, traces: Traces) -> None:
+def _add_models(app: FastAPI, traces: TraceStore) -> None:
     @app.get("/livez")
     async def livez() -> dict[str, str]:
         """Whether the server answers at all."""
@@ -98,7 +98,7 @@ def _add_models(app: FastAPI, traces: Traces) -> None:
         return _json({"model": name, "translations": translations})
 
 
-def _add_traces(app: FastAPI, traces: Traces) -> None:
+def _add_traces(app: FastAPI, traces: TraceStore) -> None:
     @app.post("/v1/trace")
     def trace(request: TraceRequest, cancellation: Cancel) -> Response:
         """Looks into a model; the answer names a trace, whose tensors are asked for by layer and head."""
@@ -127,7 +127,7 @@ def _add_traces(app: FastAPI, traces: Traces) -> None:
         return _json(_views().one_row(traces.get(number).trace, kind, layer, head, row))
 
 
-def _add_questions(app: FastAPI, traces: Traces) -> None:
+def _add_questions(app: FastAPI, traces: TraceStore) -> None:
     """What takes more runs of the model: one at a time too."""
 
     @app.get("/v1/trace/{number}/lens")

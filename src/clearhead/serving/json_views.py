@@ -12,22 +12,22 @@ import numpy as np
 
 from clearhead.api import Model
 from clearhead.errors import InspectionError
-from clearhead.inspection.analyses.ablation import effect, head_effects
-from clearhead.inspection.analyses.attribution import CAUTION, gradient_times_input, leave_out
+from clearhead.inspection.analyses.ablation import ablation_effect, head_effects
+from clearhead.inspection.analyses.attribution import CAUTION, gradient_times_input, leave_one_out
 from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.inspection.analyses.logit_lens import logit_lens
-from clearhead.inspection.analyses.position_ablation import marks, order_difference, without_positions
+from clearhead.inspection.analyses.position_ablation import order_difference, position_table, without_positions
 from clearhead.inspection.trace import run_trace
 from clearhead.inspection.trace.head_ref import KINDS, Kind
-from clearhead.inspection.trace.trace_types import Attention, Bools, Floats, Place, Trace
-from clearhead.serving.trace_store import Held
+from clearhead.inspection.trace.trace_types import Bools, Floats, TokenSpan, Trace, TracedAttention
+from clearhead.serving.trace_store import StoredTrace
 from clearhead.tasks.registry import get_task
 
 SHOWN_POSITIONS = 96  # of the position table
 THUMBNAIL = 28  # places a side; what is longer is drawn by its largest weights
 
 
-def summary(held: Held) -> dict[str, Any]:
+def summary(held: StoredTrace) -> dict[str, Any]:
     """A trace without its tensors."""
     seen = held.trace
     record = seen.to_json(layers=[])
@@ -71,7 +71,7 @@ def _shown(seen: Trace, kind: Kind, hide_special: bool) -> tuple[list[int], list
     return _without_special(row_places, hides_rows), _without_special(column_places, hide_special)
 
 
-def _without_special(places: Sequence[Place], hide: bool) -> list[int]:
+def _without_special(places: Sequence[TokenSpan], hide: bool) -> list[int]:
     return [number for number, place in enumerate(places) if not (hide and place.is_special)]
 
 
@@ -100,7 +100,7 @@ def _bytes(weights_TS: Floats) -> str:
     return base64.b64encode(np.round(weights_TS * 255).astype(np.uint8).tobytes()).decode()
 
 
-def attention_of(seen: Trace, kind: str, layer: int, head: int) -> Attention:
+def attention_of(seen: Trace, kind: str, layer: int, head: int) -> TracedAttention:
     """One attention; refuses what there is not."""
     known = next((one for one in KINDS if one == kind), None)
     if known is None:
@@ -144,14 +144,14 @@ def _row(allowed_TS: Bools, row: int) -> Bools:
     return found
 
 
-def lens(held: Held) -> dict[str, Any]:
+def lens(held: StoredTrace) -> dict[str, Any]:
     """What the model would have answered after each layer."""
     return {"layers": [asdict(one) for one in logit_lens(held.model, held.trace)]}
 
 
-def attribution(held: Held) -> dict[str, Any]:
+def attribution(held: StoredTrace) -> dict[str, Any]:
     """What outputs hang on, by gradient x input and by leaving words out."""
-    gradients, left_out = gradient_times_input(held.model, held.trace), leave_out(held.model, held.trace)
+    gradients, left_out = gradient_times_input(held.model, held.trace), leave_one_out(held.model, held.trace)
     return {
         "caution": CAUTION,
         "source": None if gradients.source_TS is None else gradients.source_TS.astype(float).tolist(),
@@ -160,22 +160,22 @@ def attribution(held: Held) -> dict[str, Any]:
     }
 
 
-def effects(held: Held, outputs: bool) -> dict[str, Any]:
+def effects(held: StoredTrace, outputs: bool) -> dict[str, Any]:
     """What every head is good for, one at a time; with outputs, what the model writes without it: a search a head."""
     found: list[dict[str, Any]] = []
     for part, change in head_effects(held.model, held.trace).items():
         found.append({"part": str(part), "change": change})
         if outputs:
             off = held.model.with_heads_off([part])
-            found[-1]["after"] = effect(held.model, off, held.trace, held.settings).after.target_text
+            found[-1]["after"] = ablation_effect(held.model, off, held.trace, held.settings).after.target_text
     return {"effects": found}
 
 
-def positions(held: Held) -> dict[str, Any]:
+def positions(held: StoredTrace) -> dict[str, Any]:
     """Return the position table of the model, and its output for the source in order and reversed, with and without."""
     model, text = held.placed, held.trace.source_text
     length = min(SHOWN_POSITIONS, held.model.config.model.max_positions)
-    found = marks(model.network, model.config.model.positions, length)
+    found = position_table(model.network, model.config.model.positions, length)
     blind = model.with_network(without_positions(model.network))
     record: dict[str, Any] = {
         "kind": found.kind,
@@ -186,7 +186,7 @@ def positions(held: Held) -> dict[str, Any]:
     if found.kind == "none" or model.config.model.reads_images:
         return record
     words = text.split()
-    given, swapped = (run_trace.given_text(model, each) for each in (text, " ".join(reversed(words))))
+    given, swapped = (run_trace.text_input(model, each) for each in (text, " ".join(reversed(words))))
     settings = model.config.decoding
     record["order"] = {"text": given.text, "reversed": swapped.text} | {
         name: {"difference": order_difference(each.network, given.src),
@@ -197,9 +197,9 @@ def positions(held: Held) -> dict[str, Any]:
     return record
 
 
-def ablation(held: Held, off: list[str]) -> dict[str, Any]:
+def ablation(held: StoredTrace, off: list[str]) -> dict[str, Any]:
     """Return the output of the model with parts ablated, and the log-probability that the old output has then."""
-    found = effect(held.model, held.model.with_heads_off(off), held.trace, held.settings)
+    found = ablation_effect(held.model, held.model.with_heads_off(off), held.trace, held.settings)
     after = found.after
     return {**found.to_json(), "pieces_before": [one.text for one in held.trace.outputs],
             "pieces_after": [one.text for one in after.outputs], "log_prob_before": held.trace.log_prob,

@@ -67,7 +67,7 @@ class Limits:
             )
 
 
-class OneAtATime:
+class TraceLock:
     """A gate that one request passes at a time; the others wait a while, and are then asked to come back."""
 
     def __init__(self, wait_seconds: float) -> None:
@@ -86,7 +86,7 @@ class OneAtATime:
             self._lock.release()
 
 
-class Guard:
+class SecurityMiddleware:
     """Stands before the app: refuses foreign host names and large bodies, and puts the headers on every answer.
 
     Each request gets a `Cancellation`, as scope["cancellation"], which is set when the client disconnects.

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from clearhead.api import Model
-from clearhead.inspection.trace.head_ref import list_parts
+from clearhead.inspection.trace.head_ref import list_head_refs
 from clearhead.tasks.registry import get_task
 
 EXAMPLES = {
@@ -31,5 +31,5 @@ def model_card(name: str, model: Model) -> dict[str, Any]:
         "config": {**config.model.model_dump(mode="json"), "d_k": config.model.head_key_dim,
                    "d_v": config.model.head_value_dim},
         "decoding": config.decoding.model_dump(mode="json"),
-        "parts": [asdict(one) for one in list_parts(config.model)],
+        "parts": [asdict(one) for one in list_head_refs(config.model)],
     }  # fmt: skip

@@ -23,16 +23,16 @@ from clearhead.errors import DataError
 from clearhead.extras import require_package
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import RequestError
-from clearhead.serving.middleware import Limits, OneAtATime
+from clearhead.serving.middleware import Limits, TraceLock
 from clearhead.serving.requests import TraceRequest
 
 if TYPE_CHECKING:
-    from clearhead.inspection.trace.run_trace import Given
+    from clearhead.inspection.trace.run_trace import TraceInput
     from clearhead.inspection.trace.trace_types import Trace
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class StoredTrace:
     """A trace, and the model as it was when it was made: with parts off or without positions, if that was asked."""
 
     id: str
@@ -56,17 +56,17 @@ def named(models: Sequence[Model]) -> dict[str, Model]:
     return found
 
 
-class Traces:
+class TraceStore:
     """Makes traces, one at a time, and keeps the last ones."""
 
     def __init__(self, models: dict[str, Model], limits: Limits) -> None:
         # absolute, so that error messages can be searched for them
         self.models = {name: replace(model, folder=model.folder.resolve()) for name, model in models.items()}
         self.limits = limits
-        self.gate = OneAtATime(limits.wait_seconds)
+        self.gate = TraceLock(limits.wait_seconds)
         self._pictures = Path(tempfile.mkdtemp(prefix="clearhead-"))
         self.close = weakref.finalize(self, shutil.rmtree, self._pictures, ignore_errors=True)
-        self._held: OrderedDict[str, Held] = OrderedDict()
+        self._held: OrderedDict[str, StoredTrace] = OrderedDict()
         self._lock = threading.Lock()
 
     def hide_paths(self, message: str) -> str:
@@ -86,7 +86,7 @@ class Traces:
             )
         return name, self.models[name]
 
-    def get(self, number: str) -> Held:
+    def get(self, number: str) -> StoredTrace:
         """A trace that was made before."""
         with self._lock:
             if number in self._held:
@@ -96,7 +96,7 @@ class Traces:
             404, "no_such_trace", f"there is no trace {number!r} any more; ask for it again at /v1/trace", "id"
         )
 
-    def make(self, request: TraceRequest, cancellation: Cancellation) -> Held:
+    def make(self, request: TraceRequest, cancellation: Cancellation) -> StoredTrace:
         """The trace of a request; the same request again gives the same one. Cancelled, its search ends."""
         name, model = self.model(request.model)
         known = request.model_copy(update={"model": name})
@@ -112,9 +112,11 @@ class Traces:
                     self._held.popitem(last=False)
         return held
 
-    def _trace(self, number: str, request: TraceRequest, name: str, model: Model, cancellation: Cancellation) -> Held:
+    def _trace(
+        self, number: str, request: TraceRequest, name: str, model: Model, cancellation: Cancellation
+    ) -> StoredTrace:
         require_package("torch", "a trace")
-        from clearhead.inspection.analyses.continue_from_prefix import go_on_from
+        from clearhead.inspection.analyses.continue_from_prefix import continue_from_prefix
         from clearhead.inspection.analyses.position_ablation import without_positions
         from clearhead.inspection.trace import run_trace
 
@@ -132,14 +134,14 @@ class Traces:
             )  # fmt: skip
         tokens = request.tokens
         if request.prefix is not None:
-            tokens = go_on_from(changed, given, request.prefix, settings, cancellation)
+            tokens = continue_from_prefix(changed, given, request.prefix, settings, cancellation)
         seen = run_trace.trace(
             changed, given, request.target, settings, tokens=tokens, hypothesis=request.hypothesis, arithmetic=True,
             cancellation=cancellation
         )  # fmt: skip
-        return Held(number, request, name, changed, placed, settings, seen)
+        return StoredTrace(number, request, name, changed, placed, settings, seen)
 
-    def _given(self, request: TraceRequest, model: Model) -> "Given":
+    def _given(self, request: TraceRequest, model: Model) -> "TraceInput":
         from clearhead.inspection.trace import run_trace
 
         if model.config.model.reads_images:
@@ -147,7 +149,7 @@ class Traces:
                 raise RequestError(400, "wrong_input", "this model reads pictures: expected a PNG in base64", "picture")
             path = self._keep_picture(request.picture, model.config.model.image_channels)
             try:
-                return run_trace.given_picture(model, path)
+                return run_trace.image_input(model, path)
             except DataError as error:  # where it is kept is nobody's business
                 raise RequestError(400, "bad_picture", str(error).replace(str(path), "picture"), "picture") from None
         if request.picture is not None:
@@ -155,7 +157,7 @@ class Traces:
         self.limits.check_text(request.text, "text")
         if request.target is not None:
             self.limits.check_text(request.target, "target")
-        given = run_trace.given_text(model, request.text)
+        given = run_trace.text_input(model, request.text)
         if len(given.places) > self.limits.pieces:
             raise RequestError(
                 413, "too_long", f"text: expected at most {self.limits.pieces:,} pieces, got {len(given.places):,}; "

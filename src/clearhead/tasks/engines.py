@@ -8,7 +8,7 @@ from clearhead.engines.native_engine import NativeEngine
 from clearhead.engines.select import check_native
 from clearhead.engines.threads import num_threads
 from clearhead.runtime import ComputeType
-from clearhead.tasks.language_modeling.inference import context_of, no_text
+from clearhead.tasks.language_modeling.inference import context_length, suppressed_tokens
 from clearhead.tasks.task import LoadedModel
 
 
@@ -23,10 +23,10 @@ def open_engine(model: SavedModel, name: str, compute_type: str = "float32", tok
     """Return the engine of that name."""
     if name == "native":
         return _open_native(model, compute_type, token_log_probs)
-    from clearhead.tasks.torch_engines import translation_engine, writing_engine
+    from clearhead.tasks.torch_engines import generation_engine, translation_engine
 
     if model.config.model.family == "decoder":
-        return writing_engine(model.network, model.config, model.tokenizer)
+        return generation_engine(model.network, model.config, model.tokenizer)
     return translation_engine(model.network)
 
 
@@ -37,5 +37,9 @@ def _open_native(model: SavedModel, compute_type: str, token_log_probs: bool) ->
     if model.config.model.family != "decoder":
         return NativeEngine(prepared, num_threads(), token_log_probs=token_log_probs)
     return NativeEngine(
-        prepared, num_threads(), context_of(model.config), no_text(model.tokenizer), token_log_probs=token_log_probs
+        prepared,
+        num_threads(),
+        context_length(model.config),
+        suppressed_tokens(model.tokenizer),
+        token_log_probs=token_log_probs,
     )

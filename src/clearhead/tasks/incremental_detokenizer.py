@@ -8,7 +8,7 @@ from clearhead.data.tokenizer import Tokenizer
 HALF_A_CHARACTER = "\ufffd"
 
 
-class RunningText:
+class IncrementalText:
     """Tokens to text that can be shown at once: only whole characters, and nothing that may begin a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ def _overlap(text: str, stop: str) -> int:
 
 
 @dataclass(frozen=True)
-class Stops:
+class StopStrings:
     """Whether tokens that follow a prompt have written a stop string; the prompt's own text is no part of one."""
 
     tokenizer: Tokenizer

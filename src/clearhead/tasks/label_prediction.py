@@ -14,13 +14,13 @@ from clearhead.errors import DataError
 
 
 @dataclass(frozen=True)
-class Classified:
+class Classification:
     """The label of a text or image, and the probability of each label."""
 
     label: str
     """Empty for an empty text and for one that was skipped."""
     probabilities: dict[str, float]
-    parts: tuple["ClassifiedPart", ...] = ()
+    parts: tuple["ClassificationPart", ...] = ()
     """The parts of a text that was too long for the model; its log-probabilities are the mean over them."""
 
     def to_json(self) -> dict[str, Any]:
@@ -30,27 +30,27 @@ class Classified:
 
 
 @dataclass(frozen=True)
-class ClassifiedPart:
+class ClassificationPart:
     """One part of a text and its label."""
 
     text: str
-    found: Classified
+    found: Classification
 
     def to_json(self) -> dict[str, Any]:
         """Return the text and the fields of its label."""
         return {"text": self.text, **self.found.to_json()}
 
 
-def answers(log_probs_NL: NDArray[np.float64], labels: Sequence[str]) -> list[Classified]:
+def answers(log_probs_NL: NDArray[np.float64], labels: Sequence[str]) -> list[Classification]:
     """The best label of each, with the probability of every one."""
     found = []
     for row_L in np.exp(log_probs_NL):
         probabilities = {label: float(share) for label, share in zip(labels, row_L, strict=True)}
-        found.append(Classified(labels[int(row_L.argmax())], probabilities))
+        found.append(Classification(labels[int(row_L.argmax())], probabilities))
     return found
 
 
-def label_numbers(given: Iterable[tuple[str, str]], labels: Sequence[str]) -> NDArray[np.int64]:
+def label_ids(given: Iterable[tuple[str, str]], labels: Sequence[str]) -> NDArray[np.int64]:
     """The number of each label, which comes with the place that an error names."""
     number = {label: index for index, label in enumerate(labels)}
     numbers = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.config import DecodingConfig
-from clearhead.data.corpus.id_arrays import PairStore
+from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.readers.pairs import Pair
 from clearhead.decoding.penalties import normalized_score, sum_log_probs
 from clearhead.engines.engine import Floats, ScoringEngine
@@ -22,7 +22,7 @@ TOGETHER = 4096  # pairs per call of the engine, which batches those of similar 
 
 
 @dataclass(frozen=True)
-class Forced:
+class EncodedPair:
     """A pair as ids, without start and end."""
 
     pair: Pair
@@ -35,12 +35,12 @@ class Forced:
         return max(len(self.source), len(self.target)) + 1
 
 
-def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) -> list[Forced]:
+def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) -> list[EncodedPair]:
     """The pairs as ids; refuses what the network cannot take whole, by its line in `path`."""
     pieces = get_task(model.config.task).codec.encode
     sources = pieces(model.tokenizer, [pair.source for pair in pairs])
     targets = pieces(model.tokenizer.target, [pair.target for pair in pairs])
-    encoded = [Forced(*each) for each in zip(pairs, sources, targets, strict=True)]
+    encoded = [EncodedPair(*each) for each in zip(pairs, sources, targets, strict=True)]
     limit = max_input_tokens(model.config)
     for one in encoded:
         if one.length > limit:
@@ -50,8 +50,8 @@ def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) ->
 
 
 def force_pairs(
-    engine: ScoringEngine, encoded: Sequence[Forced], end_id: int, attention_layer: int | None = None
-) -> Iterator[tuple[Forced, Floats, Floats | None]]:
+    engine: ScoringEngine, encoded: Sequence[EncodedPair], end_id: int, attention_layer: int | None = None
+) -> Iterator[tuple[EncodedPair, Floats, Floats | None]]:
     """Yield each pair with the log-probabilities of its target tokens and end, and the layer's attention [H, T, S]."""
     for first in range(0, len(encoded), TOGETHER):
         part = encoded[first : first + TOGETHER]
@@ -60,7 +60,7 @@ def force_pairs(
             yield one, log_probs_T, weights_HTS
 
 
-def mean_nll_of(engine: ScoringEngine, store: PairStore, end_id: int) -> float:
+def mean_nll_of(engine: ScoringEngine, store: PairIds, end_id: int) -> float:
     """Return the mean negative log-likelihood of a target token, the end of each target included."""
     total, count = 0.0, 0
     for first in range(0, len(store), TOGETHER):
@@ -72,7 +72,7 @@ def mean_nll_of(engine: ScoringEngine, store: PairStore, end_id: int) -> float:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredOutput:
     """The log-probability of a given output, of each of its tokens, and what search would rank it by."""
 
     log_prob: float
@@ -92,12 +92,14 @@ class Scored:
         }
 
 
-def score_pairs(model: LoadedModel, pairs: Sequence[Pair], decoding: DecodingConfig, path: Path | str) -> list[Scored]:
+def score_pairs(
+    model: LoadedModel, pairs: Sequence[Pair], decoding: DecodingConfig, path: Path | str
+) -> list[ScoredOutput]:
     """Return the log-probability of each pair's target. Errors name the pair's line in `path`."""
     tokenizer, engine = model.tokenizer.target, model.scoring_engine
     scored = []
     for one, log_probs_T, _ in force_pairs(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
         pieces, log_probs = tuple(tokenizer.piece(token) for token in one.target), tuple(log_probs_T.tolist())
         total = sum_log_probs(log_probs)
-        scored.append(Scored(total, normalized_score(total, len(log_probs), decoding), pieces, log_probs))
+        scored.append(ScoredOutput(total, normalized_score(total, len(log_probs), decoding), pieces, log_probs))
     return scored

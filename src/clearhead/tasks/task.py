@@ -19,7 +19,7 @@ from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, Scoring
 from clearhead.tasks.text_codec import TextCodec
 
 if TYPE_CHECKING:
-    from clearhead.tasks.trainable.task import Files, PreparedTask, Records
+    from clearhead.tasks.trainable.task import PreparedTask, TaskRecords, TrainingFiles
 
 Tell = Callable[[str], object]
 
@@ -47,7 +47,7 @@ class LoadedModel(Protocol):
     def scoring_engine(self) -> ScoringEngine: ...
 
 
-class Report(Protocol):
+class EvaluationReport(Protocol):
     """Scores of a model on a test set; as text, one line each."""
 
     def to_json(self) -> Mapping[str, Any]:
@@ -57,17 +57,19 @@ class Report(Protocol):
 class TrainingModule(Protocol):
     """Training side of a task: the module `training` of its package."""
 
-    def read(self, files: Files, config: Config, tell: Tell) -> Records[Any]:
+    def read(self, files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Any]:
         """Return the records to train and to validate on."""
 
-    def make(self, config: Config, records: Records[Any], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+    def make(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
         """Return the prepared task; a given tokenizer (of a pretrained model) is used instead of a new one."""
 
 
 class EvaluationModule(Protocol):
     """Evaluation side of a task."""
 
-    def evaluate(self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
+    def evaluate(
+        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell
+    ) -> EvaluationReport:
         """Return the scores on test files; `tell` receives what was skipped."""
 
 
@@ -91,15 +93,17 @@ class Task:
     """Name of the module below `tasks` with `evaluate`."""
     codec: TextCodec = field(default_factory=TextCodec)
 
-    def read(self, files: Files, config: Config, tell: Tell) -> Records[Any]:
+    def read(self, files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Any]:
         """Return the records to train and to validate on."""
         return self._training.read(files, config, tell)
 
-    def make(self, config: Config, records: Records[Any], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+    def make(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
         """Return the prepared task; a given tokenizer (of a pretrained model) is used instead of a new one."""
         return self._training.make(config, records, tokenizer, tell)
 
-    def evaluate(self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
+    def evaluate(
+        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell
+    ) -> EvaluationReport:
         """Return the scores on test files; `tell` receives what was skipped."""
         module = cast(EvaluationModule, import_module(f"clearhead.tasks.{self.evaluation}"))
         return module.evaluate(model, paths, decoding, tell)
@@ -109,7 +113,7 @@ class Task:
         return cast(TrainingModule, import_module(f"clearhead.tasks.{self.training}"))
 
 
-def tested(corpus: Corpus[R], tell: Tell) -> Sequence[R]:
+def test_records(corpus: Corpus[R], tell: Tell) -> Sequence[R]:
     """Return the records of a test set; `tell` receives how it was read and what was skipped."""
     for line in corpus.skips.messages():
         tell(line)

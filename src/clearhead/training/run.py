@@ -11,7 +11,7 @@ import torch
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.corpus.held_out import place
+from clearhead.data.corpus.held_out import hash_fraction
 from clearhead.data.corpus.sampling_weights import split_names
 from clearhead.data.readers.record_files import sample_records
 from clearhead.data.records import fingerprint
@@ -22,39 +22,39 @@ from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Task, Tell
 from clearhead.tasks.trainable.replay import Replay, ReplayTask, make_task, read_replay
-from clearhead.tasks.trainable.task import Files, PreparedTask, Records
+from clearhead.tasks.trainable.task import PreparedTask, TaskRecords, TrainingFiles
 from clearhead.training.checkpoint import run_folder
-from clearhead.training.checkpoint.checkpoint import StateFolder
-from clearhead.training.checkpoint.finalize import TrainingResult, finish, report_finished
-from clearhead.training.checkpoint.resume import Before, Kept, asks_for_more, planned_steps
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder
+from clearhead.training.checkpoint.finalize import TrainingResult, finalize, report_finished
+from clearhead.training.checkpoint.resume import OriginalRun, RestoredRun, asks_for_more, planned_steps
 from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, RunFolder
 from clearhead.training.checkpoint.run_history import locked
 from clearhead.training.checkpoint.tensorboard import require_tensorboard
-from clearhead.training.distributed.device_setup import place as place_model
-from clearhead.training.distributed.process_group import ALONE, Processes, job, joined, was_restarted
-from clearhead.training.loop.callbacks import Silent, Watcher
+from clearhead.training.distributed.device_setup import place_model
+from clearhead.training.distributed.process_group import ALONE, ProcessGroup, init_distributed, job, was_restarted
+from clearhead.training.loop.callbacks import Callback, NullCallback
 from clearhead.training.loop.memory import share_memory
-from clearhead.training.setup.auto_config import choose, default_epochs, without_length
-from clearhead.training.setup.benchmark_step import describe, describe_useful, measure, warn_short
-from clearhead.training.setup.build_trainer import Prepared, Request, open_folder, open_trainer, tokenizer_text
-from clearhead.training.setup.finetune import Start
+from clearhead.training.setup.auto_config import choose_config, default_epochs, without_length
+from clearhead.training.setup.benchmark_step import benchmark_step, describe, describe_useful, warn_short
+from clearhead.training.setup.build_trainer import PreparedRun, TrainRequest, build_trainer, open_folder, tokenizer_text
+from clearhead.training.setup.finetune import PretrainedModel
 from clearhead.training.setup.forgetting import OLD_VALIDATION, VALIDATION, find_old, given_facts, write_records
 from clearhead.training.setup.validate_config import check_fine_tuning, check_held_out, check_ids, check_settings
 
-__all__ = ["Prepared", "Request", "announce", "prepare", "rehearse", "train"]
+__all__ = ["PreparedRun", "TrainRequest", "announce", "dry_run", "prepare", "train"]
 
 REPLAYED = "replay_examples"
 REFUSED, FINISHED = "refused", "finished"  # what the first process says instead of a run to go on with
 
 
-def train(request: Request, watcher: Watcher) -> TrainingResult:
+def train(request: TrainRequest, watcher: Callback) -> TrainingResult:
     """A whole training, or the rest of one. Of several processes each calls it; the first one says what is done."""
     request = _spread_names(request)
     if request.resume and request.overwrite:
         raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
     if request.tensorboard:
         require_tensorboard()
-    with joined(request.device) as processes:
+    with init_distributed(request.device) as processes:
         if not processes.is_first:
             return _follow(request, processes)
         with ExitStack() as held:
@@ -70,7 +70,7 @@ def train(request: Request, watcher: Watcher) -> TrainingResult:
 
 
 def _lead(
-    request: Request, kept: Kept | TrainingResult | None, watcher: Watcher, processes: Processes
+    request: TrainRequest, kept: RestoredRun | TrainingResult | None, watcher: Callback, processes: ProcessGroup
 ) -> TrainingResult:
     """What the first process, or the only one, does."""
     if isinstance(kept, TrainingResult):
@@ -80,25 +80,25 @@ def _lead(
     return _go_on(request, kept, watcher, processes) if kept else _begin(request, watcher, processes)
 
 
-def _follow(request: Request, processes: Processes) -> TrainingResult:
+def _follow(request: TrainRequest, processes: ProcessGroup) -> TrainingResult:
     """What the other processes do: the same without a folder, once they are told what that is."""
     told = processes.tell("")
     if told == REFUSED:
         raise TrainingError(f"process {processes.rank} ends, for the first one refused; it says why")
     if told.startswith(FINISHED):
         return TrainingResult.from_text(told.removeprefix(FINISHED))
-    kept = Kept.from_text(request.out, told) if told else None
-    return _go_on(request, kept, Silent(), processes) if kept else _begin(request, Silent(), processes)
+    kept = RestoredRun.from_text(request.out, told) if told else None
+    return _go_on(request, kept, NullCallback(), processes) if kept else _begin(request, NullCallback(), processes)
 
 
-def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
+def _find(request: TrainRequest, watcher: Callback) -> RestoredRun | TrainingResult | None:
     """The run to go on with, the result of one that is finished, or nothing where one begins."""
     run_folder.check(request.out, overwrite=request.overwrite, resume=request.resume)
     if not request.resume:
         if request.overwrite and job():
-            run_folder.claim(request.out)  # now, that a restart finds its own
+            run_folder.initialise(request.out)  # now, that a restart finds its own
         return None
-    kept = Kept.load(request.out)
+    kept = RestoredRun.load(request.out)
     if kept and not kept.state.is_finished:
         return kept
     if kept or run_folder.is_finished(request.out):
@@ -106,7 +106,7 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
         planned = kept.state.steps if kept else config.training.steps
         if not asks_for_more(config, request.settings or {}, planned):
             hashes = kept.old_hashes if kept else frozenset[float]()
-            _check_same(request, Before.of(request.out, kept), hashes, watcher, lambda _: None)
+            _check_same(request, OriginalRun.of(request.out, kept), hashes, watcher, lambda _: None)
             return report_finished(request.out, watcher)
         if kept is None:
             raise TrainingError(
@@ -118,7 +118,7 @@ def _find(request: Request, watcher: Watcher) -> Kept | TrainingResult | None:
     return None
 
 
-def _begin(request: Request, watcher: Watcher, processes: Processes) -> TrainingResult:
+def _begin(request: TrainRequest, watcher: Callback, processes: ProcessGroup) -> TrainingResult:
     prepared = prepare(request, watcher, processes)
     old = prepared.old
     if old and old.is_comparable_to(prepared.config) and processes.is_first:
@@ -126,15 +126,15 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
         old = old.measure_before(request.start, prepared.tokenizer, prepared.threads, watcher.message)
     share_memory()  # not before: the threads of tokenizers take more than twice as long with one place
     if processes.is_first:
-        run_folder.claim(request.out)
+        run_folder.initialise(request.out)
     placed = place_model(prepared.model, prepared.config.training, processes, watcher)
-    estimate = measure(prepared.task, placed.model, prepared.config.training, prepared.threads, processes)
+    estimate = benchmark_step(prepared.task, placed.model, prepared.config.training, prepared.threads, processes)
     prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": estimate.steps}}))
     announce(prepared, watcher)
     watcher.message(describe(estimate))
     if not prepared.start and (warning := warn_short(estimate)):
         watcher.message(warning)
-    state = StateFolder(request.out / TRAINING)
+    state = CheckpointFolder(request.out / TRAINING)
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     folder = open_folder(request, prepared, state, began, processes)
     if isinstance(folder, RunFolder):
@@ -142,11 +142,11 @@ def _begin(request: Request, watcher: Watcher, processes: Processes) -> Training
         write_records(state.folder / VALIDATION, prepared.validation, _valid_tags(prepared.config))
         if old:
             old.save(state.folder)
-    trainer = open_trainer(prepared, placed, watcher, folder, processes)
-    return finish(trainer, folder, trainer.run(), watcher, old)
+    trainer = build_trainer(prepared, placed, watcher, folder, processes)
+    return finalize(trainer, folder, trainer.run(), watcher, old)
 
 
-def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> TrainingResult:
+def _go_on(request: TrainRequest, kept: RestoredRun, watcher: Callback, processes: ProcessGroup) -> TrainingResult:
     """Run the rest of a training, from the saved state."""
     prepared = _prepare_again(request, kept, watcher, processes)
     share_memory()
@@ -171,39 +171,39 @@ def _go_on(request: Request, kept: Kept, watcher: Watcher, processes: Processes)
     folder = open_folder(request, prepared, kept.folder, kept.origin.began, processes)
     restore(prepared.model, kept.tensors(kept.state.weights, processes))
     placed = place_model(prepared.model, prepared.config.training, processes, watcher)
-    trainer = open_trainer(prepared, placed, watcher, folder, processes)
+    trainer = build_trainer(prepared, placed, watcher, folder, processes)
     trainer.go_on_from(counts, kept.tensors(kept.state.moments, processes))
-    return finish(trainer, folder, trainer.run(), watcher, prepared.old)
+    return finalize(trainer, folder, trainer.run(), watcher, prepared.old)
 
 
-def rehearse(request: Request, watcher: Watcher) -> None:
+def dry_run(request: TrainRequest, watcher: Callback) -> None:
     """Says what a training would do and take, and writes nothing."""
     if request.resume:
         raise ConfigError("--dry-run tells what a new training would take; leave out --resume")
-    with joined(request.device) as processes:
-        _rehearse(request, watcher if processes.is_first else Silent(), processes)
+    with init_distributed(request.device) as processes:
+        _rehearse(request, watcher if processes.is_first else NullCallback(), processes)
 
 
-def _rehearse(request: Request, watcher: Watcher, processes: Processes) -> None:
+def _rehearse(request: TrainRequest, watcher: Callback, processes: ProcessGroup) -> None:
     prepared = prepare(_spread_names(request), watcher, processes)
     announce(prepared, watcher)
     config = prepared.config.training
     model = place_model(prepared.model, config, processes, watcher).model
-    estimate = measure(prepared.task, model, config, prepared.threads, processes)
+    estimate = benchmark_step(prepared.task, model, config, prepared.threads, processes)
     watcher.message(describe(estimate))
     watcher.message(describe_useful(estimate, prepared.usual_epochs))
     if not prepared.start and (warning := warn_short(estimate)):
         watcher.message(warning)
 
 
-def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) -> Prepared:
+def prepare(request: TrainRequest, watcher: Callback, processes: ProcessGroup = ALONE) -> PreparedRun:
     """Reads the data, chooses what was left open, learns the tokenizer and builds the task and the model.
 
     Each process reads the data; the tokenizer is the first one's.
     """
     given, preset, task = _named(request)
     chosen = get_task(task or "translate")
-    start = Start.load(request.start) if request.start else None
+    start = PretrainedModel.load(request.start) if request.start else None
     base = start.base(chosen) if start else chosen.base
     draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
     check_settings(chosen, given, draft)
@@ -215,7 +215,7 @@ def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) ->
     old = find_old(start, chosen.name, request.old_valid, watcher.message) if start else None
     records = chosen.read(_files(request, watcher), draft, watcher.message)
     replay = _read_replay(request, chosen, records, draft, old.hashes if old else frozenset(), watcher)
-    choice = choose(
+    choice = choose_config(
         records.amount, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
@@ -232,11 +232,11 @@ def prepare(request: Request, watcher: Watcher, processes: Processes = ALONE) ->
 def _make(
     chosen: Task,
     config: Config,
-    records: Records[Any],
+    records: TaskRecords[Any],
     replay: Replay | None,
     tokenizer: Tokenizer | None,
-    watcher: Watcher,
-    processes: Processes,
+    watcher: Callback,
+    processes: ProcessGroup,
 ) -> PreparedTask:
     """The task. The first process learns the tokenizer, where none is given, and tells the others."""
     if processes.is_first:
@@ -251,9 +251,9 @@ def _read_tokenizer(text: str) -> Tokenizer | None:
     return None if text.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(text)
 
 
-def _prepare_again(request: Request, kept: Kept, watcher: Watcher, processes: Processes) -> Prepared:
+def _prepare_again(request: TrainRequest, kept: RestoredRun, watcher: Callback, processes: ProcessGroup) -> PreparedRun:
     """As `prepare` did when the run began: its settings and its tokenizer are taken, and its data must be the same."""
-    before = Before.of(request.out, kept)
+    before = OriginalRun.of(request.out, kept)
     chosen, records, replay = _check_same(request, before, kept.old_hashes, watcher, watcher.message)
     made = make_task(chosen, kept.config, records, replay, _read_tokenizer(kept.tokenizer), watcher.message)
     assert made.config == kept.config, "the same data made another config"
@@ -265,8 +265,8 @@ def _prepare_again(request: Request, kept: Kept, watcher: Watcher, processes: Pr
 
 
 def _check_same(
-    request: Request, before: Before, old_hashes: Set[float], watcher: Watcher, tell: Tell
-) -> tuple[Task, Records[Any], Replay | None]:
+    request: TrainRequest, before: OriginalRun, old_hashes: Set[float], watcher: Callback, tell: Tell
+) -> tuple[Task, TaskRecords[Any], Replay | None]:
     """Refuse data and settings that differ from those of the run's start; return the task and the data."""
     before.check_settings(*_named(request))
     before.check_start(request.start)
@@ -278,12 +278,12 @@ def _check_same(
 
 
 def _read_replay(
-    request: Request,
+    request: TrainRequest,
     chosen: Task,
-    records: Records[Any],
+    records: TaskRecords[Any],
     config: Config,
     old_hashes: Set[float],
-    watcher: Watcher,
+    watcher: Callback,
     tell: Tell | None = None,
 ) -> Replay | None:
     """Return the replay data, without what is in the new or the old validation set."""
@@ -292,19 +292,19 @@ def _read_replay(
     named = split_names(request.replay)
     if named.weights:
         raise ConfigError("a weight has no meaning behind --replay, whose share is --replay-share; leave it out")
-    files = Files(named.files, work=watcher.work)
-    hashes = old_hashes | {place(record.parts[0].encode()) for record in records.valid}
+    files = TrainingFiles(named.files, work=watcher.work)
+    hashes = old_hashes | {hash_fraction(record.parts[0].encode()) for record in records.valid}
     return read_replay(chosen, files, named.tags, config, hashes, tell or watcher.message)
 
 
 def _prepared(
-    request: Request,
-    records: Records[Any],
+    request: TrainRequest,
+    records: TaskRecords[Any],
     replay: Replay | None,
     made: PreparedTask,
     reasons: list[str],
-    processes: Processes,
-) -> Prepared:
+    processes: ProcessGroup,
+) -> PreparedRun:
     check_ids(made)
     torch.manual_seed(made.config.training.seed)
     model = build_model(made.config.model)
@@ -318,10 +318,10 @@ def _prepared(
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     validation = sample_records(records.valid)
     epochs = default_epochs(records.amount)
-    return Prepared(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation, epochs)
+    return PreparedRun(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation, epochs)
 
 
-def _spread_names(request: Request) -> Request:
+def _spread_names(request: TrainRequest) -> TrainRequest:
     """The files of a request as files, and the weights and tags behind their names as settings."""
     train, valid = split_names(request.files), split_names(request.valid)
     if valid.weights:
@@ -332,11 +332,11 @@ def _spread_names(request: Request) -> Request:
     return replace(request, files=train.files, valid=valid.files, settings=settings)
 
 
-def _files(request: Request, watcher: Watcher) -> Files:
-    return Files(request.files, request.valid, lambda what, done, total: watcher.work(what, done, total))
+def _files(request: TrainRequest, watcher: Callback) -> TrainingFiles:
+    return TrainingFiles(request.files, request.valid, lambda what, done, total: watcher.work(what, done, total))
 
 
-def _named(request: Request) -> tuple[dict[str, Any], str, str]:
+def _named(request: TrainRequest) -> tuple[dict[str, Any], str, str]:
     """The settings, the preset and the task that are named, in the request or in its recipe."""
     given = dict(request.settings or {})
     named = str(given.pop("preset", "")), str(given.pop("task", ""))
@@ -346,7 +346,7 @@ def _named(request: Request) -> tuple[dict[str, Any], str, str]:
     return given, preset, task
 
 
-def announce(prepared: Prepared, watcher: Watcher) -> None:
+def announce(prepared: PreparedRun, watcher: Callback) -> None:
     """What was chosen, and why."""
     for reason in prepared.reasons:
         watcher.message(f"chosen: {reason}")
@@ -359,7 +359,7 @@ def _valid_tags(config: Config) -> tuple[str, ...]:
     return config.data.validation_tags or config.data.source_tags
 
 
-def _data_facts(request: Request, records: Records[Any], replay: Replay | None) -> dict[str, Any]:
+def _data_facts(request: TrainRequest, records: TaskRecords[Any], replay: Replay | None) -> dict[str, Any]:
     return {
         "files": [path.name for path in request.files],
         "valid_files": [path.name for path in request.valid],

@@ -5,21 +5,21 @@ from functools import partial
 from pathlib import Path
 from typing import overload
 
-from clearhead.data.corpus.cached_pairs import StoredPairs, are_large, keep_pairs
-from clearhead.data.corpus.mmap_arrays import Columns, Work, nobody
+from clearhead.data.corpus.cached_pairs import CachedPairs, are_large, cache_pairs
+from clearhead.data.corpus.mmap_arrays import MappedArrays, Work, ignore_progress
 from clearhead.data.readers.documents import Cut, Document, load_documents, read_documents
 from clearhead.data.readers.pairs import Pair
-from clearhead.data.records import Corpus, Mask, Places, Skips
+from clearhead.data.records import Corpus, Mask, Places, SkipReport
 
 
-class StoredDocuments(Sequence[Document]):
+class CachedDocuments(Sequence[Document]):
     """Documents on disk, or those of them that are wanted."""
 
-    def __init__(self, pairs: StoredPairs) -> None:
+    def __init__(self, pairs: CachedPairs) -> None:
         self.pairs = pairs
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> MappedArrays:
         """Where they lie."""
         return self.pairs.columns
 
@@ -41,27 +41,29 @@ class StoredDocuments(Sequence[Document]):
         """Where each document falls between 0 and 1."""
         return self.pairs.places()
 
-    def select(self, wanted_N: Mask) -> "StoredDocuments":
+    def select(self, wanted_N: Mask) -> "CachedDocuments":
         """Some of these documents."""
-        return StoredDocuments(self.pairs.select(wanted_N))
+        return CachedDocuments(self.pairs.select(wanted_N))
 
-    def spread(self, most: int) -> "StoredDocuments":
+    def spread(self, most: int) -> "CachedDocuments":
         """At most so many of these documents, from all over the text."""
-        return StoredDocuments(self.pairs.spread(most))
+        return CachedDocuments(self.pairs.spread(most))
 
 
 def _document(pair: Pair) -> Document:
     return Document(pair.source, pair.line)
 
 
-def load_text(paths: Sequence[Path], cut: Cut, folder: Path | None = None, work: Work = nobody) -> Corpus[Document]:
+def load_documents_cached(
+    paths: Sequence[Path], cut: Cut, folder: Path | None = None, work: Work = ignore_progress
+) -> Corpus[Document]:
     """The documents of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
     if not are_large(paths):
         return load_documents(paths, cut)
 
-    def read(_: Skips) -> Iterator[Pair]:
+    def read(_: SkipReport) -> Iterator[Pair]:
         return (Pair(document.text, "", document.line) for document in read_documents(paths, cut))
 
-    kept = keep_pairs(paths, {"documents": cut}, read, folder, partial(work, "reading documents"))
-    assert isinstance(kept.records, StoredPairs)
-    return Corpus(StoredDocuments(kept.records), kept.skips, kept.total_lines, kept.fingerprint)
+    kept = cache_pairs(paths, {"documents": cut}, read, folder, partial(work, "reading documents"))
+    assert isinstance(kept.records, CachedPairs)
+    return Corpus(CachedDocuments(kept.records), kept.skips, kept.total_lines, kept.fingerprint)

@@ -16,11 +16,11 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.corpus.held_out import place
-from clearhead.data.corpus.mmap_arrays import Columns, ColumnWriter, Work, kept_columns, nobody
+from clearhead.data.corpus.held_out import hash_fraction
+from clearhead.data.corpus.mmap_arrays import ArrayWriter, MappedArrays, Work, cached_arrays, ignore_progress
 from clearhead.data.readers.pairs import Pair, load_pairs, read_pairs
 from clearhead.data.readers.tables import PACKED, PARQUET, TableOptions, suffix_of
-from clearhead.data.records import Corpus, Fingerprint, Mask, Places, Skips, check_amount
+from clearhead.data.records import Corpus, Fingerprint, Mask, Places, SkipReport, check_amount
 from clearhead.errors import DataError
 from clearhead.files import user_cache
 
@@ -33,7 +33,7 @@ TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", 
 
 
 @dataclass(frozen=True)
-class Filters:
+class PairFilters:
     """Which pairs of the files are taken, and how the files are read."""
 
     max_chars: int
@@ -42,10 +42,10 @@ class Filters:
     table: TableOptions = field(default_factory=TableOptions)
 
 
-class StoredPairs(Sequence[Pair]):
+class CachedPairs(Sequence[Pair]):
     """Pairs on disk, or those of them that are wanted."""
 
-    def __init__(self, columns: Columns, wanted_N: Mask | None = None) -> None:
+    def __init__(self, columns: MappedArrays, wanted_N: Mask | None = None) -> None:
         self.columns = columns
         self.total = columns.counts["line"]
         self.wanted_N = np.ones(self.total, np.bool_) if wanted_N is None else wanted_N
@@ -104,13 +104,13 @@ class StoredPairs(Sequence[Pair]):
         found: NDArray[Any] = self.columns.map("place")
         return found[self.wanted_N]
 
-    def select(self, wanted_N: Mask) -> "StoredPairs":
+    def select(self, wanted_N: Mask) -> "CachedPairs":
         """Some of these pairs."""
         both_N = self.wanted_N.copy()
         both_N[self.wanted_N] = wanted_N
-        return StoredPairs(self.columns, both_N)
+        return CachedPairs(self.columns, both_N)
 
-    def spread(self, most: int) -> "StoredPairs":
+    def spread(self, most: int) -> "CachedPairs":
         """At most so many of these pairs, from all over the corpus."""
         if len(self) <= most:
             return self
@@ -119,42 +119,46 @@ class StoredPairs(Sequence[Pair]):
         return self.select(wanted_N)
 
 
-def load_corpus(
-    paths: Sequence[Path], filters: Filters, minimum: int = 1, folder: Path | None = None, work: Work = nobody
+def load_pairs_cached(
+    paths: Sequence[Path],
+    filters: PairFilters,
+    minimum: int = 1,
+    folder: Path | None = None,
+    work: Work = ignore_progress,
 ) -> Corpus[Pair]:
     """The pairs of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
     if not are_large(paths):
         return load_pairs(paths, filters.max_chars, minimum, max_length_ratio=filters.max_length_ratio,
                           deduplicate=filters.deduplicate, table=filters.table)  # fmt: skip
 
-    def read(skips: Skips) -> Iterator[Pair]:
+    def read(skips: SkipReport) -> Iterator[Pair]:
         return read_pairs(paths, skips, filters.max_chars, filters.max_length_ratio, filters.deduplicate, filters.table)
 
-    corpus = keep_pairs(paths, asdict(filters), read, folder, partial(work, "reading pairs"))
+    corpus = cache_pairs(paths, asdict(filters), read, folder, partial(work, "reading pairs"))
     check_amount(corpus, paths, minimum, "pairs")
     return corpus
 
 
-def keep_pairs(
+def cache_pairs(
     paths: Sequence[Path],
     settings: Mapping[str, object],
-    read: Callable[[Skips], Iterator[Pair]],
+    read: Callable[[SkipReport], Iterator[Pair]],
     folder: Path | None,
     work: Callable[[int, int], None],
 ) -> Corpus[Pair]:
     """The pairs that `read` makes of files by these settings, on disk: made now, or found there."""
     key = _key(paths, settings)
 
-    def fill(writer: ColumnWriter) -> None:
-        skips = Skips()
+    def fill(writer: ArrayWriter) -> None:
+        skips = SkipReport()
         writer.facts = {"fingerprint": _write(read(skips), writer, work), **asdict(skips)}
         writer.facts["files"] = [str(path.absolute()) for path in paths]
 
-    columns = kept_columns((folder or user_cache() / CORPORA) / key, key, TYPES, fill)
+    columns = cached_arrays((folder or user_cache() / CORPORA) / key, key, TYPES, fill)
     facts = {name: value for name, value in columns.facts.items() if name != "files"}
     fingerprint = str(facts.pop("fingerprint"))
-    skips = Skips(**facts)
-    return Corpus[Pair](StoredPairs(columns), skips, columns.counts["line"] + skips.total, fingerprint)
+    skips = SkipReport(**facts)
+    return Corpus[Pair](CachedPairs(columns), skips, columns.counts["line"] + skips.total, fingerprint)
 
 
 def are_large(paths: Sequence[Path]) -> bool:
@@ -193,7 +197,7 @@ def _blocks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
         yield block
 
 
-def _write(pairs: Iterator[Pair], writer: ColumnWriter, work: Callable[[int, int], None]) -> str:
+def _write(pairs: Iterator[Pair], writer: ArrayWriter, work: Callable[[int, int], None]) -> str:
     """Appends all pairs in blocks, and gives their fingerprint."""
     digest, end, done = Fingerprint(), 0, 0
     for block in _blocks(pairs):
@@ -205,7 +209,7 @@ def _write(pairs: Iterator[Pair], writer: ColumnWriter, work: Callable[[int, int
             ends[0].append(end + len(source))
             end += len(source) + len(target)
             ends[1].append(end)
-            places.append(place(source))
+            places.append(hash_fraction(source))
         writer.append_bytes("text", text)
         numbers = {"source_end": ends[0], "target_end": ends[1], "place": places,
                    "line": [pair.line for pair in block], "corpus": [pair.corpus for pair in block]}  # fmt: skip

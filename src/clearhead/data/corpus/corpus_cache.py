@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.data.corpus.cached_pairs import CORPORA
-from clearhead.data.corpus.mmap_arrays import FACTS, Columns
+from clearhead.data.corpus.mmap_arrays import FACTS, MappedArrays
 from clearhead.errors import DataError
 from clearhead.files import user_cache
 
@@ -19,7 +19,7 @@ DAY = 86400.0
 
 
 @dataclass(frozen=True)
-class KeptCorpus:
+class CachedCorpus:
     """A prepared corpus with all its ids."""
 
     key: str
@@ -55,7 +55,7 @@ class KeptCorpus:
                 raise DataError(f"cannot remove {self.folder}: {error.strerror}; check its permissions") from error
 
 
-def find_kept(folder: Path | None = None) -> list[KeptCorpus]:
+def find_cached(folder: Path | None = None) -> list[CachedCorpus]:
     """The prepared corpora of this user, the one used last first."""
     place = folder or user_cache() / CORPORA
     names = [path.name for path in place.iterdir()] if place.is_dir() else []
@@ -63,14 +63,14 @@ def find_kept(folder: Path | None = None) -> list[KeptCorpus]:
     return sorted((_kept(place, key) for key in keys), key=lambda kept: -kept.used)
 
 
-def _kept(place: Path, key: str) -> KeptCorpus:
-    found = Columns.open(place / key)
+def _kept(place: Path, key: str) -> CachedCorpus:
+    found = MappedArrays.open(place / key)
     files = tuple(found.facts.get("files", ())) if found else ()
     parts = _parts(place, key)
     facts = [part / FACTS for part in parts if (part / FACTS).is_file()]
     used = max((path.stat().st_mtime for path in facts or parts), default=0.0)
     inside = [path for part in parts for path in (part, *part.rglob("*")) if path.is_file()]
-    return KeptCorpus(key, place / key, files, found.counts["line"] if found else 0,
+    return CachedCorpus(key, place / key, files, found.counts["line"] if found else 0,
                       sum(path.stat().st_size for path in inside), used)  # fmt: skip
 
 

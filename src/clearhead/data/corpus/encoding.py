@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from clearhead.data.corpus.cached_pairs import StoredPairs
-from clearhead.data.corpus.id_arrays import IdStore, PairStore, PairStoreWriter, open_pair_store
-from clearhead.data.corpus.mmap_arrays import Columns, ColumnWriter, Work, kept_columns, nobody
+from clearhead.data.corpus.cached_pairs import CachedPairs
+from clearhead.data.corpus.id_arrays import IdArrays, PairIds, PairIdsWriter, open_pair_ids
+from clearhead.data.corpus.mmap_arrays import ArrayWriter, MappedArrays, Work, cached_arrays, ignore_progress
 from clearhead.data.readers.pairs import Pair
-from clearhead.data.records import PLACES_SHOWN, Skips
+from clearhead.data.records import PLACES_SHOWN, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
@@ -31,7 +31,7 @@ TOKENIZER, WANTED = "tokenizer.json", "wanted"
 
 
 @dataclass(frozen=True)
-class Encoding:
+class EncodingSettings:
     """How pairs become ids."""
 
     max_tokens: int
@@ -41,14 +41,14 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Block:
+class EncodedBlock:
     """Pairs as ids, and the lines of those that were too long."""
 
-    store: PairStore
+    store: PairIds
     long_lines: list[int]
 
 
-def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: Encoding) -> tuple[Block, list[Pair]]:
+def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: EncodingSettings) -> tuple[EncodedBlock, list[Pair]]:
     """The pairs as ids, and those that were kept."""
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
     if how.prefixes:
@@ -58,27 +58,27 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: Encoding) -> 
         targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
     is_short = [max(len(source), len(target)) < how.max_tokens for source, target in zip(sources, targets, strict=True)]
     kept = [index for index, fits in enumerate(is_short) if fits]
-    store = PairStore(
-        IdStore.build(sources[index] for index in kept),
-        IdStore.build(targets[index] for index in kept),
+    store = PairIds(
+        IdArrays.build(sources[index] for index in kept),
+        IdArrays.build(targets[index] for index in kept),
         np.array([pairs[index].line for index in kept], dtype=np.int64),
         np.array([pairs[index].corpus for index in kept], dtype=np.int32),
     )
     long_lines = [pair.line for pair, fits in zip(pairs, is_short, strict=True) if not fits]
-    return Block(store, long_lines), [pairs[index] for index in kept]
+    return EncodedBlock(store, long_lines), [pairs[index] for index in kept]
 
 
-def encode_stored(
-    pairs: StoredPairs,
+def encode_cached(
+    pairs: CachedPairs,
     tokenizer: Tokenizer,
-    how: Encoding,
-    skips: Skips,
-    work: Work = nobody,
+    how: EncodingSettings,
+    skips: SkipReport,
+    work: Work = ignore_progress,
     *,
     workers: int = 0,
     block: int = 0,
     noun: str = "pairs",
-) -> PairStore:
+) -> PairIds:
     """The ids of a corpus on disk, beside it: made now by so many processes (0: one a core), or found there."""
     block = block or pairs.block_size
     text = tokenizer.to_json()
@@ -86,8 +86,8 @@ def encode_stored(
     facts = json.dumps([pairs.columns.key, asdict(how), text]).encode()
     key = hashlib.blake2b(facts + wanted, digest_size=12).hexdigest()
 
-    def fill(writer: ColumnWriter) -> None:
-        made, long_lines = PairStoreWriter(writer), list[int]()
+    def fill(writer: ArrayWriter) -> None:
+        made, long_lines = PairIdsWriter(writer), list[int]()
         (writer.folder / TOKENIZER).write_text(text, encoding="utf-8")
         pairs.wanted_N.tofile(writer.folder / WANTED)
         done, count = 0, 0
@@ -102,20 +102,20 @@ def encode_stored(
             (writer.folder / name).unlink()
 
     folder = pairs.columns.folder
-    types = PairStoreWriter.types(max(tokenizer.vocab_size, tokenizer.target.vocab_size))
-    columns = kept_columns(folder.with_name(f"{folder.name}-{key}"), key, types, fill)
+    types = PairIdsWriter.types(max(tokenizer.vocab_size, tokenizer.target.vocab_size))
+    columns = cached_arrays(folder.with_name(f"{folder.name}-{key}"), key, types, fill)
     _account(columns, how, skips)
-    return open_pair_store(columns)
+    return open_pair_ids(columns)
 
 
-def _account(columns: Columns, how: Encoding, skips: Skips) -> None:
+def _account(columns: MappedArrays, how: EncodingSettings, skips: SkipReport) -> None:
     """Tells `skips` of the pairs that were too long, whenever that was."""
     lines, count = columns.facts["long_lines"], int(columns.facts["long"])
     for number in range(count):
         skips.add(too_long(how), "pairs", int(lines[min(number, len(lines) - 1)]))
 
 
-def too_long(how: Encoding) -> str:
+def too_long(how: EncodingSettings) -> str:
     """Why a pair is left out."""
     return f"longer than {how.max_tokens} pieces"
 
@@ -129,9 +129,9 @@ def core_count() -> int:
 class _Job:
     """What the processes do together."""
 
-    pairs: StoredPairs
+    pairs: CachedPairs
     folder: Path
-    how: Encoding
+    how: EncodingSettings
     block: int
 
     def to_json(self) -> dict[str, object]:
@@ -142,18 +142,20 @@ class _Job:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "_Job":
         """What `to_json` gave; the mask lies in the folder."""
-        folder, columns = Path(told["folder"]), Columns.open(Path(told["pairs"]))
+        folder, columns = Path(told["folder"]), MappedArrays.open(Path(told["pairs"]))
         assert columns is not None
-        pairs = StoredPairs(columns, np.fromfile(folder / WANTED, dtype=np.bool_))
-        return cls(pairs, folder, Encoding(told["how"]["max_tokens"], tuple(told["how"]["prefixes"])), told["block"])
+        pairs = CachedPairs(columns, np.fromfile(folder / WANTED, dtype=np.bool_))
+        return cls(
+            pairs, folder, EncodingSettings(told["how"]["max_tokens"], tuple(told["how"]["prefixes"])), told["block"]
+        )
 
-    def blocks(self, tokenizer: Tokenizer, first: int = 0, step: int = 1) -> Iterator[Block]:
+    def blocks(self, tokenizer: Tokenizer, first: int = 0, step: int = 1) -> Iterator[EncodedBlock]:
         """Every `step`th block from the first on."""
         for start in range(first * self.block, self.pairs.total, step * self.block):
             yield encode_pairs(self.pairs.block(start, start + self.block), tokenizer, self.how)[0]
 
 
-def _blocks(job: _Job, tokenizer: Tokenizer, workers: int) -> Iterator[Block]:
+def _blocks(job: _Job, tokenizer: Tokenizer, workers: int) -> Iterator[EncodedBlock]:
     """All blocks in their order."""
     count = -(-job.pairs.total // job.block)
     workers = min(workers, count)
@@ -206,7 +208,7 @@ class _Worker:
         self.process.wait()
         self.stream.close()
 
-    def block(self) -> Block:
+    def block(self) -> EncodedBlock:
         """The next one."""
         found = _read_block(self.stream)
         if found is None:
@@ -220,7 +222,7 @@ class _Worker:
         return found
 
 
-def _write_block(block: Block, stream: BinaryIO) -> None:
+def _write_block(block: EncodedBlock, stream: BinaryIO) -> None:
     """Lengths, then the arrays end to end."""
     store = block.store
     assert store.corpus_N is not None
@@ -235,7 +237,7 @@ def _write_block(block: Block, stream: BinaryIO) -> None:
 _BLOCK_TYPES = (np.int32, np.int64, np.int32, np.int64, np.int64, np.int32, np.int64)
 
 
-def _read_block(stream: BinaryIO) -> Block | None:
+def _read_block(stream: BinaryIO) -> EncodedBlock | None:
     """What `_write_block` wrote, or nothing where the stream ends."""
     head = stream.read(8 * len(_BLOCK_TYPES))
     sizes = np.frombuffer(head, dtype=np.int64).tolist() if len(head) == 8 * len(_BLOCK_TYPES) else []
@@ -243,11 +245,11 @@ def _read_block(stream: BinaryIO) -> Block | None:
     if not sizes or [len(part) for part in parts] != sizes:
         return None
     arrays = [np.frombuffer(part, dtype=kind) for part, kind in zip(parts, _BLOCK_TYPES, strict=True)]
-    source, target = IdStore(arrays[0], arrays[1]), IdStore(arrays[2], arrays[3])
-    return Block(PairStore(source, target, arrays[4], arrays[5]), arrays[6].tolist())
+    source, target = IdArrays(arrays[0], arrays[1]), IdArrays(arrays[2], arrays[3])
+    return EncodedBlock(PairIds(source, target, arrays[4], arrays[5]), arrays[6].tolist())
 
 
-def work_off(job: _Job, worker: int, workers: int, stream: BinaryIO) -> None:
+def run_worker(job: _Job, worker: int, workers: int, stream: BinaryIO) -> None:
     """One process: every block that is its own, written to the stream."""
     tokenizer = Tokenizer.from_json((job.folder / TOKENIZER).read_text(encoding="utf-8"))
     for block in job.blocks(tokenizer, worker, workers):
@@ -257,6 +259,6 @@ def work_off(job: _Job, worker: int, workers: int, stream: BinaryIO) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     try:
-        work_off(_Job.from_json(json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3]), sys.stdout.buffer)
+        run_worker(_Job.from_json(json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3]), sys.stdout.buffer)
     except BrokenPipeError:  # which is gone
         os._exit(1)

@@ -16,38 +16,38 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from clearhead.data.records import Mask, Places, R, Stored
+from clearhead.data.records import DiskRecords, Mask, Places, R
 from clearhead.errors import ConfigError, DataError
 
 BLOCK = 1 << 20  # hashes that are compared at a time
 
 
-class Split(NamedTuple, Generic[R]):
+class HeldOutSplit(NamedTuple, Generic[R]):
     """The two parts of a corpus; no source is in both."""
 
     train: Sequence[R]
     valid: Sequence[R]
 
 
-def split_valid(pairs: Sequence[R], share: float = 0.02, max_valid: int = 2000) -> Split[R]:
+def split_valid(pairs: Sequence[R], share: float = 0.02, max_valid: int = 2000) -> HeldOutSplit[R]:
     """Hold out about `share` of the sources, but not more than `max_valid` pairs unless one source alone has more."""
-    if isinstance(pairs, Stored):
+    if isinstance(pairs, DiskRecords):
         is_valid_N = held_out(pairs.places(), share, max_valid)
-        return Split(pairs.select(~is_valid_N), list(pairs.select(is_valid_N)))
-    place_N = np.fromiter((place(pair.parts[0].encode()) for pair in pairs), dtype=np.float64, count=len(pairs))
+        return HeldOutSplit(pairs.select(~is_valid_N), list(pairs.select(is_valid_N)))
+    place_N = np.fromiter((hash_fraction(pair.parts[0].encode()) for pair in pairs), dtype=np.float64, count=len(pairs))
     is_valid_N = held_out(place_N, share, max_valid)
     train = [pair for pair, is_valid in zip(pairs, is_valid_N, strict=True) if not is_valid]
     valid = [pair for pair, is_valid in zip(pairs, is_valid_N, strict=True) if is_valid]
-    return Split(train, valid)
+    return HeldOutSplit(train, valid)
 
 
 def overlap(train: Sequence[R], valid: Sequence[R]) -> list[R]:
     """Return the validation records whose input, their first part, is also the input of a training record."""
-    if not isinstance(train, Stored):
+    if not isinstance(train, DiskRecords):
         inputs = {record.parts[0] for record in valid}
         shared = {text for record in train if (text := record.parts[0]) in inputs}
         return [record for record in valid if record.parts[0] in shared]
-    hashes = [place(record.parts[0].encode()) for record in valid]
+    hashes = [hash_fraction(record.parts[0].encode()) for record in valid]
     train_hashes, known = train.places(), set[float]()
     for start in range(0, len(train_hashes), BLOCK):  # so that memory stays bounded
         known.update(np.intersect1d(train_hashes[start : start + BLOCK], hashes).tolist())
@@ -74,6 +74,6 @@ def held_out(place_N: Places, share: float, max_valid: int) -> Mask:
     return is_valid_N
 
 
-def place(source: bytes) -> float:
+def hash_fraction(source: bytes) -> float:
     """Where a text falls between 0 and 1; the same on every machine and in every version."""
     return int.from_bytes(blake2b(source, digest_size=7).digest(), "big") / 2**56

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.corpus.mmap_arrays import Columns, ColumnWriter, give_back
+from clearhead.data.corpus.mmap_arrays import ArrayWriter, MappedArrays, release_pages
 
 Ids = NDArray[np.integer[Any]]
 Lengths = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class IdStore:
+class IdArrays:
     """Sequences of ids: sequence i is `ids[offsets[i]:offsets[i + 1]]`."""
 
     ids: Ids
     offsets: NDArray[np.int64]
 
     @classmethod
-    def build(cls, sequences: Iterable[Sequence[int]]) -> "IdStore":
+    def build(cls, sequences: Iterable[Sequence[int]]) -> "IdArrays":
         """The store of these sequences, in their order."""
         parts = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
         offsets = np.zeros(len(parts) + 1, dtype=np.int64)
@@ -45,16 +45,16 @@ class IdStore:
 
     def give_back(self) -> None:
         """Gives the memory back that reading mapped ids took."""
-        give_back(self.ids)
-        give_back(self.offsets)
+        release_pages(self.ids)
+        release_pages(self.offsets)
 
 
 @dataclass(frozen=True)
-class PairStore:
+class PairIds:
     """Source and target ids of sentence pairs, with the line that each came from, and the number of its file."""
 
-    source: IdStore
-    target: IdStore
+    source: IdArrays
+    target: IdArrays
     lines: NDArray[np.int64]
     corpus_N: NDArray[np.integer[Any]] | None = None
 
@@ -67,10 +67,10 @@ class PairStore:
         self.target.give_back()
 
 
-class PairStoreWriter:
+class PairIdsWriter:
     """Pairs appended to arrays on disk, block by block."""
 
-    def __init__(self, writer: ColumnWriter) -> None:
+    def __init__(self, writer: ArrayWriter) -> None:
         self.writer = writer
         self._ends = {"source": 0, "target": 0}
         for side in self._ends:
@@ -84,7 +84,7 @@ class PairStoreWriter:
                  (("ids", ids), ("offsets", "<i8"))}  # fmt: skip
         return {**sides, "lines": "<i8", "corpus": "<i4"}
 
-    def append(self, block: PairStore) -> None:
+    def append(self, block: PairIds) -> None:
         """More pairs."""
         for side, store in (("source", block.source), ("target", block.target)):
             self.writer.append(f"{side}_ids", store.ids.astype(self.writer.types[f"{side}_ids"]))
@@ -95,9 +95,9 @@ class PairStoreWriter:
         self.writer.append("corpus", block.corpus_N)
 
 
-def open_pair_store(columns: Columns) -> PairStore:
-    """What a `PairStoreWriter` wrote."""
+def open_pair_ids(columns: MappedArrays) -> PairIds:
+    """What a `PairIdsWriter` wrote."""
     source, target = (
-        IdStore(columns.map(f"{side}_ids"), columns.map(f"{side}_offsets")) for side in ("source", "target")
+        IdArrays(columns.map(f"{side}_ids"), columns.map(f"{side}_offsets")) for side in ("source", "target")
     )
-    return PairStore(source, target, columns.map("lines"), columns.map("corpus"))
+    return PairIds(source, target, columns.map("lines"), columns.map("corpus"))

@@ -29,11 +29,11 @@ Work = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and of how much; of 0 where that is not known."""
 
 
-def nobody(what: str, done: int, total: int) -> None:
+def ignore_progress(what: str, done: int, total: int) -> None:
     """Is told how far long work is, and keeps it to itself."""
 
 
-class ColumnWriter:
+class ArrayWriter:
     """Arrays of a new folder; `facts` may be filled until the end."""
 
     def __init__(self, folder: Path, key: str, types: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ class ColumnWriter:
 
 
 @dataclass(frozen=True)
-class Columns:
+class MappedArrays:
     """The arrays of a folder that is whole."""
 
     folder: Path
@@ -85,7 +85,7 @@ class Columns:
     facts: Mapping[str, Any]
 
     @classmethod
-    def open(cls, folder: Path, key: str = "") -> "Columns | None":
+    def open(cls, folder: Path, key: str = "") -> "MappedArrays | None":
         """The arrays of a folder made from `key`; none where a file is missing, or is not what it was."""
         try:
             written = json.loads((folder / FACTS).read_text(encoding="utf-8"))
@@ -126,7 +126,7 @@ class Columns:
         return np.fromfile(self.folder / f"{name}.bin", dtype=kind, count=count, offset=offset)
 
 
-def give_back(array: NDArray[Any]) -> None:
+def release_pages(array: NDArray[Any]) -> None:
     """Takes the pages of a mapped array out of this process; they are read again when they are used.
 
     The system would do it itself where memory is short, but until then they count as this process's own.
@@ -147,17 +147,19 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callable[[ColumnWriter], None]) -> Columns:
+def cached_arrays(
+    folder: Path, key: str, types: Mapping[str, str], fill: Callable[[ArrayWriter], None]
+) -> MappedArrays:
     """The arrays of a folder, filled now unless it is there and whole."""
     here = _identity(folder)
-    found = Columns.open(folder, key)
+    found = MappedArrays.open(folder, key)
     if found is not None and found.is_sound():
         with suppress(OSError):  # a folder of somebody else
             (folder / FACTS).touch()  # says when it was used last
         return found
 
     def make(aside: Path) -> None:
-        with ColumnWriter(aside, key, types) as writer:
+        with ArrayWriter(aside, key, types) as writer:
             fill(writer)
 
     try:
@@ -171,6 +173,6 @@ def kept_columns(folder: Path, key: str, types: Mapping[str, str], fill: Callabl
             f"cannot keep a large corpus in {folder.parent}: {reason}; make room there, or name another place in "
             "XDG_CACHE_HOME"
         ) from error
-    made = Columns.open(folder, key)
+    made = MappedArrays.open(folder, key)
     assert made is not None, f"{folder} was made and is not whole"
     return made

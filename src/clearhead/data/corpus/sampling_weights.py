@@ -23,7 +23,7 @@ NEARLY = re.compile(r"(.+?)(?:@([^@:/]*))?(?::([^:/]*))?")
 
 
 @dataclass(frozen=True)
-class Named:
+class WeightedFiles:
     """Files, and what stood behind their names: a weight and a tag for each of them, or for none."""
 
     files: list[Path]
@@ -31,7 +31,7 @@ class Named:
     tags: list[str]
 
 
-def split_names(names: Sequence[Path]) -> Named:
+def split_names(names: Sequence[Path]) -> WeightedFiles:
     """`a.tsv@de:2 b.tsv@fr` as the files, the weights 2 and 1, and the tags de and fr.
 
     No weights where none is given, and no tags. A file whose own name ends like that is a file.
@@ -53,7 +53,7 @@ def split_names(names: Sequence[Path]) -> Named:
     given = [1.0 if weight is None else weight for weight in weights]
     if all(weight is None for weight in weights):
         given = []
-    return Named(files, given, tags if any(tags) else [])
+    return WeightedFiles(files, given, tags if any(tags) else [])
 
 
 def _check_form(name: Path, match: re.Match[str] | None) -> None:
@@ -70,7 +70,7 @@ def _check_form(name: Path, match: re.Match[str] | None) -> None:
         )
 
 
-def repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> Repeats | None:
+def epoch_repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> Repeats | None:
     """How often each example is seen in an epoch, from the number of the file it came from; None: each once.
 
     With a temperature T, files are seen as if each had its size to the power of 1/T, the largest file once.
@@ -94,7 +94,7 @@ def _check_amount(examples: float, plain: int) -> None:
         raise ConfigError(f"the weights make an epoch of {examples:,.0f} examples, at most {most:,} may be; lower them")
 
 
-def describe_repeats(corpus_N: Numbers, repeats_N: Repeats) -> list[str]:
+def describe_epoch_repeats(corpus_N: Numbers, repeats_N: Repeats) -> list[str]:
     """A line a file."""
     first = {number: np.argmax(corpus_N == number) for number in np.flatnonzero(np.bincount(corpus_N))}
     counts = np.bincount(corpus_N)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from clearhead.data.readers.lines import read_lines, refuse_empty
 from clearhead.data.readers.tables import JSON_SUFFIXES, object_of, string_of, suffix_of
-from clearhead.data.records import Corpus, Skips, gather
+from clearhead.data.records import Corpus, SkipReport, build_corpus
 from clearhead.errors import DataError
 
 Cut = Literal["line", "paragraph", "file"]
@@ -28,7 +28,7 @@ class Document:
 
 def load_documents(paths: Sequence[Path | str], cut: Cut, minimum: int = 1) -> Corpus[Document]:
     """Read whole files, one after the other."""
-    return gather(read_documents(paths, cut), Skips(), paths, minimum, "documents")
+    return build_corpus(read_documents(paths, cut), SkipReport(), paths, minimum, "documents")
 
 
 def read_documents(paths: Sequence[Path | str], cut: Cut) -> Iterator[Document]:

@@ -34,7 +34,7 @@ DIGIT_NAMES = {
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Picture:
+class LabelledImage:
     """One picture, what it shows, and where it came from."""
 
     label: str
@@ -43,7 +43,7 @@ class Picture:
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
+class ImageFolder:
     """The pictures of a folder, in the order of their labels and names."""
 
     labels: tuple[str, ...]
@@ -56,10 +56,10 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: int) -> Picture:
-        return Picture(self.labels[self.label_N[index]], self.paths[index], self.pixels_NCYX[index])
+    def __getitem__(self, index: int) -> LabelledImage:
+        return LabelledImage(self.labels[self.label_N[index]], self.paths[index], self.pixels_NCYX[index])
 
-    def __iter__(self) -> Iterator[Picture]:
+    def __iter__(self) -> Iterator[LabelledImage]:
         return (self[index] for index in range(len(self)))
 
     @cached_property
@@ -71,17 +71,17 @@ class Pictures:
         return digest.hexdigest()
 
 
-def load_pictures(folder: Path | str) -> Pictures:
+def load_image_folder(folder: Path | str) -> ImageFolder:
     """Read a whole folder, refusing one that holds anything but equally large pictures in one folder a label."""
     folder = Path(folder)
-    pictures: list[Picture] = []
+    pictures: list[LabelledImage] = []
     for label_folder in _label_folders(folder):
         for path in _png_paths(label_folder):
-            pictures.append(Picture(label_folder.name, path, read_picture(path)))
+            pictures.append(LabelledImage(label_folder.name, path, read_image(path)))
             _refuse_other_shape(pictures[0], pictures[-1])
     labels = tuple(sorted({picture.label for picture in pictures}))
     index = {label: number for number, label in enumerate(labels)}
-    return Pictures(
+    return ImageFolder(
         labels,
         np.stack([picture.pixels_CYX for picture in pictures]),
         np.array([index[picture.label] for picture in pictures], dtype=np.int64),
@@ -89,7 +89,7 @@ def load_pictures(folder: Path | str) -> Pictures:
     )
 
 
-def read_picture(path: Path | str) -> Pixels:
+def read_image(path: Path | str) -> Pixels:
     """pixels_CYX of one square PNG."""
     path = Path(path)
     data = _read_bytes(path)
@@ -160,7 +160,7 @@ def _list(folder: Path) -> list[Path]:
         raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
 
 
-def _refuse_other_shape(first: Picture, other: Picture) -> None:
+def _refuse_other_shape(first: LabelledImage, other: LabelledImage) -> None:
     shapes = [(*picture.pixels_CYX.shape[1:], picture.pixels_CYX.shape[0]) for picture in (first, other)]
     if shapes[0] != shapes[1]:
         kinds = [f"{height}x{width} in {'grey' if colours == 1 else 'colour'}" for height, width, colours in shapes]

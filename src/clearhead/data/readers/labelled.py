@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.data.readers.lines import excerpt
-from clearhead.data.readers.tables import Columns, Row, TableOptions, has_names, read_table
-from clearhead.data.records import MAX_CHARS, Corpus, Skips, gather
+from clearhead.data.readers.tables import ColumnNames, Row, TableOptions, has_names, read_table
+from clearhead.data.records import MAX_CHARS, Corpus, SkipReport, build_corpus
 from clearhead.errors import DataError
 
-COLUMNS = Columns("text", "label")
+COLUMNS = ColumnNames("text", "label")
 MIN_RECORDS = 10  # fewer have no statistics
 NAME = re.compile(r"[^\W\d][\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledText:
     """A text and its label."""
 
     text: str
@@ -31,23 +31,23 @@ class Labelled:
 
 def load_labelled(
     paths: Sequence[Path | str], max_chars: int = MAX_CHARS, minimum: int = 1, table: TableOptions | None = None
-) -> Corpus[Labelled]:
+) -> Corpus[LabelledText]:
     """Read whole files, one after the other."""
-    skips = Skips()
-    return gather(read_labelled(paths, skips, max_chars, table), skips, paths, minimum, "labelled texts")
+    skips = SkipReport()
+    return build_corpus(read_labelled(paths, skips, max_chars, table), skips, paths, minimum, "labelled texts")
 
 
 def read_labelled(
     paths: Sequence[Path | str],
-    skips: Skips | None = None,
+    skips: SkipReport | None = None,
     max_chars: int = MAX_CHARS,
     table: TableOptions | None = None,
-) -> Iterator[Labelled]:
+) -> Iterator[LabelledText]:
     """Iterate over the usable texts; `skips` receives every line that is left out.
 
     Each file is read as a whole, because a header with unknown names and swapped columns show in its statistics only.
     """
-    skips, table = skips or Skips(), table or TableOptions()
+    skips, table = skips or SkipReport(), table or TableOptions()
     for path in map(Path, paths):
         rows = list(read_table(path, COLUMNS, table, skips.note))
         if table.header == "auto" and not table.is_named and not has_names(path) and _starts_with_header(rows):
@@ -62,7 +62,7 @@ def read_labelled(
             if reason:
                 skips.add(reason, path, row.line)
             else:
-                yield Labelled(text, label, row.line)
+                yield LabelledText(text, label, row.line)
 
 
 def is_number(text: str) -> bool:

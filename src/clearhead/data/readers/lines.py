@@ -20,12 +20,12 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 BLOCK = 1 << 17
 
 
-class DamagedError(EOFError):
+class DamagedZstdError(EOFError):
     """What was read is no whole Zstandard file."""
 
 
 def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
-    """A stream of what is in a stream of compressed bytes; reading damaged ones raises `DamagedError`."""
+    """A stream of what is in a stream of compressed bytes; reading damaged ones raises `DamagedZstdError`."""
     return io.BufferedReader(_Frames(stream, require_package("zstandard", f"{name}: Zstandard")), BLOCK)
 
 
@@ -46,7 +46,7 @@ class _Frames(io.RawIOBase):
             if not block and self._frame is None:
                 return 0
             if not block:
-                raise DamagedError("it ends before the end of a frame")
+                raise DamagedZstdError("it ends before the end of a frame")
             self._waiting = self._decompress(block)
         count = min(len(buffer), len(self._waiting))
         buffer[:count], self._waiting = self._waiting[:count], self._waiting[count:]
@@ -63,7 +63,7 @@ class _Frames(io.RawIOBase):
                 if self._frame.eof:
                     block, self._frame = self._frame.unused_data, None
         except self._library.ZstdError as error:
-            raise DamagedError(str(error)) from error
+            raise DamagedZstdError(str(error)) from error
         return b"".join(parts)
 
 
@@ -105,7 +105,7 @@ def _decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
             yield _decode(raw, name, number)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        kind = "Zstandard" if isinstance(error, DamagedError) else "gzip"
+        kind = "Zstandard" if isinstance(error, DamagedZstdError) else "gzip"
         problem = f"the {kind} data is damaged or cut off ({error}); fetch or compress the file again"
         raise DataError.at(name, number + 1, problem) from error
 

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearhead.data.readers.lines import read_lines, refuse_empty
-from clearhead.data.readers.tables import TABLE_SUFFIXES, Columns, Note, Row, TableOptions, read_table, suffix_of
-from clearhead.data.records import MAX_CHARS, Corpus, Fingerprint, Skips, gather
+from clearhead.data.readers.tables import TABLE_SUFFIXES, ColumnNames, Note, Row, TableOptions, read_table, suffix_of
+from clearhead.data.records import MAX_CHARS, Corpus, Fingerprint, SkipReport, build_corpus
 from clearhead.errors import DataError
 
 FIRST_SIZE = 1 << 12
 FULL = 0.65  # the table doubles when this share of it is in use
 
 
-class Seen:
+class HashSet:
     """A set of numbers below 2^64 that only grows: open addressing, a place after the other."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def _put(table: "array[int]", number: int) -> bool:
     return True
 
 
-COLUMNS = Columns("source", "target")
+COLUMNS = ColumnNames("source", "target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ def load_pairs(
     table: TableOptions | None = None,
 ) -> Corpus[Pair]:
     """Read a whole corpus; too few usable pairs are an error."""
-    skips = Skips()
+    skips = SkipReport()
     pairs = read_pairs(paths, skips, max_chars, max_length_ratio, deduplicate, table)
-    return gather(pairs, skips, paths, min_pairs, "pairs")
+    return build_corpus(pairs, skips, paths, min_pairs, "pairs")
 
 
 def read_pairs(
     paths: Sequence[Path | str],
-    skips: Skips | None = None,
+    skips: SkipReport | None = None,
     max_chars: int = MAX_CHARS,
     max_length_ratio: float = 0.0,
     deduplicate: bool = False,
@@ -113,9 +113,9 @@ def read_pairs(
     One path or several tables are read one after the other; two other files are read side by side. `max_length_ratio`
     drops pairs of which one side is that many times as long as the other, and `deduplicate` drops repeated pairs.
     """
-    seen = Seen() if deduplicate else None
-    skips = Skips() if skips is None else skips
-    for pair, fault, path in read_every_pair(paths, max_chars, table, skips.note):
+    seen = HashSet() if deduplicate else None
+    skips = SkipReport() if skips is None else skips
+    for pair, fault, path in read_checked_pairs(paths, max_chars, table, skips.note):
         if fault:
             skips.add(fault, path, pair.line)
         elif unwanted := _unwanted(pair, max_length_ratio, seen):
@@ -124,7 +124,7 @@ def read_pairs(
             yield pair
 
 
-class ReadPair(NamedTuple):
+class CheckedPair(NamedTuple):
     """A pair, and why it is of no use if it is not."""
 
     pair: Pair
@@ -132,12 +132,12 @@ class ReadPair(NamedTuple):
     path: Path
 
 
-def read_every_pair(
+def read_checked_pairs(
     paths: Sequence[Path | str],
     max_chars: int = MAX_CHARS,
     table: TableOptions | None = None,
     note: Note = lambda _: None,
-) -> Iterator[ReadPair]:
+) -> Iterator[CheckedPair]:
     """Stream a pair for each record of a corpus, usable or not; `note` receives how the files were read."""
     files = [Path(path) for path in paths]
     rows: Iterator[tuple[int, Row]]
@@ -152,7 +152,7 @@ def read_every_pair(
         )
     for corpus, row in rows:
         pair = Pair(row.first, row.second, row.line, corpus)
-        yield ReadPair(pair, _fault(pair, max_chars), row.path)
+        yield CheckedPair(pair, _fault(pair, max_chars), row.path)
 
 
 def are_tables(files: Sequence[Path]) -> bool:
@@ -170,7 +170,7 @@ def _fault(pair: Pair, max_chars: int) -> str:
     return ""
 
 
-def _unwanted(pair: Pair, max_length_ratio: float, seen: Seen | None) -> str:
+def _unwanted(pair: Pair, max_length_ratio: float, seen: HashSet | None) -> str:
     """Why a sound pair is left out, or nothing; then it is among those seen from now on."""
     short, long = sorted((len(pair.source), len(pair.target)))
     if 0 < max_length_ratio <= long / short:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clearhead.data.readers.documents import Document
-from clearhead.data.readers.labelled import Labelled
+from clearhead.data.readers.labelled import LabelledText
 from clearhead.data.readers.pairs import Pair
-from clearhead.data.readers.tagged import Tagged
+from clearhead.data.readers.tagged import TaggedSentence
 from clearhead.data.records import R, Record
 
 MAX_RECORDS = 500
@@ -39,7 +39,7 @@ def to_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, s
     Pairs of files with tags become one file per tag, named after it.
     """
     stems: dict[str, list[str]] = {}
-    suffix = "conll" if records and isinstance(records[0], Tagged) else "jsonl"
+    suffix = "conll" if records and isinstance(records[0], TaggedSentence) else "jsonl"
     for record in records:
         stem = tags[record.corpus] if tags and isinstance(record, Pair) else UNTAGGED
         text = _to_text(record)
@@ -51,10 +51,10 @@ def to_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, s
 
 def _to_text(record: Record) -> str | None:
     """Return the line of a record, or its block of lines."""
-    if isinstance(record, Tagged):
+    if isinstance(record, TaggedSentence):
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(record.words, record.tags, strict=True))
     if isinstance(record, Pair):
         return json.dumps({"source": record.source, "target": record.target}, ensure_ascii=False)
-    if isinstance(record, Labelled):
+    if isinstance(record, LabelledText):
         return json.dumps({"text": record.text, "label": record.label}, ensure_ascii=False)
     return json.dumps({"text": record.text}, ensure_ascii=False) if isinstance(record, Document) else None

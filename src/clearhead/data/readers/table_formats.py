@@ -26,14 +26,14 @@ SAMPLE_LINES = 500  # from which the delimiter is detected
 QUOTED = re.compile(r'"(?:[^"]++|"")*+"')
 
 
-class Record(NamedTuple):
+class DelimitedRecord(NamedTuple):
     """The fields of one record and the line on which it starts."""
 
     line: int
     fields: list[str]
 
 
-def read_quoted(path: Path, delimiter: str) -> tuple[str, Iterator[Record]]:
+def read_quoted(path: Path, delimiter: str) -> tuple[str, Iterator[DelimitedRecord]]:
     """Return the delimiter, detected if it is empty, and an iterator over the records of a file with quoting."""
     lines = read_lines(path)
     sample = list(islice(lines, SAMPLE_LINES))
@@ -41,12 +41,12 @@ def read_quoted(path: Path, delimiter: str) -> tuple[str, Iterator[Record]]:
     return delimiter, _parse_quoted(path, chain(sample, lines), delimiter)
 
 
-def read_unquoted(path: Path, delimiter: str) -> Iterator[Record]:
+def read_unquoted(path: Path, delimiter: str) -> Iterator[DelimitedRecord]:
     """Iterate over the records of a file in which a quotation mark is an ordinary character."""
-    return (Record(number, line.split(delimiter)) for number, line in enumerate(read_lines(path), start=1))
+    return (DelimitedRecord(number, line.split(delimiter)) for number, line in enumerate(read_lines(path), start=1))
 
 
-def _parse_quoted(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[Record]:
+def _parse_quoted(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[DelimitedRecord]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARS))
     current: list[str] = []  # lines of the record that is being parsed
 
@@ -64,7 +64,7 @@ def _parse_quoted(path: Path, lines: Iterable[str], delimiter: str) -> Iterator[
             return
         except csv.Error as error:
             raise _explain(path, start, "".join(current), delimiter, error) from error
-        yield Record(start, fields)
+        yield DelimitedRecord(start, fields)
         start += len(current)
         current.clear()
 

@@ -17,7 +17,15 @@ from typing import NamedTuple
 
 from clearhead.config import DataConfig
 from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
-from clearhead.data.readers.table_formats import CSV, DELIMITERS, TAB, Record, read_parquet, read_quoted, read_unquoted
+from clearhead.data.readers.table_formats import (
+    CSV,
+    DELIMITERS,
+    TAB,
+    DelimitedRecord,
+    read_parquet,
+    read_quoted,
+    read_unquoted,
+)
 from clearhead.errors import ConfigError, DataError
 
 PARQUET = ".parquet"
@@ -39,7 +47,7 @@ HEADER_NAMES = {
 }  # fmt: skip
 
 
-class Columns(NamedTuple):
+class ColumnNames(NamedTuple):
     """Names of the two columns that a task reads."""
 
     first: str
@@ -90,7 +98,7 @@ def has_names(path: Path) -> bool:
 
 
 def read_table(
-    path: Path, columns: Columns, options: TableOptions | None = None, note: Note = lambda _: None
+    path: Path, columns: ColumnNames, options: TableOptions | None = None, note: Note = lambda _: None
 ) -> Iterator[Row]:
     """Iterate over the rows; a blank line gives a row of two empty strings.
 
@@ -117,8 +125,8 @@ def _counted(path: Path, rows: Iterator[Row | None]) -> Iterator[Row]:
     refuse_empty(path, lines)
 
 
-def _read_named(path: Path, columns: Columns, options: TableOptions) -> Iterator[Row]:
-    names = Columns(*(options.columns.get(name, name) for name in columns))
+def _read_named(path: Path, columns: ColumnNames, options: TableOptions) -> Iterator[Row]:
+    names = ColumnNames(*(options.columns.get(name, name) for name in columns))
     if suffix_of(path) == PARQUET:
         for number, (first, second) in enumerate(read_parquet(path, names), start=1):
             yield Row(path, number, first, second)
@@ -127,7 +135,7 @@ def _read_named(path: Path, columns: Columns, options: TableOptions) -> Iterator
         yield Row(path, number, *(_parse_json(path, number, line, names) if line.strip() else ("", "")))
 
 
-def _read_delimited(path: Path, columns: Columns, options: TableOptions, note: Note) -> Iterator[Row | None]:
+def _read_delimited(path: Path, columns: ColumnNames, options: TableOptions, note: Note) -> Iterator[Row | None]:
     """Iterate over the rows, with None for the header."""
     is_csv = suffix_of(path) == CSV
     delimiter = DELIMITERS.get(options.delimiter, "" if is_csv else TAB)
@@ -137,7 +145,7 @@ def _read_delimited(path: Path, columns: Columns, options: TableOptions, note: N
     else:
         records = read_unquoted(path, delimiter)
         advice = "remove the delimiter from the text, or quote the fields and set data.quoting=true"
-    layout: Layout | None = None
+    layout: ColumnPositions | None = None
     for record in records:
         if not "".join(record.fields).strip():
             yield Row(path, record.line, "", "")
@@ -157,7 +165,7 @@ def _read_delimited(path: Path, columns: Columns, options: TableOptions, note: N
         yield Row(path, record.line, record.fields[layout.first], record.fields[layout.second])
 
 
-class Layout(NamedTuple):
+class ColumnPositions(NamedTuple):
     """Positions of the two columns in a record, counted from 0, and the number of fields per record."""
 
     first: int
@@ -165,7 +173,7 @@ class Layout(NamedTuple):
     width: int
     has_header: bool
 
-    def describe(self, path: Path, record: Record, columns: Columns, delimiter: str) -> str:
+    def describe(self, path: Path, record: DelimitedRecord, columns: ColumnNames, delimiter: str) -> str:
         """Return a sentence for the user."""
         shown = {",": "comma", ";": "semicolon", TAB: "TAB"}[delimiter]
         wanted = []
@@ -176,25 +184,27 @@ class Layout(NamedTuple):
         return f"{path}: {', '.join([f'separated by {shown}', *header, *wanted])}"
 
 
-def _find_layout(path: Path, record: Record, columns: Columns, options: TableOptions, delimiter: str) -> Layout:
+def _find_layout(
+    path: Path, record: DelimitedRecord, columns: ColumnNames, options: TableOptions, delimiter: str
+) -> ColumnPositions:
     """Return the layout of a file from its first record."""
     width = len(record.fields)
     if options.columns:
         first, second = (_selected(path, record, options.columns[name]) for name in columns)
         are_names = _is_name(record.fields[first], columns.first) and _is_name(record.fields[second], columns.second)
         is_header = options.is_named or options.header == "yes" or (options.header == "auto" and are_names)
-        return Layout(first, second, width, is_header)
+        return ColumnPositions(first, second, width, is_header)
     found = _named_columns(record.fields, columns) if options.header != "no" else None
     if found:
-        return Layout(*found, width, has_header=True)
+        return ColumnPositions(*found, width, has_header=True)
     if width != 2:
         advice = f"say which two are meant, as in --columns {columns.first}=1,{columns.second}=2"
         problem = f"expected 2 columns, found {width} ({_shown(record)}); {advice}"
         raise DataError.at(path, record.line, _no_delimiter(record, columns, delimiter) or problem)
-    return Layout(0, 1, width, options.header == "yes")
+    return ColumnPositions(0, 1, width, options.header == "yes")
 
 
-def _selected(path: Path, record: Record, column: str) -> int:
+def _selected(path: Path, record: DelimitedRecord, column: str) -> int:
     """Return the position of a column that is given by its number or by its name in the header."""
     names = [_plain_name(name) for name in record.fields]
     if column.isdecimal():
@@ -209,7 +219,7 @@ def _selected(path: Path, record: Record, column: str) -> int:
     return names.index(_plain_name(column))
 
 
-def _named_columns(fields: list[str], columns: Columns) -> tuple[int, int] | None:
+def _named_columns(fields: list[str], columns: ColumnNames) -> tuple[int, int] | None:
     """Return the positions of both columns if the fields are a header with usual names for them."""
     names = [_plain_name(name) for name in fields]
     found = []
@@ -230,13 +240,13 @@ def _is_name(name: str, role: str) -> bool:
     return _plain_name(name) in HEADER_NAMES[role]
 
 
-def _shown(record: Record) -> str:
+def _shown(record: DelimitedRecord) -> str:
     """Return the fields of a record for a message, shortened."""
     shown = ", ".join(name.strip() for name in record.fields)
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
-def _no_delimiter(record: Record, columns: Columns, delimiter: str) -> str:
+def _no_delimiter(record: DelimitedRecord, columns: ColumnNames, delimiter: str) -> str:
     """Return the sentence about a record of one field, or nothing."""
     if len(record.fields) > 1:
         return ""
@@ -245,7 +255,7 @@ def _no_delimiter(record: Record, columns: Columns, delimiter: str) -> str:
     return f"{expected}, found no {shown} in {excerpt(record.fields[0])}; separate the fields by one {shown}"
 
 
-def _parse_json(path: Path, number: int, line: str, names: Columns) -> tuple[str, str]:
+def _parse_json(path: Path, number: int, line: str, names: ColumnNames) -> tuple[str, str]:
     record = object_of(path, number, line, f'"{names.first}" and "{names.second}"')
     first, second = (string_of(path, number, record, name, "name the keys with --columns") for name in names)
     return first, second

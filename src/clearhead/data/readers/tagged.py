@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
-from clearhead.data.records import Corpus, Skips, gather
+from clearhead.data.records import Corpus, SkipReport, build_corpus
 from clearhead.errors import DataError
 
 OUTSIDE = "O"
@@ -23,7 +23,7 @@ _TAG = re.compile(r"O|[BI]-\S+")
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class TaggedSentence:
     """A sentence word by word, and the tag of each."""
 
     words: tuple[str, ...]
@@ -53,13 +53,15 @@ def sound_tags(tags: Iterable[str]) -> list[str]:
     return sound
 
 
-def load_tagged(paths: Sequence[Path | str], max_chars: int | None = None, minimum: int = 1) -> Corpus[Tagged]:
+def load_tagged(paths: Sequence[Path | str], max_chars: int | None = None, minimum: int = 1) -> Corpus[TaggedSentence]:
     """Read whole files, one after the other."""
-    skips = Skips()
-    return gather(read_tagged(paths, skips, max_chars), skips, paths, minimum, "tagged sentences")
+    skips = SkipReport()
+    return build_corpus(read_tagged(paths, skips, max_chars), skips, paths, minimum, "tagged sentences")
 
 
-def read_tagged(paths: Sequence[Path | str], skips: Skips, max_chars: int | None = None) -> Iterator[Tagged]:
+def read_tagged(
+    paths: Sequence[Path | str], skips: SkipReport, max_chars: int | None = None
+) -> Iterator[TaggedSentence]:
     """Stream the sentences; those with more characters than `max_chars`, if given, are skipped and counted."""
     for path in map(Path, paths):
         for sentence in _read_file(path):
@@ -69,7 +71,7 @@ def read_tagged(paths: Sequence[Path | str], skips: Skips, max_chars: int | None
                 yield sentence
 
 
-def _read_file(path: Path) -> Iterator[Tagged]:
+def _read_file(path: Path) -> Iterator[TaggedSentence]:
     rows: list[tuple[str, str]] = []
     number = begin = 0
     for number, line in enumerate(read_lines(path), start=1):
@@ -85,8 +87,8 @@ def _read_file(path: Path) -> Iterator[Tagged]:
         yield _sentence(rows, begin)
 
 
-def _sentence(rows: Sequence[tuple[str, str]], line: int) -> Tagged:
-    return Tagged(tuple(word for word, _ in rows), tuple(sound_tags(tag for _, tag in rows)), line)
+def _sentence(rows: Sequence[tuple[str, str]], line: int) -> TaggedSentence:
+    return TaggedSentence(tuple(word for word, _ in rows), tuple(sound_tags(tag for _, tag in rows)), line)
 
 
 def _is_comment(line: str) -> bool:

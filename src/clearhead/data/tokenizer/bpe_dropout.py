@@ -17,7 +17,7 @@ WORDS_KEPT = 1 << 17  # of which the plain pieces are remembered
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class SplitWord:
     """A word as it begins, in characters and bytes, and as its pieces are when no merge is left out."""
 
     symbols: tuple[int, ...]
@@ -38,7 +38,7 @@ class BpeDropout:
             (self._ids[first], self._ids[second]): (rank, self._ids[first + second])
             for rank, (first, second) in enumerate(merges)
         }
-        self.word: Callable[[str], Word] = lru_cache(WORDS_KEPT)(self._word)
+        self.word: Callable[[str], SplitWord] = lru_cache(WORDS_KEPT)(self._word)
 
     def cut(self, ids: Sequence[int], *seed: int) -> list[int]:
         """The text of these ids in other pieces, which follow from the seed alone."""
@@ -49,7 +49,7 @@ class BpeDropout:
             found += self._cut_word(self.word(text_of_word), draw)
         return found
 
-    def _cut_word(self, word: Word, draw: Callable[[], float]) -> Sequence[int]:
+    def _cut_word(self, word: SplitWord, draw: Callable[[], float]) -> Sequence[int]:
         """The plain pieces come of as many merges as there are pieces less than symbols, each of which must be made."""
         drawn: list[float] = []
         for _ in range(len(word.symbols) - len(word.pieces)):
@@ -58,9 +58,9 @@ class BpeDropout:
                 return self._merge(word.symbols, chain(drawn, _endless(draw)), self.chance)
         return word.pieces
 
-    def _word(self, text: str) -> Word:
+    def _word(self, text: str) -> SplitWord:
         symbols = tuple(index for char in text for index in self._symbols(char))
-        return Word(symbols, tuple(self._merge(symbols, _endless(lambda: 1.0), 0.0)))
+        return SplitWord(symbols, tuple(self._merge(symbols, _endless(lambda: 1.0), 0.0)))
 
     def _symbols(self, char: str) -> list[int]:
         """A character, or its bytes where the vocabulary does not have it."""

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Pipeline
 from tokenizers.pre_tokenizers import ByteLevel
 
 from clearhead.config import BYTE_FORM, TokenizerConfig
-from clearhead.data.tokenizer.tokenizer import FORMAT_VERSION, MASK, SPACE_MARK, Encoding, Tokenizer, damaged, tidy
+from clearhead.data.tokenizer.tokenizer import FORMAT_VERSION, MASK, SPACE_MARK, TokenizedText, Tokenizer, damaged, tidy
 from clearhead.data.tokenizer.training import CONTINUATION, encodable
 from clearhead.errors import TokenizerError
 
@@ -24,7 +24,7 @@ JOINER = "@@"
 Spelling = Literal["wordpiece", "bytes", "metaspace", "joiner"]
 
 
-class Vocabulary(BaseModel):
+class ImportedVocabulary(BaseModel):
     """What the pipeline does not say: the roles of special pieces, and how pieces spell text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,7 +53,7 @@ class ImportedTokenizer(Tokenizer):
     def __init__(
         self,
         pipeline: Pipeline,
-        vocabulary: Vocabulary,
+        vocabulary: ImportedVocabulary,
         config: TokenizerConfig | None = None,
         target: "ImportedTokenizer | None" = None,
     ) -> None:
@@ -100,14 +100,14 @@ class ImportedTokenizer(Tokenizer):
         """The text that decoding gives back."""
         return self.decode(self.encode(text).ids)
 
-    def encode(self, text: str) -> Encoding:
+    def encode(self, text: str) -> TokenizedText:
         tag, start = self._tag(text)
         found = self._pipeline.encode(encodable(text[start:]), add_special_tokens=False)
         ids = [*tag, *self._own(found.ids)]
         before = [*self.vocabulary.prefix] if ids else []
         offsets = [(first + start, last + start) for first, last in found.offsets]
         places = [(0, 0)] * len(before) + [(0, start)] * len(tag) + tidy(text, offsets)
-        return Encoding(before + ids, [self._shown[index] for index in before + ids], places)
+        return TokenizedText(before + ids, [self._shown[index] for index in before + ids], places)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         if any(LANGUAGE_TAG.match(text) for text in texts):
@@ -147,7 +147,7 @@ class ImportedTokenizer(Tokenizer):
         """What `to_json` wrote."""
         try:
             target = cls.from_state(state["target"], config) if state.get("target") else None
-            vocabulary = Vocabulary.model_validate(state["vocabulary"])
+            vocabulary = ImportedVocabulary.model_validate(state["vocabulary"])
             pipeline = Pipeline.from_str(json.dumps(state["tokenizer"]))
         except (KeyError, TypeError, AttributeError, ValidationError) as error:
             raise damaged(f"its vocabulary cannot be read ({error})") from error
@@ -196,7 +196,7 @@ class ImportedTokenizer(Tokenizer):
         return text.replace(SPACE_MARK, "\\u2581").replace(" ", SPACE_MARK)
 
 
-def _names(pipeline: Pipeline, vocabulary: Vocabulary) -> list[Any]:
+def _names(pipeline: Pipeline, vocabulary: ImportedVocabulary) -> list[Any]:
     """Every piece by its id, none where the model has a row without a piece."""
     names: list[str | None] = [None] * vocabulary.size
     pairs = enumerate(vocabulary.pieces) if vocabulary.pieces else _by_id(pipeline)

@@ -21,7 +21,7 @@ MASK = "<mask>"
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
+class TokenizedText:
     """A text as pieces; the three lists have the same length."""
 
     ids: list[int]
@@ -123,12 +123,12 @@ class Tokenizer:
         text = self._pipeline.normalizer.normalize_str(encodable(text))  # from the file, not from today's code
         return text if self.config.kind == "char" else text.removeprefix(" ")
 
-    def encode(self, text: str) -> Encoding:
+    def encode(self, text: str) -> TokenizedText:
         """Cut a text into pieces, without special tokens."""
         found = self._pipeline.encode(encodable(text), add_special_tokens=False)
         ids = [*self.prefix, *found.ids] if found.ids else []
         places = [(0, 0)] * (len(ids) - len(found.ids)) + tidy(text, found.offsets)
-        return Encoding(ids, [self._shown[index] for index in ids], places)
+        return TokenizedText(ids, [self._shown[index] for index in ids], places)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
 from clearhead.inspection.trace import run_trace
-from clearhead.inspection.trace.activation_recorder import share
-from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.activation_recorder import share_weights
+from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.inspection.trace.sublayers import Change, find, heads, tap
 from clearhead.inspection.trace.trace_types import Trace
 from clearhead.tasks.task import LoadedModel
@@ -25,9 +25,9 @@ from clearhead.tasks.task import LoadedModel
 By = Literal["zero", "mean"]
 
 
-def parts_of(network: nn.Module, named: Iterable[Part | str]) -> list[Part]:
+def heads_and_sublayers(network: nn.Module, named: Iterable[HeadRef | str]) -> list[HeadRef]:
     """Parts, some of them written as `cross.1.0`, each once; refuses what the network has not, and nothing at all."""
-    parts = list(dict.fromkeys(Part.parse(one) if isinstance(one, str) else one for one in named))
+    parts = list(dict.fromkeys(HeadRef.parse(one) if isinstance(one, str) else one for one in named))
     if not parts:
         raise InspectionError("expected heads or sub-layers to switch off, such as cross.1.0, got none")
     for part in parts:
@@ -35,9 +35,9 @@ def parts_of(network: nn.Module, named: Iterable[Part | str]) -> list[Part]:
     return parts
 
 
-def switch_off(network: nn.Module, parts: Sequence[Part], means: Mapping[Part, Tensor] | None = None) -> nn.Module:
+def ablate(network: nn.Module, parts: Sequence[HeadRef], means: Mapping[HeadRef, Tensor] | None = None) -> nn.Module:
     """A network with the same weights in which these parts give nothing, or their means."""
-    off = share(network)
+    off = share_weights(network)
     for part in parts:
         tap(off, part, torch.zeros_like if means is None else _always(means[part]))
     return off
@@ -49,17 +49,17 @@ def _always(mean_E: Tensor) -> Change:
 
 
 def mean_outputs(
-    model: LoadedModel, parts: Sequence[Part], texts: Sequence[str], settings: DecodingConfig
-) -> dict[Part, Tensor]:
+    model: LoadedModel, parts: Sequence[HeadRef], texts: Sequence[str], settings: DecodingConfig
+) -> dict[HeadRef, Tensor]:
     """What each part gives in the mean, over all places of these texts (or pictures) and of the model's outputs."""
     if not texts:
         raise InspectionError("expected texts to take the mean over, got none; give some, or use by='zero'")
-    watched = share(model.network)
-    kept: dict[Part, list[Tensor]] = {part: [] for part in parts}
+    watched = share_weights(model.network)
+    kept: dict[HeadRef, list[Tensor]] = {part: [] for part in parts}
     for part in parts:
         tap(watched, part, _keeping(kept[part]))
     for text in texts:
-        given = run_trace.given_input(model, text)
+        given = run_trace.trace_input(model, text)
         outputs = run_trace.trace(model, given, None, settings).output_ids
         with torch.no_grad():
             run_trace.run(watched, given.src, outputs)
@@ -77,7 +77,7 @@ def _keeping(values: list[Tensor]) -> Change:
 
 
 @dataclass(frozen=True)
-class Effect:
+class AblationEffect:
     """What changes when parts are off: the new output, and how probable the old one still is."""
 
     before: Trace
@@ -101,23 +101,23 @@ class Effect:
         }
 
 
-def effect(model: LoadedModel, off: LoadedModel, before: Trace, settings: DecodingConfig) -> Effect:
+def ablation_effect(model: LoadedModel, off: LoadedModel, before: Trace, settings: DecodingConfig) -> AblationEffect:
     """What the model with parts off does with the input of a trace of the whole model."""
-    given = run_trace.given_input(model, before.source_text)
+    given = run_trace.trace_input(model, before.source_text)
     with torch.inference_mode():
         still = run_trace.log_probs_of(off.network, given.src, before.output_ids).tolist()
     after = run_trace.trace(off, given, None, settings)
     old = before.token_log_probs[before.num_given :]
-    return Effect(before, after, tuple(new - was for new, was in zip(still, old, strict=True)))
+    return AblationEffect(before, after, tuple(new - was for new, was in zip(still, old, strict=True)))
 
 
-def head_effects(model: LoadedModel, before: Trace) -> dict[Part, float]:
+def head_effects(model: LoadedModel, before: Trace) -> dict[HeadRef, float]:
     """How the log-probability of what was written changes when each head is off, one at a time."""
-    given = run_trace.given_input(model, before.source_text)
+    given = run_trace.trace_input(model, before.source_text)
     found = {}
     with torch.inference_mode():
         for part in heads(model.network):
-            off = switch_off(model.network, [part])
+            off = ablate(model.network, [part])
             still = run_trace.log_probs_of(off, given.src, before.output_ids)
             found[part] = float(still.sum()) - before.log_prob
     return found

@@ -13,7 +13,7 @@ import numpy as np
 from clearhead.errors import InspectionError
 from clearhead.grammar import Pronoun
 from clearhead.inspection.analyses.word_attention import word_attention
-from clearhead.inspection.trace.head_ref import KINDS, Kind, Part
+from clearhead.inspection.trace.head_ref import KINDS, HeadRef, Kind
 from clearhead.inspection.trace.trace_types import Trace
 
 
@@ -21,7 +21,7 @@ from clearhead.inspection.trace.trace_types import Trace
 class HeadAntecedent:
     """How often one head looks from a pronoun at its antecedent more than at any other word."""
 
-    part: Part
+    part: HeadRef
     found: float
     """Share of the pronouns whose most attended word, other than the pronoun itself, is the antecedent."""
     share: float
@@ -60,7 +60,7 @@ def _of_kind(traces: Sequence[Trace], pronouns: Sequence[Pronoun], kind: Kind) -
     found_LH, share_LH = np.mean(hits, 0), np.mean(shares, 0)
     return [
         HeadAntecedent(
-            Part(kind, layer, head), float(found), float(share_LH[layer, head]), float(np.mean(chances)), len(traces)
+            HeadRef(kind, layer, head), float(found), float(share_LH[layer, head]), float(np.mean(chances)), len(traces)
         )
         for (layer, head), found in np.ndenumerate(found_LH)
     ]

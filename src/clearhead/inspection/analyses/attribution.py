@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from clearhead.errors import InspectionError
 from clearhead.inspection.trace import run_trace
-from clearhead.inspection.trace.activation_recorder import share
-from clearhead.inspection.trace.run_trace import Given
-from clearhead.inspection.trace.trace_types import Floats, Place, Trace
+from clearhead.inspection.trace.activation_recorder import share_weights
+from clearhead.inspection.trace.run_trace import TraceInput
+from clearhead.inspection.trace.trace_types import Floats, TokenSpan, Trace
 from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.vision.vision_transformer import PatchEmbedding
 from clearhead.tasks.task import LoadedModel
@@ -28,7 +28,7 @@ CAUTION = "Attention says where a head looked; by itself it does not explain why
 
 
 @dataclass(frozen=True, eq=False)
-class Gradients:
+class GradientAttribution:
     """Gradient x input of the log-probability of each output, summed over the embedding's width."""
 
     source_TS: Floats | None
@@ -37,12 +37,12 @@ class Gradients:
     """None where nothing is written."""
 
 
-def gradient_times_input(model: LoadedModel, seen: Trace) -> Gradients:
+def gradient_times_input(model: LoadedModel, seen: Trace) -> GradientAttribution:
     """Of every output of a trace, with respect to every place that was read or given."""
     run_trace.need_answers(len(seen.outputs))
-    network = share(model.network)
+    network = share_weights(model.network)
     leaves = _cut_at_embeddings(network)
-    given = run_trace.given_input(model, seen.source_text)
+    given = run_trace.trace_input(model, seen.source_text)
     with torch.enable_grad():
         ran = run_trace.run(network, given.src, seen.output_ids)
         if not leaves:
@@ -54,7 +54,7 @@ def gradient_times_input(model: LoadedModel, seen: Trace) -> Gradients:
     source_TS = each.pop() if each else None
     if source_TS is not None and source_TS.shape[1] < len(given.places):  # the class token is no part of the picture
         source_TS = np.pad(source_TS, ((0, 0), (len(given.places) - source_TS.shape[1], 0)))
-    return Gradients(source_TS, inputs_TI)
+    return GradientAttribution(source_TS, inputs_TI)
 
 
 def _cut_at_embeddings(network: nn.Module) -> list[Tensor]:
@@ -83,7 +83,7 @@ def _scores(log_prob: Tensor, leaves: Sequence[Tensor]) -> list[Floats]:
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOut:
+class LeaveOneOut:
     """What every unit of the input was good for."""
 
     units: tuple[tuple[int, ...], ...]
@@ -94,9 +94,9 @@ class LeftOut:
     every place, 0 at the places that are left out."""
 
 
-def leave_out(model: LoadedModel, seen: Trace) -> LeftOut:
+def leave_one_out(model: LoadedModel, seen: Trace) -> LeaveOneOut:
     """Every word of the source, or patch of the picture, in turn."""
-    given = run_trace.given_input(model, seen.source_text)
+    given = run_trace.trace_input(model, seen.source_text)
     units = _units(given.places)
     if not units:
         raise InspectionError("leaving out needs words or patches; this network has none")
@@ -110,10 +110,10 @@ def leave_out(model: LoadedModel, seen: Trace) -> LeftOut:
         with torch.inference_mode():
             src, asked = _without(model, given, unit, stays), [outputs[place] for place in kept]
             losses_UT[number, kept] = old_T[kept] - run_trace.log_probs_of(model.network, src, asked).numpy()
-    return LeftOut(units, tuple(_text(given, unit) for unit in units), losses_UT)
+    return LeaveOneOut(units, tuple(_text(given, unit) for unit in units), losses_UT)
 
 
-def _units(places: Sequence[Place]) -> tuple[tuple[int, ...], ...]:
+def _units(places: Sequence[TokenSpan]) -> tuple[tuple[int, ...], ...]:
     """Pieces of one word together; every patch by itself."""
     groups: dict[int | tuple[int], list[int]] = {}
     for number, place in enumerate(places):
@@ -124,7 +124,7 @@ def _units(places: Sequence[Place]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups.values())
 
 
-def _without(model: LoadedModel, given: Given, unit: Sequence[int], stays: Sequence[int]) -> Tensor:
+def _without(model: LoadedModel, given: TraceInput, unit: Sequence[int], stays: Sequence[int]) -> Tensor:
     """The input without a word; a patch becomes grey, for a picture has no gaps."""
     if given.grid is None:
         return given.src[:, list(stays)]
@@ -135,7 +135,7 @@ def _without(model: LoadedModel, given: Given, unit: Sequence[int], stays: Seque
     return src
 
 
-def _text(given: Given, unit: Sequence[int]) -> str:
+def _text(given: TraceInput, unit: Sequence[int]) -> str:
     places = [given.places[number] for number in unit]
     starts = [place.start for place in places if place.start is not None]
     ends = [place.end for place in places if place.end is not None]

@@ -7,14 +7,14 @@ from clearhead.decoding.requests import Constraints
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import InspectionError
-from clearhead.inspection.trace.run_trace import Given
+from clearhead.inspection.trace.run_trace import TraceInput
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.task import LoadedModel
 
 
-def go_on_from(
+def continue_from_prefix(
     model: LoadedModel,
-    given: Given,
+    given: TraceInput,
     prefix: Sequence[int],
     settings: DecodingConfig,
     cancellation: Cancellation | None = None,

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
-from clearhead.inspection.analyses.ablation import switch_off
+from clearhead.inspection.analyses.ablation import ablate
 from clearhead.inspection.trace import run_trace
-from clearhead.inspection.trace.activation_recorder import share
-from clearhead.inspection.trace.head_ref import Part
-from clearhead.inspection.trace.run_trace import Given
+from clearhead.inspection.trace.activation_recorder import share_weights
+from clearhead.inspection.trace.head_ref import HeadRef
+from clearhead.inspection.trace.run_trace import TraceInput
 from clearhead.inspection.trace.sublayers import heads, tap
 from clearhead.tasks.task import LoadedModel
 
@@ -25,10 +25,10 @@ Method = Literal["gradient", "ablation"]
 
 
 @dataclass(frozen=True)
-class Importance:
+class HeadImportance:
     """How much one head matters, a token in the mean."""
 
-    part: Part
+    part: HeadRef
     value: float
 
 
@@ -37,7 +37,7 @@ def head_importance(
     corpus: Sequence[tuple[str, str | None]],
     settings: DecodingConfig,
     method: Method = "gradient",
-) -> list[Importance]:
+) -> list[HeadImportance]:
     """Every head, the most important first; a corpus is texts with their targets, or None for the model's own."""
     if method not in ("gradient", "ablation"):
         raise InspectionError(f'expected method="gradient" or "ablation", got {method!r}')
@@ -47,20 +47,20 @@ def head_importance(
         raise InspectionError(f"the importance of heads needs a corpus and a network with heads; there is no {missing}")
     inputs = []
     for text, target in corpus:
-        given = run_trace.given_input(model, text)
+        given = run_trace.trace_input(model, text)
         inputs.append((given, run_trace.trace(model, given, target, settings).output_ids))
     measure = _by_gradient if method == "gradient" else _by_ablation
     num_tokens = sum(len(outputs) for _, outputs in inputs)
     values = measure(model, parts, inputs) / num_tokens
-    found = [Importance(part, value) for part, value in zip(parts, values.tolist(), strict=True)]
+    found = [HeadImportance(part, value) for part, value in zip(parts, values.tolist(), strict=True)]
     return sorted(found, key=lambda one: -one.value)
 
 
-Inputs = Sequence[tuple[Given, tuple[int, ...]]]
+Inputs = Sequence[tuple[TraceInput, tuple[int, ...]]]
 
 
-def _by_gradient(model: LoadedModel, parts: Sequence[Part], inputs: Inputs) -> Tensor:
-    network, gates = share(model.network), torch.ones(len(parts), requires_grad=True)
+def _by_gradient(model: LoadedModel, parts: Sequence[HeadRef], inputs: Inputs) -> Tensor:
+    network, gates = share_weights(model.network), torch.ones(len(parts), requires_grad=True)
     for number, part in enumerate(parts):
         tap(network, part, lambda y, number=number: y * gates[number])  # type: ignore[misc]
     total = torch.zeros(len(parts), dtype=torch.float64)
@@ -71,12 +71,12 @@ def _by_gradient(model: LoadedModel, parts: Sequence[Part], inputs: Inputs) -> T
     return total
 
 
-def _by_ablation(model: LoadedModel, parts: Sequence[Part], inputs: Inputs) -> Tensor:
+def _by_ablation(model: LoadedModel, parts: Sequence[HeadRef], inputs: Inputs) -> Tensor:
     lost = []
     with torch.inference_mode():
         whole = sum(float(run_trace.log_probs_of(model.network, given.src, outputs).sum()) for given, outputs in inputs)
         for part in parts:
-            off = switch_off(model.network, [part])
+            off = ablate(model.network, [part])
             left = sum(float(run_trace.log_probs_of(off, given.src, outputs).sum()) for given, outputs in inputs)
             lost.append(whole - left)
     return torch.tensor(lost, dtype=torch.float64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.inspection.trace.head_ref import Kind, Part
+from clearhead.inspection.trace.head_ref import HeadRef, Kind
 from clearhead.inspection.trace.trace_types import Floats, Trace
 
 Doubles = NDArray[np.float64]
@@ -18,7 +18,7 @@ Doubles = NDArray[np.float64]
 class HeadStatistics:
     """Means over the rows of one head; None where a number has no meaning."""
 
-    part: Part
+    part: HeadRef
     entropy: float
     """Of a row, in nats: 0 for one place, log(n) for n places alike."""
     distance: float | None
@@ -39,7 +39,7 @@ def head_statistics(trace: Trace) -> list[HeadStatistics]:
         has_line = distance_TS is not None and trace.grid is None
         for head, weights_TS in enumerate(one.weights_HTS):
             statistics = HeadStatistics(
-                Part(one.kind, one.layer, head),
+                HeadRef(one.kind, one.layer, head),
                 entropy=entropy(weights_TS),
                 distance=None if distance_TS is None else float((weights_TS * distance_TS).sum(1).mean()),
                 diagonality=diagonality(weights_TS) if has_line else None,

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.trace.activation_recorder import Recorder, share
+from clearhead.inspection.trace.activation_recorder import Recorder, share_weights
 from clearhead.inspection.trace.trace_types import Floats
 from clearhead.model.positions import AddedPositions, RelativeBias, RotaryPositions, Rotation
 
 
 @dataclass(frozen=True, eq=False)
-class Marks:
+class PositionTable:
     """How places are marked, up to some length."""
 
     kind: str
@@ -26,23 +26,23 @@ class Marks:
     """Relative positions: what is added to a score, for a key O - L + 1 places ahead of the query."""
 
 
-def marks(network: nn.Module, kind: str, length: int) -> Marks:
+def position_table(network: nn.Module, kind: str, length: int) -> PositionTable:
     """The marks of the first places, as the first stack of a network uses them."""
     for module in network.modules():
         if isinstance(module, AddedPositions):
-            return Marks(kind, module.weight[:length].detach().numpy(), None)
+            return PositionTable(kind, module.weight[:length].detach().numpy(), None)
         if isinstance(module, RotaryPositions):
-            return Marks(kind, module.table_LK[:length].numpy(), None)
+            return PositionTable(kind, module.table_LK[:length].numpy(), None)
         if isinstance(module, RelativeBias):
             bias_HTS = module(length, length)[0].detach()
             behind_HO, ahead_HO = bias_HTS[:, -1, :], bias_HTS[:, 0, 1:]
-            return Marks(kind, None, torch.cat((behind_HO, ahead_HO), 1).numpy())
-    return Marks("none", None, None)
+            return PositionTable(kind, None, torch.cat((behind_HO, ahead_HO), 1).numpy())
+    return PositionTable("none", None, None)
 
 
 def without_positions(network: nn.Module) -> nn.Module:
     """A network with the same weights to which all places look alike."""
-    blind = share(network)
+    blind = share_weights(network)
     for module in blind.modules():
         if isinstance(module, AddedPositions | RelativeBias):
             module.register_forward_hook(_nothing)

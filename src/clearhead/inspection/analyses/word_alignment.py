@@ -18,11 +18,11 @@ from clearhead.config.model import RECURRENT
 from clearhead.data.readers.aligned_pairs import AlignedPair, Links
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import DataError, InspectionError, TaskError
-from clearhead.inspection.analyses.word_attention import Spoken, WordAttention, align_heads, by_words
-from clearhead.inspection.trace.head_ref import Part
-from clearhead.inspection.trace.token_spans import text_places, written_places
+from clearhead.inspection.analyses.word_attention import WordAttention, WordSpans, align_heads, by_words
+from clearhead.inspection.trace.head_ref import HeadRef
+from clearhead.inspection.trace.token_spans import source_token_spans, target_token_spans
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.scoring import Forced, encode_pairs, force_pairs
+from clearhead.tasks.scoring import EncodedPair, encode_pairs, force_pairs
 from clearhead.tasks.task import LoadedModel
 
 
@@ -30,13 +30,13 @@ from clearhead.tasks.task import LoadedModel
 class ChosenHead:
     """The head that aligns best (or the mean of a layer's), and its error rate over the pairs it was chosen on."""
 
-    head: Part
+    head: HeadRef
     error_rate: float
     sentences: int
 
 
 @dataclass(frozen=True)
-class Alignment:
+class WordAlignment:
     """Which words of a pair belong together."""
 
     source_words: tuple[str, ...]
@@ -57,11 +57,11 @@ class Alignment:
         }
 
 
-def align(model: LoadedModel, pairs: Sequence[Pair], head: Part, path: Path | str) -> Iterator[Alignment]:
+def align(model: LoadedModel, pairs: Sequence[Pair], head: HeadRef, path: Path | str) -> Iterator[WordAlignment]:
     """The alignment of each pair by one head; errors name the pair's line in `path`."""
     _check(model, head)
     return (
-        Alignment(tuple(found.source_words), tuple(found.target_words), found.links(0, head.head))
+        WordAlignment(tuple(found.source_words), tuple(found.target_words), found.links(0, head.head))
         for found in _attention(model, pairs, path, head.layer)
     )
 
@@ -82,9 +82,9 @@ def choose_head(model: LoadedModel, gold: Sequence[AlignedPair], path: Path | st
     return ChosenHead(best.part, best.error_rate, len(gold))
 
 
-def usual_head(model: LoadedModel) -> Part:
+def default_head(model: LoadedModel) -> HeadRef:
     """Return the mean of the last layer but one, which often aligns best, for a model without gold alignments."""
-    return Part("cross", max(0, cross_attention_shape(model.config.model)[0] - 2))
+    return HeadRef("cross", max(0, cross_attention_shape(model.config.model)[0] - 2))
 
 
 def cross_attention_shape(config: ModelConfig) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def cross_attention_shape(config: ModelConfig) -> tuple[int, int]:
     raise InspectionError("this model has no attention between source and target: there is nothing to align by")
 
 
-def _check(model: LoadedModel, head: Part) -> None:
+def _check(model: LoadedModel, head: HeadRef) -> None:
     num_layers, num_heads = cross_attention_shape(model.config.model)
     if not (0 <= head.layer < num_layers and (head.head is None or 0 <= head.head < num_heads)):
         raise TaskError(
@@ -121,13 +121,13 @@ def _attention(model: LoadedModel, pairs: Sequence[Pair], path: Path | str, laye
     )
 
 
-def _by_words(model: LoadedModel, pair: Forced, weights_1HTS: NDArray[np.float32]) -> WordAttention:
+def _by_words(model: LoadedModel, pair: EncodedPair, weights_1HTS: NDArray[np.float32]) -> WordAttention:
     """Return the attention between words from that between tokens."""
     tokenizer, spell = model.tokenizer, get_task(model.config.task).codec.detokenize
     read = [*pair.source, tokenizer.eos_id]
     written = [model.config.model.decoder_start_id, *pair.target, tokenizer.eos_id]
-    source = Spoken(text_places(tokenizer, pair.pair.source, read), pair.pair.source)
-    target = Spoken(written_places(tokenizer.target, spell, written)[1:], spell(tokenizer.target, written))
+    source = WordSpans(source_token_spans(tokenizer, pair.pair.source, read), pair.pair.source)
+    target = WordSpans(target_token_spans(tokenizer.target, spell, written)[1:], spell(tokenizer.target, written))
     return by_words(weights_1HTS, target, source)
 
 

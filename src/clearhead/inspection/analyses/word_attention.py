@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from clearhead.errors import InspectionError
 from clearhead.evaluation.metrics import alignment_error_rate
-from clearhead.inspection.trace.head_ref import Kind, Part
-from clearhead.inspection.trace.trace_types import Place, Trace
+from clearhead.inspection.trace.head_ref import HeadRef, Kind
+from clearhead.inspection.trace.trace_types import TokenSpan, Trace
 
 Links = Collection[tuple[int, int]]
 
@@ -46,17 +46,17 @@ def word_attention(trace: Trace, kind: Kind = "cross") -> WordAttention:
     rows = (trace.source, trace.source_text) if kind == "encoder" else (trace.outputs, trace.target_text)
     column_text = trace.target_text if kind == "decoder" else trace.source_text
     weights_LHTS = np.stack([one.weights_HTS for one in layers])
-    return by_words(weights_LHTS, Spoken(*rows), Spoken(trace.columns(kind), column_text))
+    return by_words(weights_LHTS, WordSpans(*rows), WordSpans(trace.columns(kind), column_text))
 
 
-class Spoken(NamedTuple):
+class WordSpans(NamedTuple):
     """Places, and the text that they stand in."""
 
-    places: Sequence[Place]
+    places: Sequence[TokenSpan]
     text: str
 
 
-def by_words(weights_LHTS: NDArray[np.float32], rows: Spoken, columns: Spoken) -> WordAttention:
+def by_words(weights_LHTS: NDArray[np.float32], rows: WordSpans, columns: WordSpans) -> WordAttention:
     """Attention from pieces to words: the sum over the pieces looked at, the mean over those that look."""
     to_rows, to_columns = _membership(rows.places), _membership(columns.places)
     by_word = np.einsum("lhts,si,tj->lhji", weights_LHTS, to_columns, to_rows) / to_rows.sum(0)[:, None]
@@ -67,7 +67,7 @@ def by_words(weights_LHTS: NDArray[np.float32], rows: Spoken, columns: Spoken) -
 class HeadAlignment:
     """How far the links of one head, or of the mean of a layer's, are from the gold: 0 at best, 1 at worst."""
 
-    part: Part
+    part: HeadRef
     error_rate: float
 
 
@@ -80,13 +80,13 @@ def align_heads(found: Sequence[WordAttention], gold: Sequence[Links]) -> list[H
     num_layers, num_heads = found[0].weights_LHJI.shape[:2]
     heads: list[int | None] = [*range(num_heads), None] if num_heads > 1 else [None]
     rates = []
-    for part in (Part("cross", layer, head) for layer in range(num_layers) for head in heads):
+    for part in (HeadRef("cross", layer, head) for layer in range(num_layers) for head in heads):
         links = {(number, *link) for number, one in enumerate(found) for link in one.links(part.layer, part.head)}
         rates.append(HeadAlignment(part, alignment_error_rate(links, truth)))
     return sorted(rates, key=lambda one: one.error_rate)
 
 
-def _membership(places: Sequence[Place]) -> NDArray[np.float32]:
+def _membership(places: Sequence[TokenSpan]) -> NDArray[np.float32]:
     """A 1 where a piece belongs to a word."""
     member = np.zeros((len(places), max((place.word for place in places), default=-1) + 1), dtype=np.float32)
     for number, place in enumerate(places):
@@ -95,7 +95,7 @@ def _membership(places: Sequence[Place]) -> NDArray[np.float32]:
     return member
 
 
-def _texts(places: Sequence[Place], text: str) -> list[str]:
+def _texts(places: Sequence[TokenSpan], text: str) -> list[str]:
     """The words as they stand in the text."""
     bounds: dict[int, tuple[int, int]] = {}
     for place in places:

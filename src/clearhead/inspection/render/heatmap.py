@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clearhead.errors import InspectionError
-from clearhead.inspection.trace.head_ref import KINDS, Kind, Part
-from clearhead.inspection.trace.trace_types import Bools, Floats, Place, Trace
+from clearhead.inspection.trace.head_ref import KINDS, HeadRef, Kind
+from clearhead.inspection.trace.trace_types import Bools, Floats, TokenSpan, Trace
 
 # Viridis at equal steps (matplotlib, CC0): even steps of weight look like even steps of colour, in grey too.
 PALETTE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
@@ -18,7 +18,7 @@ PALETTE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5
 class HeatMap:
     """One head. A row is a query; where something is written, it is called by what the step writes."""
 
-    part: Part
+    part: HeadRef
     row_labels: tuple[str, ...]
     column_labels: tuple[str, ...]
     weights_TS: Floats
@@ -45,7 +45,7 @@ def heat_maps(trace: Trace, kind: Kind, layer: int | None = None, head: int | No
     rows = _labels(trace.source if kind == "encoder" else trace.outputs)
     columns = _labels(trace.columns(kind))
     return [
-        HeatMap(Part(kind, one.layer, number), rows, columns, weights_TS, one.allowed_TS)
+        HeatMap(HeadRef(kind, one.layer, number), rows, columns, weights_TS, one.allowed_TS)
         for one in layers
         if layer is None or one.layer == layer
         for number, weights_TS in enumerate(one.weights_HTS)
@@ -74,5 +74,5 @@ def _channels(code: str) -> tuple[int, int, int]:
     return int(code[1:3], 16), int(code[3:5], 16), int(code[5:7], 16)
 
 
-def _labels(places: Sequence[Place]) -> tuple[str, ...]:
+def _labels(places: Sequence[TokenSpan]) -> tuple[str, ...]:
     return tuple(place.text for place in places)

@@ -17,7 +17,7 @@ HOLE = "/*DATA*/"
 DIGITS = 4  # behind the point: what a reader can tell apart
 
 
-def page(trace: Trace, name: str) -> str:
+def render_html(trace: Trace, name: str) -> str:
     """The whole file."""
     template = files("clearhead.inspection").joinpath("heads.html").read_text(encoding="utf-8")
     before, after = template.split(HOLE)

@@ -25,14 +25,14 @@ Network = TypeVar("Network", bound=nn.Module)
 _ATTENTION = inspect.signature(MultiHeadAttention.forward)
 
 
-def share(network: Network) -> Network:
+def share_weights(network: Network) -> Network:
     """Return a second network with the same weights, not copies of them, in evaluation mode."""
     tensors = chain(network.parameters(), network.buffers())
     return copy.deepcopy(network, {id(tensor): tensor for tensor in tensors}).eval()
 
 
 @dataclass(frozen=True)
-class Looked:
+class RecordedAttention:
     """One call of one attention."""
 
     name: str
@@ -65,7 +65,7 @@ class RecurrentStates:
 
 
 @dataclass(frozen=True)
-class Streamed:
+class RecordedResidual:
     """The residual stream after one sub-layer, or before the first (`name` is then `encoder` or `decoder`, -1)."""
 
     name: str
@@ -78,9 +78,9 @@ class Recorder:
 
     def __init__(self, network: nn.Module, recurrent_states: bool = False) -> None:
         """`recurrent_states`: also record states and gates of recurrent layers, which are then run step by step."""
-        self.network = share(network)
-        self.looked: list[Looked] = []
-        self.streamed: list[Streamed] = []
+        self.network = share_weights(network)
+        self.looked: list[RecordedAttention] = []
+        self.streamed: list[RecordedResidual] = []
         self.recurrent: list[RecurrentStates] = []
         for stack in stacks(self.network):
             side = "decoder" if stack.is_causal else "encoder"
@@ -101,7 +101,7 @@ class Recorder:
             one.residual.register_forward_hook(lambda _, args, stream: self._stream(one.name, one.layer, stream))
 
     def _stream(self, name: str, layer: int, states_BTD: Tensor) -> None:
-        self.streamed.append(Streamed(name, layer, states_BTD))
+        self.streamed.append(RecordedResidual(name, layer, states_BTD))
 
     def _look(
         self, one: SubLayer, module: MultiHeadAttention, args: tuple[Any, ...], attended: AttentionOutput
@@ -114,7 +114,9 @@ class Recorder:
         allowed_BHTS = (torch.ones(1, dtype=torch.bool) if allowed is None else allowed).expand_as(weights_BHTS)
         bias = None if layout.bias_1HTS is None else layout.bias_1HTS.expand_as(weights_BHTS)
         q_BHTK, k_BHSK, v_BHSE = (each.transpose(1, 2) for each in (q_BTHK, k_BSHK, v_BSHE))
-        found = Looked(one.name, one.layer, weights_BHTS, allowed_BHTS, q_BHTK, k_BHSK, v_BHSE, module.scale, bias)
+        found = RecordedAttention(
+            one.name, one.layer, weights_BHTS, allowed_BHTS, q_BHTK, k_BHSK, v_BHSE, module.scale, bias
+        )
         self.looked.append(found)
 
     def _look_up(
@@ -129,7 +131,7 @@ class Recorder:
         keys, values = source.keys_NSD[:, None], source.states_NSD[:, None]
         scale = getattr(module.similarity, "scale", None)
         scores = module.similarity(q_RTD.reshape(len(source.keys_NSD), -1, q_RTD.shape[2]), source.keys_NSD)
-        looked = Looked(
+        looked = RecordedAttention(
             one.name, one.layer, weights_R1TS, allowed_R1TS, q_RTD[:, None], keys, values, scale, None,
             scores.reshape(weights_R1TS.shape),
         )  # fmt: skip

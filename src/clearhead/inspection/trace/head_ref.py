@@ -13,7 +13,7 @@ KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 
 
 @dataclass(frozen=True)
-class Part:
+class HeadRef:
     """A head of an attention, or a whole sub-layer where no head is named; written `cross.1.0` or `cross.1`."""
 
     name: str
@@ -36,7 +36,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class PartInfo:
+class HeadRefInfo:
     """A sub-layer of a model, and its number of heads; 0 for a feed-forward network."""
 
     name: str
@@ -44,18 +44,18 @@ class PartInfo:
     heads: int
 
 
-def list_parts(config: ModelConfig) -> list[PartInfo]:
+def list_head_refs(config: ModelConfig) -> list[HeadRefInfo]:
     """Return the sub-layers of a model in the order in which they run, as its settings say."""
     found = []
     if config.family in ("transformer", "encoder", "vit"):
         for layer in range(config.num_encoder_layers):
-            found += [PartInfo("encoder", layer, config.num_heads), PartInfo("encoder_feed_forward", layer, 0)]
+            found += [HeadRefInfo("encoder", layer, config.num_heads), HeadRefInfo("encoder_feed_forward", layer, 0)]
     if config.family in ("transformer", "decoder"):
         for layer in range(config.num_decoder_layers):
-            found.append(PartInfo("decoder", layer, config.num_heads))
+            found.append(HeadRefInfo("decoder", layer, config.num_heads))
             if config.family == "transformer":
-                found.append(PartInfo("cross", layer, config.num_heads))
-            found.append(PartInfo("decoder_feed_forward", layer, 0))
+                found.append(HeadRefInfo("cross", layer, config.num_heads))
+            found.append(HeadRefInfo("decoder_feed_forward", layer, 0))
     if config.family in RECURRENT and config.head == "generation" and config.attention != "none":
-        found.append(PartInfo("cross", 0, 1))
+        found.append(HeadRefInfo("cross", 0, 1))
     return found

@@ -21,12 +21,21 @@ from clearhead.decoding.requests import Hypothesis
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import DataError, InspectionError
-from clearhead.inspection.trace.activation_recorder import Looked, Recorder
-from clearhead.inspection.trace.token_spans import text_places, written_places
-from clearhead.inspection.trace.trace_types import Arithmetic, Attention, Grid, Node, Option, Place, Stream, Trace
+from clearhead.inspection.trace.activation_recorder import RecordedAttention, Recorder
+from clearhead.inspection.trace.token_spans import source_token_spans, target_token_spans
+from clearhead.inspection.trace.trace_types import (
+    AttentionArithmetic,
+    PatchGrid,
+    ResidualStream,
+    TokenProb,
+    TokenSpan,
+    Trace,
+    TracedAttention,
+    TreeNode,
+)
 from clearhead.model.vision.vision_transformer import PatchEmbedding, patches_per_side
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks.image_classification.inference import read_pictures, scaled
+from clearhead.tasks.image_classification.inference import read_images, scaled
 from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
@@ -36,13 +45,13 @@ NUM_CANDIDATES = 10
 
 
 @dataclass(frozen=True)
-class Given:
+class TraceInput:
     """An input as a network takes it."""
 
     text: str
     src: Tensor  # src_1S or pictures_1CYX
-    places: tuple[Place, ...]
-    grid: Grid | None = None
+    places: tuple[TokenSpan, ...]
+    grid: PatchGrid | None = None
 
     @property
     def sources(self) -> Sources:
@@ -56,7 +65,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchOutput:
     """What search found for one input, and all that it looked at."""
 
     hypotheses: tuple[Hypothesis, ...] = ()
@@ -64,7 +73,7 @@ class Searched:
     chosen: int | None = None
 
 
-def given_text(model: LoadedModel, text: str) -> Given:
+def text_input(model: LoadedModel, text: str) -> TraceInput:
     """A text as the model's own verb would read it; refuses one that is empty or too long."""
     task = get_task(model.config.task)
     [pieces] = task.codec.encode(model.tokenizer, [text])
@@ -75,34 +84,34 @@ def given_text(model: LoadedModel, text: str) -> Given:
     if len(ids) > limit:
         frame = len(ids) - len(pieces)
         raise DataError(f"the text has {len(pieces):,} pieces, the model takes {limit - frame:,}; shorten it")
-    return Given(text, torch.tensor([ids]), text_places(model.tokenizer, text, ids))
+    return TraceInput(text, torch.tensor([ids]), source_token_spans(model.tokenizer, text, ids))
 
 
-def given_picture(model: LoadedModel, path: Path) -> Given:
+def image_input(model: LoadedModel, path: Path) -> TraceInput:
     """A picture as the model's own verb would read it."""
-    places, grid = patch_places(model.network)
-    return Given(str(path), torch.from_numpy(scaled(read_pictures(model.config.model, [path]))), places, grid)
+    places, grid = patch_positions(model.network)
+    return TraceInput(str(path), torch.from_numpy(scaled(read_images(model.config.model, [path]))), places, grid)
 
 
-def patch_places(network: nn.Module) -> tuple[tuple[Place, ...], Grid | None]:
+def patch_positions(network: nn.Module) -> tuple[tuple[TokenSpan, ...], PatchGrid | None]:
     """The places of a picture, and how they lie; none where a network does not cut pictures into patches."""
     for module in network.modules():
         if isinstance(module, PatchEmbedding):
             side, has_class_token = patches_per_side(module.config), module.class_token is not None
-            patches = [Place(f"{row},{column}") for row in range(side) for column in range(side)]
-            front = [Place("class", is_special=True)] * has_class_token
-            return (*front, *patches), Grid(side, side, has_class_token)
+            patches = [TokenSpan(f"{row},{column}") for row in range(side) for column in range(side)]
+            front = [TokenSpan("class", is_special=True)] * has_class_token
+            return (*front, *patches), PatchGrid(side, side, has_class_token)
     return (), None
 
 
-def given_input(model: LoadedModel, text: str) -> Given:
+def trace_input(model: LoadedModel, text: str) -> TraceInput:
     """A text, or the picture of that path, whatever the model reads."""
-    return given_picture(model, Path(text)) if model.config.model.reads_images else given_text(model, text)
+    return image_input(model, Path(text)) if model.config.model.reads_images else text_input(model, text)
 
 
 def trace(
     model: LoadedModel,
-    given: Given,
+    given: TraceInput,
     target: str | None,
     settings: DecodingConfig,
     *,
@@ -123,7 +132,7 @@ def trace(
         _check_known(model, tokens)
     if hasattr(model.network, "backbone"):
         return _trace_reader(model, given, _answers(model, target, tokens), arithmetic)
-    searched = Searched()
+    searched = SearchOutput()
     if target is not None:
         outputs = target_ids(model, target)
     elif tokens is not None:
@@ -177,11 +186,11 @@ class _Tree:
 
 def search(
     model: LoadedModel,
-    given: Given,
+    given: TraceInput,
     settings: DecodingConfig,
     hypothesis: int = 0,
     cancellation: Cancellation | None = None,
-) -> Searched:
+) -> SearchOutput:
     """Return the hypotheses of one input, found by the model's own engine, and the tree of the search."""
     generator, config, tree = model.generator, model.config.model, _Tree()
     first_RT, _ = generator.start(generator.encode(given.sources), 1)
@@ -200,11 +209,11 @@ def search(
         raise InspectionError(
             f"search found {len(found.hypotheses)} hypotheses, counted from 0; there is no hypothesis {hypothesis}"
         )
-    return Searched(tuple(found.hypotheses), tuple(tree.candidates), hypothesis)
+    return SearchOutput(tuple(found.hypotheses), tuple(tree.candidates), hypothesis)
 
 
 @dataclass(frozen=True)
-class Ran:
+class ForcedRun:
     """A pass of a network over an input and what it wrote."""
 
     inputs: list[int]  # what the decoder was given; nothing for one that only reads
@@ -212,14 +221,14 @@ class Ran:
     is_prompt: bool  # whether the source is what the decoder was given
 
 
-def run(network: Any, src: Tensor, outputs: Sequence[int]) -> Ran:
+def run(network: Any, src: Tensor, outputs: Sequence[int]) -> ForcedRun:
     """One pass, in which a network that writes is made to write the outputs; of a reader they are not asked."""
     if hasattr(network, "backbone"):
         hidden = network(src)
         if not hasattr(network, "logits"):  # a model that embeds
-            return Ran([], hidden.new_zeros(0, 1), is_prompt=False)
+            return ForcedRun([], hidden.new_zeros(0, 1), is_prompt=False)
         logits = network.logits(hidden)
-        return Ran([], logits[0].view(-1, logits.shape[-1]), is_prompt=False)
+        return ForcedRun([], logits[0].view(-1, logits.shape[-1]), is_prompt=False)
     first_RT, state = network.start(network.encode(src), 1)
     behind_RT = torch.tensor([list(outputs[:-1])], dtype=first_RT.dtype)
     tokens_RT = torch.cat((first_RT, behind_RT), 1)
@@ -228,7 +237,7 @@ def run(network: Any, src: Tensor, outputs: Sequence[int]) -> Ran:
         raise DataError(f"the target makes {tokens_RT.shape[1]:,} pieces, the model takes {limit:,}; shorten it")
     step = network.step(tokens_RT, state)  # through the seam that search uses, over all tokens at once
     is_prompt = first_RT.shape == src.shape and bool((first_RT == src).all())
-    return Ran(tokens_RT[0].tolist(), step.logits_RTV[0], is_prompt)
+    return ForcedRun(tokens_RT[0].tolist(), step.logits_RTV[0], is_prompt)
 
 
 def need_answers(count: int) -> None:
@@ -249,14 +258,14 @@ def log_probs_of(network: Any, src: Tensor, outputs: Sequence[int]) -> Tensor:
 
 
 def _trace_writer(
-    model: LoadedModel, given: Given, outputs: Sequence[int], searched: Searched, arithmetic: bool
+    model: LoadedModel, given: TraceInput, outputs: Sequence[int], searched: SearchOutput, arithmetic: bool
 ) -> Trace:
     recorder = Recorder(model.network)
     with torch.inference_mode():
         forced = run(recorder.network, given.src, outputs)
     task, tokenizer = get_task(model.config.task), model.tokenizer.target
     following = [*forced.inputs[1:], outputs[-1]]
-    places = written_places(tokenizer, task.codec.detokenize, [forced.inputs[0], *following])
+    places = target_token_spans(tokenizer, task.codec.detokenize, [forced.inputs[0], *following])
     return Trace(
         source_text=given.text,
         target_text=task.codec.detokenize(tokenizer, [forced.inputs[0], *following]),
@@ -267,12 +276,12 @@ def _trace_writer(
         grid=given.grid,
         **_seen(recorder, forced.logits_TV, following, names(model), arithmetic),
         hypotheses=searched.hypotheses,
-        tree=tuple(Node(one, tokenizer.piece(one.token)) for one in searched.tree),
+        tree=tuple(TreeNode(one, tokenizer.piece(one.token)) for one in searched.tree),
         chosen=searched.chosen,
     )
 
 
-def _trace_reader(model: LoadedModel, given: Given, answers: Sequence[int] | None, arithmetic: bool) -> Trace:
+def _trace_reader(model: LoadedModel, given: TraceInput, answers: Sequence[int] | None, arithmetic: bool) -> Trace:
     recorder = Recorder(model.network)
     with torch.inference_mode():
         logits_TV = run(recorder.network, given.src, ()).logits_TV
@@ -285,7 +294,7 @@ def _trace_reader(model: LoadedModel, given: Given, answers: Sequence[int] | Non
         target_text=" ".join(called[index] for index in chosen),
         source=given.places,
         inputs=(),
-        outputs=tuple(Place(called[index], index) for index in chosen),
+        outputs=tuple(TokenSpan(called[index], index) for index in chosen),
         num_given=0,
         grid=given.grid,
         **_seen(recorder, logits_TV, chosen, called, arithmetic),
@@ -306,7 +315,7 @@ def _seen(
     candidates, token_log_probs = best(logits_TV, chosen, called)
     return {
         "attention": tuple(_attention(one, arithmetic) for one in recorder.looked),
-        "streams": tuple(Stream(one.name, one.layer, one.states_BTD[0].numpy()) for one in recorder.streamed),
+        "streams": tuple(ResidualStream(one.name, one.layer, one.states_BTD[0].numpy()) for one in recorder.streamed),
         "logits_TV": logits_TV.numpy(),
         "candidates": candidates,
         "token_log_probs": token_log_probs,
@@ -315,22 +324,22 @@ def _seen(
 
 def best(
     logits_TV: Tensor, chosen: Sequence[int], called: Sequence[str]
-) -> tuple[tuple[tuple[Option, ...], ...], tuple[float, ...]]:
+) -> tuple[tuple[tuple[TokenProb, ...], ...], tuple[float, ...]]:
     """The best candidates for each output, best first, and the log-probabilities of those that were chosen."""
     log_probs_TV = logits_TV.double().log_softmax(-1)
     top = log_probs_TV.topk(min(NUM_CANDIDATES, log_probs_TV.shape[1]))
     candidates = tuple(
-        tuple(Option(index, called[index], value) for index, value in zip(indices, values, strict=True))
+        tuple(TokenProb(index, called[index], value) for index, value in zip(indices, values, strict=True))
         for indices, values in zip(top.indices.tolist(), top.values.tolist(), strict=True)
     )
     return candidates, tuple(log_probs_TV[range(len(chosen)), list(chosen)].tolist())
 
 
-def _attention(one: Looked, arithmetic: bool) -> Attention:
+def _attention(one: RecordedAttention, arithmetic: bool) -> TracedAttention:
     made = None
     if arithmetic:
         q_HTK, k_HSK, v_HSE = (each[0].numpy() for each in (one.q_BHTK, one.k_BHSK, one.v_BHSE))
         bias_HTS = None if one.bias_BHTS is None else one.bias_BHTS[0].numpy()
-        made = Arithmetic(q_HTK, k_HSK, v_HSE, one.scale, bias_HTS)
+        made = AttentionArithmetic(q_HTK, k_HSK, v_HSE, one.scale, bias_HTS)
     allowed_TS = one.allowed_BHTS[0, 0].numpy()
-    return Attention(one.name, one.layer, one.weights_BHTS[0].numpy(), allowed_TS, made)  # type: ignore[arg-type]
+    return TracedAttention(one.name, one.layer, one.weights_BHTS[0].numpy(), allowed_TS, made)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from clearhead.errors import InspectionError
-from clearhead.inspection.trace.head_ref import Part
+from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.model.attention import AttentionOutput, MultiHeadAttention
 from clearhead.model.encoder import Stack
 from clearhead.model.feed_forward import FeedForward
@@ -69,12 +69,12 @@ def sub_layers(network: nn.Module) -> list[SubLayer]:
     return found + [SubLayer("cross", number, module, None) for number, module in enumerate(looked_up)]
 
 
-def heads(network: nn.Module) -> list[Part]:
+def heads(network: nn.Module) -> list[HeadRef]:
     """Every head of every attention."""
-    return [Part(one.name, one.layer, head) for one in sub_layers(network) for head in range(one.num_heads)]
+    return [HeadRef(one.name, one.layer, head) for one in sub_layers(network) for head in range(one.num_heads)]
 
 
-def find(network: nn.Module, part: Part) -> SubLayer:
+def find(network: nn.Module, part: HeadRef) -> SubLayer:
     """The sub-layer that a part belongs to; refuses what the network has not."""
     all_found = sub_layers(network)
     names = {one.name: 0 for one in all_found}
@@ -95,7 +95,7 @@ Change = Callable[[Tensor], Tensor]
 """What a part gave, and what goes on instead: mixed_BTE of a head, y_BTD of a sub-layer."""
 
 
-def tap(network: nn.Module, part: Part, change: Change) -> None:
+def tap(network: nn.Module, part: HeadRef, change: Change) -> None:
     """Puts `change` behind a part of a network, for good: give it one that is nobody else's (`share`)."""
     module = find(network, part).module
     if isinstance(module, MultiHeadAttention) and part.head is not None:

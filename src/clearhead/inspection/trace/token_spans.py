@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Sequence
 
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.inspection.trace.trace_types import Place
+from clearhead.inspection.trace.trace_types import TokenSpan
 
 MARK = re.compile(r"\[MASK\]|<mask>|<x[0-9]+>")
 Span = tuple[int | None, int | None]
 
 
-def text_places(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[Place, ...]:
+def source_token_spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[TokenSpan, ...]:
     """The places of ids that were made of a text, frame and all."""
     marks = [number for number, index in enumerate(ids) if _is_mark(tokenizer, index)]
     spans: list[Span] = [(None, None)] * len(ids)
@@ -25,9 +25,9 @@ def text_places(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[Pl
     return _places(tokenizer, ids, spans)
 
 
-def written_places(
+def target_token_spans(
     tokenizer: Tokenizer, spell: Callable[[Tokenizer, Sequence[int]], str], ids: Sequence[int]
-) -> tuple[Place, ...]:
+) -> tuple[TokenSpan, ...]:
     """The places of ids that a network wrote, in the text that they spell."""
     text, reach = spell(tokenizer, ids), 0
     spans: list[Span] = []
@@ -77,9 +77,9 @@ def _search(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tuple[i
     return spans
 
 
-def _places(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span]) -> tuple[Place, ...]:
+def _places(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span]) -> tuple[TokenSpan, ...]:
     words = tokenizer.words(ids)
     return tuple(
-        Place(tokenizer.piece(index), index, start, end, _is_frame(tokenizer, index), word)
+        TokenSpan(tokenizer.piece(index), index, start, end, _is_frame(tokenizer, index), word)
         for index, (start, end), word in zip(ids, spans, words, strict=True)
     )

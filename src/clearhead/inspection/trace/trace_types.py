@@ -25,7 +25,7 @@ NO_WORD = -1
 
 
 @dataclass(frozen=True)
-class Place:
+class TokenSpan:
     """One token, one patch of a picture, or one answer."""
 
     text: str
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PatchGrid:
     """How the patches of a picture lie: row by row, behind a class token if there is one."""
 
     rows: int
@@ -50,7 +50,7 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class Arithmetic:
+class AttentionArithmetic:
     """What the weights of an attention were made of: softmax(q k^T * scale + bias), and what they mix."""
 
     q_HTK: Floats
@@ -62,7 +62,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class TracedAttention:
     """One attention of one layer. Rows are queries: what looks; columns are keys: what is looked at."""
 
     kind: Kind
@@ -70,11 +70,11 @@ class Attention:
     weights_HTS: Floats
     allowed_TS: Bools
     """Where a weight may be more than 0: a masked place is not one that was looked at little."""
-    arithmetic: Arithmetic | None = None
+    arithmetic: AttentionArithmetic | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class ResidualStream:
     """The residual stream after a sub-layer; before the first one, `layer` is -1."""
 
     name: str
@@ -83,7 +83,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Option:
+class TokenProb:
     """A token or label that could have come, and its log-probability."""
 
     token: int
@@ -92,7 +92,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Node:
+class TreeNode:
     """A node of the beam tree: a candidate that search looked at, and the piece that it would write."""
 
     candidate: Candidate
@@ -114,26 +114,26 @@ class Trace:
     """The text that was given, or the path of the picture."""
     target_text: str
     """What was written, or the label; of a model that writes on from a prompt, the prompt and what follows."""
-    source: tuple[Place, ...]
+    source: tuple[TokenSpan, ...]
     """What was read: keys of `encoder` and `cross`. Empty where the text is a prompt."""
-    inputs: tuple[Place, ...]
+    inputs: tuple[TokenSpan, ...]
     """What the decoder was given, from the start token on: keys of `decoder`, rows of `decoder` and `cross`."""
-    outputs: tuple[Place, ...]
+    outputs: tuple[TokenSpan, ...]
     """What followed each of the inputs; of a model that does not write, its answers."""
     num_given: int
     """How many of the outputs belong to the prompt."""
-    grid: Grid | None
-    attention: tuple[Attention, ...]
-    streams: tuple[Stream, ...]
+    grid: PatchGrid | None
+    attention: tuple[TracedAttention, ...]
+    streams: tuple[ResidualStream, ...]
     logits_TV: Floats
     """Before the softmax, one row for each of the outputs."""
-    candidates: tuple[tuple[Option, ...], ...]
+    candidates: tuple[tuple[TokenProb, ...], ...]
     """The best for each of the outputs, best first."""
     token_log_probs: tuple[float, ...]
     """Of each of the outputs."""
     hypotheses: tuple[Hypothesis, ...] = ()
     """What search found, best first; empty where the target was given."""
-    tree: tuple[Node, ...] = ()
+    tree: tuple[TreeNode, ...] = ()
     """Everything that search looked at."""
     chosen: int | None = None
     """Which of the hypotheses this is."""
@@ -153,7 +153,7 @@ class Trace:
         """The kinds of attention that there are."""
         return tuple(dict.fromkeys(one.kind for one in self.attention))
 
-    def layers(self, kind: Kind) -> list[Attention]:
+    def layers(self, kind: Kind) -> list[TracedAttention]:
         """The attention of all layers of a kind, from the lowest up."""
         return [one for one in self.attention if one.kind == kind]
 
@@ -173,11 +173,11 @@ class Trace:
         weights_TS: Floats = layers[layer].weights_HTS[head]
         return weights_TS
 
-    def rows(self, kind: Kind) -> tuple[Place, ...]:
+    def rows(self, kind: Kind) -> tuple[TokenSpan, ...]:
         """What looks."""
         return self.source if kind == "encoder" else self.inputs
 
-    def columns(self, kind: Kind) -> tuple[Place, ...]:
+    def columns(self, kind: Kind) -> tuple[TokenSpan, ...]:
         """What is looked at."""
         return self.inputs if kind == "decoder" else self.source
 
@@ -246,7 +246,7 @@ class Trace:
                     raise InspectionError(f"there is no {what} {each} of attention in this model; there are {listed}")
 
 
-def _attention_json(one: Attention, heads: Sequence[int] | None) -> dict[str, Any]:
+def _attention_json(one: TracedAttention, heads: Sequence[int] | None) -> dict[str, Any]:
     picked = [head for head in range(len(one.weights_HTS)) if heads is None or head in heads]
     record: dict[str, Any] = {
         "kind": one.kind,

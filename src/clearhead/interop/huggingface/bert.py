@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from clearhead.config import Config
-from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.formats import (
-    Format,
+    ModelFormat,
     Settings,
     architecture,
     attention_dropout,
@@ -16,8 +16,8 @@ from clearhead.interop.huggingface.formats import (
     labels_of,
     plain_heads,
 )
-from clearhead.interop.settings import Options
-from clearhead.interop.weight_mapping import Link, Table, attention, linear
+from clearhead.interop.settings import SettingsReader
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
 
 TASKS = {
     "BertModel": "embed",
@@ -32,7 +32,7 @@ ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": 
 PREFIX = "bert."
 
 
-def read(options: Options, tensors: Tensors) -> Settings:
+def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     """Our settings."""
     task = architecture(options, TASKS)
     options.only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
@@ -70,7 +70,7 @@ def read(options: Options, tensors: Tensors) -> Settings:
     }
 
 
-def table(config: Config, names: Collection[str] = ()) -> Table:
+def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
     """The names; a body alone is saved without a prefix, or with one if it was cut out of a larger model."""
     task, model = config.task, config.model
     prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
@@ -81,7 +81,7 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
         head = "cls.predictions"
         links += linear("transform", f"{head}.transform.dense")
         links += linear("norm", f"{head}.transform.LayerNorm")
-        links.append(Link("output.bias", f"{head}.bias"))
+        links.append(TensorLink("output.bias", f"{head}.bias"))
     elif task != "embed":
         links += linear("output", "classifier")
     copies = {
@@ -90,15 +90,15 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     }
     pooler = "" if _has_pooler(config) else r"|(bert\.)?pooler\.dense\.(weight|bias)"
     head = r"|cls\..*" if task == "embed" else ""
-    return Table(links, copies, r".*\.position_ids", r"cls\.seq_relationship\..*" + pooler + head)
+    return WeightMapping(links, copies, r".*\.position_ids", r"cls\.seq_relationship\..*" + pooler + head)
 
 
-def _body(prefix: str, num_layers: int, has_segments: bool) -> Iterator[Link]:
+def _body(prefix: str, num_layers: int, has_segments: bool) -> Iterator[TensorLink]:
     embedding = f"{prefix}embeddings"
-    yield Link("backbone.embedding.tokens.weight", f"{embedding}.word_embeddings.weight")
-    yield Link("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
+    yield TensorLink("backbone.embedding.tokens.weight", f"{embedding}.word_embeddings.weight")
+    yield TensorLink("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
     if has_segments:
-        yield Link("backbone.embedding.segments.weight", f"{embedding}.token_type_embeddings.weight")
+        yield TensorLink("backbone.embedding.segments.weight", f"{embedding}.token_type_embeddings.weight")
     yield from linear("backbone.embedding.norm", f"{embedding}.LayerNorm")
     for number in range(num_layers):
         ours, theirs = f"backbone.encoder.layers.{number}", f"{prefix}encoder.layer.{number}"
@@ -169,4 +169,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("bert", "BERT", _required, read, table, write, extra)
+FORMAT = ModelFormat("bert", "BERT", _required, read, table, write, extra)

@@ -3,18 +3,18 @@
 from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
-from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS, HEADS, required
 from clearhead.interop.huggingface.formats import (
-    Format,
+    ModelFormat,
     Settings,
     architecture,
     attention_dropout,
     label_settings,
     labels_of,
 )
-from clearhead.interop.settings import Options
-from clearhead.interop.weight_mapping import Link, Table, attention, linear
+from clearhead.interop.settings import SettingsReader
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
 
 TASKS = {
     "DistilBertModel": "embed",
@@ -26,7 +26,7 @@ ARCHITECTURES = {task: name for name, task in TASKS.items()}
 PREFIX = "distilbert."
 
 
-def read(options: Options, tensors: Tensors) -> Settings:
+def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     """Our settings. Sinusoidal positions are saved as a table like learned ones, and read as such."""
     task = architecture(options, TASKS)
     if task == "mlm":
@@ -62,7 +62,7 @@ def read(options: Options, tensors: Tensors) -> Settings:
     }
 
 
-def table(config: Config, names: Collection[str] = ()) -> Table:
+def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
     """The names; a body alone is saved without a prefix, or with one if it was cut out of a larger model."""
     task = config.task
     prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
@@ -70,19 +70,19 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
     if task == "mlm":
         links += linear("transform", "vocab_transform")
         links += linear("norm", "vocab_layer_norm")
-        links.append(Link("output.bias", "vocab_projector.bias"))
+        links.append(TensorLink("output.bias", "vocab_projector.bias"))
     elif task != "embed":
         links += linear("output", "classifier")
     if task == "classify" and config.model.pooler:
         links += linear("backbone.pooler", "pre_classifier")
     copies = {"vocab_projector.weight": f"{prefix}embeddings.word_embeddings.weight"}
-    return Table(links, copies, r".*\.position_ids", r"vocab_.*" if task == "embed" else r"(?!)")
+    return WeightMapping(links, copies, r".*\.position_ids", r"vocab_.*" if task == "embed" else r"(?!)")
 
 
-def _body(prefix: str, num_layers: int) -> Iterator[Link]:
+def _body(prefix: str, num_layers: int) -> Iterator[TensorLink]:
     embedding = f"{prefix}embeddings"
-    yield Link("backbone.embedding.tokens.weight", f"{embedding}.word_embeddings.weight")
-    yield Link("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
+    yield TensorLink("backbone.embedding.tokens.weight", f"{embedding}.word_embeddings.weight")
+    yield TensorLink("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
     yield from linear("backbone.embedding.norm", f"{embedding}.LayerNorm")
     for number in range(num_layers):
         ours, theirs = f"backbone.encoder.layers.{number}", f"{prefix}transformer.layer.{number}"
@@ -125,4 +125,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("distilbert", "DistilBERT", _required, read, table, write)
+FORMAT = ModelFormat("distilbert", "DistilBERT", _required, read, table, write)

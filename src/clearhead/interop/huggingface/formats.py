@@ -9,16 +9,16 @@ from torch import Tensor
 from clearhead.config import Config, ModelConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
-from clearhead.interop.checkpoint_tensors import Tensors
-from clearhead.interop.settings import Options
-from clearhead.interop.weight_mapping import Table
+from clearhead.interop.checkpoint_tensors import CheckpointTensors
+from clearhead.interop.settings import SettingsReader
+from clearhead.interop.weight_mapping import WeightMapping
 from clearhead.model.parameters import Weights
 
 Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ImportedModel:
     """A checkpoint of another toolkit in our terms."""
 
     config: Config
@@ -31,7 +31,7 @@ class Foreign:
 
 
 @dataclass(frozen=True)
-class Format:
+class ModelFormat:
     """One family: settings in, a table of names, settings out."""
 
     name: str
@@ -40,9 +40,9 @@ class Format:
     """Name of the architecture in messages."""
     required: Callable[[Config], Settings]
     """Values of the model section that the architecture can express; a tuple lists several allowed values."""
-    read: Callable[[Options, Tensors], Settings]
+    read: Callable[[SettingsReader, CheckpointTensors], Settings]
     """Our settings, nested as in a recipe."""
-    table: Callable[[Config, Collection[str]], Table]
+    table: Callable[[Config, Collection[str]], WeightMapping]
     """The names; those that the file has tell with which prefix they come."""
     write: Callable[[Config], Settings]
     """Their config.json, for a config that meets `required`."""
@@ -54,7 +54,7 @@ class Format:
         return blocking_settings(config.model, {"residual": True, **self.required(config)})
 
 
-def architecture(options: Options, known: Mapping[str, str]) -> str:
+def architecture(options: SettingsReader, known: Mapping[str, str]) -> str:
     """The class that the weights were saved from, in our words."""
     names = options.get("architectures", [])
     if not isinstance(names, list) or len(names) != 1:
@@ -64,7 +64,7 @@ def architecture(options: Options, known: Mapping[str, str]) -> str:
     return known[names[0]]
 
 
-def labels_of(options: Options) -> list[str]:
+def labels_of(options: SettingsReader) -> list[str]:
     """What labels are called, in the order of their numbers."""
     named = options.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
     try:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from clearhead.config import Config, DecodingConfig
 from clearhead.errors import InteropError
 from clearhead.interop.huggingface.tokenizers import read_json
-from clearhead.interop.settings import Options
+from clearhead.interop.settings import SettingsReader
 
 STOPS = {"False": "no_better_now", "True": "beam_finished", "never": "cannot_improve"}
 SECTION = "clearhead"
@@ -29,7 +29,7 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     path = folder / "generation_config.json"
     if not path.is_file():
         path = folder / "config.json"
-    options = Options(read_json(path), str(path))
+    options = SettingsReader(read_json(path), str(path))
     own = _own_section(options.settings)
     if own is not None and _is_unchanged(options.settings, own, task):
         return own.model_dump(mode="json")
@@ -61,7 +61,7 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     return settings | ({"max_length": str(longest)} if longest > 0 else {})
 
 
-def _sampling(options: Options) -> dict[str, Any]:
+def _sampling(options: SettingsReader) -> dict[str, Any]:
     """How text is drawn."""
     return {
         "temperature": options.small("temperature", 1.0),
@@ -72,7 +72,7 @@ def _sampling(options: Options) -> dict[str, Any]:
     }
 
 
-def _limit(options: Options) -> dict[str, Any]:
+def _limit(options: SettingsReader) -> dict[str, Any]:
     """How much text is written, where that is said."""
     return {"max_tokens": options.number("max_new_tokens")} if options.get("max_new_tokens") else {}
 

@@ -3,16 +3,16 @@
 from collections.abc import Collection, Iterator
 
 from clearhead.config import Config
-from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import Format, Settings, architecture, attention_dropout, plain_heads
-from clearhead.interop.settings import Options
-from clearhead.interop.weight_mapping import Link, Table, joint_projections, linear
+from clearhead.interop.huggingface.formats import ModelFormat, Settings, architecture, attention_dropout, plain_heads
+from clearhead.interop.settings import SettingsReader
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, joint_projections, linear
 
 PREFIX = "transformer."
 
 
-def read(options: Options, tensors: Tensors) -> Settings:
+def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     """Our settings. Prompts are read as they are, without a start token before them."""
     architecture(options, {"GPT2LMHeadModel": "lm"})
     options.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
@@ -43,21 +43,21 @@ def read(options: Options, tensors: Tensors) -> Settings:
     }
 
 
-def table(config: Config, names: Collection[str] = ()) -> Table:
+def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
     """The names; those of a body alone come without a prefix."""
     bare = bool(names) and not any(name.startswith(PREFIX) for name in names)
     prefix = "" if bare else PREFIX
     links = [*_body(prefix, config.model.num_decoder_layers)]
     copies = {"lm_head.weight": f"{prefix}wte.weight"}
     if config.model.tied_embeddings == "none":
-        links.append(Link("output.weight", "lm_head.weight"))
+        links.append(TensorLink("output.weight", "lm_head.weight"))
         copies = {}
-    return Table(links, copies, r".*\.attn\.(bias|masked_bias)")
+    return WeightMapping(links, copies, r".*\.attn\.(bias|masked_bias)")
 
 
-def _body(prefix: str, num_layers: int) -> Iterator[Link]:
-    yield Link("embedding.tokens.weight", f"{prefix}wte.weight")
-    yield Link("embedding.positions.weight", f"{prefix}wpe.weight")
+def _body(prefix: str, num_layers: int) -> Iterator[TensorLink]:
+    yield TensorLink("embedding.tokens.weight", f"{prefix}wte.weight")
+    yield TensorLink("embedding.positions.weight", f"{prefix}wpe.weight")
     for number in range(num_layers):
         ours, theirs = f"decoder.layers.{number}", f"{prefix}h.{number}"
         joint = f"{theirs}.attn.c_attn"
@@ -111,4 +111,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("gpt2", "GPT-2", required, read, table, write)
+FORMAT = ModelFormat("gpt2", "GPT-2", required, read, table, write)

@@ -10,18 +10,18 @@ from torch import Tensor
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import Format, Settings, architecture, attention_dropout, plain_heads
-from clearhead.interop.settings import Options
-from clearhead.interop.weight_mapping import Link, Table, attention, linear
+from clearhead.interop.huggingface.formats import ModelFormat, Settings, architecture, attention_dropout, plain_heads
+from clearhead.interop.settings import SettingsReader
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
 from clearhead.model.positions import sinusoids
 
 STACKS = (("encoder", "source_embedding"), ("decoder", "target_embedding"))
 EPSILON = 1e-5  # of their norms, always
 
 
-def _read(options: Options, tensors: Tensors, placement: str) -> Settings:
+def _read(options: SettingsReader, tensors: CheckpointTensors, placement: str) -> Settings:
     for name in ("ffn_dim", "attention_heads"):
         options.only(**{f"decoder_{name}": options.get(f"encoder_{name}")})
     vocab_size = options.number("vocab_size")
@@ -56,7 +56,7 @@ def _read(options: Options, tensors: Tensors, placement: str) -> Settings:
     }
 
 
-def _positions(tensors: Tensors, places: int, options: Options) -> Settings:
+def _positions(tensors: CheckpointTensors, places: int, options: SettingsReader) -> Settings:
     """Which sines and cosines the file's tables hold; any others are taken as learned."""
     names = [f"model.{stack}.embed_positions.weight" for stack, _ in STACKS]
     there = [name for name in names if name in tensors.shapes]
@@ -72,7 +72,7 @@ def _positions(tensors: Tensors, places: int, options: Options) -> Settings:
     return {"positions": "learned"}
 
 
-def table(config: Config, names: Collection[str] = ()) -> Table:
+def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
     """The names."""
     model = config.model
     links = [*_embeddings(model)]
@@ -82,26 +82,26 @@ def table(config: Config, names: Collection[str] = ()) -> Table:
         if model.has_final_norm:
             links += linear(f"{stack}.norm", f"model.{stack}.layer_norm")
     if model.output_bias:
-        links.append(Link("output.bias", "final_logits_bias", "reshaped", (1, model.vocab_size)))
+        links.append(TensorLink("output.bias", "final_logits_bias", "reshaped", (1, model.vocab_size)))
     shared = "model.shared.weight"
     copies = {f"model.{stack}.embed_tokens.weight": shared for stack, _ in STACKS} | {"lm_head.weight": shared}
     if model.tied_embeddings == "target":
         copies = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
     ignored = r"(?!)" if model.positions == "learned" else r"model\.(en|de)coder\.embed_positions\.weight"
-    return Table(links, copies, ignored)
+    return WeightMapping(links, copies, ignored)
 
 
-def _embeddings(model: ModelConfig) -> Iterator[Link]:
+def _embeddings(model: ModelConfig) -> Iterator[TensorLink]:
     if model.tied_embeddings == "all":
-        yield Link("source_embedding.tokens.weight", "model.shared.weight")
+        yield TensorLink("source_embedding.tokens.weight", "model.shared.weight")
     for stack, ours in STACKS:
         if model.tied_embeddings == "target":
-            yield Link(f"{ours}.tokens.weight", f"model.{stack}.embed_tokens.weight")
+            yield TensorLink(f"{ours}.tokens.weight", f"model.{stack}.embed_tokens.weight")
         if model.positions == "learned":
-            yield Link(f"{ours}.positions.weight", f"model.{stack}.embed_positions.weight")
+            yield TensorLink(f"{ours}.positions.weight", f"model.{stack}.embed_positions.weight")
 
 
-def layer_links(ours: str, theirs: str, stack: str) -> Iterator[Link]:
+def layer_links(ours: str, theirs: str, stack: str) -> Iterator[TensorLink]:
     """One layer of either stack; fairseq has the same names."""
     for name, look in (("self_attention", "self_attn"), ("cross_attention", "encoder_attn")):
         if name == "self_attention" or stack == "decoder":
@@ -177,7 +177,7 @@ def extra(config: Config) -> dict[str, Tensor]:
     return found
 
 
-def read_marian(options: Options, tensors: Tensors) -> Settings:
+def read_marian(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     """Our settings."""
     architecture(options, {"MarianMTModel": "translate"})
     return _read(options, tensors, "post")
@@ -192,7 +192,7 @@ def write_marian(config: Config) -> Settings:
     return {"architectures": ["MarianMTModel"], "model_type": "marian", **_write(config), **own}
 
 
-def read_pegasus(options: Options, tensors: Tensors) -> Settings:
+def read_pegasus(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     """Our settings."""
     architecture(options, {"PegasusForConditionalGeneration": "translate"})
     return _read(options, tensors, "pre")
@@ -204,5 +204,5 @@ def write_pegasus(config: Config) -> Settings:
     return named | _write(config)
 
 
-MARIAN = Format("marian", "Marian", required_marian, read_marian, table, write_marian, extra)
-PEGASUS = Format("pegasus", "Pegasus", required_pegasus, read_pegasus, table, write_pegasus, extra)
+MARIAN = ModelFormat("marian", "Marian", required_marian, read_marian, table, write_marian, extra)
+PEGASUS = ModelFormat("pegasus", "Pegasus", required_pegasus, read_pegasus, table, write_pegasus, extra)

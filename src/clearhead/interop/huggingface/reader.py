@@ -11,14 +11,14 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, InteropError
 from clearhead.interop.checkpoint_tensors import SafetensorsFiles
 from clearhead.interop.huggingface import bert, distilbert, gpt2, marian, t5, vit
-from clearhead.interop.huggingface.formats import Foreign, Format
+from clearhead.interop.huggingface.formats import ImportedModel, ModelFormat
 from clearhead.interop.huggingface.generation_config import read_generation
 from clearhead.interop.huggingface.tokenizers import read_json, read_tokenizer
-from clearhead.interop.settings import Options
+from clearhead.interop.settings import SettingsReader
 from clearhead.interop.weight_mapping import apply, check_size
 
 _ALL = bert.FORMAT, distilbert.FORMAT, gpt2.FORMAT, t5.FORMAT, marian.MARIAN, marian.PEGASUS, vit.FORMAT
-FORMATS: dict[str, Format] = {each.name: each for each in _ALL}
+FORMATS: dict[str, ModelFormat] = {each.name: each for each in _ALL}
 CONFIG = "config.json"
 POOLING = Path("1_Pooling") / "config.json"  # of sentence-transformers
 
@@ -28,9 +28,9 @@ def is_folder(path: Path) -> bool:
     return (path / CONFIG).is_file()
 
 
-def read_folder(folder: Path, settings: Mapping[str, Any]) -> Foreign:
+def read_folder(folder: Path, settings: Mapping[str, Any]) -> ImportedModel:
     """The model of a folder; `settings` lie on top of what its config says."""
-    options = Options(read_json(folder / CONFIG), str(folder / CONFIG))
+    options = SettingsReader(read_json(folder / CONFIG), str(folder / CONFIG))
     form = _format(options)
     tensors = SafetensorsFiles.open(folder)
     found = configs.merge(form.read(options, tensors), _sentence_pooling(folder))
@@ -47,7 +47,7 @@ def read_folder(folder: Path, settings: Mapping[str, Any]) -> Foreign:
         tokenizer = read_tokenizer(folder, model.family, model.vocab_size, model.source_vocab_size)
         config = _with_ids(config, tokenizer)
     applied = apply(form.table(config, tensors.shapes.keys()), tensors, config.model)
-    return Foreign(config, applied.weights, tokenizer, applied.left_out, f"Hugging Face {form.name}", notes)
+    return ImportedModel(config, applied.weights, tokenizer, applied.left_out, f"Hugging Face {form.name}", notes)
 
 
 def _languages(folder: Path) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _languages(folder: Path) -> dict[str, Any]:
     return {"data": {"languages": codes}} if codes else {}
 
 
-def _format(options: Options) -> Format:
+def _format(options: SettingsReader) -> ModelFormat:
     name = options.get("model_type", "")
     if name not in FORMATS:
         raise InteropError(
@@ -91,7 +91,7 @@ def _check_pictures(folder: Path) -> None:
     """Pixels are read from -1 to 1 here; another scale is refused."""
     path = folder / "preprocessor_config.json"
     if path.is_file():
-        options = Options(read_json(path), str(path))
+        options = SettingsReader(read_json(path), str(path))
         options.only(do_normalize=True, do_rescale=True)
         for name in ("image_mean", "image_std"):
             if any(value != 0.5 for value in options.get(name, [0.5])):
@@ -102,7 +102,7 @@ def _sentence_pooling(folder: Path) -> dict[str, Any]:
     """How a model for sentence embeddings pools, where it says so."""
     if not (folder / POOLING).is_file():
         return {}
-    options = Options(read_json(folder / POOLING), str(folder / POOLING))
+    options = SettingsReader(read_json(folder / POOLING), str(folder / POOLING))
     options.only(pooling_mode_max_tokens=False, pooling_mode_mean_sqrt_len_tokens=False)
     pooling = "mean" if options.get("pooling_mode_mean_tokens") else "first"
     return {"model": {"pooling": pooling, "pooler": False}}

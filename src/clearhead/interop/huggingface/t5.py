@@ -5,22 +5,22 @@ from collections.abc import Collection, Iterator
 import torch
 
 from clearhead.config import Config
-from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import Format, Settings, architecture
-from clearhead.interop.settings import Options
-from clearhead.interop.weight_mapping import Link, Table, attention, linear
+from clearhead.interop.huggingface.formats import ModelFormat, Settings, architecture
+from clearhead.interop.settings import SettingsReader
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
 
 LONGEST = 1024  # there is no table of places; longer texts than T5 was trained on are allowed up to here
 
 
-def read(options: Options, tensors: Tensors) -> Settings:
+def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     """Our settings. What version 1.1 changed is told by the output's scale, its table and the gate."""
     architecture(options, {"T5ForConditionalGeneration": "translate"})
     gate, _, name = str(options.get("feed_forward_proj", "relu")).rpartition("-")
     if gate not in ("", "gated"):
         options.choice("feed_forward_proj", "relu", {"relu": "relu", "gated-gelu": "gelu_tanh"})
-    activation = Options({"activation": "gelu_new" if (gate, name) == ("gated", "gelu") else name}, options.name)
+    activation = SettingsReader({"activation": "gelu_new" if (gate, name) == ("gated", "gelu") else name}, options.name)
     layers = options.number("num_layers", 6)
     key_dim = options.number("d_kv", 64)
     tied = bool(options.get("tie_word_embeddings", True))
@@ -58,7 +58,7 @@ def read(options: Options, tensors: Tensors) -> Settings:
     }
 
 
-def _has_own_output(tensors: Tensors) -> bool:
+def _has_own_output(tensors: CheckpointTensors) -> bool:
     """Whether the output has a table of its own; a copy of the shared one does not count."""
     names = "lm_head.weight", "shared.weight"
     if not all(name in tensors.shapes for name in names) or tensors.shapes[names[0]] != tensors.shapes[names[1]]:
@@ -66,26 +66,26 @@ def _has_own_output(tensors: Tensors) -> bool:
     return not torch.equal(tensors.get(names[0]), tensors.get(names[1]))
 
 
-def table(config: Config, names: Collection[str] = ()) -> Table:
+def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
     """The names."""
     model = config.model
-    links = [Link("source_embedding.tokens.weight", "shared.weight")]
+    links = [TensorLink("source_embedding.tokens.weight", "shared.weight")]
     copies = {f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")}
     if model.tied_embeddings == "input":
-        links.append(Link("output.weight", "lm_head.weight"))
+        links.append(TensorLink("output.weight", "lm_head.weight"))
     else:
         copies["lm_head.weight"] = "shared.weight"
     for stack, num_layers in (("encoder", model.num_encoder_layers), ("decoder", model.num_decoder_layers)):
         bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        links.append(Link(f"{stack}.relative_bias.weight", bias))
+        links.append(TensorLink(f"{stack}.relative_bias.weight", bias))
         for number in range(num_layers):
             links += _layer(f"{stack}.layers.{number}", f"{stack}.block.{number}.layer", stack, model.gated)
         links += linear(f"{stack}.norm", f"{stack}.final_layer_norm", bias=False)
     unused = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"  # of old conversions
-    return Table(links, copies, left_out=unused)
+    return WeightMapping(links, copies, left_out=unused)
 
 
-def _layer(ours: str, theirs: str, stack: str, gated: bool) -> Iterator[Link]:
+def _layer(ours: str, theirs: str, stack: str, gated: bool) -> Iterator[TensorLink]:
     looks = [("self_attention", f"{theirs}.0", "SelfAttention")]
     if stack == "decoder":
         looks.append(("cross_attention", f"{theirs}.1", "EncDecAttention"))
@@ -150,4 +150,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("t5", "T5", required, read, table, write)
+FORMAT = ModelFormat("t5", "T5", required, read, table, write)

@@ -13,11 +13,11 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Pipeline
 
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.imported import ImportedTokenizer, Spelling, Vocabulary
+from clearhead.data.tokenizer.imported import ImportedTokenizer, ImportedVocabulary, Spelling
 from clearhead.errors import InteropError
 from clearhead.interop.bpe_files import sentencepiece_alone, sentencepiece_side
 from clearhead.interop.huggingface.tokenizer_files import FILE, OWN_FILE, SECTION
-from clearhead.interop.settings import Options
+from clearhead.interop.settings import SettingsReader
 
 ROLES: dict[
     str, dict[str, tuple[str, ...]]
@@ -58,7 +58,7 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int 
     if (folder / "source.spm").is_file() and not (folder / "tokenizer.json").is_file():
         return _marian(folder, vocab_size, source_size)
     if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
-        count = Options(_options(folder), str(folder)).identifier("extra_ids", 100)
+        count = SettingsReader(_options(folder), str(folder)).identifier("extra_ids", 100)
         if count > vocab_size:
             raise InteropError(
                 f"{folder}: expected extra_ids below the {vocab_size:,} pieces of the model, found {count:,}"
@@ -77,7 +77,7 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int 
         raise InteropError(f"{folder}: the tokenizer names no pad_token; expected it in tokenizer_config.json")
     specials = {index for index, token in pipeline.get_added_tokens_decoder().items() if token.special}
     specials |= set(known.values()) | {index for piece, index in ids.items() if _UNUSED.fullmatch(piece)}
-    vocabulary = Vocabulary(
+    vocabulary = ImportedVocabulary(
         size=vocab_size,
         spelling=spelling,
         pad=pad,

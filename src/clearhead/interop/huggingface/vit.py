@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.checkpoint_tensors import Tensors
+from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
 from clearhead.interop.huggingface.formats import (
-    Format,
+    ModelFormat,
     Settings,
     architecture,
     attention_dropout,
@@ -15,11 +15,11 @@ from clearhead.interop.huggingface.formats import (
     labels_of,
     plain_heads,
 )
-from clearhead.interop.settings import Options
-from clearhead.interop.weight_mapping import Link, Table, attention, linear
+from clearhead.interop.settings import SettingsReader
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
 
 
-def read(options: Options, tensors: Tensors) -> Settings:
+def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     """Our settings."""
     architecture(options, {"ViTForImageClassification": "image"})
     options.only(qkv_bias=True)
@@ -52,23 +52,23 @@ def read(options: Options, tensors: Tensors) -> Settings:
     }
 
 
-def table(config: Config, names: Collection[str] = ()) -> Table:
+def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
     """The names."""
-    return Table([*_links(config.model)], left_out=r"vit\.pooler\..*")
+    return WeightMapping([*_links(config.model)], left_out=r"vit\.pooler\..*")
 
 
-def _links(model: ModelConfig) -> Iterator[Link]:
+def _links(model: ModelConfig) -> Iterator[TensorLink]:
     size, width = model.patch_size, model.model_dim
     places = (model.image_size // size) ** 2 + 1
     embedding = "vit.embeddings"
-    yield Link("backbone.embedding.class_token", f"{embedding}.cls_token", "reshaped", (1, 1, width))
-    yield Link(
+    yield TensorLink("backbone.embedding.class_token", f"{embedding}.cls_token", "reshaped", (1, 1, width))
+    yield TensorLink(
         "backbone.embedding.positions.weight", f"{embedding}.position_embeddings", "reshaped", (1, places, width)
     )
     project = f"{embedding}.patch_embeddings.projection"
     shape = width, model.image_channels, size, size
-    yield Link("backbone.embedding.projection.weight", f"{project}.weight", "reshaped", shape)
-    yield Link("backbone.embedding.projection.bias", f"{project}.bias")
+    yield TensorLink("backbone.embedding.projection.weight", f"{project}.weight", "reshaped", shape)
+    yield TensorLink("backbone.embedding.projection.bias", f"{project}.bias")
     for number in range(model.num_encoder_layers):
         ours, theirs = f"backbone.encoder.layers.{number}", f"vit.encoder.layer.{number}"
         parts = [f"{theirs}.attention.attention.{name}" for name in ("query", "key", "value")]
@@ -120,4 +120,4 @@ def write(config: Config) -> Settings:
     }
 
 
-FORMAT = Format("vit", "ViT", required, read, table, write)
+FORMAT = ModelFormat("vit", "ViT", required, read, table, write)

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.interop.checkpoint_tensors import WEIGHTS
-from clearhead.interop.huggingface.formats import Format
+from clearhead.interop.huggingface.formats import ModelFormat
 from clearhead.interop.huggingface.generation_config import write_generation
 from clearhead.interop.huggingface.reader import CONFIG, FORMATS
 from clearhead.interop.huggingface.tokenizer_files import tokenizer_files
@@ -25,7 +25,7 @@ _CANDIDATES = {
 }
 
 
-def choose_format(config: Config) -> tuple[Format | None, list[str]]:
+def choose_format(config: Config) -> tuple[ModelFormat | None, list[str]]:
     """Return the architecture with the fewest blocking settings, and those settings.
 
     Without one for the family, return None and the family as the blocking setting.

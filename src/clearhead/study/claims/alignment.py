@@ -16,9 +16,9 @@ from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
 from clearhead.inspection.trace.trace_types import Trace
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import QUICK, TOKENIZER, sentences, train, write_examples
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 
 MODELS = ("lstm + attention", "transformer")
 DIAGONAL, TOGETHER = "diagonal", "words that occur together"
@@ -26,7 +26,7 @@ DIAGONAL, TOGETHER = "diagonal", "words that occur together"
 # The best head is chosen on one half of the sentences and measured on the other: else the best of many would look good
 # by luck. German and English order are often alike, so the diagonal is a real opponent; a tenth of error rate
 # less is plain. Words that occur together know the dictionary but no context: attention should be at least as good.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("attention is a probability: rows of weights sum to 1 (largest difference)",
                     lambda seen: max(seen[kind]["sum_error"] for kind in MODELS), 1e-4, 1e-2, "rounding of float32"),
@@ -38,7 +38,7 @@ RULE = Rule(
                     "as good or better; a tenth worse is not readable"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "alignment",
     "C4",
     "Attention weights are probabilities and readable: they align source and target words",
@@ -52,7 +52,7 @@ ABOUT = About(
 class AlignmentStudy:
     """Alignment error rate of every head against the grammar's gold."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 15.0
     seeds: int = 2
     pairs: int = 20_000
@@ -70,7 +70,7 @@ class AlignmentStudy:
         """Error rates."""
         return {"best": "AER", "mean": "AER, mean of all heads", "worst": "AER, worst head", "nats": "nats a token"}
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """A baseline, or one training and every head."""
         known, tested = sentences(self.pairs, seed), sentences(self.tested, seed, "test")
         half = len(tested) // 2

@@ -15,9 +15,9 @@ from clearhead.model.attention import attention_weights
 from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.networks import fresh, random_ids
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import TOKENIZER, nats, sentences, train, write_examples
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 DIVIDED, PLAIN = "divided", "not divided"
 
@@ -35,7 +35,7 @@ def _lost(seen: Seen, name: str) -> float:
 # Vectors of independent numbers of variance 1, as in the paper's footnote 4. With the division nothing should depend on
 # d_k: a tenth is room for chance. Without it "saturating" is taken to be half of the entropy gone, and a gradient that
 # is not alive to be less than a third of the other.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("with the division, the entropy at the greatest d_k is that at the smallest (share)",
                     lambda seen: _ends(seen[DIVIDED], "entropy")[1] / _ends(seen[DIVIDED], "entropy")[0], 0.9, 0.5,
@@ -46,7 +46,7 @@ RULE = Rule(
                     lambda seen: _lost(seen, "gradient"), 0.34, 0.9, "a third is no longer alive"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "scaling",
     "C8",
     "Dividing by sqrt(d_k) keeps the softmax from saturating and its gradient alive",
@@ -60,7 +60,7 @@ ABOUT = About(
 class Scaling:
     """Softmax with and without the division, by d_k; then two trainings."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 6.0
     seeds: int = 3
     key_dims: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
@@ -84,7 +84,7 @@ class Scaling:
                 f"gradient@{last}": "gradient", f"fresh_entropy@{last}": "entropy, fresh network",
                 "nats": f"nats after training, d_k={self.trained_key_dim}"}  # fmt: skip
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """Vectors, fresh networks, and one training."""
         is_divided = condition == DIVIDED
         found: dict[str, float] = {}

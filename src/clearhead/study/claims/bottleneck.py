@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from clearhead.evaluation.metrics import bleu
 from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import TOKENIZER, of_length, pairs, sentences, train, write_examples
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 WITHOUT, WITH = "without attention", "with attention"
 
@@ -26,7 +26,7 @@ def _gap(seen: Seen) -> float:
 
 # Five BLEU are a difference that a reader of translations sees, one is not. "Repairs" is taken to be that with
 # attention not more than half of the fall is left.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("without attention, quality falls with length (BLEU from the shortest to the longest)",
                     lambda seen: _fall(seen, WITHOUT), 5.0, 1.0, "a reader sees five BLEU, not one"),
@@ -37,7 +37,7 @@ RULE = Rule(
                     "half of it is a repair, a tenth is none"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "bottleneck",
     "C3",
     "The fixed context vector of plain seq2seq is the bottleneck: quality falls with sentence length, attention "
@@ -51,7 +51,7 @@ ABOUT = About(
 class Bottleneck:
     """An LSTM with and without attention."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 10.0
     seeds: int = 3
     pairs: int = 20_000
@@ -69,7 +69,7 @@ class Bottleneck:
         """BLEU by length."""
         return {f"bleu@{low}": f"BLEU, {low} to {high} words" for low, high in self.bins}
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One training, and a test for each length."""
         file = write_examples(bench.folder / "train.tsv", sentences(self.pairs, seed))
         shape = {"family": "lstm", "attention": "none" if condition == WITHOUT else "additive",

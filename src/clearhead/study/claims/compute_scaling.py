@@ -21,8 +21,8 @@ from clearhead.study.claims import training_costs
 from clearhead.study.claims.training_costs import BYTES
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.networks import VOCABULARY, fresh, random_ids
-from clearhead.study.harness.protocol import About, Bench, Findings
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 # Published shapes of decoder-only models: layers, width, heads; inner width 4 times the width, vocabulary 50,257.
 ON_PAPER = {"gpt2 shape": (12, 768, 12), "gpt2-xl shape": (48, 1600, 25), "gpt3 shape": (96, 12288, 96)}
@@ -48,7 +48,7 @@ def _off(seen: Seen) -> float:
 # The claim names 10^11. "6 x parameters x tokens" is the usual estimate: attention and embeddings make it differ, by
 # less than a third for shapes that are used. An extrapolation that is off by a factor of 2 one size further on is still
 # an estimate; by 5 it is none.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("the same blocks build a network of more than 10^11 parameters (the largest)",
                     lambda seen: max(one["parameters"] for one in seen.values()), 1e11, 1e10, "the claim names it"),
@@ -63,7 +63,7 @@ RULE = Rule(
                     "weights, gradients and two averages"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "scale",
     "C15",
     "The architecture scales: the same blocks to more than 10^11 parameters (on paper: cost in memory and time by "
@@ -79,7 +79,7 @@ ABOUT = About(
 class Scale:
     """Cost by size, measured and on paper."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 4.0
     seeds: int = 2
     shapes: tuple[tuple[int, int], ...] = ((2, 64), (4, 128), (4, 256), (6, 512), (8, 768))
@@ -99,7 +99,7 @@ class Scale:
         return {"parameters": "parameters", "flops_token": "operations a token", "flops_ratio": "/ 6 x parameters",
                 "seconds": "s a batch", "speed": "operations a second", "gigabytes": "GB to train"}  # fmt: skip
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One size."""
         if condition in ON_PAPER:
             layers, width, heads = ON_PAPER[condition]

@@ -13,9 +13,9 @@ from clearhead.evaluation.metrics import chrf
 from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.digits import accuracy, all_digits, part
-from clearhead.study.harness.protocol import About, Bench, Findings, Table
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo, StudyTable
 from clearhead.study.harness.training import TOKENIZER, pairs, sentences, train, write_examples
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 CONVOLUTION, PERCEPTRON, PATCHES = "convolution", "mlp", "transformer"
 LSTM, WRITER = "lstm, text", "transformer, text"
@@ -35,7 +35,7 @@ def _gap(seen: Seen, general: str, which: str) -> float:
 # Pictures: some 300 are tested; one standard error near 0.95 is 0.013, so 0.03 is a difference and 0.01 is none.
 # Sentences: 200 are tested, and chrF of such small models swings by about a point: 2 is a difference. The claim says
 # "overtakes": at the most data the Transformer must be at least as good, in both.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("on the fewest pictures the convolution is better than the Transformer (accuracy)",
                     lambda seen: _gap(seen, PATCHES, "few"), 0.03, 0.0, "about two standard errors"),
@@ -80,7 +80,7 @@ def crossing(gaps: Mapping[int, float]) -> Crossing:
     return Crossing(None, is_ahead_at_first, is_ahead_at_last)
 
 
-def tables(found: Findings) -> list[Table]:
+def tables(found: Findings) -> list[StudyTable]:
     """Where the curves cross, in the mean over the seeds."""
     rows = [["", "passes", "by", "where"]]
     for general, (other, measure) in RIVALS.items():
@@ -91,7 +91,7 @@ def tables(found: Findings) -> list[Table]:
         }
         if gaps:
             rows.append([general, other, measure, str(crossing(gaps))])
-    return [Table("Where the curves cross", rows)] if len(rows) > 1 else []
+    return [StudyTable("Where the curves cross", rows)] if len(rows) > 1 else []
 
 
 def _sizes(found: Findings, condition: str, measure: str) -> Sequence[int]:
@@ -99,7 +99,7 @@ def _sizes(found: Findings, condition: str, measure: str) -> Sequence[int]:
     return [*at(here[0], measure)] if here else []
 
 
-ABOUT = About(
+ABOUT = StudyInfo(
     "data",
     "C13",
     "Fewer inductive biases need more data: from convolutional and recurrent to MLP to Transformer each is more "
@@ -116,7 +116,7 @@ ABOUT = About(
 class Data:
     """Three families on ever more digits, two on ever more sentences."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 12.0
     seeds: int = 2
     sizes: tuple[int, ...] = (50, 150, 500, 1500)
@@ -140,12 +140,12 @@ class Data:
             f"chrf@{size}": f"chrF, {size} sentences" for size in self.text_sizes
         }
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """A training for each size, in equal time; what is tested on is the same for all."""
         by_size = self._text if condition in (LSTM, WRITER) else self._pictures
         return by_size(condition, seed, bench)
 
-    def _pictures(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def _pictures(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         pictures = all_digits(bench.folder / "digits")
         order = np.random.default_rng(seed).permutation(len(pictures))
         tested = [pictures[number] for number in order[: self.tested]]
@@ -157,7 +157,7 @@ class Data:
             found[f"accuracy@{size}"] = accuracy(model, tested)
         return found
 
-    def _text(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def _text(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         everything = sentences(self.text_sizes[-1], seed)
         tested = sentences(self.text_tested, seed, "test")
         found = {}

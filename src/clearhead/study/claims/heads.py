@@ -8,9 +8,9 @@ from clearhead.grammar import Example
 from clearhead.inspection.analyses.head_importance import head_importance
 from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import TOKENIZER, nats, sentences, train, write_examples
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 CUTS = (25, 50, 75)  # per cent of the heads
 
@@ -38,7 +38,7 @@ def _middle(seen: Seen) -> Numbers:
 # The paper's table 3, rows A: perplexity 5.29 with 1 head against 4.91 to 4.92 with 8 and 16, 0.07 nats; 5.01 with 32,
 # 0.02 nats. So 0.02 nats is what "worse" is worth there; at or below 0 it is not worse. Heads are different where the
 # nearest and the farthest look 2 places apart in the mean, and alike within half a place.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("one head is worse than the best number (nats a token)",
                     lambda seen: _above_best(seen, "few"), 0.02, 0.0, "the size of the paper's own differences"),
@@ -49,7 +49,7 @@ RULE = Rule(
                     "two words apart is another thing, half a word is not"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "heads",
     "C9",
     "Several heads attend to different things (some far, some near); one head is worse; too many is worse too",
@@ -62,7 +62,7 @@ ABOUT = About(
 class Heads:
     """The paper's table 3, rows A, in small."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 15.0
     seeds: int = 2
     counts: tuple[int, ...] = (1, 2, 4, 8, 16)
@@ -83,7 +83,7 @@ class Heads:
         return {"nats": "nats a token", "nearest": "nearest head, places", "farthest": "farthest",
                 "sharpest": "lowest entropy", **{f"cut@{cut}": f"nats, {cut} % cut" for cut in CUTS}}  # fmt: skip
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One training; then the least important heads are cut, more and more of them."""
         file = write_examples(bench.folder / "train.tsv", sentences(self.pairs, seed))
         shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": int(condition),

@@ -17,9 +17,9 @@ from clearhead.grammar.lexicon import NOUNS
 from clearhead.inspection.trace.trace_types import Trace
 from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import TOKENIZER, sentences, train, write_examples
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 TRAINED, FRESH = "trained", "untrained"
 WORD, POSITION, NUMBER, ANTECEDENT, CONTROL = "word", "position", "number", "antecedent", "control"
@@ -51,7 +51,7 @@ def _loss(seen: Seen, name: str) -> float:
 # Row 0 is the embedding: it knows the word and nothing of the sentence, so that the gender behind "it" can only be
 # guessed there. With 150 test sentences a standard error is 0.04, with 500 it is 0.02: 0.15 is a gain, 0.04 is none. A
 # raw property "is caught early" where the embedding has it and the last layer does not have it better.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement('later layers know the gender of the noun behind "it", the embedding does not (accuracy gained)',
                     lambda seen: _gain(seen, ANTECEDENT), 0.15, 0.04, "four standard errors, and one"),
@@ -62,7 +62,7 @@ RULE = Rule(
                     lambda seen: -_loss(seen, WORD), 0.0, 0.04, "no more at the top than at the bottom"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "layers",
     "C12",
     "Stacking: early layers catch raw properties, later ones more complicated ones",
@@ -76,7 +76,7 @@ ABOUT = About(
 class Layers:
     """Probes on every layer of a translator's encoder."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 15.0
     seeds: int = 2
     pairs: int = 20_000
@@ -97,7 +97,7 @@ class Layers:
         ends = {0: "embedding", self.layers: "last layer"}
         return {f"{name}@{layer}": f"{text}, {end}" for name, text in PROPERTIES.items() for layer, end in ends.items()}
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One training on sentences of which half have a pronoun, then probes."""
         known = [*sentences(self.pairs // 2, seed), *sentences(self.pairs // 2, seed, "train", self.distance)]
         random.Random(seed).shuffle(known)
@@ -126,7 +126,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class ProbedToken:
     """One place of one sentence, and what it is called by a property."""
 
     sentence: int
@@ -139,10 +139,10 @@ def probe_all(model: Model, examples: Sequence[Example], seed: int) -> Numbers:
     traces = [model.trace(one.source, one.target) for one in examples]
     layers = [encoder_states(one) for one in traces]
     draw = random.Random(seed)
-    labels: dict[str, list[Labelled]] = {name: [] for name in PROPERTIES}
+    labels: dict[str, list[ProbedToken]] = {name: [] for name in PROPERTIES}
     for number, (example, trace) in enumerate(zip(examples, traces, strict=True)):
         for name, place, label in properties(example, trace, draw):
-            labels[name].append(Labelled(number, place, label))
+            labels[name].append(ProbedToken(number, place, label))
     common = {word for word, _ in Counter(one.label for one in labels[WORD]).most_common(MOST_WORDS)}
     labels[WORD] = [one for one in labels[WORD] if one.label in common]
     limit = len(examples) * 2 // 3
@@ -183,7 +183,7 @@ def properties(example: Example, trace: Trace, draw: random.Random) -> Iterator[
         yield CONTROL, first[example.pronoun.index], draw.choice("mfn")
 
 
-def _probe(states: Sequence[Tensor], labels: Sequence[Labelled], limit: int) -> float:
+def _probe(states: Sequence[Tensor], labels: Sequence[ProbedToken], limit: int) -> float:
     """Accuracy on sentences from `limit` on, of a linear probe that was fitted on those before."""
     names = sorted({one.label for one in labels})
     known = [one for one in labels if one.sentence < limit]

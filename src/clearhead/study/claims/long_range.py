@@ -17,9 +17,9 @@ from clearhead.study.claims.parallelism import at
 from clearhead.study.claims.pronoun import german_form, with_forms
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.networks import fresh
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import sentences, train, write_pairs
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 Line = tuple[str, str]
 KEYS = [f"key{number}" for number in range(8)]
@@ -52,7 +52,7 @@ def _worst(seen: Seen, family: str) -> float:
 
 # Of 8 keys one in eight is right by chance. A dependency is lost where fewer than half are right, and held where nine
 # of ten are: between 0.5 and 0.9 it is neither. "About 100" and "toward 1,000" are taken at their word.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("a plain recurrent network has lost the key at 200 (accuracy)",
                     lambda seen: _near(seen, "rnn", 200), 0.5, 0.9, "half, and nine of ten"),
@@ -65,7 +65,7 @@ RULE = Rule(
                     "nine of ten, and half"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "long-range",
     "C1",
     "Plain recurrent networks lose long-range dependencies; LSTMs hold to about 100 steps and fail toward 1,000; "
@@ -80,7 +80,7 @@ ABOUT = About(
 class LongRange:
     """Recall and the pronoun by distance for five families."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 15.0
     seeds: int = 2
     distances: tuple[int, ...] = (5, 10, 20, 50, 100, 200, 500, 1000)
@@ -102,11 +102,11 @@ class LongRange:
         pronouns = {f"pronoun@{low}": f"it, {low} to {high}" for low, high in self.bins}
         return recalled | {"parameters": "parameters"} | pronouns | {"pronoun_parameters": "parameters, it"}
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """Two trainings, each on all distances together, and a test for each distance."""
         return self._recall(condition, seed, bench) | self._pronoun(condition, seed, bench)
 
-    def _recall(self, condition: str, seed: int, bench: Bench) -> dict[str, float]:
+    def _recall(self, condition: str, seed: int, bench: StudyContext) -> dict[str, float]:
         draw = random.Random(seed)
         lines = [recall(distance, draw) for distance in self.distances for _ in range(self._count(distance))]
         draw.shuffle(lines)
@@ -115,7 +115,7 @@ class LongRange:
         right = {f"accuracy@{distance}": right_share(model, some) for distance, some in tests.items()}
         return {"parameters": float(count_parameters(model.network)), **right}
 
-    def _pronoun(self, condition: str, seed: int, bench: Bench) -> dict[str, float]:
+    def _pronoun(self, condition: str, seed: int, bench: StudyContext) -> dict[str, float]:
         lines = [line for each in self.bins for line in pronoun_lines(self.pronouns, seed, "train", each)]
         random.Random(seed).shuffle(lines)
         longest = max(len(source.split()) for source, _ in lines) + 50  # room for the clause behind "it"
@@ -125,7 +125,7 @@ class LongRange:
         return {"pronoun_parameters": float(count_parameters(model.network)), **right}
 
     def _train(
-        self, condition: str, lines: Sequence[Line], seed: int, bench: Bench, share: float, longest: int
+        self, condition: str, lines: Sequence[Line], seed: int, bench: StudyContext, share: float, longest: int
     ) -> Model:
         """On whole words, one of which is the target."""
         vocabulary = len({word for line in lines for text in line for word in text.split()}) + len(SPECIAL_TOKENS)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.networks import fresh, leaves, random_ids
-from clearhead.study.harness.protocol import About, Bench, Findings
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 
 MASKED = ("decoder only", "encoder-decoder")
 OPEN = "no mask"
@@ -34,7 +34,7 @@ def _longest(numbers: Numbers, name: str) -> float:
 
 # A weight behind exp(-inf) is 0, and 0 times anything finite is 0: nothing but an exact zero shows a mask that holds.
 # What is below 1e-12 without being zero would be a leak too small to matter, yet no proof: open.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("no gradient at all comes from the future (largest norm)",
                     lambda seen: _largest(seen, MASKED, "future"), 0.0, 1e-12, "exp(-inf) is exactly 0"),
@@ -49,7 +49,7 @@ RULE = Rule(
                     "three times is beyond what timing on a busy machine invents"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "mask",
     "C11",
     "The causal mask plus the shift make position i depend on positions < i only, while all are trained at once",
@@ -63,7 +63,7 @@ ABOUT = About(
 class Mask:
     """Gradients from the future, and one pass against many."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 2.0
     seeds: int = 3
     lengths: tuple[int, ...] = (8, 16, 32, 64, 128)
@@ -82,7 +82,7 @@ class Mask:
         return {f"future@{last}": "gradient from the future", f"past@{last}": "from the past",
                 f"difference@{last}": "one pass against n", f"times@{last}": "n passes / one pass"}  # fmt: skip
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """All lengths."""
         shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4}
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}

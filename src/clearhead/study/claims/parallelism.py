@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.networks import fresh, leaves, random_ids
-from clearhead.study.harness.protocol import About, Bench, Findings
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 RECURRENT = ("rnn", "gru", "lstm")
 ATTENTION = "transformer"
@@ -57,7 +57,7 @@ def _slower(seen: Seen) -> float:
 # O(n) is exponent 1 and O(1) exponent 0; a graph has a few nodes more at its ends, hence 0.8 and 0.1. A gradient that
 # falls to a thousandth is lost beside others, one that keeps a tenth is not. The time a token: at a constant number of
 # tokens a batch, attention pays n for its n x n weights, recurrence pays for ever fewer rows a step.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("the longest chain of operations grows like n in every recurrent network (exponent)",
                     lambda seen: min(growth(seen[kind], "chain") for kind in RECURRENT), 0.8, 0.3, "O(n) is 1"),
@@ -72,7 +72,7 @@ RULE = Rule(
                     _slower, 1.5, 1.0, "half as much again is more than timing noise"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "parallel",
     "C2",
     "A recurrent layer needs O(n) sequential steps, self-attention O(1): time by length and the gradient that arrives "
@@ -87,7 +87,7 @@ ABOUT = About(
 class Parallel:
     """Steps, time, memory and gradients by length."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 5.0
     seeds: int = 3
     lengths: tuple[int, ...] = (16, 64, 256, 1024, 2048)
@@ -110,7 +110,7 @@ class Parallel:
                 f"seconds@{short}": f"s a token, n={short}", f"seconds@{long}": f"n={long}",
                 f"bytes@{long}": f"bytes a token, n={long}", f"gradient@{far}": f"gradient, {far} back"}  # fmt: skip
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """All lengths."""
         reader = self._reader(condition, seed)
         found: dict[str, float] = {}

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.networks import fresh, random_ids
-from clearhead.study.harness.protocol import About, Bench, Findings
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 
 MARKED = ("sinusoidal", "learned", "rotary", "relative")
 CAUSAL = {"none, causal, 1 layer": 1, "none, causal, 2 layers": 2}
@@ -20,7 +20,7 @@ CAUSAL = {"none, causal, 1 layer": 1, "none, causal, 2 layers": 2}
 # In double precision sums over a few dozen places in another order differ by about 1e-15; a hundred thousand times as
 # much is still rounding, and 1e-6 is far beyond it. Where places are marked, moving a word must show: a thousandth of
 # the output's own size is far above any rounding.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("without positions, states of permuted words are the permuted states (largest relative difference)",
                     lambda seen: seen["none"]["states"], 1e-10, 1e-6, "rounding in double precision is about 1e-15"),
@@ -31,7 +31,7 @@ RULE = Rule(
                     "a thousandth of the output's size is no rounding"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "order",
     "C6",
     "Without positions a Transformer is permutation invariant",
@@ -44,7 +44,7 @@ ABOUT = About(
 class Order:
     """Words in another order, with and without positions."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 1.0
     seeds: int = 5
     length: int = 31
@@ -62,7 +62,7 @@ class Order:
         """What changes, largest relative difference."""
         return {"states": "states", "attention": "attention", "whole": "the whole"}
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """The largest differences over some permutations."""
         ids_BS = random_ids(3, self.length, seed)
         generator = torch.Generator().manual_seed(seed)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from clearhead.model.positions import sinusoids
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import QUICK, TOKENIZER, nats, of_length, train, write_examples
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 
 KINDS = ("sinusoidal", "learned", "rotary", "relative", "none")
 
@@ -21,7 +21,7 @@ KINDS = ("sinusoidal", "learned", "rotary", "relative", "none")
 # rounding of a float32 table and of the fit. A table of random numbers has no such map: its error on places that the
 # fit has not seen is about 1. In the paper (table 3, row E) both came out at the same perplexity, 4.92. A tenth of a
 # nat, or ten per cent of the perplexity, is "about as well" for runs of minutes; a third more perplexity is not.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("one linear map for each offset takes any place to the place that much further on (relative error "
                     "on places that the fit has not seen, the worst offset)",
@@ -33,7 +33,7 @@ RULE = Rule(
                     "ten per cent of the perplexity, and a third"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "positions",
     "C7",
     "Sinusoidal positions: each dimension its own frequency, relative offsets are linear functions; learned positions "
@@ -47,7 +47,7 @@ ABOUT = About(
 class Positions:
     """Five ways to mark places, in and beyond the trained length; and the linear map."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 15.0
     seeds: int = 2
     pairs: int = 8000
@@ -70,7 +70,7 @@ class Positions:
         return {"within": f"nats a token, up to {self.longest} words", "beyond": f"from {self.beyond[0]} words",
                 "map": "error of the map", "random_map": "of a random table"}  # fmt: skip
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One training on short sentences."""
         short = of_length(self.pairs, seed, "train", 2, self.longest)
         file = write_examples(bench.folder / "train.tsv", short)

@@ -9,9 +9,9 @@ from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.antecedents import HeadAntecedent, find_antecedents
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import TOKENIZER, sentences, train, write_examples
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 
 WHOLE = "transformer"
 FORMS = ("er", "sie", "es", "ihn", "ihm", "ihr")  # "it" in every gender and case of the singular
@@ -21,7 +21,7 @@ FORMS = ("er", "sie", "es", "ihn", "ihm", "ihr")  # "it" in every gender and cas
 # When heads are cut something is always lost, hence the same number of other heads by lot: a twentieth of all pronouns
 # more is an effect. A model that has not learned the pronoun (fewer than 6 of 10 right, where gender alone by lot gives
 # 1 in 3) shows nothing either way: then nothing is decided.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("the model has learned the German pronoun (share right among all forms)",
                     lambda seen: seen[WHOLE]["right"], 0.6, -1.0, "else there is nothing to explain"),
@@ -33,7 +33,7 @@ RULE = Rule(
                     "a twentieth of all pronouns is an effect"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "pronoun",
     "C5",
     '"The animal didn\'t cross the street because it was too tired": the state of "it" draws on "animal"',
@@ -46,7 +46,7 @@ ABOUT = About(
 class PronounStudy:
     """One Transformer, its heads, and what happens without some of them."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 10.0
     seeds: int = 2
     pairs: int = 20_000
@@ -70,7 +70,7 @@ class PronounStudy:
         return {"right": "right", "right_off": "heads cut", "right_others_off": "others cut", "found": "head finds",
                 "chance": "by lot"}  # fmt: skip
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One training on sentences of which half have a pronoun."""
         known = [*sentences(self.pairs // 2, seed), *sentences(self.pairs // 2, seed, "train", self.trained)]
         random.Random(seed).shuffle(known)

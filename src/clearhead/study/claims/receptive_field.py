@@ -16,9 +16,9 @@ from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.digits import accuracy, all_digits, part
 from clearhead.study.harness.networks import fresh
-from clearhead.study.harness.protocol import About, Bench, Findings
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import QUICK, train
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 
 TRAINED, FRESH, CONVOLUTION, EVEN = "patches", "patches, untrained", "convolution", "every patch alike"
 SIDE = 8  # pixels of a digit
@@ -26,7 +26,7 @@ SIDE = 8  # pixels of a digit
 # All distances are in pixels. Attention that is spread evenly has the mean distance of two places of the picture: a
 # head that looks at least that far reaches across the whole. Less than half of it is looking nearby. A first
 # convolution of 3x3 reaches 1.4 pixels at most, whatever it has learned.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("in the first layer some head looks at least as far as even attention would (share of that)",
                     lambda seen: seen[TRAINED]["far@0"] / seen[EVEN]["far@0"], 0.95, 0.5,
@@ -39,7 +39,7 @@ RULE = Rule(
                     "else nothing was learned about where to look"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "reach",
     "C14",
     "In a patch Transformer some heads attend across the whole image already in the first layers",
@@ -54,7 +54,7 @@ ABOUT = About(
 class Reach:
     """Mean attention distance of each head by layer, against the receptive field of convolutions."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 8.0
     seeds: int = 2
     width: int = 48
@@ -75,7 +75,7 @@ class Reach:
         return {"near@0": "nearest head, first layer", "far@0": "farthest, first layer", "accuracy": "accuracy",
                 f"near@{last}": "nearest, last", f"far@{last}": "farthest, last"}  # fmt: skip
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One row."""
         if condition == EVEN:
             return {f"{name}@{layer}": self._even() for name in ("near", "far") for layer in range(self.layers)}

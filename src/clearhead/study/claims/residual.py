@@ -14,9 +14,9 @@ from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.networks import VOCABULARY, fresh, random_ids
-from clearhead.study.harness.protocol import About, Bench, Findings, cell_minutes
+from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo, cell_minutes
 from clearhead.study.harness.training import sentences, train
-from clearhead.study.harness.verdict import Numbers, Requirement, Rule, Seen
+from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 USUAL = "pre-norm"
 STACKS: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ def _deeper(seen: Seen, stack: str) -> float:
 
 # In nats a token: 0.2 is a fifth of the perplexity and plainly worse, 0.02 is one fiftieth and as good as equal. A
 # stack "trains deep" where depth costs at most a tenth of a nat; where it costs half a nat it does not.
-RULE = Rule(
+RULE = DecisionRule(
     (
         Requirement("with both, the deepest stack trains about as well as the shallowest (nats that depth costs)",
                     lambda seen: _deeper(seen, USUAL), 0.1, 0.5, "a tenth of a nat is about as well, half is not"),
@@ -56,7 +56,7 @@ RULE = Rule(
                     lambda seen: _deep(seen, "no norm") - _deep(seen, USUAL), 0.2, 0.02, "a fifth of the perplexity"),
     )
 )  # fmt: skip
-ABOUT = About(
+ABOUT = StudyInfo(
     "residual",
     "C10",
     "Residual connections and layer norm are what lets the stack train deep",
@@ -69,7 +69,7 @@ ABOUT = About(
 class ResidualStudy:
     """Language models of growing depth, with parts of the residual connection left out."""
 
-    about: About = ABOUT
+    about: StudyInfo = ABOUT
     minutes: float = 8.0
     seeds: int = 2
     depths: tuple[int, ...] = (2, 8, 24)
@@ -89,7 +89,7 @@ class ResidualStudy:
             f"gradient@{self.depths[-1]}": f"gradient, first / last of {self.depths[-1]} layers"
         }
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """A training of as many updates at each depth; updates go with the time that was asked for."""
         usual = cell_minutes(self, condition, self.minutes)
         steps = max(2, round(self.steps * bench.minutes / usual))
@@ -105,7 +105,9 @@ class ResidualStudy:
             found[f"gradient@{depth}"] = first_to_last({**shape, "dropout": 0.0}, seed)
         return found
 
-    def _trained(self, bench: Bench, files: list[Path], seed: int, shape: Mapping[str, Any], steps: int) -> float:
+    def _trained(
+        self, bench: StudyContext, files: list[Path], seed: int, shape: Mapping[str, Any], steps: int
+    ) -> float:
         """Loss on other text; where training breaks down, that of a model that knows nothing."""
         data = {"document_unit": "line", "max_tokens": 64, "validation_max": 50}
         tokenizer = {"vocab_size": VOCABULARY_SIZE}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, Table
+from clearhead.study.harness.protocol import Findings, StudyTable
 
 BYTES = 16  # a parameter in training: weight, gradient and Adam's two averages, float32 each; a cell checks it
 TOKENS_A_PARAMETER = 20
@@ -54,13 +54,13 @@ def sizes(found: Findings) -> list[Size]:
     return sorted(made, key=lambda one: one.parameters)
 
 
-def tables(found: Findings) -> list[Table]:
+def tables(found: Findings) -> list[StudyTable]:
     """What a size would cost, and what was assumed for it."""
     known = largest_measured(found)
     return [_costs(sizes(found)), _assumptions(known, fmean(found.values(known, "speed")))] if known else []
 
 
-def _costs(every: list[Size]) -> Table:
+def _costs(every: list[Size]) -> StudyTable:
     heading = ["", "parameters", "operations", "GB", *(f"on {number:,}" for number in MACHINES),
                f"GB each of {MACHINES[-1]:,}"]  # fmt: skip
     rows = [
@@ -69,10 +69,10 @@ def _costs(every: list[Size]) -> Table:
          f"{BYTES * one.parameters / 1e9 / MACHINES[-1]:.2g}"]
         for one in every
     ]  # fmt: skip
-    return Table("To train it once, on machines like this one", [heading, *rows])
+    return StudyTable("To train it once, on machines like this one", [heading, *rows])
 
 
-def _assumptions(known: str, speed: float) -> Table:
+def _assumptions(known: str, speed: float) -> StudyTable:
     rows = [
         ["operations a token", "counted, forward and backward", "measured: torch's own counter"],
         ["speed of a machine", f"{speed:.2g} operations a second", f"measured at {known}; beyond it the same"],
@@ -90,7 +90,7 @@ def _assumptions(known: str, speed: float) -> Table:
         ["link of a machine", f"{LINK / 1e9:g} GB a second", "assumed: 10 Gbit Ethernet"],
         ["exchange and computing", "one after the other", "assumed: the worst case"],
     ]
-    return Table("What that rests on", [["what", "value", "where from"], *rows])
+    return StudyTable("What that rests on", [["what", "value", "where from"], *rows])
 
 
 def duration(seconds: float) -> str:

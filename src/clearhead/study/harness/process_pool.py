@@ -20,14 +20,14 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from clearhead.errors import ClearheadError, StudyError
-from clearhead.study.harness.protocol import Bench, Cell, Study
+from clearhead.study.harness.protocol import Cell, Study, StudyContext
 from clearhead.study.harness.verdict import Numbers
-from clearhead.training.loop.callbacks import Progress, Silent, Watcher
+from clearhead.training.loop.callbacks import Callback, NullCallback, Progress
 
 TELL_EVERY = 0.5  # seconds between two words of a training about its progress
 
 
-class Job(NamedTuple):
+class CellJob(NamedTuple):
     """One cell, where it works and how long it may take."""
 
     cell: Cell
@@ -35,43 +35,43 @@ class Job(NamedTuple):
     minutes: float
 
 
-class Told(NamedTuple):
+class CellProgress(NamedTuple):
     """A training goes on, and takes so long still."""
 
     seconds_left: float
 
 
-class Done(NamedTuple):
+class CellDone(NamedTuple):
     """A cell's numbers, and how long they took."""
 
     numbers: Numbers
     seconds: float
 
 
-class Failed(NamedTuple):
+class CellFailed(NamedTuple):
     """A cell that cannot be measured, through no fault of clearhead's."""
 
     error: ClearheadError
 
 
-News = Told | Done | Failed
+News = CellProgress | CellDone | CellFailed
 
 
-def measure(study: Study, job: Job, threads: int, watcher: Watcher) -> Done:
+def measure(study: Study, job: CellJob, threads: int, watcher: Callback) -> CellDone:
     """One cell in a folder that is empty before and gone afterwards: one that was cut off starts afresh."""
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     torch.manual_seed(job.cell.seed)
     began = time.monotonic()
-    numbers = study.measure(job.cell.condition, job.cell.seed, Bench(job.folder, job.minutes, threads, watcher))
+    numbers = study.measure(job.cell.condition, job.cell.seed, StudyContext(job.folder, job.minutes, threads, watcher))
     shutil.rmtree(job.folder, ignore_errors=True)
-    return Done(numbers, round(time.monotonic() - began, 2))
+    return CellDone(numbers, round(time.monotonic() - began, 2))
 
 
 @contextmanager
-def crew(study: Study, size: int) -> Iterator["Crew"]:
+def open_pool(study: Study, size: int) -> Iterator["ProcessPool"]:
     """So many processes, all ended afterwards whatever happened."""
-    hired = Crew([])
+    hired = ProcessPool([])
     with _ended_by_sigterm():
         try:
             for _ in range(size):
@@ -103,11 +103,11 @@ def _ended_by_sigterm() -> Iterator[None]:
 class _Worker:
     process: BaseProcess
     pipe: Connection
-    job: Job | None = None
+    job: CellJob | None = None
 
 
 @dataclass
-class Crew:
+class ProcessPool:
     """Takes jobs while someone is free, and brings the news of all of them."""
 
     workers: list[_Worker]
@@ -122,7 +122,7 @@ class Crew:
         """Someone is not."""
         return any(one.job is None for one in self.workers)
 
-    def take(self, job: Job) -> None:
+    def take(self, job: CellJob) -> None:
         """Gives the job to someone who is free."""
         worker = next(one for one in self.workers if one.job is None)
         worker.job = job
@@ -142,7 +142,7 @@ class Crew:
             except (EOFError, OSError):  # gone, perhaps in the middle of a word
                 raise _ended(worker) from None
             cell = worker.job.cell
-            if not isinstance(news, Told):
+            if not isinstance(news, CellProgress):
                 worker.job = None
             yield cell, news
 
@@ -184,16 +184,16 @@ def _work(pipe: Connection, kind: type[Any], settings: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     study: Study = kind(**settings)
     while True:
-        job: Job = pipe.recv()
+        job: CellJob = pipe.recv()
         news: News
         try:
             news = measure(study, job, 1, _Telling(pipe))
         except ClearheadError as error:
-            news = Failed(error)
+            news = CellFailed(error)
         pipe.send(news)
 
 
-class _Telling(Silent, Watcher):
+class _Telling(NullCallback, Callback):
     """Passes on how trainings get on. Fails when nobody listens any more, which ends the process."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -204,4 +204,4 @@ class _Telling(Silent, Watcher):
         now = time.monotonic()
         if now - self.last > TELL_EVERY:
             self.last = now
-            self.pipe.send(Told(progress.seconds_left))
+            self.pipe.send(CellProgress(progress.seconds_left))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from clearhead.study.harness.charts import Chart
-from clearhead.study.harness.verdict import Numbers, Rule
-from clearhead.training.loop.callbacks import Watcher
+from clearhead.study.harness.verdict import DecisionRule, Numbers
+from clearhead.training.loop.callbacks import Callback
 
 CORES = 2  # on which a study takes about the minutes that it says; cells run side by side, one a core
 LIGHT = 0.1  # minutes of a cell that takes next to no time
@@ -25,51 +25,51 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class StudyTable:
     """What follows from the numbers, or was assumed, beside the table of the conditions. The first row is a heading."""
 
     title: str
     rows: Sequence[Sequence[str]]
 
 
-def no_tables(_found: "Findings") -> list[Table]:
+def no_tables(_found: "Findings") -> list[StudyTable]:
     """Of a study whose numbers say everything."""
     return []
 
 
 @dataclass(frozen=True)
-class About:
+class StudyInfo:
     """What is known of a study before it runs."""
 
     name: str
     claim_id: str
     claim: str
-    rule: Rule
+    rule: DecisionRule
     caveat: str = ""
     """What the study does not show, to be read with the verdict."""
     light: tuple[str, ...] = ()
     """Conditions that take next to no time: baselines, and models that are not trained."""
     is_timed: bool = False
     """Its numbers are times: its cells run one after the other, each on all cores."""
-    tables: Callable[["Findings"], list[Table]] = no_tables
+    tables: Callable[["Findings"], list[StudyTable]] = no_tables
     """More tables, made from what was measured so far."""
 
 
 @dataclass(frozen=True)
-class Bench:
+class StudyContext:
     """Where a cell works: a folder that is empty at first, its share of the time, cores, and who watches trainings."""
 
     folder: Path
     minutes: float
     threads: int
-    watcher: Watcher
+    watcher: Callback
 
 
 class Study(Protocol):
     """One claim at one size."""
 
     @property
-    def about(self) -> About: ...
+    def about(self) -> StudyInfo: ...
 
     @property
     def minutes(self) -> float:
@@ -87,7 +87,7 @@ class Study(Protocol):
     def columns(self) -> Mapping[str, str]:
         """The numbers that the table shows: name -> heading."""
 
-    def measure(self, condition: str, seed: int, bench: Bench) -> Numbers:
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One cell; every number is finite."""
 
     def charts(self, found: "Findings") -> list[Chart]:

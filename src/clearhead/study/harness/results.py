@@ -10,14 +10,14 @@ from typing import Any
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
 from clearhead.study.harness.protocol import Cell, Findings, Study
-from clearhead.study.harness.verdict import Judgement, Numbers
+from clearhead.study.harness.verdict import Numbers, StudyVerdict
 
 FILE = "result.json"
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """At what size a study runs. A folder holds one plan; only the number of seeds may grow."""
 
     minutes: float
@@ -26,7 +26,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Measured:
+class CellResult:
     """One cell's numbers, and how long they took."""
 
     numbers: Numbers
@@ -39,8 +39,8 @@ class Results:
 
     folder: Path
     study: Study
-    plan: Plan
-    cells: dict[Cell, Measured] = field(default_factory=dict)
+    plan: StudyPlan
+    cells: dict[Cell, CellResult] = field(default_factory=dict)
 
     @property
     def findings(self) -> Findings:
@@ -55,7 +55,7 @@ class Results:
         """What is still to be measured."""
         return [cell for cell in self.all_cells() if cell not in self.cells]
 
-    def judge(self) -> Judgement:
+    def judge(self) -> StudyVerdict:
         """By the study's rule, over whole seeds."""
         by_seed = self.findings.by_seed(self.plan.seeds, self.study.conditions)
         return self.study.about.rule.judge(by_seed)
@@ -64,7 +64,7 @@ class Results:
         """Keeps a cell, on disk at once."""
         for name, value in numbers.items():
             assert math.isfinite(value), f"{self.study.about.name}: {name} of {cell} is {value}"
-        self.cells[cell] = Measured(numbers, seconds)
+        self.cells[cell] = CellResult(numbers, seconds)
         places = {name: place for place, name in enumerate(self.study.conditions)}
         self.cells = dict(
             sorted(self.cells.items(), key=lambda one: (one[0].seed, places.get(one[0].condition, len(places))))
@@ -101,7 +101,7 @@ class Results:
         }
 
 
-def open_results(folder: Path, study: Study, plan: Plan) -> Results:
+def open_results(folder: Path, study: Study, plan: StudyPlan) -> Results:
     """What a folder holds so far, nothing where it is new. Refuses another study's folder, or another plan's."""
     results = Results(folder, study, plan)
     path = folder / FILE
@@ -120,9 +120,9 @@ def open_results(folder: Path, study: Study, plan: Plan) -> Results:
     return results
 
 
-def cells_of(record: Mapping[str, Any]) -> dict[Cell, Measured]:
+def cells_of(record: Mapping[str, Any]) -> dict[Cell, CellResult]:
     """What was measured, of a record as `to_json` gives it."""
-    return {Cell(one["condition"], one["seed"]): Measured(one["numbers"], one["seconds"]) for one in record["cells"]}
+    return {Cell(one["condition"], one["seed"]): CellResult(one["numbers"], one["seconds"]) for one in record["cells"]}
 
 
 def _read(path: Path) -> Mapping[str, Any]:

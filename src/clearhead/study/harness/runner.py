@@ -10,15 +10,15 @@ import torch
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
 from clearhead.study.harness.charts import draw, require_matplotlib
-from clearhead.study.harness.process_pool import Failed, Job, News, Told, crew, measure
+from clearhead.study.harness.process_pool import CellFailed, CellJob, CellProgress, News, measure, open_pool
 from clearhead.study.harness.protocol import Cell, Study, cell_minutes
-from clearhead.study.harness.results import Plan, Results, open_results
-from clearhead.training.loop.callbacks import Progress, Silent, Watcher
+from clearhead.study.harness.results import Results, StudyPlan, open_results
+from clearhead.training.loop.callbacks import Callback, NullCallback, Progress
 
 WORK = "work"  # below the study's folder; gone when it is finished
 
 
-class StudyWatcher(Protocol):
+class StudyCallback(Protocol):
     """Told how a study goes."""
 
     def resumed(self, done: int, total: int) -> None:
@@ -31,7 +31,7 @@ class StudyWatcher(Protocol):
         """How much is done, in cells."""
 
 
-class NoOne:
+class NullStudyCallback:
     """Watches without a word."""
 
     def resumed(self, done: int, total: int) -> None:
@@ -47,7 +47,7 @@ class NoOne:
 class _Board:
     """What is done, what is at work, and what that means for the time left."""
 
-    def __init__(self, results: Results, watcher: StudyWatcher, hands: int) -> None:
+    def __init__(self, results: Results, watcher: StudyCallback, hands: int) -> None:
         self.results, self.watcher, self.hands = results, watcher, hands
         self.waiting, self.began, self.told = results.missing(), dict[Cell, float](), dict[Cell, float]()
         self.total = len(results.all_cells())
@@ -55,7 +55,7 @@ class _Board:
         if self.done:
             watcher.resumed(self.done, self.total)
 
-    def next(self) -> Job:
+    def next(self) -> CellJob:
         """The next cell, which begins now."""
         cell = self.waiting[0]
         self.watcher.cell(cell, self.done + len(self.began), self.total, self._seconds_left())
@@ -63,13 +63,13 @@ class _Board:
         self.began[cell] = time.monotonic()
         plan, number = self.results.plan, self.results.all_cells().index(cell)
         minutes = cell_minutes(self.results.study, cell.condition, plan.minutes)
-        return Job(cell, self.results.folder / WORK / str(number), minutes)
+        return CellJob(cell, self.results.folder / WORK / str(number), minutes)
 
     def hear(self, cell: Cell, news: News) -> None:
         """What a cell at work tells: a part is done, or all of it."""
-        if isinstance(news, Failed):
+        if isinstance(news, CellFailed):
             raise news.error
-        if isinstance(news, Told):
+        if isinstance(news, CellProgress):
             self.told[cell] = news.seconds_left
             self.watcher.part(self._parts(), self._seconds_left())
             return
@@ -99,7 +99,7 @@ class _Board:
         return sum(known) / len(known) if known else share
 
 
-class _Here(Silent, Watcher):
+class _Here(NullCallback, Callback):
     """Hears of trainings in this process."""
 
     def __init__(self, board: _Board, cell: Cell) -> None:
@@ -107,26 +107,28 @@ class _Here(Silent, Watcher):
 
     def progress(self, progress: Progress) -> None:
         """A part of the cell."""
-        self.board.hear(self.cell, Told(progress.seconds_left))
+        self.board.hear(self.cell, CellProgress(progress.seconds_left))
 
 
-def plan_of(study: Study, size: str, minutes: float | None = None, seeds: int | None = None) -> Plan:
+def plan_of(study: Study, size: str, minutes: float | None = None, seeds: int | None = None) -> StudyPlan:
     """What was asked, or the study's own."""
     if minutes is not None and minutes <= 0:
         raise StudyError(f"expected more than 0 minutes, got {minutes:g}; leave --minutes out for {study.minutes:g}")
     if seeds is not None and seeds < 1:
         raise StudyError(f"expected at least 1 seed, got {seeds}; leave --seeds out for {study.seeds}")
-    return Plan(study.minutes if minutes is None else minutes, study.seeds if seeds is None else seeds, size)
+    return StudyPlan(study.minutes if minutes is None else minutes, study.seeds if seeds is None else seeds, size)
 
 
-def run(study: Study, folder: Path, plan: Plan, watcher: StudyWatcher | None = None, threads: int = 0) -> Results:
+def run(study: Study, folder: Path, plan: StudyPlan, watcher: StudyCallback | None = None, threads: int = 0) -> Results:
     """Measures what is missing, and gives everything that the folder then holds, pictures drawn."""
     require_matplotlib()
     results = open_results(folder, study, plan)
     results.save()
     threads = threads or torch.get_num_threads()
     is_single = study.about.is_timed or threads == 1
-    board = _Board(results, watcher or NoOne(), 1 if is_single else max(1, min(threads, len(results.missing()))))
+    board = _Board(
+        results, watcher or NullStudyCallback(), 1 if is_single else max(1, min(threads, len(results.missing())))
+    )
     if board.waiting and not is_single:
         _side_by_side(study, board)
     while board.waiting:
@@ -138,7 +140,7 @@ def run(study: Study, folder: Path, plan: Plan, watcher: StudyWatcher | None = N
 
 
 def _side_by_side(study: Study, board: _Board) -> None:
-    with crew(study, board.hands) as workers:
+    with open_pool(study, board.hands) as workers:
         while board.waiting or workers.is_busy:
             while board.waiting and workers.is_free:
                 workers.take(board.next())

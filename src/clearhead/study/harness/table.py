@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from clearhead.study.harness.results import Results
-from clearhead.study.harness.verdict import Outcome
+from clearhead.study.harness.verdict import RequirementOutcome
 
 
 def rows(results: Results) -> list[list[str]]:
@@ -41,7 +41,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{shown} ±{deviation:,.0f}" if 1 <= deviation < 1e6 else f"{shown} ±{deviation:.1g}"
 
 
-def by_seed(outcome: Outcome) -> str:
+def by_seed(outcome: RequirementOutcome) -> str:
     """What a requirement came to in each seed."""
     return ", ".join("not measured" if value is None else f"{value + 0.0:.3g}" for value in outcome.values.values())
 

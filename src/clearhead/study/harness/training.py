@@ -9,7 +9,7 @@ from clearhead import api
 from clearhead.config import merge
 from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, generate, split_words
-from clearhead.study.harness.protocol import Bench
+from clearhead.study.harness.protocol import StudyContext
 
 TRAINING_SHARE = 0.75  # of a cell's time; the rest is for making data and measuring
 QUICK = 1.2  # times that, for studies that measure in seconds
@@ -59,7 +59,7 @@ def write_examples(path: Path, examples: Sequence[Example]) -> Path:
 
 
 def train(
-    bench: Bench,
+    bench: StudyContext,
     files: Path,
     seed: int,
     model: Mapping[str, Any],

@@ -56,7 +56,7 @@ class Requirement:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RequirementOutcome:
     """How one requirement stands over all seeds."""
 
     requirement: Requirement
@@ -77,30 +77,30 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class StudyVerdict:
     """The verdict and what led to it."""
 
     verdict: Verdict
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RequirementOutcome, ...]
 
 
 @dataclass(frozen=True)
-class Rule:
+class DecisionRule:
     """The claim holds where every requirement is met, and does not hold here where one failed."""
 
     requirements: tuple[Requirement, ...]
 
-    def judge(self, by_seed: Mapping[int, Seen]) -> Judgement:
+    def judge(self, by_seed: Mapping[int, Seen]) -> StudyVerdict:
         """A pure function of the numbers; what was not measured yet is open."""
         outcomes = tuple(_outcome(one, by_seed) for one in self.requirements)
         standings = [one.standing for one in outcomes]
         if "failed" in standings:
-            return Judgement("does not hold here", outcomes)
-        return Judgement("holds" if all(one == "met" for one in standings) else "not decided", outcomes)
+            return StudyVerdict("does not hold here", outcomes)
+        return StudyVerdict("holds" if all(one == "met" for one in standings) else "not decided", outcomes)
 
 
-def _outcome(requirement: Requirement, by_seed: Mapping[int, Seen]) -> Outcome:
+def _outcome(requirement: Requirement, by_seed: Mapping[int, Seen]) -> RequirementOutcome:
     values = {seed: requirement.value(seen) for seed, seen in by_seed.items()}
     standings = {"open" if value is None else requirement.standing(value) for value in values.values()}
     agreed: Standing = next(iter(standings)) if len(standings) == 1 else "open"
-    return Outcome(requirement, values, agreed)
+    return RequirementOutcome(requirement, values, agreed)

@@ -17,42 +17,44 @@ import torch
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
-from clearhead.data.corpus.id_arrays import IdStore
-from clearhead.data.readers.images import Pixels, read_picture
-from clearhead.data.readers.tables import Columns, TableOptions, read_table
-from clearhead.data.records import Corpus, Skips, gather
+from clearhead.data.corpus.id_arrays import IdArrays
+from clearhead.data.readers.images import Pixels, read_image
+from clearhead.data.readers.tables import ColumnNames, TableOptions, read_table
+from clearhead.data.records import Corpus, SkipReport, build_corpus
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.degenerate import count_outputs
-from clearhead.evaluation.metrics import Report, evaluate_texts, exact_match
+from clearhead.evaluation.metrics import TranslationReport, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
 from clearhead.tasks.captioning.inference import caption_requests, write_captions
-from clearhead.tasks.image_classification.inference import Described, num_patches, scaled, shape_of, stack
-from clearhead.tasks.image_classification.training import pictures_a_batch, shifted
+from clearhead.tasks.image_classification.inference import DescribedImage, num_patches, scaled, shape_of, stack
+from clearhead.tasks.image_classification.training import images_per_batch, random_shift
 from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import LoadedModel, Tell, tested
+from clearhead.tasks.task import LoadedModel, Tell, test_records
 from clearhead.tasks.text_codec import check_length
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.seq2seq_batch import TranslationBatch, mean_nll, with_targets, writing_loss
+from clearhead.tasks.trainable.seq2seq_batch import Seq2SeqBatch, mean_nll, seq2seq_loss, with_targets
 from clearhead.tasks.trainable.sequence_dataset import drop_long
-from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
+from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
 from clearhead.tasks.trainable.validation_decoding import SPARE, best_of, lines_to_decode
 from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
 
-COLUMNS = Columns("picture", "text")
+COLUMNS = ColumnNames("picture", "text")
 SCORED_TOGETHER = 256  # pictures
 
 
 def load_captions(
     paths: Sequence[Path], max_chars: int, minimum: int = 1, table: TableOptions | None = None
-) -> Corpus[Described]:
+) -> Corpus[DescribedImage]:
     """Read whole tables of images and texts; the path of an image is relative to the folder of the table."""
-    skips = Skips()
-    return gather(_read(paths, skips, max_chars, table), skips, paths, minimum, "captions")
+    skips = SkipReport()
+    return build_corpus(_read(paths, skips, max_chars, table), skips, paths, minimum, "captions")
 
 
-def _read(paths: Sequence[Path], skips: Skips, max_chars: int, table: TableOptions | None) -> Iterator[Described]:
+def _read(
+    paths: Sequence[Path], skips: SkipReport, max_chars: int, table: TableOptions | None
+) -> Iterator[DescribedImage]:
     for path in paths:
         for row in read_table(path, COLUMNS, table, skips.note):
             name, text = row.first.strip(), row.second.strip()
@@ -61,10 +63,10 @@ def _read(paths: Sequence[Path], skips: Skips, max_chars: int, table: TableOptio
                 skips.add(reason, path, row.line)
                 continue
             try:
-                pixels_CYX = read_picture(path.parent / name)
+                pixels_CYX = read_image(path.parent / name)
             except DataError as error:
                 raise DataError.at(path, row.line, str(error)) from error
-            yield Described(pixels_CYX, text, path.parent / name, row.line)
+            yield DescribedImage(pixels_CYX, text, path.parent / name, row.line)
 
 
 def _fault(name: str, text: str, max_chars: int) -> str:
@@ -82,13 +84,13 @@ class CaptionTask:
     unit = "tok"
 
     def __init__(
-        self, config: Config, tokenizer: Tokenizer, train: Sequence[Described], rows: Sequence[Sequence[int]],
-        valid: Sequence[Described],
+        self, config: Config, tokenizer: Tokenizer, train: Sequence[DescribedImage], rows: Sequence[Sequence[int]],
+        valid: Sequence[DescribedImage],
     ) -> None:  # fmt: skip
         self.config, self.tokenizer, self.valid = config, tokenizer, valid
         shape = shape_of(config.model)
         self.pixels_NCYX, self.valid_NCYX = stack(train, shape), stack(valid, shape)
-        self.texts = IdStore.build(rows)
+        self.texts = IdArrays.build(rows)
         self.valid_rows = tokenizer.encode_batch([record.text for record in valid])
         self._target_lengths = self.texts.lengths + 1
         self._patches_N = np.full(len(self.texts), num_patches(config.model), dtype=np.int64)
@@ -102,13 +104,13 @@ class CaptionTask:
         """The batches of one epoch."""
         longest = max(int(self._patches_N[0]), int(self._target_lengths.max()))
         training = self.config.training
-        budget = min(training.batch_tokens, longest * pictures_a_batch(self.config, len(self.texts)))
+        budget = min(training.batch_tokens, longest * images_per_batch(self.config, len(self.texts)))
         return plan_batches(self._patches_N, self._target_lengths, budget, training.seed, epoch)
 
-    def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
+    def batch(self, indices: Indices, epoch: int) -> Seq2SeqBatch:
         """The tensors of these pictures and their texts."""
         shift, seed = self.config.data.random_shift, self.config.training.seed
-        pixels_NCYX = shifted(self.pixels_NCYX[indices], shift, seed, epoch, indices)
+        pixels_NCYX = random_shift(self.pixels_NCYX[indices], shift, seed, epoch, indices)
         return with_targets(
             torch.from_numpy(scaled(pixels_NCYX)), [self.texts[index].tolist() for index in indices], self.config.model
         )
@@ -125,15 +127,15 @@ class CaptionTask:
         """The lines of the table."""
         return [int(line) for line in self._lines[indices]]
 
-    def loss(self, model: Any, batch: TranslationBatch) -> Loss:
+    def loss(self, model: Any, batch: Seq2SeqBatch) -> Loss:
         """Smoothed cross-entropy, summed over the target tokens."""
-        return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
+        return seq2seq_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
 
     @cached_property
     def baseline(self) -> Baseline:
         """Frequencies of target tokens, and the exact matches of the most frequent training caption."""
         size, end = self.tokenizer.vocab_size, self.tokenizer.eos_id
-        train_V, valid_V = (count_targets(store, size, end) for store in (self.texts, IdStore.build(self.valid_rows)))
+        train_V, valid_V = (count_targets(store, size, end) for store in (self.texts, IdArrays.build(self.valid_rows)))
         rows = Counter(tuple(self.texts[index].tolist()) for index in range(len(self.texts)))
         [(commonest, _)] = rows.most_common(1)
         score = 100 * sum(tuple(row) == commonest for row in self.valid_rows) / len(self.valid_rows)
@@ -167,16 +169,16 @@ def caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]
     return mean_nll(network, batches, network.config.pad_id)
 
 
-def read(files: Files, config: Config, tell: Tell) -> Records[Described]:
+def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[DescribedImage]:
     """Read tables of image and text."""
 
-    def load(paths: Sequence[Path], minimum: int) -> Corpus[Described]:
+    def load(paths: Sequence[Path], minimum: int) -> Corpus[DescribedImage]:
         return load_captions(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
 
-    return hold_out(load, files, config, tell, get_task("caption").record_name)
+    return load_and_split(load, files, config, tell, get_task("caption").record_name)
 
 
-def make(config: Config, records: Records[Described], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[DescribedImage], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
     """Learns the tokenizer of the texts, and takes the size of the pictures from the data."""
     if config.model.input != "image":
         raise ConfigError(f"captions need a network that reads pictures: model.input=image, not {config.model.input}.")
@@ -187,7 +189,7 @@ def make(config: Config, records: Records[Described], tokenizer: Tokenizer | Non
     config = configs.override(config, {"model": known})
     limit = min(config.data.max_tokens, config.model.max_positions) - 1  # the end of a text takes a place too
     rows = tokenizer.encode_batch([record.text for record in records.train])
-    skips = Skips()
+    skips = SkipReport()
     train, rows = drop_long(records.train, rows, limit, skips, Path("captions"))
     records.account(skips, tell)
     for record, row in zip(records.valid, tokenizer.encode_batch([one.text for one in records.valid]), strict=True):
@@ -195,9 +197,9 @@ def make(config: Config, records: Records[Described], tokenizer: Tokenizer | Non
     return PreparedTask(config, tokenizer, CaptionTask(config, tokenizer, train, rows, records.valid))
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> TranslationReport:
     """BLEU, chrF, exact match and perplexity."""
-    records = tested(load_captions(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
+    records = test_records(load_captions(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
     pixels_NCYX = stack(records, shape_of(model.config.model))
     rows = model.tokenizer.encode_batch([record.text for record in records])
     for record, row in zip(records, rows, strict=True):

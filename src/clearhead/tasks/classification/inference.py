@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import DecodingConfig
-from clearhead.data.readers.labelled import Labelled, load_labelled
+from clearhead.data.readers.labelled import LabelledText, load_labelled
 from clearhead.data.readers.tables import TableOptions
 from clearhead.engines.engine import EncoderEngine
 from clearhead.evaluation.labels import LabelReport, score_labels
-from clearhead.tasks.label_prediction import Classified, ClassifiedPart, answers, label_numbers, log_softmax
+from clearhead.tasks.label_prediction import Classification, ClassificationPart, answers, label_ids, log_softmax
 from clearhead.tasks.long_texts import LongTexts, split_framed
-from clearhead.tasks.task import LoadedModel, Tell, tested
+from clearhead.tasks.task import LoadedModel, Tell, test_records
 from clearhead.tasks.text_codec import EncoderCodec, check_length, max_input_tokens
 
 
 def classify(
     model: LoadedModel, texts: Sequence[str], first_line: int = 1, long_texts: LongTexts | None = None
-) -> list[Classified]:
+) -> list[Classification]:
     """Return the label of each text, an empty one for an empty text.
 
     The log-probabilities of a long text are the mean over its parts. Errors name a text by its line, counted from
@@ -36,11 +36,11 @@ def classify(
     results = []
     for parts, span in zip(split.parts, split.spans, strict=True):
         if len(parts) <= 1:
-            results += of_parts[span] or [Classified("", {})]
+            results += of_parts[span] or [Classification("", {})]
             continue
         mean_L = log_probs_PL[span].mean(0)
         [whole] = answers((mean_L - np.logaddexp.reduce(mean_L))[None], labels)
-        results.append(replace(whole, parts=tuple(map(ClassifiedPart, parts, of_parts[span]))))
+        results.append(replace(whole, parts=tuple(map(ClassificationPart, parts, of_parts[span]))))
     return results
 
 
@@ -49,7 +49,7 @@ def label_log_probs(engine: EncoderEngine, rows: Sequence[Sequence[int]]) -> NDA
     return log_softmax(np.stack(engine.logits(rows))) if rows else np.zeros((0, 0))
 
 
-def places(records: Sequence[Labelled], path: Path | str) -> Iterator[tuple[str, str]]:
+def places(records: Sequence[LabelledText], path: Path | str) -> Iterator[tuple[str, str]]:
     """Each record's label with the place that it stands on."""
     return ((f"{path}:{record.line}", record.label) for record in records)
 
@@ -59,8 +59,8 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     rows: list[list[int]] = []
     truth: list[int] = []
     for path in paths:
-        records = tested(load_labelled([path], sys.maxsize, table=TableOptions.of(model.config.data)), tell)
-        truth += label_numbers(places(records, path), model.config.labels).tolist()
+        records = test_records(load_labelled([path], sys.maxsize, table=TableOptions.of(model.config.data)), tell)
+        truth += label_ids(places(records, path), model.config.labels).tolist()
         for record, ids in zip(records, model.tokenizer.encode_batch([one.text for one in records]), strict=True):
             rows.append(EncoderCodec().add_special_tokens(model.tokenizer, ids))
             check_length(record.line, len(rows[-1]), max_input_tokens(model.config), f"{path}: line")

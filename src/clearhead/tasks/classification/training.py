@@ -14,23 +14,23 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide
-from clearhead.data.readers.labelled import Labelled, load_labelled
+from clearhead.data.readers.labelled import LabelledText, load_labelled
 from clearhead.data.readers.tables import TableOptions
-from clearhead.data.records import Corpus, Skips
+from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import SequenceClassifier
 from clearhead.tasks.classification.inference import label_log_probs, places
-from clearhead.tasks.label_prediction import label_numbers
+from clearhead.tasks.label_prediction import label_ids
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import EncoderCodec
 from clearhead.tasks.trainable.baseline import Baseline, label_baseline
 from clearhead.tasks.trainable.label_training import label_loss, label_validation, report_labels
-from clearhead.tasks.trainable.sequence_dataset import Examples, drop_long
-from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
+from clearhead.tasks.trainable.sequence_dataset import SequenceDataset, drop_long
+from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class ClassificationTask:
     unit = "texts"
 
     def __init__(
-        self, config: Config, tokenizer: Tokenizer, train: Sequence[Labelled], examples: Examples,
-        valid: Sequence[Labelled], valid_rows: Sequence[Sequence[int]],
+        self, config: Config, tokenizer: Tokenizer, train: Sequence[LabelledText], examples: SequenceDataset,
+        valid: Sequence[LabelledText], valid_rows: Sequence[Sequence[int]],
     ) -> None:  # fmt: skip
         self.config, self.tokenizer, self.examples = config, tokenizer, examples
         self.valid, self.valid_rows = valid, valid_rows
-        self.labels_N = label_numbers(places(train, "training data"), config.labels)
-        self.valid_labels_N = label_numbers(places(valid, "validation data"), config.labels)
+        self.labels_N = label_ids(places(train, "training data"), config.labels)
+        self.valid_labels_N = label_ids(places(valid, "validation data"), config.labels)
 
     def sizes(self) -> tuple[int, int]:
         """Texts to train on and to validate."""
@@ -98,16 +98,16 @@ class ClassificationTask:
         )
 
 
-def read(files: Files, config: Config, tell: Tell) -> Records[Labelled]:
+def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[LabelledText]:
     """Read tables of text and label."""
 
-    def load(paths: Sequence[Path], minimum: int) -> Corpus[Labelled]:
+    def load(paths: Sequence[Path], minimum: int) -> Corpus[LabelledText]:
         return load_labelled(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
 
-    return hold_out(load, files, config, tell, get_task("classify").record_name)
+    return load_and_split(load, files, config, tell, get_task("classify").record_name)
 
 
-def make(config: Config, records: Records[Labelled], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[LabelledText], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
     """Train the tokenizer and collect the labels."""
     counts = report_labels([record.label for record in records.corpus.records], "texts", tell)
     labels = list(config.labels) or sorted(counts)
@@ -123,7 +123,7 @@ def make(config: Config, records: Records[Labelled], tokenizer: Tokenizer | None
         for ids in tokenizer.encode_batch([one.text for one in records.train])
     ]
     limit = min(config.data.max_tokens, config.model.max_positions)
-    skips = Skips()
+    skips = SkipReport()
     train, rows = drop_long(records.train, rows, limit, skips, Path("training data"))
     valid_rows = [
         EncoderCodec().add_special_tokens(tokenizer, ids)
@@ -131,6 +131,6 @@ def make(config: Config, records: Records[Labelled], tokenizer: Tokenizer | None
     ]
     valid, valid_rows = drop_long(records.valid, valid_rows, limit, skips, Path("validation data"))
     records.account(skips, tell)
-    examples = Examples.build(rows, [record.line for record in train])
+    examples = SequenceDataset.build(rows, [record.line for record in train])
     task = ClassificationTask(config, tokenizer, train, examples, valid, valid_rows)
     return PreparedTask(config, tokenizer, task, {"label_counts": counts})

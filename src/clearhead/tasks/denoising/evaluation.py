@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.corpus.id_arrays import PairStore
+from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.readers.documents import Document, load_documents
-from clearhead.data.records import Skips
+from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
-from clearhead.tasks.denoising.span_corruption import Corruption, sentinels_of, spans_of
+from clearhead.tasks.denoising.span_corruption import SpanCorruption, sentinels_of, spans_of
 from clearhead.tasks.scoring import mean_nll_of
 from clearhead.tasks.task import LoadedModel, Tell
 from clearhead.tasks.text_codec import encoded
@@ -67,11 +67,11 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     """Return the share of restored spans at fixed masks, and the perplexity of the targets."""
     tokenizer, config = model.tokenizer, model.config
     documents = load_documents(paths, config.data.document_unit).records
-    skips = Skips()
+    skips = SkipReport()
     texts, lines = cut_texts(documents, tokenizer, longest_text(config), skips, paths[0])
     for line in skips.lines():
         tell(f"skipped {line}")
-    store = Corruption(sentinels_of(tokenizer), config.data.mask_probability).fixed(texts, lines)
+    store = SpanCorruption(sentinels_of(tokenizer), config.data.mask_probability).fixed(texts, lines)
     sources = [store.source[index].tolist() for index in range(len(store))]
     found = search_texts(model, sources, 1, decoding)
     outputs = [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
@@ -79,7 +79,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     return DenoisingReport(score_spans(store, outputs, tokenizer), math.exp(nll))
 
 
-def score_spans(store: PairStore, outputs: Sequence[Sequence[int]], tokenizer: Tokenizer) -> SpanMatch:
+def score_spans(store: PairIds, outputs: Sequence[Sequence[int]], tokenizer: Tokenizer) -> SpanMatch:
     """Return how many spans of the first texts the outputs restore; a span is right if all of its tokens are."""
     sentinels = sentinels_of(tokenizer)
     targets = [store.target[index].tolist() for index in range(len(outputs))]
@@ -94,7 +94,7 @@ def score_spans(store: PairStore, outputs: Sequence[Sequence[int]], tokenizer: T
 
 
 def cut_texts(
-    documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: Skips, path: Path
+    documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: SkipReport, path: Path
 ) -> tuple[list[list[int]], list[int]]:
     """Return texts of at most `limit` tokens and the line of each; longer documents are cut into equal parts."""
     texts: list[list[int]] = []

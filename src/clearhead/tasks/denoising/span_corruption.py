@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clearhead.data.corpus.id_arrays import IdStore, PairStore
+from clearhead.data.corpus.id_arrays import IdArrays, PairIds
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 
@@ -20,7 +20,7 @@ SENTINEL_FORM = re.compile(r"<x[0-9]+>")
 FIXED_SEED = 0  # of the holes in validation and test texts: every model and every run gets the same
 
 
-class Corrupted(NamedTuple):
+class CorruptedText(NamedTuple):
     """A text with sentinels for the holes, and the sentinels each with what was in its hole."""
 
     source: list[int]
@@ -28,7 +28,7 @@ class Corrupted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Corruption:
+class SpanCorruption:
     """How holes are made: which share of the pieces is hidden, in spans of mean length 3."""
 
     sentinels: tuple[int, ...]
@@ -40,7 +40,7 @@ class Corruption:
         spans = max(1, min(round(hidden / MEAN_SPAN), len(self.sentinels) - 1, length - hidden + 1))
         return hidden, spans
 
-    def apply(self, ids: Sequence[int], rng: np.random.Generator) -> Corrupted:
+    def apply(self, ids: Sequence[int], rng: np.random.Generator) -> CorruptedText:
         """The text with holes, all places of the spans being equally probable. At least one piece lies between two."""
         hidden, spans = self.counts(len(ids))
         gone = _compose(hidden, spans, rng)
@@ -53,13 +53,13 @@ class Corruption:
             source += [*ids[place : place + kept_here], sentinel]
             target += [sentinel, *ids[place + kept_here : place + kept_here + gone_here]]
             place += kept_here + gone_here
-        return Corrupted([*source, *ids[place:]], [*target, self.sentinels[spans]])
+        return CorruptedText([*source, *ids[place:]], [*target, self.sentinels[spans]])
 
-    def fixed(self, texts: Sequence[Sequence[int]], lines: Sequence[int]) -> PairStore:
+    def fixed(self, texts: Sequence[Sequence[int]], lines: Sequence[int]) -> PairIds:
         """The texts with holes that never change."""
         made = [self.apply(ids, np.random.default_rng([FIXED_SEED, index])) for index, ids in enumerate(texts)]
-        sources, targets = IdStore.build(one.source for one in made), IdStore.build(one.target for one in made)
-        return PairStore(sources, targets, np.asarray(lines, dtype=np.int64))
+        sources, targets = IdArrays.build(one.source for one in made), IdArrays.build(one.target for one in made)
+        return PairIds(sources, targets, np.asarray(lines, dtype=np.int64))
 
 
 def _compose(total: int, count: int, rng: np.random.Generator) -> list[int]:

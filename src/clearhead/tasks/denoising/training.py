@@ -16,21 +16,26 @@ import numpy as np
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
-from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.corpus.id_arrays import IdArrays
 from clearhead.data.readers.documents import Document
-from clearhead.data.records import Skips
+from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.loss import Loss
 from clearhead.tasks.denoising.evaluation import cut_texts, longest_text, score_spans
-from clearhead.tasks.denoising.span_corruption import Corruption, decode_marked, sentinels_of
+from clearhead.tasks.denoising.span_corruption import SpanCorruption, decode_marked, sentinels_of
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.seq2seq_batch import TranslationBatch, collate, mean_nll, pair_batches, writing_loss
-from clearhead.tasks.trainable.sequence_dataset import Examples
-from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation
-from clearhead.tasks.trainable.text_data import hold_out_text, texts_to_learn
-from clearhead.tasks.trainable.validation_decoding import LENGTH_FACTOR, lines_to_decode, validation_decoding, write
-from clearhead.tasks.translation.training import need_text_to_text
+from clearhead.tasks.trainable.seq2seq_batch import Seq2SeqBatch, collate, mean_nll, pair_batches, seq2seq_loss
+from clearhead.tasks.trainable.sequence_dataset import SequenceDataset
+from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation
+from clearhead.tasks.trainable.text_data import load_and_split_text, tokenizer_texts
+from clearhead.tasks.trainable.validation_decoding import (
+    LENGTH_FACTOR,
+    decode_examples,
+    lines_to_decode,
+    validation_decoding,
+)
+from clearhead.tasks.translation.training import require_text_to_text
 
 NUM_SENTINELS = 32
 BASELINE_TEXTS = 10_000  # training texts from which token frequencies are counted
@@ -41,9 +46,9 @@ class DenoisingTask:
 
     unit = "tok"
 
-    def __init__(self, config: Config, tokenizer: Tokenizer, train: Examples, valid: Examples) -> None:
+    def __init__(self, config: Config, tokenizer: Tokenizer, train: SequenceDataset, valid: SequenceDataset) -> None:
         self.config, self.tokenizer, self.train = config, tokenizer, train
-        self.corruption = Corruption(sentinels_of(tokenizer), config.data.mask_probability)
+        self.corruption = SpanCorruption(sentinels_of(tokenizer), config.data.mask_probability)
         texts = [valid.ids[index].tolist() for index in range(len(valid))]
         self.valid = self.corruption.fixed(texts, [int(line) for line in valid.lines])
         counts_N2 = np.array([self.corruption.counts(int(length)) for length in train.ids.lengths], dtype=np.int64)
@@ -60,7 +65,7 @@ class DenoisingTask:
         training = self.config.training
         return plan_batches(self._source_lengths, self._target_lengths, training.batch_tokens, training.seed, epoch)
 
-    def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
+    def batch(self, indices: Indices, epoch: int) -> Seq2SeqBatch:
         """The tensors of these texts, with other holes in every epoch."""
         seed = self.config.training.seed
         made = [
@@ -81,9 +86,9 @@ class DenoisingTask:
         """The lines of the training file."""
         return self.train.lines_of(indices)
 
-    def loss(self, model: Any, batch: TranslationBatch) -> Loss:
+    def loss(self, model: Any, batch: Seq2SeqBatch) -> Loss:
         """Smoothed cross-entropy, summed over the target tokens."""
-        return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
+        return seq2seq_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
 
     @cached_property
     def baseline(self) -> Baseline:
@@ -93,7 +98,7 @@ class DenoisingTask:
             self.corruption.apply(self.train.ids[index].tolist(), np.random.default_rng([seed, 0, index])).target
             for index in range(min(len(self.train), BASELINE_TEXTS))
         )
-        train_V = count_targets(IdStore.build(made), size, end)
+        train_V = count_targets(IdArrays.build(made), size, end)
         return Baseline(frequency_loss(train_V, count_targets(self.valid.target, size, end)), TOKENS, 0.0, "no output")
 
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
@@ -108,7 +113,7 @@ class DenoisingTask:
         hidden = self.config.data.mask_probability
         decoding = validation_decoding(max(LENGTH_FACTOR, hidden / (1 - hidden)))
         sources = [self.valid.source[index].tolist() for index in range(count)]
-        outputs = write(model, sources, self.tokenizer.eos_id, decoding)
+        outputs = decode_examples(model, sources, self.tokenizer.eos_id, decoding)
         report = score_spans(self.valid, outputs, self.tokenizer)
         shown_as = (decode_marked(self.tokenizer, ids) for ids in report.example)
         example = (next(shown_as), next(shown_as), next(shown_as))
@@ -116,19 +121,19 @@ class DenoisingTask:
         return Validation(loss, perplexity, score, "span_match", signature, example, self.baseline)
 
 
-def read(files: Files, config: Config, tell: Tell) -> Records[Document]:
+def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
     """Plain text."""
-    return hold_out_text(files, config, tell)
+    return load_and_split_text(files, config, tell)
 
 
-def make(config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
     """Learns a tokenizer with sentinels."""
-    need_text_to_text(config)
+    require_text_to_text(config)
     if tokenizer is None:
-        tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
+        tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-    limit, skips = longest_text(config), Skips()
-    train = Examples.build(*cut_texts(records.train, tokenizer, limit, skips, Path("training data")))
-    valid = Examples.build(*cut_texts(records.valid, tokenizer, limit, skips, Path("validation data")))
+    limit, skips = longest_text(config), SkipReport()
+    train = SequenceDataset.build(*cut_texts(records.train, tokenizer, limit, skips, Path("training data")))
+    valid = SequenceDataset.build(*cut_texts(records.valid, tokenizer, limit, skips, Path("validation data")))
     records.account(skips, tell)
     return PreparedTask(config, tokenizer, DenoisingTask(config, tokenizer, train, valid))

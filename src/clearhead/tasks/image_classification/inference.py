@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import Config, DecodingConfig, ModelConfig
-from clearhead.data.readers.images import Pixels, load_pictures, read_picture
-from clearhead.data.records import Corpus, Skips, gather
+from clearhead.data.readers.images import Pixels, load_image_folder, read_image
+from clearhead.data.records import Corpus, SkipReport, build_corpus
 from clearhead.engines.engine import ImageEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
-from clearhead.tasks.label_prediction import Classified, answers, label_numbers, log_softmax
+from clearhead.tasks.label_prediction import Classification, answers, label_ids, log_softmax
 from clearhead.tasks.task import LoadedModel, Tell
 
 FEWEST_PICTURES = 16  # per batch
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Described:
+class DescribedImage:
     """A picture and the text that belongs to it: its label or its caption."""
 
     pixels_CYX: Pixels
@@ -40,13 +40,13 @@ class Described:
         return blake2b(shape + self.pixels_CYX.tobytes(), digest_size=16).hexdigest(), self.text
 
 
-def classify_pictures(model: LoadedModel, paths: Sequence[Path]) -> list[Classified]:
+def classify_images(model: LoadedModel, paths: Sequence[Path]) -> list[Classification]:
     """The label of each picture, with the probability of every label."""
-    log_probs_NL = picture_log_probs(model.image_engine, read_pictures(model.config.model, paths), model.config)
+    log_probs_NL = image_log_probs(model.image_engine, read_images(model.config.model, paths), model.config)
     return answers(log_probs_NL, model.config.labels)
 
 
-def picture_log_probs(engine: ImageEngine, pixels_NCYX: Pixels, config: Config) -> NDArray[np.float64]:
+def image_log_probs(engine: ImageEngine, pixels_NCYX: Pixels, config: Config) -> NDArray[np.float64]:
     """Return the log-probabilities of the labels of each image, [N, L]."""
     size = max(FEWEST_PICTURES, config.training.batch_tokens // num_patches(config.model))
     parts = [pixels_NCYX[start : start + size] for start in range(0, len(pixels_NCYX), size)]
@@ -63,7 +63,7 @@ def num_patches(model: ModelConfig) -> int:
     return math.ceil(model.image_size / model.patch_size) ** 2
 
 
-def stack(records: Sequence[Described], shape: tuple[int, ...]) -> Pixels:
+def stack(records: Sequence[DescribedImage], shape: tuple[int, ...]) -> Pixels:
     """pixels_NCYX of records that must all have this shape_CYX."""
     for record in records:
         if record.pixels_CYX.shape != shape:
@@ -78,27 +78,27 @@ def shape_of(model: ModelConfig) -> tuple[int, int, int]:
     return model.image_channels, model.image_size, model.image_size
 
 
-def read_pictures(model: ModelConfig, paths: Sequence[Path]) -> Pixels:
+def read_images(model: ModelConfig, paths: Sequence[Path]) -> Pixels:
     """pixels_NCYX of files that a trained model is asked about."""
-    records = [Described(read_picture(path), "", path, number) for number, path in enumerate(paths, 1)]
+    records = [DescribedImage(read_image(path), "", path, number) for number, path in enumerate(paths, 1)]
     return stack(records, shape_of(model))
 
 
-def places(records: Sequence[Described]) -> Iterator[tuple[str, str]]:
+def image_positions(records: Sequence[DescribedImage]) -> Iterator[tuple[str, str]]:
     """Each picture's label with the file that it stands in."""
     return ((str(record.path), record.text) for record in records)
 
 
-def load_labelled_pictures(folders: Sequence[Path], minimum: int = 1) -> Corpus[Described]:
+def load_labelled_images(folders: Sequence[Path], minimum: int = 1) -> Corpus[DescribedImage]:
     """The pictures of whole folders, one after the other, each in the order of labels and names."""
-    pictures = [picture for folder in folders for picture in load_pictures(folder)]
-    records = (Described(one.pixels_CYX, one.label, one.path, line) for line, one in enumerate(pictures, 1))
-    return gather(records, Skips(), folders, minimum, "pictures")
+    pictures = [picture for folder in folders for picture in load_image_folder(folder)]
+    records = (DescribedImage(one.pixels_CYX, one.label, one.path, line) for line, one in enumerate(pictures, 1))
+    return build_corpus(records, SkipReport(), folders, minimum, "pictures")
 
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> LabelReport:
     """Accuracy, F1 and confusion matrix."""
-    records = load_labelled_pictures(paths).records
-    truth_N = label_numbers(places(records), model.config.labels)
-    log_probs_NL = picture_log_probs(model.image_engine, stack(records, shape_of(model.config.model)), model.config)
+    records = load_labelled_images(paths).records
+    truth_N = label_ids(image_positions(records), model.config.labels)
+    log_probs_NL = image_log_probs(model.image_engine, stack(records, shape_of(model.config.model)), model.config)
     return score_labels(log_probs_NL.argmax(1).tolist(), truth_N.tolist(), model.config.labels)

@@ -26,25 +26,25 @@ from clearhead.model.loss import Loss
 from clearhead.model.output_heads import SequenceClassifier
 from clearhead.tasks.image_classification.inference import (
     FEWEST_PICTURES,
-    Described,
-    load_labelled_pictures,
+    DescribedImage,
+    image_log_probs,
+    image_positions,
+    load_labelled_images,
     num_patches,
-    picture_log_probs,
-    places,
     scaled,
     shape_of,
     stack,
 )
-from clearhead.tasks.label_prediction import label_numbers
+from clearhead.tasks.label_prediction import label_ids
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.baseline import Baseline, label_baseline
 from clearhead.tasks.trainable.label_training import label_loss, label_validation, report_labels
-from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
+from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
 
 
 @dataclass(frozen=True)
-class PictureBatch:
+class ImageBatch:
     """Pictures as the network reads them, and the number of each one's label."""
 
     pictures_NCYX: Tensor
@@ -56,13 +56,13 @@ class PictureBatch:
 UPDATES_AN_EPOCH = 20
 
 
-def pictures_a_batch(config: Config, num_pictures: int) -> int:
+def images_per_batch(config: Config, num_pictures: int) -> int:
     """How many pictures go together: what `batch_tokens` allows, but fewer where an epoch would have few updates."""
     allowed = max(1, config.training.batch_tokens // num_patches(config.model))
     return min(allowed, max(FEWEST_PICTURES, num_pictures // UPDATES_AN_EPOCH))
 
 
-def shifted(pixels_NCYX: Pixels, most: int, seed: int, epoch: int, indices: Indices) -> Pixels:
+def random_shift(pixels_NCYX: Pixels, most: int, seed: int, epoch: int, indices: Indices) -> Pixels:
     """Each picture moved by up to `most` pixels down or up and right or left; its border fills what is left free.
 
     A pure function of seed, epoch and index, whatever else is in the batch.
@@ -83,12 +83,12 @@ class ImageTask:
 
     unit = "pictures"
 
-    def __init__(self, config: Config, train: Sequence[Described], valid: Sequence[Described]) -> None:
+    def __init__(self, config: Config, train: Sequence[DescribedImage], valid: Sequence[DescribedImage]) -> None:
         self.config, self.valid = config, valid
         shape = shape_of(config.model)
         self.pixels_NCYX, self.valid_NCYX = stack(train, shape), stack(valid, shape)
         self.labels_N, self.valid_labels_N = (
-            label_numbers(places(records), config.labels) for records in (train, valid)
+            label_ids(image_positions(records), config.labels) for records in (train, valid)
         )
         self._lines = np.array([record.line for record in train], dtype=np.int64)
 
@@ -99,14 +99,14 @@ class ImageTask:
     def plan(self, epoch: int) -> list[Indices]:
         """The batches of one epoch."""
         ones_N = np.ones(len(self.pixels_NCYX), dtype=np.int64)
-        size = pictures_a_batch(self.config, len(ones_N))
+        size = images_per_batch(self.config, len(ones_N))
         return plan_batches(ones_N, ones_N, size, self.config.training.seed, epoch)
 
-    def batch(self, indices: Indices, epoch: int) -> PictureBatch:
+    def batch(self, indices: Indices, epoch: int) -> ImageBatch:
         """The tensors of these pictures."""
         shift, seed = self.config.data.random_shift, self.config.training.seed
-        pixels_NCYX = shifted(self.pixels_NCYX[indices], shift, seed, epoch, indices)
-        return PictureBatch(torch.from_numpy(scaled(pixels_NCYX)), torch.from_numpy(self.labels_N[indices]))
+        pixels_NCYX = random_shift(self.pixels_NCYX[indices], shift, seed, epoch, indices)
+        return ImageBatch(torch.from_numpy(scaled(pixels_NCYX)), torch.from_numpy(self.labels_N[indices]))
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """All pictures are equally much work."""
@@ -120,7 +120,7 @@ class ImageTask:
         """The numbers of these pictures, in the order of labels and names."""
         return [int(line) for line in self._lines[indices]]
 
-    def loss(self, model: SequenceClassifier, batch: PictureBatch) -> Loss:
+    def loss(self, model: SequenceClassifier, batch: ImageBatch) -> Loss:
         """Smoothed cross-entropy over the labels, summed over the pictures."""
         return label_loss(
             model.logits(model(batch.pictures_NCYX)), batch.labels_N, self.config.training.label_smoothing
@@ -133,18 +133,18 @@ class ImageTask:
 
     def validate(self, model: SequenceClassifier, decode: Decode = "always") -> Validation:
         """Return accuracy and log-loss; nothing is decoded."""
-        log_probs_NL = picture_log_probs(TorchEncoderEngine(model), self.valid_NCYX, self.config)
+        log_probs_NL = image_log_probs(TorchEncoderEngine(model), self.valid_NCYX, self.config)
         return label_validation(
             log_probs_NL, self.valid_labels_N, self.config.labels, str(self.valid[0].path), self.baseline
         )
 
 
-def read(files: Files, config: Config, tell: Tell) -> Records[Described]:
+def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[DescribedImage]:
     """Folders of PNGs, one folder a label."""
-    return hold_out(load_labelled_pictures, files, config, tell, get_task("image").record_name)
+    return load_and_split(load_labelled_images, files, config, tell, get_task("image").record_name)
 
 
-def make(config: Config, records: Records[Described], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[DescribedImage], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
     """Takes the labels and the size of the pictures from the data; there is no tokenizer."""
     if config.model.family not in IMAGE_FAMILIES:
         raise ConfigError(f"model.family={config.model.family} reads no pictures; use {', '.join(IMAGE_FAMILIES)}.")
@@ -158,5 +158,5 @@ def make(config: Config, records: Records[Described], tokenizer: Tokenizer | Non
         tell("model.pooling=mean: a convolutional network knows no other")
         known["pooling"] = "mean"
     config = configs.override(config, {"model": known, "labels": labels})
-    tell(f"batches of {pictures_a_batch(config, len(records.train))} pictures of {size}x{size}")
+    tell(f"batches of {images_per_batch(config, len(records.train))} pictures of {size}x{size}")
     return PreparedTask(config, None, ImageTask(config, records.train, records.valid), {"label_counts": counts})

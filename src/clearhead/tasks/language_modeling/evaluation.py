@@ -9,18 +9,18 @@ from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import ScoringEngine
 from clearhead.evaluation.perplexity import PerplexityReport
-from clearhead.tasks.language_modeling.inference import context_of
+from clearhead.tasks.language_modeling.inference import context_length
 from clearhead.tasks.task import LoadedModel, Tell
 
 
 @dataclass(frozen=True)
-class Predictions:
+class NextTokenBatch:
     """Input tokens, and for each the token that follows it: the target. Padding is no target."""
 
     inputs: list[int]
     targets: list[int]
 
-    def windows(self, window: int, stride: int, pad_id: int) -> Iterator["Predictions"]:
+    def windows(self, window: int, stride: int, pad_id: int) -> Iterator["NextTokenBatch"]:
         """Yield windows of the inputs; each target is in exactly one of them, in the others it is padding.
 
         Windows begin every `stride` tokens, and a target belongs to the first one that contains it: after the first
@@ -30,7 +30,7 @@ class Predictions:
         for begin in range(0, len(self.inputs), stride):
             end = min(begin + window, len(self.inputs))
             targets = [pad_id] * (done - begin) + self.targets[done:end]
-            yield Predictions(self.inputs[begin:end], targets)
+            yield NextTokenBatch(self.inputs[begin:end], targets)
             done = end
             if done == len(self.inputs):
                 return
@@ -41,16 +41,16 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     config, tokenizer = model.config, model.tokenizer
     documents = load_documents(paths, config.data.document_unit).records
     ids = tokenizer.encode_batch([document.text for document in documents])
-    stride = max(1, context_of(config) // 2)
+    stride = max(1, context_length(config) // 2)
 
-    def total_nll(rows: Sequence[Predictions]) -> float:
+    def total_nll(rows: Sequence[NextTokenBatch]) -> float:
         return nll_of(model.scoring_engine, rows, config.model.pad_id)
 
     return score_documents(total_nll, config, tokenizer, documents, ids, stride)
 
 
 def score_documents(
-    total_nll: Callable[[Sequence[Predictions]], float],
+    total_nll: Callable[[Sequence[NextTokenBatch]], float],
     config: Config,
     tokenizer: Tokenizer,
     documents: Sequence[Document],
@@ -61,7 +61,7 @@ def score_documents(
 
     `total_nll` returns the negative log-likelihood of all targets of some windows.
     """
-    window, together = context_of(config), config.data.attend_across_documents
+    window, together = context_length(config), config.data.attend_across_documents
     texts = predictions(ids, tokenizer, together)
     return PerplexityReport(
         nll=total_nll([row for text in texts for row in text.windows(window, stride, tokenizer.pad_id)]),
@@ -75,17 +75,17 @@ def score_documents(
     )
 
 
-def predictions(documents: Sequence[Sequence[int]], tokenizer: Tokenizer, together: bool) -> list[Predictions]:
+def predictions(documents: Sequence[Sequence[int]], tokenizer: Tokenizer, together: bool) -> list[NextTokenBatch]:
     """Return the predictions of each document, or of all documents concatenated."""
     start, end = tokenizer.bos_id, tokenizer.eos_id
-    apart = [Predictions([start, *ids], [*ids, end]) for ids in documents]
+    apart = [NextTokenBatch([start, *ids], [*ids, end]) for ids in documents]
     if not together:
         return apart
     inputs = [token for each in apart for token in each.inputs]
-    return [Predictions(inputs, [token for each in apart for token in each.targets])]
+    return [NextTokenBatch(inputs, [token for each in apart for token in each.targets])]
 
 
-def nll_of(engine: ScoringEngine, rows: Sequence[Predictions], pad_id: int) -> float:
+def nll_of(engine: ScoringEngine, rows: Sequence[NextTokenBatch], pad_id: int) -> float:
     """Return the negative log-likelihood of all targets, computed by an engine."""
     scores = engine.score([row.inputs for row in rows], [row.targets for row in rows])
     total = 0.0

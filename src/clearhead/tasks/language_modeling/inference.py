@@ -14,7 +14,7 @@ from clearhead.engines import constrained_decoding
 from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
-from clearhead.tasks.incremental_detokenizer import RunningText, Stops
+from clearhead.tasks.incremental_detokenizer import IncrementalText, StopStrings
 from clearhead.tasks.lexical_constraints import constraints_of, unmet
 from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.task import LoadedModel
@@ -26,7 +26,7 @@ SEARCHING = ("beam_size", "beam_groups", "include")
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedText:
     """What a model wrote behind a prompt, and its log-probability under the model itself (temperature 1, all tokens).
 
     It ended at the document's end (end), before a stop string (stop), at `max_tokens` (length), or where rules allowed
@@ -56,15 +56,15 @@ class Generated:
         }
 
 
-SKIPPED = Generated("", (), 0.0, (), "skipped", 0.0)
+SKIPPED = GeneratedText("", (), 0.0, (), "skipped", 0.0)
 
 
-def context_of(config: Config) -> int:
+def context_length(config: Config) -> int:
     """How many tokens a language model sees at once: what it was trained on, as far as it has places for them."""
     return min(config.data.max_tokens, config.model.max_positions)
 
 
-def no_text(tokenizer: Tokenizer) -> list[int]:
+def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
     """What is never to be written: all special tokens but the end."""
     return [special for special in tokenizer.special_ids if special != tokenizer.eos_id]
 
@@ -85,7 +85,7 @@ def with_method(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "method": "sample"} if any(name in given.get("sampling", {}) for name in DRAWING) else dict(given)
 
 
-def write_many(
+def generate_texts(
     model: LoadedModel,
     prompts: Sequence[str],
     n_best: int,
@@ -94,13 +94,13 @@ def write_many(
     number: int = 0,
     first_line: int = 0,
     long_texts: LongTexts | None = None,
-) -> list[list[Generated]]:
+) -> list[list[GeneratedText]]:
     """Return the `n_best` texts that follow each prompt, best first; samples from `number` on, in order of drawing.
 
     With `first_line` errors name a prompt by its line. A prompt that is too long is refused, or skipped as
     `long_texts` says: it gives `n_best` empty texts.
     """
-    limit, tally = context_of(model.config) - 1, long_texts or LongTexts("stop")
+    limit, tally = context_length(model.config) - 1, long_texts or LongTexts("stop")
     requests: list[Request | None] = []
     for index, ids in enumerate(model.tokenizer.encode_batch(prompts)):
         line, name = first_line + index, f"prompt {index + 1}" if len(prompts) > 1 else "the prompt"
@@ -119,14 +119,14 @@ def write_many(
 
 def stream(
     model: LoadedModel, prompt: str, settings: DecodingConfig, number: int = 0
-) -> Generator[str, None, Generated]:
+) -> Generator[str, None, GeneratedText]:
     """The best text that follows a prompt in parts, as soon as each is certain, and all about it.
 
     `number` tells samples of one seed apart. An empty prompt starts a document.
     """
     engine, tokenizer = model.generating_engine, model.tokenizer
     request = prompt_request(model, tokenizer.encode(prompt).ids, settings, number)
-    running = RunningText(tokenizer, request.source, settings.sampling.stop)
+    running = IncrementalText(tokenizer, request.source, settings.sampling.stop)
     streaming = constrained_decoding.stream(engine, request, settings)
     while True:
         try:
@@ -144,7 +144,7 @@ def stream(
 
 def alternatives(
     model: LoadedModel, prompt: str, position: int, count: int, settings: DecodingConfig
-) -> list[Generated]:
+) -> list[GeneratedText]:
     """The `count` likeliest pieces at a position of the best text, each with the best text that goes on from it."""
     engine, tokenizer = model.generating_engine, model.tokenizer
     request = prompt_request(model, tokenizer.encode(prompt).ids, settings)
@@ -161,7 +161,7 @@ def prompt_request(
     name: str = "the prompt",
 ) -> Request:
     """What is asked of search behind a prompt. Only text is written: no special token but the end."""
-    tokenizer, context, drawn = model.tokenizer, context_of(model.config), settings.sampling
+    tokenizer, context, drawn = model.tokenizer, context_length(model.config), settings.sampling
     if len(ids) >= context:
         raise DecodingError(f"{name} has {len(ids):,} tokens, the model accepts {context - 1:,}; shorten it")
     prompt = tuple(ids) if ids and not drawn.add_start_token else (tokenizer.bos_id, *ids)
@@ -173,18 +173,18 @@ def prompt_request(
         asked,
         prompt=prompt,
         include=include,
-        is_stopped=Stops(tokenizer, tuple(ids), drawn.stop) if drawn.stop else None,
+        is_stopped=StopStrings(tokenizer, tuple(ids), drawn.stop) if drawn.stop else None,
         first_sample=number,
     )
     return Request(prompt, n_best, asked, limit=drawn.max_tokens, name=name)
 
 
-def _generated(model: LoadedModel, request: Request, found: Hypothesis, settings: DecodingConfig) -> Generated:
+def _generated(model: LoadedModel, request: Request, found: Hypothesis, settings: DecodingConfig) -> GeneratedText:
     """A hypothesis as text, cut before a stop string."""
     tokenizer = model.tokenizer
-    running = RunningText(tokenizer, request.source, settings.sampling.stop)
+    running = IncrementalText(tokenizer, request.source, settings.sampling.stop)
     text = "".join([*map(running.add, found.tokens), running.finish()])
-    return Generated(
+    return GeneratedText(
         text=text,
         tokens=tuple(tokenizer.piece(token) for token in found.tokens),
         log_prob=found.log_prob,

@@ -14,24 +14,24 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import Indices, divide, length_batches, pad
-from clearhead.data.corpus.cached_documents import StoredDocuments
-from clearhead.data.corpus.encoding import Encoding, encode_stored
-from clearhead.data.corpus.id_arrays import IdStore
-from clearhead.data.packing import Packed
+from clearhead.data.corpus.cached_documents import CachedDocuments
+from clearhead.data.corpus.encoding import EncodingSettings, encode_cached
+from clearhead.data.corpus.id_arrays import IdArrays
+from clearhead.data.packing import PackedDocuments
 from clearhead.data.readers.documents import Document
-from clearhead.data.records import Skips
+from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import Request
 from clearhead.engines.torch_forward import device_of, on_device
 from clearhead.errors import ConfigError
 from clearhead.model.language_model import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
-from clearhead.tasks.language_modeling.evaluation import Predictions, score_documents
-from clearhead.tasks.language_modeling.inference import context_of
+from clearhead.tasks.language_modeling.evaluation import NextTokenBatch, score_documents
+from clearhead.tasks.language_modeling.inference import context_length
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.baseline import Baseline, count_ids, count_targets, frequency_loss
-from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation
-from clearhead.tasks.trainable.text_data import NOUN, hold_out_text, texts_to_learn
+from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation
+from clearhead.tasks.trainable.text_data import NOUN, load_and_split_text, tokenizer_texts
 from clearhead.tasks.trainable.validation_decoding import prompted_engine_of
 
 READ_AT_ONCE = 1024  # windows, each of which may bring 64 KiB of mapped ids into memory, until they go again
@@ -53,7 +53,12 @@ class LanguageTask:
     unit = "tok"
 
     def __init__(
-        self, config: Config, tokenizer: Tokenizer, train: Packed, valid: Sequence[Document], valid_ids: list[list[int]]
+        self,
+        config: Config,
+        tokenizer: Tokenizer,
+        train: PackedDocuments,
+        valid: Sequence[Document],
+        valid_ids: list[list[int]],
     ) -> None:
         self.config, self.tokenizer, self.train = config, tokenizer, train
         self.valid, self.valid_ids = valid, valid_ids
@@ -105,12 +110,12 @@ class LanguageTask:
         train_V[tokenizer.eos_id] += train_V[tokenizer.bos_id]
         train_V[tokenizer.bos_id] = 0
         inputs.give_back()
-        valid_V = count_targets(IdStore.build(self.valid_ids), tokenizer.vocab_size, tokenizer.eos_id)
+        valid_V = count_targets(IdArrays.build(self.valid_ids), tokenizer.vocab_size, tokenizer.eos_id)
         return Baseline(frequency_loss(train_V, valid_V))
 
     def validate(self, model: LanguageModel, decode: Decode = "always") -> Validation:
         """Return the mean log-probability per token, in windows that do not overlap: half the work of `evaluate`."""
-        window = context_of(self.config)
+        window = context_length(self.config)
         nll = partial(total_nll, model, self.config)
         report = score_documents(nll, self.config, self.tokenizer, self.valid, self.valid_ids, window)
         example = self._example(model)
@@ -120,7 +125,7 @@ class LanguageTask:
     def _example(self, model: LanguageModel) -> tuple[str, str, str]:
         """How the model goes on from the beginning of a document, token by token the likeliest."""
         tokenizer, ids = self.tokenizer, self.valid_ids[len(self.valid_ids) // 2]
-        cut = min(SHOWN_PROMPT, len(ids) // 2, context_of(self.config) - 1)
+        cut = min(SHOWN_PROMPT, len(ids) // 2, context_length(self.config) - 1)
         request = Request((tokenizer.bos_id, *ids[:cut]), limit=SHOWN_TOKENS)
         [[found]] = prompted_engine_of(model, self.config, tokenizer).run([request], DecodingConfig(beam_size=1))
         written = tokenizer.decode(found.tokens)
@@ -128,7 +133,7 @@ class LanguageTask:
 
 
 @torch.inference_mode()
-def total_nll(network: LanguageModel, config: Config, rows: Sequence[Predictions]) -> float:
+def total_nll(network: LanguageModel, config: Config, rows: Sequence[NextTokenBatch]) -> float:
     """Negative log-likelihood of all targets that are no padding, rows of like length together."""
     was_training, pad_id = network.training, config.model.pad_id
     network.eval()
@@ -141,31 +146,31 @@ def total_nll(network: LanguageModel, config: Config, rows: Sequence[Predictions
     return total
 
 
-def pack(records: Records[Document], tokenizer: Tokenizer, window: int, tell: Tell) -> Packed:
+def pack(records: TaskRecords[Document], tokenizer: Tokenizer, window: int, tell: Tell) -> PackedDocuments:
     """The documents to train on laid end to end: in memory, or mapped where they lie on disk."""
     start, end = tokenizer.bos_id, tokenizer.eos_id
-    if not isinstance(records.train, StoredDocuments):
+    if not isinstance(records.train, CachedDocuments):
         ids = tokenizer.encode_batch([document.text for document in records.train])
-        return Packed.build(ids, [document.line for document in records.train], window, start, end)
-    whole = Encoding(max_tokens=sys.maxsize, prefixes=(start,))  # no document is too long
-    store = encode_stored(records.train.pairs, tokenizer, whole, Skips(), records.work, noun=NOUN)
+        return PackedDocuments.build(ids, [document.line for document in records.train], window, start, end)
+    whole = EncodingSettings(max_tokens=sys.maxsize, prefixes=(start,))  # no document is too long
+    store = encode_cached(records.train.pairs, tokenizer, whole, SkipReport(), records.work, noun=NOUN)
     tell(f"their ids are kept in {records.train.columns.folder.parent}")
-    return Packed(store.source, store.lines, window, start, end)
+    return PackedDocuments(store.source, store.lines, window, start, end)
 
 
-def read(files: Files, config: Config, tell: Tell) -> Records[Document]:
+def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
     """Plain text or JSONL; where there are few documents, the end of the text is held out."""
     if config.model.family != "decoder":
         raise ConfigError(f"the task lm needs model.family=decoder, not {config.model.family}; leave it out")
-    return hold_out_text(files, config, tell)
+    return load_and_split_text(files, config, tell)
 
 
-def make(config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
     """Learns the tokenizer and packs the documents."""
     if tokenizer is None:
-        tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
+        tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-    packed = pack(records, tokenizer, context_of(config), tell)
+    packed = pack(records, tokenizer, context_length(config), tell)
     valid_ids = tokenizer.encode_batch([document.text for document in records.valid])
     tell(f"{packed.num_tokens:,} tokens in {len(packed):,} windows of {packed.window}")
     return PreparedTask(config, tokenizer, LanguageTask(config, tokenizer, packed, records.valid, valid_ids))

@@ -13,13 +13,13 @@ import numpy as np
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.batching import length_batches
 from clearhead.data.readers.documents import Document, load_documents
-from clearhead.data.records import Skips
+from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.perplexity import FIXED_SEED, MaskedReport
 from clearhead.tasks.masked_lm.mask_tokens import mask_id_of
-from clearhead.tasks.masked_lm.masking import Hidden, Maskable, Vocabulary, units_of
+from clearhead.tasks.masked_lm.masking import MaskableRows, MaskedRow, MaskingVocabulary, units_of
 from clearhead.tasks.task import LoadedModel, Tell
 from clearhead.tasks.text_codec import EncoderCodec, encoded
 
@@ -28,13 +28,13 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     """Accuracy and pseudo-perplexity at the fixed masks."""
     config = model.config
     documents = load_documents(paths, config.data.document_unit).records
-    skips = Skips()
+    skips = SkipReport()
     cut = cut_documents(documents, model.tokenizer, row_limit(config), skips, paths[0])
     report = score_masks(model.encoder_engine, maskable(cut.rows, model.tokenizer, config), model.tokenizer, config)
     return replace(report, skipped=skips.total)
 
 
-def score_masks(engine: EncoderEngine, texts: Maskable, tokenizer: Tokenizer, config: Config) -> MaskedReport:
+def score_masks(engine: EncoderEngine, texts: MaskableRows, tokenizer: Tokenizer, config: Config) -> MaskedReport:
     """Return loss and accuracy over all texts at the fixed masks."""
     total, right = 0.0, 0
     for indices in length_batches(texts.ids.lengths.tolist(), config.training.batch_tokens):
@@ -49,7 +49,7 @@ def score_masks(engine: EncoderEngine, texts: Maskable, tokenizer: Tokenizer, co
     return MaskedReport(total / pieces, right, pieces, len(texts.ids), data.mask_probability, data.whole_word_masking)
 
 
-def fixed_masks(texts: Maskable, indices: Sequence[int], tokenizer: Tokenizer) -> list[Hidden]:
+def fixed_masks(texts: MaskableRows, indices: Sequence[int], tokenizer: Tokenizer) -> list[MaskedRow]:
     """Return these rows with the masks that scores are computed at."""
     vocabulary = vocabulary_of(tokenizer)
     rngs = [np.random.default_rng([FIXED_SEED, index]) for index in indices]
@@ -57,7 +57,7 @@ def fixed_masks(texts: Maskable, indices: Sequence[int], tokenizer: Tokenizer) -
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutDocuments:
     """Documents as rows that the network can read, and the line that each began on."""
 
     rows: list[list[int]]
@@ -65,7 +65,9 @@ class Cut:
     num_long: int  # documents that were cut into several rows
 
 
-def cut_documents(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: Skips, path: Path) -> Cut:
+def cut_documents(
+    documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: SkipReport, path: Path
+) -> CutDocuments:
     """Every document as rows of at most `limit` pieces with their frame: a long one gives several of equal length."""
     rows, lines, num_long = [], [], 0
     for document, ids in encoded(documents, tokenizer):
@@ -79,20 +81,20 @@ def cut_documents(documents: Sequence[Document], tokenizer: Tokenizer, limit: in
                 skips.add("no known piece", path, document.line)
     if not rows:
         raise DataError(f"{path}: nothing is left; the tokenizer knows no piece of the text")
-    return Cut(rows, lines, num_long)
+    return CutDocuments(rows, lines, num_long)
 
 
-def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+def vocabulary_of(tokenizer: Tokenizer) -> MaskingVocabulary:
     """What hiding needs to know of this tokenizer."""
     text_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
-    return Vocabulary(mask_id_of(tokenizer), text_ids)
+    return MaskingVocabulary(mask_id_of(tokenizer), text_ids)
 
 
-def maskable(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> Maskable:
+def maskable(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> MaskableRows:
     """The rows with what may be hidden in them."""
     specials = tokenizer.special_ids
     units = [units_of(row, tokenizer.words(row) if config.data.whole_word_masking else None, specials) for row in rows]
-    return Maskable.build(rows, units, config.data.mask_probability)
+    return MaskableRows.build(rows, units, config.data.mask_probability)
 
 
 def row_limit(config: Config) -> int:

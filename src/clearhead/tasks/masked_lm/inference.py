@@ -23,7 +23,7 @@ SPACE_SHOWN = "▁"
 
 
 @dataclass(frozen=True)
-class Filling:
+class MaskFilling:
     """One piece in one gap. `text` is the whole text with it; other gaps stay open."""
 
     gap: int  # counted from 1
@@ -45,7 +45,7 @@ class Filling:
 
 def fill(
     model: LoadedModel, texts: Sequence[str], top: int, first_line: int = 1, long_texts: LongTexts | None = None
-) -> list[list[list[Filling]]]:
+) -> list[list[list[MaskFilling]]]:
     """Return for each mask of each text the `top` most probable tokens, best first; nothing for a text without a mask.
 
     A long text is split, and each mask is filled in the part that contains it. Errors name a text by its line.
@@ -54,7 +54,7 @@ def fill(
         raise DataError(f"expected at least 1 filling per mask, not {top}; try 5")
     limit = max_input_tokens(model.config) - SPECIAL_TOKENS
     segmenter = Segmenter("none", "", limit, partial(_count_tokens, model.tokenizer))
-    results: list[list[list[Filling]]] = []
+    results: list[list[list[MaskFilling]]] = []
     tally = long_texts or LongTexts()
     for line, text in enumerate(texts, first_line):
         [segmented] = segment_texts([text], segmenter, tally, line) if GAP.search(text) else [None]
@@ -69,7 +69,7 @@ def _count_tokens(tokenizer: Tokenizer, parts: Sequence[str]) -> list[int]:
     return [len(encode_gaps(tokenizer, part) if GAP.search(part) else next(plain)) for part in parts]
 
 
-def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -> list[list[Filling]]:
+def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -> list[list[MaskFilling]]:
     """Return the fillings of the masks of a text; `parts` are those of its parts that contain masks."""
     tokenizer, gaps = model.tokenizer, list(GAP.finditer(text))
     mask_id = mask_id_of(tokenizer)
@@ -87,7 +87,7 @@ def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -
 
 def _filling(
     tokenizer: Tokenizer, text: str, gaps: Sequence[re.Match[str]], number: int, index: int, share: float
-) -> Filling:
+) -> MaskFilling:
     piece, kind = tokenizer.piece(index), tokenizer.config.kind
     spelled = tokenizer.decode_pieces([index])
     if "\ufffd" in spelled:  # a byte that is no character alone
@@ -98,4 +98,4 @@ def _filling(
     elif kind != "char" and before and not before[-1].isspace():
         before += " "
     word = spelled if spelled.strip() else piece
-    return Filling(number + 1, word, piece, share, before + spelled + after)
+    return MaskFilling(number + 1, word, piece, share, before + spelled + after)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.corpus.id_arrays import IdArrays
 
 # Of the chosen pieces 80 % become <mask>, 10 % a random piece, and 10 % stay (BERT, section 3.1): what the model reads
 # later has no masks in it, and a piece that is there may be wrong.
@@ -23,7 +23,7 @@ Array = NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class MaskingVocabulary:
     """What hiding needs to know of a tokenizer."""
 
     mask_id: int
@@ -31,7 +31,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Hidden:
+class MaskedRow:
     """A row with pieces hidden, and the places that are asked for."""
 
     ids_S: Array
@@ -39,20 +39,20 @@ class Hidden:
 
 
 @dataclass(frozen=True)
-class Maskable:
+class MaskableRows:
     """Rows of ids, the unit that each place is hidden with, and how many of each row are asked for."""
 
-    ids: IdStore
-    units: IdStore
+    ids: IdArrays
+    units: IdArrays
     counts_N: Array
 
     @classmethod
-    def build(cls, rows: Sequence[Sequence[int]], units: Sequence[Array], share: float) -> "Maskable":
+    def build(cls, rows: Sequence[Sequence[int]], units: Sequence[Array], share: float) -> "MaskableRows":
         """All rows, with that share of their pieces to be asked for."""
         counts_N = np.array([asked_count(unit_S, share) for unit_S in units], dtype=np.int64)
-        return cls(IdStore.build(rows), IdStore.build(unit_S.tolist() for unit_S in units), counts_N)
+        return cls(IdArrays.build(rows), IdArrays.build(unit_S.tolist() for unit_S in units), counts_N)
 
-    def hide(self, index: int, rng: np.random.Generator, vocabulary: Vocabulary, only_masks: bool) -> Hidden:
+    def hide(self, index: int, rng: np.random.Generator, vocabulary: MaskingVocabulary, only_masks: bool) -> MaskedRow:
         """One row with its pieces hidden; with `only_masks` all of them by <mask>."""
         hidden_P, asked_M = choose_places(self.units[index], int(self.counts_N[index]), rng)
         ids_S = self.ids[index].astype(np.int64)
@@ -61,7 +61,7 @@ class Maskable:
         is_mask_P = (fate_P < TO_MASK) | only_masks
         shown_P = np.where(fate_P < TO_MASK + TO_ANY, any_P, ids_S[hidden_P])
         ids_S[hidden_P] = np.where(is_mask_P, vocabulary.mask_id, shown_P)
-        return Hidden(ids_S, asked_M)
+        return MaskedRow(ids_S, asked_M)
 
 
 def units_of(ids: Sequence[int], words: Sequence[int] | None, specials: Sequence[int]) -> Array:

@@ -18,7 +18,7 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, pad
 from clearhead.data.readers.documents import Document
-from clearhead.data.records import Skips
+from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.engines.engine import EncoderEngine
@@ -26,7 +26,7 @@ from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import MaskedLanguageModel
 from clearhead.tasks.masked_lm.evaluation import (
-    Cut,
+    CutDocuments,
     cut_documents,
     fixed_masks,
     maskable,
@@ -35,13 +35,13 @@ from clearhead.tasks.masked_lm.evaluation import (
     vocabulary_of,
 )
 from clearhead.tasks.masked_lm.mask_tokens import require_mask
-from clearhead.tasks.masked_lm.masking import Hidden, Maskable
+from clearhead.tasks.masked_lm.masking import MaskableRows, MaskedRow
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, label_baseline
 from clearhead.tasks.trainable.label_training import label_loss
-from clearhead.tasks.trainable.sequence_dataset import Examples
-from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation
-from clearhead.tasks.trainable.text_data import hold_out_text, texts_to_learn
+from clearhead.tasks.trainable.sequence_dataset import SequenceDataset
+from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation
+from clearhead.tasks.trainable.text_data import load_and_split_text, tokenizer_texts
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class MaskedTask:
 
     unit = "masks"
 
-    def __init__(self, config: Config, tokenizer: Tokenizer, train: Cut, valid: Cut) -> None:
+    def __init__(self, config: Config, tokenizer: Tokenizer, train: CutDocuments, valid: CutDocuments) -> None:
         self.config, self.tokenizer = config, tokenizer
-        self.examples = Examples.build(train.rows, train.lines)
+        self.examples = SequenceDataset.build(train.rows, train.lines)
         self.train = maskable(train.rows, tokenizer, config)
         self.valid = maskable(valid.rows, tokenizer, config)
         self.vocabulary = vocabulary_of(tokenizer)
@@ -132,7 +132,7 @@ class MaskedTask:
         return shown.replace("▁", " ").strip(), given.replace("▁", ""), right.replace("▁", "")
 
 
-def collate(texts: Maskable, indices: Sequence[int], hidden: Sequence[Hidden], pad_id: int) -> MaskedBatch:
+def collate(texts: MaskableRows, indices: Sequence[int], hidden: Sequence[MaskedRow], pad_id: int) -> MaskedBatch:
     """The tensors of rows with pieces hidden, padded behind."""
     ids_NS = torch.from_numpy(pad([one.ids_S.tolist() for one in hidden], pad_id))
     places_NS = torch.zeros(ids_NS.shape, dtype=torch.bool)
@@ -142,18 +142,18 @@ def collate(texts: Maskable, indices: Sequence[int], hidden: Sequence[Hidden], p
     return MaskedBatch(ids_NS, places_NS, torch.from_numpy(np.concatenate(targets).astype(np.int64)))
 
 
-def read(files: Files, config: Config, tell: Tell) -> Records[Document]:
+def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
     """Plain text, or JSONL with "text"."""
     require_mask(config.tokenizer.special_tokens)
-    return hold_out_text(files, config, tell)
+    return load_and_split_text(files, config, tell)
 
 
-def make(config: Config, records: Records[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
     """Learns the tokenizer, and cuts what is too long for the network."""
     if tokenizer is None:
-        tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
+        tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-    skips, limit = Skips(), row_limit(config)
+    skips, limit = SkipReport(), row_limit(config)
     train, valid = (
         cut_documents(part, tokenizer, limit, skips, Path(name))
         for part, name in ((records.train, "training data"), (records.valid, "validation data"))

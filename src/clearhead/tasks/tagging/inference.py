@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.readers.tagged import Tagged, load_tagged, sound_tags, tag_type
+from clearhead.data.readers.tagged import TaggedSentence, load_tagged, sound_tags, tag_type
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.spans import SpanReport, score_spans
 from clearhead.tasks.label_prediction import log_softmax
 from clearhead.tasks.long_texts import LongTexts
-from clearhead.tasks.tagging.overlapping_windows import Pieces, best_windows, cut_words, shorten_words, windows
+from clearhead.tasks.tagging.overlapping_windows import WordTokens, best_windows, cut_words, shorten_words, windows
 from clearhead.tasks.tagging.tagged_text import TaggedText, find_words, mark
 from clearhead.tasks.task import LoadedModel, Tell
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec
@@ -34,15 +34,15 @@ def tag(
 
     A long text is read in overlapping windows; a skipped one gives an empty text.
     """
-    is_split, limit = model.tokenizer.config.kind == "pretokenized", room_of(model.config)
+    is_split, limit = model.tokenizer.config.kind == "pretokenized", max_window_tokens(model.config)
     tally = long_texts or LongTexts()
-    texts, places, sentences = [*texts], list[list[tuple[int, int]]](), list[Pieces]()
+    texts, places, sentences = [*texts], list[list[tuple[int, int]]](), list[WordTokens]()
     for index, text in enumerate(texts):
         spans = find_words(text, is_split)
         words = [text[start:end] for start, end in spans]
         sentence = cut_words(model.tokenizer, words)
         if len(sentence.ids) > limit and not tally.record(first_line + index, len(sentence.ids), limit):
-            texts[index], spans, sentence = "", [], Pieces([], [])
+            texts[index], spans, sentence = "", [], WordTokens([], [])
         places.append(spans)
         sentences.append(shorten_words(sentence, limit))
     results = []
@@ -55,17 +55,17 @@ def tag(
 
 
 def tag_log_probs(
-    engine: EncoderEngine, sentences: Sequence[Pieces], tokenizer: Tokenizer, config: Config
+    engine: EncoderEngine, sentences: Sequence[WordTokens], tokenizer: Tokenizer, config: Config
 ) -> list[NDArray[np.float64]]:
     """Return the log-probabilities of the tags of each word of each sentence, [W, L]."""
     results = [np.zeros((len(pieces.firsts), len(config.labels))) for pieces in sentences]
-    rows = _rows(sentences, tokenizer, room_of(config))
+    rows = _rows(sentences, tokenizer, max_window_tokens(config))
     for row, logits_SL in zip(rows, engine.logits([row.ids for row in rows]), strict=True):
         results[row.sentence][row.words_C] = log_softmax(logits_SL[row.places_C])
     return results
 
 
-def room_of(config: Config) -> int:
+def max_window_tokens(config: Config) -> int:
     """How many pieces of a sentence are read at once: as many as in training, for later places were never trained."""
     return min(config.data.max_tokens, config.model.max_positions) - SPECIAL_TOKENS
 
@@ -79,7 +79,7 @@ class _Row(NamedTuple):
     places_C: NDArray[np.int64]
 
 
-def _rows(sentences: Sequence[Pieces], tokenizer: Tokenizer, room: int) -> list[_Row]:
+def _rows(sentences: Sequence[WordTokens], tokenizer: Tokenizer, room: int) -> list[_Row]:
     """All windows of the sentences; every word is taken from the one in which it has most context."""
     rows = []
     for index, pieces in enumerate(sentences):
@@ -93,7 +93,7 @@ def _rows(sentences: Sequence[Pieces], tokenizer: Tokenizer, room: int) -> list[
     return rows
 
 
-def check_types(records: Sequence[Tagged], labels: Sequence[str], path: Path | str) -> None:
+def check_types(records: Sequence[TaggedSentence], labels: Sequence[str], path: Path | str) -> None:
     """Refuses a type of spans that the model cannot know."""
     for record in records:
         for line, tag in enumerate(record.tags, record.line):
@@ -107,13 +107,13 @@ def check_types(records: Sequence[Tagged], labels: Sequence[str], path: Path | s
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> SpanReport:
     """Precision, recall and F1 over whole spans."""
     labels = model.config.labels
-    truth: list[Tagged] = []
-    sentences: list[Pieces] = []
+    truth: list[TaggedSentence] = []
+    sentences: list[WordTokens] = []
     for path in paths:
         records = load_tagged([path]).records
         check_types(records, labels, path)
         for record in records:
-            sentences.append(shorten_words(cut_words(model.tokenizer, record.words), room_of(model.config)))
+            sentences.append(shorten_words(cut_words(model.tokenizer, record.words), max_window_tokens(model.config)))
         truth += records
     found = tag_log_probs(model.encoder_engine, sentences, model.tokenizer, model.config)
     given = [[labels[index] for index in each_WL.argmax(1)] for each_WL in found]

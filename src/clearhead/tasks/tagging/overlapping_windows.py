@@ -15,7 +15,7 @@ from clearhead.data.tokenizer.tokenizer import SPACE_MARK
 
 
 @dataclass(frozen=True)
-class Pieces:
+class WordTokens:
     """The pieces of a sentence. Word i has `ids[bounds[i]:bounds[i + 1]]`."""
 
     ids: list[int]
@@ -28,14 +28,14 @@ class Pieces:
         return [0, *self.firsts[1:], len(self.ids)] if self.firsts else [0]
 
 
-class Window(NamedTuple):
+class WordWindow(NamedTuple):
     """The words from `start` up to, not including, `end`."""
 
     start: int
     end: int
 
 
-def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> Pieces:
+def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> WordTokens:
     """Return the tokens of the words, joined by single spaces."""
     encoding = tokenizer.encode(" ".join(words))
     space = "" if tokenizer.config.kind == "pretokenized" else SPACE_MARK
@@ -48,10 +48,10 @@ def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> Pieces:
             piece += 1
         firsts.append(piece)
         begin += len(word) + 1
-    return Pieces(encoding.ids, firsts)
+    return WordTokens(encoding.ids, firsts)
 
 
-def shorten_words(pieces: Pieces, most: int) -> Pieces:
+def shorten_words(pieces: WordTokens, most: int) -> WordTokens:
     """Return the tokens without those of each word after its first `most`, so that a window can hold any word.
 
     The tag of a word is read at its first token.
@@ -63,18 +63,18 @@ def shorten_words(pieces: Pieces, most: int) -> Pieces:
     for (start, end), first in zip(pairwise(bounds), pieces.firsts, strict=True):
         firsts.append(len(ids) + min(first - start, most - 1))
         ids += pieces.ids[start:end][:most]
-    return Pieces(ids, firsts)
+    return WordTokens(ids, firsts)
 
 
-def windows(bounds: Sequence[int], room: int) -> list[Window]:
+def windows(bounds: Sequence[int], room: int) -> list[WordWindow]:
     """Windows of whole words with at most `room` pieces that cover all words; each overlaps the next by about half."""
     last = len(bounds) - 1
-    found: list[Window] = []
+    found: list[WordWindow] = []
     start = end = 0
     while end < last:
         end = bisect_right(bounds, bounds[start] + room) - 1
         assert end > start, "a word is larger than a window"
-        found.append(Window(start, end))
+        found.append(WordWindow(start, end))
         middle = bisect_left(bounds, (bounds[start] + bounds[end]) / 2)
         start = min(max(middle, start + 1), end)
         if bounds[last] - bounds[start] <= room:  # the last one may as well reach back as far as it can
@@ -82,7 +82,7 @@ def windows(bounds: Sequence[int], room: int) -> list[Window]:
     return found
 
 
-def best_windows(bounds: Sequence[int], found: Sequence[Window]) -> list[int]:
+def best_windows(bounds: Sequence[int], found: Sequence[WordWindow]) -> list[int]:
     """For each word the number of the window in which it has most context on its poorer side.
 
     Where a window begins or ends with the sentence, no context is missing on that side.

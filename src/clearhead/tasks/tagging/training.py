@@ -19,9 +19,9 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, pad
-from clearhead.data.corpus.id_arrays import IdStore
-from clearhead.data.readers.tagged import BEGIN, INSIDE, OUTSIDE, Tagged, load_tagged, sound_tags, tag_type
-from clearhead.data.records import Corpus, Skips
+from clearhead.data.corpus.id_arrays import IdArrays
+from clearhead.data.readers.tagged import BEGIN, INSIDE, OUTSIDE, TaggedSentence, load_tagged, sound_tags, tag_type
+from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
@@ -29,15 +29,15 @@ from clearhead.evaluation.spans import score_spans
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import TokenClassifier
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.tagging.inference import check_types, room_of, tag_log_probs
-from clearhead.tasks.tagging.overlapping_windows import Pieces, cut_words
+from clearhead.tasks.tagging.inference import check_types, max_window_tokens, tag_log_probs
+from clearhead.tasks.tagging.overlapping_windows import WordTokens, cut_words
 from clearhead.tasks.tagging.tagged_text import mark_words
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec
 from clearhead.tasks.trainable.baseline import Baseline, count_ids, frequency_loss
 from clearhead.tasks.trainable.label_training import label_loss
-from clearhead.tasks.trainable.sequence_dataset import Examples
-from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
+from clearhead.tasks.trainable.sequence_dataset import SequenceDataset
+from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
 
 IGNORED = -100  # the target of pieces that carry no tag
 
@@ -56,8 +56,8 @@ class TaggingTask:
     unit = "words"
 
     def __init__(
-        self, config: Config, tokenizer: Tokenizer, examples: Examples, tags: IdStore, valid: Sequence[Tagged],
-        valid_pieces: Sequence[Pieces],
+        self, config: Config, tokenizer: Tokenizer, examples: SequenceDataset, tags: IdArrays,
+        valid: Sequence[TaggedSentence], valid_pieces: Sequence[WordTokens],
     ) -> None:  # fmt: skip
         self.config, self.tokenizer, self.examples, self.tags = config, tokenizer, examples, tags
         self.valid, self.valid_pieces = valid, valid_pieces
@@ -126,22 +126,22 @@ def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:
     return label_loss(logits_NSL[has_tag_NS], tags_NS[has_tag_NS], smoothing)
 
 
-def tags_of(records: Sequence[Tagged]) -> list[str]:
+def tags_of(records: Sequence[TaggedSentence]) -> list[str]:
     """All tags of the types in these sentences: O first, then B- and I- of each, also where only one of them occurs."""
     types = sorted({tag_type(tag) for record in records for tag in record.tags} - {""})
     return [OUTSIDE, *(begin + name for name in types for begin in (BEGIN, INSIDE))]
 
 
-def read(files: Files, config: Config, tell: Tell) -> Records[Tagged]:
+def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[TaggedSentence]:
     """CoNLL: a word and its tag a line."""
 
-    def load(paths: Sequence[Path], minimum: int) -> Corpus[Tagged]:
+    def load(paths: Sequence[Path], minimum: int) -> Corpus[TaggedSentence]:
         return load_tagged(paths, config.data.max_chars, minimum)
 
-    return hold_out(load, files, config, tell, get_task("tag").record_name)
+    return load_and_split(load, files, config, tell, get_task("tag").record_name)
 
 
-def make(config: Config, records: Records[Tagged], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[TaggedSentence], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
     """Learns the tokenizer and the list of tags, which come from the whole training file, held-out part and all."""
     labels = list(config.labels) or tags_of(records.corpus.records)
     if len(labels) == 1:
@@ -151,23 +151,23 @@ def make(config: Config, records: Records[Tagged], tokenizer: Tokenizer | None, 
         tokenizer = Tokenizer.train((record.parts[0] for record in records.train), config.tokenizer)
     known = {"vocab_size": tokenizer.vocab_size, "num_labels": len(labels)}
     config = configs.override(config, {"model": known, "labels": labels})
-    skips = Skips()
-    train, pieces = _fitting(records.train, tokenizer, room_of(config), skips, "training data")
-    valid, valid_pieces = _fitting(records.valid, tokenizer, room_of(config), skips, "validation data")
+    skips = SkipReport()
+    train, pieces = _fitting(records.train, tokenizer, max_window_tokens(config), skips, "training data")
+    valid, valid_pieces = _fitting(records.valid, tokenizer, max_window_tokens(config), skips, "validation data")
     records.account(skips, tell)
-    examples = Examples.build(
+    examples = SequenceDataset.build(
         [EncoderCodec().add_special_tokens(tokenizer, each.ids) for each in pieces], [record.line for record in train]
     )
-    tags = IdStore.build(_targets(record, each, labels) for record, each in zip(train, pieces, strict=True))
+    tags = IdArrays.build(_targets(record, each, labels) for record, each in zip(train, pieces, strict=True))
     return PreparedTask(config, tokenizer, TaggingTask(config, tokenizer, examples, tags, valid, valid_pieces))
 
 
 def _fitting(
-    records: Sequence[Tagged], tokenizer: Tokenizer, room: int, skips: Skips, path: str
-) -> tuple[list[Tagged], list[Pieces]]:
+    records: Sequence[TaggedSentence], tokenizer: Tokenizer, room: int, skips: SkipReport, path: str
+) -> tuple[list[TaggedSentence], list[WordTokens]]:
     """The sentences that can be read at once, with their pieces; the others are told to `skips`."""
-    kept: list[Tagged] = []
-    pieces: list[Pieces] = []
+    kept: list[TaggedSentence] = []
+    pieces: list[WordTokens] = []
     for record in records:
         each = cut_words(tokenizer, record.words)
         if len(each.ids) > room:
@@ -180,7 +180,7 @@ def _fitting(
     return kept, pieces
 
 
-def _targets(record: Tagged, pieces: Pieces, labels: Sequence[str]) -> list[int]:
+def _targets(record: TaggedSentence, pieces: WordTokens, labels: Sequence[str]) -> list[int]:
     """The number of each word's tag at the place of its first piece in the framed row, and IGNORED elsewhere."""
     row = [IGNORED] * (len(pieces.ids) + SPECIAL_TOKENS)
     for first, tag in zip(pieces.firsts, record.tags, strict=True):

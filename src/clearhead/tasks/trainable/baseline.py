@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.corpus.id_arrays import IdStore
+from clearhead.data.corpus.id_arrays import IdArrays
 
 # A network learns first how frequent each token is: its loss is within a few percent of the baseline then, and its
 # output does not depend on the input. A model has learned something if it is better by this share.
@@ -74,7 +74,7 @@ def count_ids(ids: Iterable[int] | NDArray[np.integer], size: int) -> Counts:
     return counts_V
 
 
-def count_targets(store: IdStore, size: int, end_id: int) -> Counts:
+def count_targets(store: IdArrays, size: int, end_id: int) -> Counts:
     """Return how often each token is a target: the ids of all sequences, each with its end."""
     counts_V = count_ids(store.ids, size)
     counts_V[end_id] += len(store)

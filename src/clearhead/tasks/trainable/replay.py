@@ -15,13 +15,21 @@ import numpy as np
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices
-from clearhead.data.corpus.held_out import place
-from clearhead.data.records import Corpus, Skips, Stored
+from clearhead.data.corpus.held_out import hash_fraction
+from clearhead.data.records import Corpus, DiskRecords, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss
 from clearhead.tasks.task import Task, Tell
-from clearhead.tasks.trainable.task import MIN_RECORDS, Decode, Files, PreparedTask, Records, TrainingTask, Validation
+from clearhead.tasks.trainable.task import (
+    MIN_RECORDS,
+    Decode,
+    PreparedTask,
+    TaskRecords,
+    TrainingFiles,
+    TrainingTask,
+    Validation,
+)
 
 NO_INDICES = np.zeros(0, np.int64)
 
@@ -136,7 +144,7 @@ def _count(task: TrainingTask[Any], plan: Sequence[Indices]) -> int:
 class Replay:
     """Earlier training data to mix into the batches."""
 
-    records: Records[Any]
+    records: TaskRecords[Any]
     tags: tuple[str, ...]
     """The tag of each file; none: no tags."""
 
@@ -147,7 +155,7 @@ class Replay:
 
 
 def read_replay(
-    chosen: Task, files: Files, tags: Sequence[str], config: Config, validation: Set[float], tell: Tell
+    chosen: Task, files: TrainingFiles, tags: Sequence[str], config: Config, validation: Set[float], tell: Tell
 ) -> Replay:
     """Read replay files whole, without the records whose input hashes to one of `validation`."""
     if bool(tags) != bool(config.data.source_tags):
@@ -172,15 +180,15 @@ def read_replay(
 
 def _without(records: Sequence[Any], hashes: Set[float]) -> Sequence[Any]:
     """Return the records whose input does not hash to one of these numbers."""
-    if isinstance(records, Stored):
+    if isinstance(records, DiskRecords):
         return records.select(~np.isin(records.places(), list(hashes)))
-    return [record for record in records if place(record.parts[0].encode()) not in hashes]
+    return [record for record in records if hash_fraction(record.parts[0].encode()) not in hashes]
 
 
 def make_task(
     chosen: Task,
     config: Config,
-    records: Records[Any],
+    records: TaskRecords[Any],
     replay: Replay | None,
     tokenizer: Tokenizer | None,
     tell: Tell,
@@ -201,13 +209,13 @@ def make_task(
 
 
 def _all_labels(
-    chosen: Task, config: Config, new: Records[Any], old: Records[Any], tokenizer: Tokenizer | None
+    chosen: Task, config: Config, new: TaskRecords[Any], old: TaskRecords[Any], tokenizer: Tokenizer | None
 ) -> tuple[str, ...]:
     """Return the labels of both files, as the task lists them; none for a task without labels."""
     if config.model.head not in ("classification", "token_classification"):
         return ()
     every = [*new.corpus.records, *old.corpus.records]
-    both = replace(new, corpus=Corpus(every, Skips(), len(every)))
+    both = replace(new, corpus=Corpus(every, SkipReport(), len(every)))
     return chosen.make(config, both, tokenizer, lambda _: None).config.labels
 
 

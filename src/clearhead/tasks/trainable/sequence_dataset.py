@@ -14,22 +14,22 @@ from torch import Tensor
 
 from clearhead.config import TrainingConfig
 from clearhead.data.batching import Indices, pad, plan_batches
-from clearhead.data.corpus.id_arrays import IdStore
-from clearhead.data.records import R, Skips
+from clearhead.data.corpus.id_arrays import IdArrays
+from clearhead.data.records import R, SkipReport
 from clearhead.errors import DataError
 
 
 @dataclass(frozen=True)
-class Examples:
+class SequenceDataset:
     """Sequences of ids as the network reads them, and the lines that they came from."""
 
-    ids: IdStore
+    ids: IdArrays
     lines: NDArray[np.int64]
 
     @classmethod
-    def build(cls, sequences: Sequence[Sequence[int]], lines: Sequence[int]) -> "Examples":
+    def build(cls, sequences: Sequence[Sequence[int]], lines: Sequence[int]) -> "SequenceDataset":
         """The examples of these sequences."""
-        return cls(IdStore.build(sequences), np.asarray(lines, dtype=np.int64))
+        return cls(IdArrays.build(sequences), np.asarray(lines, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -49,7 +49,7 @@ class Examples:
 
 
 def drop_long(
-    records: Sequence[R], rows: list[list[int]], limit: int, skips: Skips, path: Path
+    records: Sequence[R], rows: list[list[int]], limit: int, skips: SkipReport, path: Path
 ) -> tuple[list[R], list[list[int]]]:
     """The records whose rows fit; the others are told to `skips`."""
     kept = [index for index, row in enumerate(rows) if len(row) <= limit]

@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 
 from clearhead.config import Config
 from clearhead.data.batching import Indices
-from clearhead.data.corpus.held_out import Split, overlap, split_valid
-from clearhead.data.corpus.mmap_arrays import Work, nobody
+from clearhead.data.corpus.held_out import HeldOutSplit, overlap, split_valid
+from clearhead.data.corpus.mmap_arrays import Work, ignore_progress
 from clearhead.data.readers.lines import excerpt
-from clearhead.data.records import Corpus, R, Skips
+from clearhead.data.records import Corpus, R, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.degenerate import OutputCounts
 from clearhead.tasks.task import Tell
@@ -139,31 +139,31 @@ class TrainingTask(Protocol[Batch]):
 
 
 @dataclass(frozen=True)
-class Files:
+class TrainingFiles:
     """What a user gave to train on, and to validate on if not a part of the same."""
 
     train: Sequence[Path]
     valid: Sequence[Path] = ()
-    work: Work = nobody
+    work: Work = ignore_progress
     """Told how far reading is, where it takes long."""
     minimum: int = MIN_RECORDS
     """Fewest usable records to train on."""
 
 
 @dataclass(frozen=True)
-class Records(Generic[R]):
+class TaskRecords(Generic[R]):
     """What was read, divided."""
 
     train: Sequence[R]
     valid: Sequence[R]
     corpus: Corpus[R]
     sentences: int = 0  # about how many, where a record is not one
-    work: Work = nobody
+    work: Work = ignore_progress
     """Told how far their making is, where it takes long."""
     names: Sequence[str] = ()
     """Of the files to train on."""
 
-    def account(self, skips: Skips, tell: Tell) -> None:
+    def account(self, skips: SkipReport, tell: Tell) -> None:
         """Says what was left out after reading, and adds it to the account of the corpus."""
         for line in skips.messages():
             tell(line)
@@ -186,9 +186,9 @@ class PreparedTask:
     """Facts about the data for the manifest."""
 
 
-def hold_out(
-    load: Callable[[Sequence[Path], int], Corpus[R]], files: Files, config: Config, tell: Tell, noun: str
-) -> Records[R]:
+def load_and_split(
+    load: Callable[[Sequence[Path], int], Corpus[R]], files: TrainingFiles, config: Config, tell: Tell, noun: str
+) -> TaskRecords[R]:
     """Reads the files with `load(paths, minimum)`, and holds a part out where no validation file was given."""
     corpus = load(files.train, files.minimum)
     messages = corpus.skips.messages()
@@ -196,10 +196,10 @@ def hold_out(
         valid = load(files.valid, 1)
         messages += [line for line in valid.skips.messages() if line not in messages]
         messages += overlap_warning(corpus.records, valid.records, files.valid)
-        parts = Split(corpus.records, list(valid.records))
+        parts = HeldOutSplit(corpus.records, list(valid.records))
     else:
         parts = split_valid(corpus.records, config.data.validation_share, config.data.validation_max)
-    records = Records(parts.train, parts.valid, corpus, work=files.work, names=[str(path) for path in files.train])
+    records = TaskRecords(parts.train, parts.valid, corpus, work=files.work, names=[str(path) for path in files.train])
     for line in messages:
         tell(line)
     tell(f"{len(records.train):,} {noun} to train on, {len(records.valid):,} to validate")

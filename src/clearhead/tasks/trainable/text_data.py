@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from clearhead.config import Config
-from clearhead.data.corpus.cached_documents import StoredDocuments, load_text
-from clearhead.data.corpus.held_out import Split, split_valid
+from clearhead.data.corpus.cached_documents import CachedDocuments, load_documents_cached
+from clearhead.data.corpus.held_out import HeldOutSplit, split_valid
 from clearhead.data.readers.documents import Document, load_documents
 from clearhead.errors import DataError
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.task import MIN_RECORDS, Files, Records
+from clearhead.tasks.trainable.task import MIN_RECORDS, TaskRecords, TrainingFiles
 
 NOUN = "documents"
 MIN_CHARACTERS = 100  # less is no corpus
@@ -18,10 +18,10 @@ LEARNED = 500_000  # so many, from all over a larger text, are enough to learn a
 SENTENCE = 60  # characters, about: sizes are chosen by the number of sentences, for a document may be a book
 
 
-def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]:
+def load_and_split_text(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
     """The documents of the files; where there are few of them, the end of the text is held out."""
     data = config.data
-    corpus = load_text(files.train, data.document_unit, work=files.work)
+    corpus = load_documents_cached(files.train, data.document_unit, work=files.work)
     characters = sum(len(document.text) for document in corpus.records)
     if characters < MIN_CHARACTERS and files.minimum > 1:
         names = " and ".join(map(str, files.train))
@@ -36,18 +36,18 @@ def hold_out_text(files: Files, config: Config, tell: Tell) -> Records[Document]
         train, valid = split_end(corpus.records, data.validation_share)
         tell(f"to validate, the last {100 * data.validation_share:g} % of the text (data.validation_share)")
     tell(f"{len(train):,} {NOUN} to train on, {len(valid):,} to validate")
-    return Records(train, valid, corpus, sentences=max(1, characters // SENTENCE), work=files.work)
+    return TaskRecords(train, valid, corpus, sentences=max(1, characters // SENTENCE), work=files.work)
 
 
-def texts_to_learn(documents: Sequence[Document], tell: Tell) -> Iterator[str]:
+def tokenizer_texts(documents: Sequence[Document], tell: Tell) -> Iterator[str]:
     """What a vocabulary is learned from."""
-    if isinstance(documents, StoredDocuments) and len(documents) > LEARNED:
+    if isinstance(documents, CachedDocuments) and len(documents) > LEARNED:
         tell(f"the vocabulary is learned from {LEARNED:,} of them")
         documents = documents.spread(LEARNED)
     return (document.text for document in documents)
 
 
-def split_end(documents: Sequence[Document], share: float) -> Split[Document]:
+def split_end(documents: Sequence[Document], share: float) -> HeldOutSplit[Document]:
     """Holds out the end of the text: the last `share` of its characters, from the next white space on.
 
     For few documents, where none can be spared as a whole.
@@ -66,4 +66,4 @@ def split_end(documents: Sequence[Document], share: float) -> Split[Document]:
             valid.append(Document(behind, document.line + before.count("\n")))
     if not train or not valid:
         raise DataError("expected text to train on and to validate, got too little of it; add text or --valid FILE")
-    return Split(train, valid)
+    return HeldOutSplit(train, valid)

@@ -14,8 +14,8 @@ from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import Engine, NoOutputError
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.runtime import NativeModel, check_fallback, prepare, why_unavailable, why_unsupported
-from clearhead.tasks.language_modeling.inference import context_of, no_text
-from clearhead.tasks.torch_engines import translation_engine, writing_engine
+from clearhead.tasks.language_modeling.inference import context_length, suppressed_tokens
+from clearhead.tasks.torch_engines import generation_engine, translation_engine
 from clearhead.tasks.trainable.baseline import Baseline
 from clearhead.tasks.trainable.task import SAMPLE_LINES, Decode
 
@@ -35,7 +35,7 @@ def lines_to_decode(decode: Decode, loss: float, baseline: Baseline, lines: int)
     return min(lines, SAMPLE_LINES) if decode == "sample" else 0
 
 
-def write(
+def decode_examples(
     network: Any,
     sources: Sequence[Sequence[int]],
     end_id: int,
@@ -61,8 +61,8 @@ def prompted_engine_of(network: Any, config: Config, tokenizer: Tokenizer) -> En
     """Return an engine for a language model with its present weights: native, or torch if the core cannot run it."""
     model = _native_copy(network)
     if model is None:
-        return writing_engine(network, config, tokenizer)
-    return NativeEngine(model, torch.get_num_threads(), context_of(config), no_text(tokenizer))
+        return generation_engine(network, config, tokenizer)
+    return NativeEngine(model, torch.get_num_threads(), context_length(config), suppressed_tokens(tokenizer))
 
 
 def _engine_of(network: Any) -> Engine:

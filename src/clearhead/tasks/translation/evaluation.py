@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.corpus.encoding import Encoding, encode_pairs
+from clearhead.data.corpus.encoding import EncodingSettings, encode_pairs
 from clearhead.data.readers.pairs import Pair, load_pairs
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.evaluation.metrics import Report, evaluate_texts
+from clearhead.evaluation.metrics import TranslationReport, evaluate_texts
 from clearhead.tasks.scoring import mean_nll_of
-from clearhead.tasks.task import LoadedModel, Tell, tested
+from clearhead.tasks.task import LoadedModel, Tell, test_records
 from clearhead.tasks.translation.inference import search_texts
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> Report:
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> TranslationReport:
     """BLEU, chrF, exact match and perplexity."""
-    pairs = tested(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
+    pairs = test_records(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
     report = score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
     if report.perplexity is None:
         tell("perplexity is left out: some pairs are longer than the model takes")
@@ -31,10 +31,10 @@ def translate_texts(model: LoadedModel, texts: Sequence[str], decoding: Decoding
     return [model.tokenizer.target.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in found]
 
 
-def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence[Pair]) -> Report:
+def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence[Pair]) -> TranslationReport:
     """Scores of given translations of these pairs, and the perplexity of the references under this model."""
     references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
-    block, kept = encode_pairs(pairs, model.tokenizer, Encoding(model.config.model.max_positions))
+    block, kept = encode_pairs(pairs, model.tokenizer, EncodingSettings(model.config.model.max_positions))
     perplexity = None
     if len(kept) == len(pairs):
         perplexity = math.exp(mean_nll_of(model.scoring_engine, block.store, model.tokenizer.eos_id))

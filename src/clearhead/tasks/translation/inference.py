@@ -46,7 +46,7 @@ def search_texts(
         Request(
             (*encoded[index], end),
             n_best,
-            listed(asked, encoded[index], shortlist),
+            shortlist_tokens(asked, encoded[index], shortlist),
             name=f"line {lines[index]}",
             cancellation=cancellation,
         )
@@ -61,7 +61,9 @@ def search_texts(
     return results
 
 
-def listed(asked: Constraints | None, source: Sequence[int], shortlist: Shortlist | None) -> Constraints | None:
+def shortlist_tokens(
+    asked: Constraints | None, source: Sequence[int], shortlist: Shortlist | None
+) -> Constraints | None:
     """What is asked of an output, and the pieces of its source's shortlist."""
     if shortlist is None:
         return asked

@@ -8,8 +8,8 @@ from typing import Any
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
-from clearhead.data.corpus.id_arrays import PairStore
-from clearhead.data.corpus.sampling_weights import Repeats, describe_repeats, repeats
+from clearhead.data.corpus.id_arrays import PairIds
+from clearhead.data.corpus.sampling_weights import Repeats, describe_epoch_repeats, epoch_repeats
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.bpe_dropout import BpeDropout
@@ -22,21 +22,21 @@ from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import max_input_tokens
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
 from clearhead.tasks.trainable.seq2seq_batch import (
-    TranslationBatch,
+    Seq2SeqBatch,
     collate,
     collate_pairs,
     mean_nll,
     pair_batches,
-    writing_loss,
+    seq2seq_loss,
 )
-from clearhead.tasks.trainable.task import Decode, Files, PreparedTask, Records, Validation, hold_out
-from clearhead.tasks.trainable.validation_decoding import lines_to_decode, validation_decoding, write
+from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
+from clearhead.tasks.trainable.validation_decoding import decode_examples, lines_to_decode, validation_decoding
 from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
 from clearhead.tasks.translation.training_data import (
     check_files,
     encode_records,
     load,
-    texts_to_learn,
+    tokenizer_texts,
     with_languages,
     with_tags,
 )
@@ -44,7 +44,7 @@ from clearhead.tasks.translation.training_data import (
 READ_AT_ONCE = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
 
 
-def need_text_to_text(config: Config) -> None:
+def require_text_to_text(config: Config) -> None:
     """Refuses a network that does not read text and write text."""
     model = config.model
     if model.family == "decoder" or model.input == "image":
@@ -62,8 +62,8 @@ class TranslationTask:
         self,
         config: Config,
         tokenizer: Tokenizer,
-        train: PairStore,
-        valid: PairStore,
+        train: PairIds,
+        valid: PairIds,
         valid_pairs: Sequence[Pair],
         repeats_N: Repeats | None = None,
         names: Sequence[str] = (),
@@ -93,7 +93,7 @@ class TranslationTask:
         training, lengths = self.config.training, (self._source_lengths, self._target_lengths)
         return plan_batches(*lengths, training.batch_tokens, training.seed, epoch, self.repeats_N)
 
-    def batch(self, indices: Indices, epoch: int) -> TranslationBatch:
+    def batch(self, indices: Indices, epoch: int) -> Seq2SeqBatch:
         """The tensors of these pairs; with BPE dropout each is cut anew, as seed, epoch and pair say."""
         self._read += len(indices)
         if self._read > READ_AT_ONCE:
@@ -127,9 +127,9 @@ class TranslationTask:
             return lines
         return [f"{self.names[file]}:{line}" for file, line in zip(corpus_N[indices].tolist(), lines, strict=True)]
 
-    def loss(self, model: Any, batch: TranslationBatch) -> Loss:
+    def loss(self, model: Any, batch: Seq2SeqBatch) -> Loss:
         """Smoothed cross-entropy, summed over the target tokens."""
-        return writing_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
+        return seq2seq_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
 
     @cached_property
     def baseline(self) -> Baseline:
@@ -173,27 +173,29 @@ class TranslationTask:
     def _translate(self, model: Any, count: int) -> list[str]:
         """Return greedy translations of the first `count` validation sources."""
         sources = [self.valid.source[index].tolist() for index in range(count)]
-        return self.tokenizer.target.decode_batch(write(model, sources, self.tokenizer.eos_id, validation_decoding()))
+        return self.tokenizer.target.decode_batch(
+            decode_examples(model, sources, self.tokenizer.eos_id, validation_decoding())
+        )
 
 
-def read(files: Files, config: Config, tell: Tell) -> Records[Pair]:
+def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Pair]:
     """Read tables of source and target, or two line files."""
     check_files(files, config.data)
-    return hold_out(partial(load, files, config.data), files, config, tell, get_task("translate").record_name)
+    return load_and_split(partial(load, files, config.data), files, config, tell, get_task("translate").record_name)
 
 
-def make(config: Config, records: Records[Pair], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
     """Learns one tokenizer for both sides."""
-    need_text_to_text(config)
+    require_text_to_text(config)
     config = with_languages(config, records, tell)
     if tokenizer is None:
         config = with_tags(config)
-        tokenizer = Tokenizer.train(texts_to_learn(records.train, tell), config.tokenizer)
+        tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
     train, valid, valid_pairs = encode_records(records, tokenizer, config, tell)
     assert train.corpus_N is not None
-    repeats_N = repeats(train.corpus_N, config.data.file_weights, config.data.sampling_temperature)
-    for line in describe_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
+    repeats_N = epoch_repeats(train.corpus_N, config.data.file_weights, config.data.sampling_temperature)
+    for line in describe_epoch_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
         tell(line)
     task = TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N, records.names)
     return PreparedTask(config, tokenizer, task)

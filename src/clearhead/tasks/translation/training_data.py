@@ -6,23 +6,23 @@ from pathlib import Path
 
 from clearhead import config as configs
 from clearhead.config import Config, DataConfig
-from clearhead.data.corpus.cached_pairs import Filters, StoredPairs, load_corpus
-from clearhead.data.corpus.encoding import Encoding, encode_pairs, encode_stored, too_long
-from clearhead.data.corpus.id_arrays import PairStore
+from clearhead.data.corpus.cached_pairs import CachedPairs, PairFilters, load_pairs_cached
+from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs, too_long
+from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.readers.pairs import Pair, are_tables
 from clearhead.data.readers.tables import TableOptions
-from clearhead.data.records import Corpus, Skips
+from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.segmentation import choose_split, is_language
 from clearhead.data.tokenizer import Tokenizer, tag_piece
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.task import Files, Records
+from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles
 
 SAMPLED_SOURCES = 10_000  # are enough to estimate the share of sources with several sentences
 LEARNED_PAIRS = 500_000  # so many, from all over a larger corpus, are enough to learn a vocabulary from
 
 
-def check_files(files: Files, data: DataConfig) -> None:
+def check_files(files: TrainingFiles, data: DataConfig) -> None:
     """What is said of each file is said as often as there are files."""
     _check_count("file_weights", data.file_weights, "numbers", files.train)
     _check_count("source_tags", data.source_tags, "tags", files.train)
@@ -41,10 +41,10 @@ def _check_count(name: str, given: Sequence[object], what: str, paths: Sequence[
         raise ConfigError(f"data.{name} has {len(given)} {what} for {count} files of pairs; give one a file")
 
 
-def load(files: Files, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
+def load(files: TrainingFiles, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
     """Load the pairs of some of the files."""
-    filters = Filters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.of(data))
-    return load_corpus(paths, filters, minimum, work=files.work)
+    filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.of(data))
+    return load_pairs_cached(paths, filters, minimum, work=files.work)
 
 
 def with_tags(config: Config) -> Config:
@@ -53,7 +53,7 @@ def with_tags(config: Config) -> Config:
     return configs.override(config, {"tokenizer": {"special_tokens": tuple(pieces)}})
 
 
-def with_languages(config: Config, records: Records[Pair], tell: Tell) -> Config:
+def with_languages(config: Config, records: TaskRecords[Pair], tell: Tell) -> Config:
     """Return the config with the languages of the files and the split mode that fits the sources."""
     data = config.data
     languages = data.languages or languages_of(records.names)
@@ -77,25 +77,25 @@ def languages_of(names: Sequence[str]) -> tuple[str, ...]:
     return suffixes if all(map(is_language, suffixes)) and suffixes[0] != suffixes[1] else ()
 
 
-def texts_to_learn(pairs: Sequence[Pair], tell: Tell) -> Iterator[str]:
+def tokenizer_texts(pairs: Sequence[Pair], tell: Tell) -> Iterator[str]:
     """Both sides of the pairs that a vocabulary is learned from."""
-    if isinstance(pairs, StoredPairs) and len(pairs) > LEARNED_PAIRS:
+    if isinstance(pairs, CachedPairs) and len(pairs) > LEARNED_PAIRS:
         tell(f"the vocabulary is learned from {LEARNED_PAIRS:,} of them")
         pairs = pairs.spread(LEARNED_PAIRS)
     return (text for pair in pairs for text in pair.parts)
 
 
 def encode_records(
-    records: Records[Pair], tokenizer: Tokenizer, config: Config, tell: Tell
-) -> tuple[PairStore, PairStore, list[Pair]]:
+    records: TaskRecords[Pair], tokenizer: Tokenizer, config: Config, tell: Tell
+) -> tuple[PairIds, PairIds, list[Pair]]:
     """The ids to train on, and those to validate on with their pairs; says what was too long."""
-    limit, skips, data = min(config.data.max_tokens, config.model.max_positions), Skips(), config.data
+    limit, skips, data = min(config.data.max_tokens, config.model.max_positions), SkipReport(), config.data
 
-    def how(tags: Sequence[str]) -> Encoding:
-        return Encoding(limit, tuple(tokenizer.tag_id(tag) for tag in tags))
+    def how(tags: Sequence[str]) -> EncodingSettings:
+        return EncodingSettings(limit, tuple(tokenizer.tag_id(tag) for tag in tags))
 
-    if isinstance(records.train, StoredPairs):
-        train = encode_stored(records.train, tokenizer, how(data.source_tags), skips, records.work)
+    if isinstance(records.train, CachedPairs):
+        train = encode_cached(records.train, tokenizer, how(data.source_tags), skips, records.work)
         tell(f"their ids are kept in {records.train.columns.folder.parent}")
     else:
         train, _ = _encode(records.train, tokenizer, how(data.source_tags), skips)
@@ -104,7 +104,9 @@ def encode_records(
     return train, valid, valid_pairs
 
 
-def _encode(pairs: Sequence[Pair], tokenizer: Tokenizer, how: Encoding, skips: Skips) -> tuple[PairStore, list[Pair]]:
+def _encode(
+    pairs: Sequence[Pair], tokenizer: Tokenizer, how: EncodingSettings, skips: SkipReport
+) -> tuple[PairIds, list[Pair]]:
     """The pairs as ids, and the pairs that were kept; those that are too long are told to `skips`."""
     block, kept = encode_pairs(pairs, tokenizer, how)
     for line in block.long_lines:

@@ -26,11 +26,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from clearhead.bundle.manifest import FileRecord, check_content, record_of
+from clearhead.bundle.manifest import FileRecord, check_content, file_record
 from clearhead.errors import BundleError, TrainingError
 from clearhead.files import replacing, write_atomically
 from clearhead.model.parameters import Weights
-from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.train_state import TrainState
 
 FORMAT_VERSION = 2
 PRERELEASE_VERSION = 1  # other names of tensors and settings; never released
@@ -46,7 +46,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Origin(_Strict):
+class RunOrigin(_Strict):
     """What a run began with, which must be the same when it goes on."""
 
     config: dict[str, Any]
@@ -61,12 +61,12 @@ class Origin(_Strict):
     began: str
 
 
-class State(_Strict):
+class CheckpointState(_Strict):
     """What `state.json` holds."""
 
     format_version: int
-    origin: Origin
-    counts: Counts
+    origin: RunOrigin
+    counts: TrainState
     weights: str
     moments: str
     checkpoints: tuple[str, ...]
@@ -84,19 +84,19 @@ class State(_Strict):
         return self.counts.plan.steps if self.counts.plan else int(self.origin.config["training"]["steps"])
 
 
-class StateFolder:
+class CheckpointFolder:
     """The folder `training/` of a run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.state: State | None = None
+        self.state: CheckpointState | None = None
         self.best = ""
         self._records: dict[str, FileRecord] = {}
 
     # Writing
 
     @classmethod
-    def cleared(cls, folder: Path) -> "StateFolder":
+    def cleared(cls, folder: Path) -> "CheckpointFolder":
         """An empty one for a new run; a crash on the way leaves no half of an old state."""
         folder.mkdir(exist_ok=True)
         (folder / UNSAVED).touch()
@@ -123,7 +123,7 @@ class StateFolder:
         with self._saving():
             (self.folder / UNSAVED).touch()
             write_atomically(self.folder / TOKENIZER, tokenizer)
-            self._records[TOKENIZER] = record_of(self.folder / TOKENIZER)
+            self._records[TOKENIZER] = file_record(self.folder / TOKENIZER)
 
     def keep_best(self, step: int, weights: Weights) -> None:
         """Keeps these weights as the best; the next save makes that count."""
@@ -132,8 +132,8 @@ class StateFolder:
 
     def save(
         self,
-        origin: Origin,
-        counts: Counts,
+        origin: RunOrigin,
+        counts: TrainState,
         weights: Weights,
         moments: Weights,
         *,
@@ -147,7 +147,7 @@ class StateFolder:
         with self._saving():
             current = self._write("weights", counts.step, weights)
             checkpoints = self.checkpoints if current in self.checkpoints else (*self.checkpoints, current)
-            state = State(
+            state = CheckpointState(
                 format_version=FORMAT_VERSION,
                 origin=origin,
                 counts=counts.model_copy(),
@@ -186,7 +186,7 @@ class StateFolder:
         if name not in self._records:
             with replacing(self.folder / name) as aside:
                 save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, aside)
-            self._records[name] = record_of(self.folder / name)
+            self._records[name] = file_record(self.folder / name)
         return name
 
     @contextmanager
@@ -220,7 +220,7 @@ class StateFolder:
         return self.state.checkpoints if self.state else ()
 
     @classmethod
-    def load(cls, folder: Path) -> "StateFolder | None":
+    def load(cls, folder: Path) -> "CheckpointFolder | None":
         """The state that a run left, every file checked; nothing where none was saved yet."""
         try:
             content = (folder / STATE).read_bytes()
@@ -252,7 +252,7 @@ class StateFolder:
         return (self.folder / TOKENIZER).read_text(encoding="utf-8")
 
 
-def peek(folder: Path) -> State | None:
+def peek(folder: Path) -> CheckpointState | None:
     """The state alone, quickly: whether the files that it names are whole is not checked."""
     try:
         return _parse((folder / STATE).read_bytes(), folder / STATE)
@@ -262,19 +262,19 @@ def peek(folder: Path) -> State | None:
         raise BundleError(f"cannot read {folder / STATE}: {error.strerror or error}") from error
 
 
-def _named(state: State) -> set[str]:
+def _named(state: CheckpointState) -> set[str]:
     """The files that a state needs."""
     names: Iterable[str] = (state.weights, state.moments, *state.checkpoints, state.best, TOKENIZER)
     return {name for name in names if name}
 
 
-def _to_bytes(state: State) -> bytes:
+def _to_bytes(state: CheckpointState) -> bytes:
     """A score may be infinite: Python's JSON, which can say so."""
     body = json.dumps(state.model_dump(), indent=1, ensure_ascii=False).encode()
     return _HEAD + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _TAIL
 
 
-def _parse(content: bytes, path: Path) -> State:
+def _parse(content: bytes, path: Path) -> CheckpointState:
     start = len(_HEAD) + 64 + len(_MIDDLE)
     body = content[start : -len(_TAIL)]
     if content != _HEAD + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _TAIL:
@@ -291,7 +291,7 @@ def _parse(content: bytes, path: Path) -> State:
             f"{FORMAT_VERSION}): go on with that one, or begin anew with --overwrite"
         )
     try:
-        return State.model_validate(raw)
+        return CheckpointState.model_validate(raw)
     except ValidationError as error:  # the checksum is right: it was written by a clearhead with other fields
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"]))

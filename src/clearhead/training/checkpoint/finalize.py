@@ -12,9 +12,9 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.parameters import Weights
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.checkpoint.run_folder import Elsewhere, RunFolder, validation_facts
-from clearhead.training.loop.callbacks import Watcher
-from clearhead.training.loop.trainer import Outcome, Trainer
+from clearhead.training.checkpoint.run_folder import NullRunFolder, RunFolder, validation_facts
+from clearhead.training.loop.callbacks import Callback
+from clearhead.training.loop.trainer import Trainer, TrainingOutcome
 from clearhead.training.setup.forgetting import OldValidation, compare
 
 
@@ -23,7 +23,7 @@ class TrainingResult:
     """A finished training: where the model lies and how good it is on the validation data."""
 
     folder: Path
-    outcome: Outcome
+    outcome: TrainingOutcome
     weights_kind: str
     validation: Validation
     verb: str  # the command that runs it
@@ -36,15 +36,15 @@ class TrainingResult:
     def from_text(cls, text: str) -> "TrainingResult":
         """What `to_text` gave."""
         facts = json.loads(text)
-        folder, outcome = Path(facts["folder"]), Outcome(**facts["outcome"])
+        folder, outcome = Path(facts["folder"]), TrainingOutcome(**facts["outcome"])
         return cls(folder, outcome, facts["weights_kind"], Validation.from_text(facts["validation"]), facts["verb"])
 
 
-def finish(
+def finalize(
     trainer: Trainer,
-    folder: RunFolder | Elsewhere,
-    outcome: Outcome,
-    watcher: Watcher,
+    folder: RunFolder | NullRunFolder,
+    outcome: TrainingOutcome,
+    watcher: Callback,
     old: OldValidation | None = None,
 ) -> TrainingResult:
     """Saves the best weights of a run, which after an interruption are those of its best validation.
@@ -64,10 +64,10 @@ def finish(
 def _keep(
     trainer: Trainer,
     folder: RunFolder,
-    outcome: Outcome,
+    outcome: TrainingOutcome,
     last: Weights,
     followed: Weights,
-    watcher: Watcher,
+    watcher: Callback,
     old: OldValidation | None,
 ) -> tuple[WeightsKind, Validation]:
     """Which weights become the model, and how good they are."""
@@ -93,7 +93,7 @@ def _keep(
 
 
 def _compare_old(
-    old: OldValidation, trainer: Trainer, folder: RunFolder, weights: Weights, watcher: Watcher
+    old: OldValidation, trainer: Trainer, folder: RunFolder, weights: Weights, watcher: Callback
 ) -> Mapping[str, Any]:
     """Score the new weights on the old model's validation set and report the change."""
     if old.before is None:
@@ -105,7 +105,7 @@ def _compare_old(
 
 
 def _best_of_all(
-    trainer: Trainer, folder: RunFolder, last: Weights, followed: Weights, watcher: Watcher
+    trainer: Trainer, folder: RunFolder, last: Weights, followed: Weights, watcher: Callback
 ) -> tuple[WeightsKind, Weights, Validation]:
     """Validate averaged weights, if there are any; the best and the last ones have been validated."""
     counts = trainer.counts
@@ -133,11 +133,11 @@ def _copy(weights: Weights) -> Weights:
     return {name: tensor.clone() for name, tensor in weights.items()}
 
 
-def report_finished(folder: Path, watcher: Watcher) -> TrainingResult:
+def report_finished(folder: Path, watcher: Callback) -> TrainingResult:
     """The result of a run that was finished before, from its folder."""
     manifest = bundle.read_manifest(folder)
     facts: dict[str, Any] = manifest.training
-    outcome = Outcome(
+    outcome = TrainingOutcome(
         reason=facts["ended"],
         step=facts["steps"],
         steps=facts["planned_steps"],
@@ -156,7 +156,7 @@ def report_finished(folder: Path, watcher: Watcher) -> TrainingResult:
     return TrainingResult(folder, outcome, manifest.weights_kind, validation, get_task(task).verb)
 
 
-def _summary(outcome: Outcome) -> dict[str, Any]:
+def _summary(outcome: TrainingOutcome) -> dict[str, Any]:
     return {
         "state": "interrupted" if outcome.reason == "interrupted" else "finished",
         "ended": outcome.reason,

@@ -13,10 +13,10 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.parameters import Weights
-from clearhead.training.checkpoint.checkpoint import Origin, State, StateFolder
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder, CheckpointState, RunOrigin
 from clearhead.training.checkpoint.run_folder import TRAINING
-from clearhead.training.distributed.process_group import Processes
-from clearhead.training.loop.callbacks import Watcher
+from clearhead.training.distributed.process_group import ProcessGroup
+from clearhead.training.loop.callbacks import Callback
 from clearhead.training.setup.auto_config import LENGTH
 from clearhead.training.setup.benchmark_step import steps_of_epochs
 from clearhead.training.setup.forgetting import OldValidation
@@ -27,12 +27,12 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Kept:
+class RestoredRun:
     """What a run left: its state, and the config that it goes on with."""
 
     out: Path
-    folder: StateFolder
-    state: State
+    folder: CheckpointFolder
+    state: CheckpointState
     config: Config
     tokenizer: str
     old: OldValidation | None
@@ -41,9 +41,9 @@ class Kept:
     """Hashes of its inputs, which are never replayed."""
 
     @classmethod
-    def load(cls, out: Path) -> "Kept | None":
+    def load(cls, out: Path) -> "RestoredRun | None":
         """The state in the folder of a run, every file checked; nothing where none was saved yet."""
-        folder = StateFolder.load(out / TRAINING)
+        folder = CheckpointFolder.load(out / TRAINING)
         if folder is None or folder.state is None:
             return None
         old = OldValidation.load(out / TRAINING)
@@ -57,23 +57,23 @@ class Kept:
         return json.dumps(facts)
 
     @classmethod
-    def from_text(cls, out: Path, text: str) -> "Kept":
+    def from_text(cls, out: Path, text: str) -> "RestoredRun":
         """What the first process found; the folder may be on its machine only, and is not looked at."""
         told = json.loads(text)
-        state, hashes = State.model_validate(told["state"]), frozenset[float](told["old_hashes"])
+        state, hashes = CheckpointState.model_validate(told["state"]), frozenset[float](told["old_hashes"])
         config = configs.parse(state.origin.config)
-        return cls(out, StateFolder(out / TRAINING), state, config, told["tokenizer"], None, hashes)
+        return cls(out, CheckpointFolder(out / TRAINING), state, config, told["tokenizer"], None, hashes)
 
-    def tensors(self, name: str, processes: Processes) -> Weights:
+    def tensors(self, name: str, processes: ProcessGroup) -> Weights:
         """The tensors of a file, which the first process reads for all."""
         return processes.share(self.folder.tensors(name) if processes.is_first else {})
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> RunOrigin:
         """What the run began with."""
         return self.state.origin
 
-    def warn(self, threads: int, processes: Processes, watcher: Watcher) -> None:
+    def warn(self, threads: int, processes: ProcessGroup, watcher: Callback) -> None:
         """Says what makes the numbers come out otherwise in their last digits."""
         for before, now, kind in (
             (self.origin.processes, processes.count, "processes"),
@@ -86,7 +86,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Before:
+class OriginalRun:
     """What a run began with, and what must be the same when somebody comes back to it."""
 
     out: Path
@@ -96,7 +96,7 @@ class Before:
     """The fingerprint of the model that it started from, nothing, or None where that is not known any more."""
 
     @classmethod
-    def of(cls, out: Path, kept: Kept | None) -> "Before":
+    def of(cls, out: Path, kept: RestoredRun | None) -> "OriginalRun":
         """From its state, or, where that was removed, from its model."""
         if kept is not None:
             return cls(out, kept.config, kept.origin.data, kept.origin.start)
@@ -160,7 +160,9 @@ def asks_for_more(config: Config, given: Settings, planned: int) -> bool:
     return now.steps > planned or bool(now.epochs and now.epochs != before.epochs)
 
 
-def planned_steps(state: State, config: Config, given: Settings, updates_an_epoch: Callable[[], float]) -> int:
+def planned_steps(
+    state: CheckpointState, config: Config, given: Settings, updates_an_epoch: Callable[[], float]
+) -> int:
     """Return the number of updates of the whole run: as planned, unless the settings name another length."""
     before, now = config.training, _length(config, given)
     steps, done = state.steps, state.counts.step

@@ -17,10 +17,10 @@ from clearhead.files import sync
 from clearhead.model.parameters import Weights
 from clearhead.model.registry import with_tied_names
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.checkpoint.checkpoint import Origin, StateFolder
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
 from clearhead.training.checkpoint.tensorboard import EventFiles
 from clearhead.training.distributed.process_group import job
-from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.train_state import TrainState
 
 METRICS = "metrics.jsonl"
 TRAINING = "training"
@@ -50,10 +50,10 @@ def is_finished(folder: Path) -> bool:
     return bundle.read_manifest(folder).training.get("state") == "finished"
 
 
-def claim(folder: Path) -> None:
+def initialise(folder: Path) -> None:
     """Makes the folder ready; the model of an earlier run stays until the new run has one of its own."""
     try:
-        StateFolder.cleared(folder / TRAINING).own(job())
+        CheckpointFolder.cleared(folder / TRAINING).own(job())
         (folder / METRICS).write_bytes(b"")
     except OSError as error:
         raise TrainingError(f"cannot write to {folder}: {error.strerror}") from error
@@ -61,12 +61,12 @@ def claim(folder: Path) -> None:
 
 def is_own(folder: Path) -> bool:
     """Whether the run in the folder is that of this very job."""
-    return StateFolder(folder / TRAINING).belongs_to(job())
+    return CheckpointFolder(folder / TRAINING).belongs_to(job())
 
 
 def _found(folder: Path) -> str:
     """What lies in a folder, and how to go on with it."""
-    kept = StateFolder.load(folder / TRAINING)
+    kept = CheckpointFolder.load(folder / TRAINING)
     if kept and kept.state:
         counts, planned = kept.state.counts, kept.state.steps
         if kept.state.is_finished:
@@ -103,8 +103,8 @@ class RunFolder:
     tokenizer: str
     data: dict[str, Any]
     training: dict[str, Any]
-    origin: Origin
-    state: StateFolder
+    origin: RunOrigin
+    state: CheckpointFolder
     events: EventFiles | None = None
 
     def record(self, entry: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class RunFolder:
                 f"cannot write {self.folder / METRICS}: {error.strerror}; mend that, then add --resume"
             ) from error
 
-    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+    def save(self, counts: TrainState, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
         """Saves the whole state; only the last `training.average_checkpoints` checkpoints are kept."""
         sync(self.folder / METRICS)
         self.state.save(
@@ -164,13 +164,13 @@ class RunFolder:
         return {name: (tensor / len(names)).to(torch.float32) for name, tensor in total.items()}
 
 
-class Elsewhere:
+class NullRunFolder:
     """What the other processes of a run keep: nothing, for the first one writes it all."""
 
     def record(self, entry: dict[str, Any]) -> None:
         """Nothing."""
 
-    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+    def save(self, counts: TrainState, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
         """Nothing."""
 
     def best(self, step: int, weights: Weights, validation: Validation) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from clearhead import bundle
 from clearhead.errors import BundleError, ClearheadError, TrainingError
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.checkpoint.checkpoint import State, peek
+from clearhead.training.checkpoint.checkpoint import CheckpointState, peek
 from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, has_run
 
 
@@ -90,7 +90,7 @@ Point = tuple[int, float]
 
 
 @dataclass(frozen=True)
-class Run:
+class RunStatus:
     """One run as a table shows it; what it does not tell (yet) is None."""
 
     folder: str
@@ -111,7 +111,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Curves:
+class RunCurves:
     """How a run went: values by update."""
 
     loss: Sequence[Point]
@@ -126,7 +126,7 @@ class Curves:
         return asdict(self)
 
 
-def find_runs(folders: Iterable[Path]) -> list[Run]:
+def find_runs(folders: Iterable[Path]) -> list[RunStatus]:
     """The runs in these folders and below them, each once, by their names."""
     found: set[Path] = set()
     for folder in folders:
@@ -137,20 +137,20 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
     return [read_run(path) for path in sorted(found)]
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunStatus:
     """How a run stands."""
     try:
         state = peek(folder / TRAINING)
         manifest = bundle.read_manifest(folder) if bundle.exists(folder) else None
     except ClearheadError as error:
-        return Run(str(folder), "damaged", problem=str(error))
+        return RunStatus(str(folder), "damaged", problem=str(error))
     facts: dict[str, Any] = dict(manifest.training) if manifest else {}
     is_finished = state.is_finished if state else facts.get("state") == "finished"
     standing: Standing = "running" if is_locked(folder) else "finished" if is_finished else "stopped"
-    return Run(folder=str(folder), state=standing, parameters=facts.get("parameters"), **_progress(state, facts))
+    return RunStatus(folder=str(folder), state=standing, parameters=facts.get("parameters"), **_progress(state, facts))
 
 
-def _progress(state: State | None, facts: dict[str, Any]) -> dict[str, Any]:
+def _progress(state: CheckpointState | None, facts: dict[str, Any]) -> dict[str, Any]:
     """How far it is and how good: from its state, or, where that was removed, from its model."""
     scored = Validation.from_json(facts["scores"]) if facts.get("scores") else None
     found = {"step": facts.get("steps"), "steps": facts.get("planned_steps"), "minutes": facts.get("minutes")}
@@ -164,7 +164,7 @@ def _progress(state: State | None, facts: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_curves(folder: Path) -> Curves:
+def read_curves(folder: Path) -> RunCurves:
     """The curves of a run, from its metrics; a line that is half written is left out."""
     path = folder / METRICS
     try:
@@ -173,7 +173,7 @@ def read_curves(folder: Path) -> Curves:
         raise BundleError(f"cannot read {path}: {error.strerror}; expected the folder of a run") from error
     entries = [entry for line in lines if (entry := _entry(line))]
     valid = [(entry["step"], _scored(entry["valid"])) for entry in entries if "valid" in entry]
-    curves = Curves(
+    curves = RunCurves(
         loss=_points((entry["step"], entry["loss"]) for entry in entries if "loss" in entry),
         valid_loss=_points((step, one.loss) for step, one in valid),
         score=_points((step, one.score) for step, one in valid if one.score is not None),

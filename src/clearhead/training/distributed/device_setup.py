@@ -12,12 +12,12 @@ from clearhead.config import TrainingConfig
 from clearhead.kernels import replay_dropout
 from clearhead.model.encoder import TransformerLayer
 from clearhead.training.distributed.fsdp import shard
-from clearhead.training.distributed.process_group import Processes
-from clearhead.training.loop.callbacks import Watcher
+from clearhead.training.distributed.process_group import ProcessGroup
+from clearhead.training.loop.callbacks import Callback
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedModel:
     """The network that is trained, and the one that its weights are validated in: the same, unless they are sharded."""
 
     model: nn.Module
@@ -34,7 +34,7 @@ def lacks_bfloat16(can: dict[str, object]) -> bool:
     return can.get("architecture") == "x86_64" and not (can.get("avx512_bf16") or can.get("amx_bf16"))
 
 
-def place(model: nn.Module, config: TrainingConfig, processes: Processes, watcher: Watcher) -> Placed:
+def place(model: nn.Module, config: TrainingConfig, processes: ProcessGroup, watcher: Callback) -> PlacedModel:
     """Makes a network ready to be trained, in place."""
     if config.activation_checkpointing:
         recompute_layers(model)
@@ -44,11 +44,11 @@ def place(model: nn.Module, config: TrainingConfig, processes: Processes, watche
             "float32 is likely to be faster"
         )
     if config.sharding == "full" and processes.count > 1:
-        return Placed(model, shard(model, processes))
+        return PlacedModel(model, shard(model, processes))
     if config.sharding == "full":
         watcher.message("training.sharding=full: one process has no other to share with; start several with torchrun")
     model.to(processes.device)
-    return Placed(model, model)
+    return PlacedModel(model, model)
 
 
 def recompute_layers(model: nn.Module) -> None:

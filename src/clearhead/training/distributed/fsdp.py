@@ -17,10 +17,10 @@ from torch.distributed.tensor import DTensor
 from clearhead.model.decoder import DecoderLayer
 from clearhead.model.encoder import TransformerLayer
 from clearhead.model.parameters import Weights
-from clearhead.training.distributed.process_group import Processes
+from clearhead.training.distributed.process_group import ProcessGroup
 
 
-def shard(model: nn.Module, processes: Processes) -> nn.Module:
+def shard(model: nn.Module, processes: ProcessGroup) -> nn.Module:
     """Divides the weights of the network, and gives a network of the same weights that is whole.
 
     Layers of attention are a unit each, everything else is one. The decoder asks a layer for keys and values of the
@@ -47,7 +47,7 @@ def _unit(module: nn.Module, mesh: Any) -> None:
     unit.set_force_sum_reduction_for_comms(True)
 
 
-def gathered(tensors: Weights, processes: Processes) -> Weights:
+def gather_parameters(tensors: Weights, processes: ProcessGroup) -> Weights:
     """Whole tensors, which all processes put together; only the first one keeps those that were divided."""
     found: Weights = {}
     for name, tensor in tensors.items():

@@ -40,7 +40,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessGroup:
     """The processes of a training, as one of them sees them."""
 
     rank: int = 0
@@ -140,16 +140,16 @@ class Processes:
             ) from error
 
 
-ALONE = Processes()
+ALONE = ProcessGroup()
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[Processes]:
+def init_distributed(device: str = "auto") -> Iterator[ProcessGroup]:
     """All processes that torchrun started, once each of them is here; without torchrun this one alone."""
     count = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
     local_rank, local_count = (int(os.environ.get(name, default)) for name, default in _LOCAL)
     if count == 1:
-        yield Processes(device=choose_device(device))
+        yield ProcessGroup(device=choose_device(device))
         return
     chosen = choose_device(device, local_rank, local_count)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
@@ -164,7 +164,7 @@ def joined(device: str = "auto") -> Iterator[Processes]:
         ) from error
     mesh = init_device_mesh(chosen.type, (count,))
     try:
-        processes = Processes(dist.get_rank(), count, local_count, chosen, mesh)
+        processes = ProcessGroup(dist.get_rank(), count, local_count, chosen, mesh)
         yield processes
         processes.largest(0)  # all are done: who leaves early closes connections that others still read from
     finally:

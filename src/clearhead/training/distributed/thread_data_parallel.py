@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
-from clearhead.training.distributed.process_group import ALONE, Processes
+from clearhead.training.distributed.process_group import ALONE, ProcessGroup
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -46,10 +46,10 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Replicas(Generic[Part, Result]):
+class ThreadReplicas(Generic[Part, Result]):
     """Models that share their weights, each with a thread of its own; a context manager that ends the threads."""
 
-    def __init__(self, model: nn.Module, count: int, threads: int, processes: Processes = ALONE) -> None:
+    def __init__(self, model: nn.Module, count: int, threads: int, processes: ProcessGroup = ALONE) -> None:
         self.models = [model, *(_sharing_copy(model) for _ in range(count - 1))]
         self.processes = processes
         self.is_sharded = is_sharded(model)
@@ -57,7 +57,7 @@ class Replicas(Generic[Part, Result]):
         each = max(1, threads // count)
         self._pool = ThreadPoolExecutor(count, initializer=lambda: torch.set_num_threads(each))
 
-    def __enter__(self) -> "Replicas[Part, Result]":
+    def __enter__(self) -> "ThreadReplicas[Part, Result]":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,12 +129,14 @@ class Replicas(Generic[Part, Result]):
                 model.get_buffer(name).copy_(figures / self.processes.count)
 
 
-def open_replicas(model: nn.Module, threads: int, batch_tokens: int, processes: Processes) -> Replicas[Indices, Loss]:
+def open_replicas(
+    model: nn.Module, threads: int, batch_tokens: int, processes: ProcessGroup
+) -> ThreadReplicas[Indices, Loss]:
     """As many replicas as serve best: one where a GPU computes, or where all processes hold each weight together."""
     count = replica_count(threads, batch_tokens // processes.count)
     if processes.device.type != "cpu" or is_sharded(model):
         count = 1
-    return Replicas(model, count, threads, processes)
+    return ThreadReplicas(model, count, threads, processes)
 
 
 def is_sharded(model: nn.Module) -> bool:

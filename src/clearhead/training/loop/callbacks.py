@@ -22,7 +22,7 @@ class Progress:
     best: Validation | None
 
 
-class Watcher(Protocol):
+class Callback(Protocol):
     """Told what happens; decides how it looks."""
 
     def message(self, text: str) -> None:
@@ -38,7 +38,7 @@ class Watcher(Protocol):
         """So much of some long work before the training is done; of 0 where that is not known."""
 
 
-class Silent:
+class NullCallback:
     """Watches without a word."""
 
     def message(self, text: str) -> None:

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from clearhead.training.distributed.process_group import ALONE, Processes
-from clearhead.training.loop.callbacks import Watcher
+from clearhead.training.distributed.process_group import ALONE, ProcessGroup
+from clearhead.training.loop.callbacks import Callback
 
 
-class Stop:
+class GracefulStop:
     """Whether a signal asked for the end, and which one. Several processes stop together, once they agreed on it."""
 
-    def __init__(self, processes: Processes = ALONE) -> None:
+    def __init__(self, processes: ProcessGroup = ALONE) -> None:
         self._processes = processes
         self._noted = self._agreed = 0
 
@@ -30,7 +30,7 @@ class Stop:
         self._agreed = int(self._processes.largest(self._noted))
 
     @contextmanager
-    def listening(self, watcher: Watcher) -> Iterator[None]:
+    def listening(self, watcher: Callback) -> Iterator[None]:
         """A first signal is noted, so that the run ends after the current update; a second one ends it at once."""
 
         def stop(number: int, _: FrameType | None) -> None:

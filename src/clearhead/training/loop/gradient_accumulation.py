@@ -20,25 +20,25 @@ from clearhead.kernels import dropout_seed
 from clearhead.model.loss import Loss
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.task import TrainingTask
-from clearhead.training.distributed.thread_data_parallel import Replicas
+from clearhead.training.distributed.thread_data_parallel import ThreadReplicas
 from clearhead.training.loop.memory import is_out_of_memory
 
 
 @dataclass(frozen=True)
-class Portion:
+class MicroBatch:
     """One batch of an update."""
 
     epoch: int
     indices: Indices
 
 
-class Gradients:
+class GradientAccumulator:
     """Makes gradients of batches. `tell` hears, once, that a batch had to be divided."""
 
     def __init__(
         self,
         task: TrainingTask[Any],
-        replicas: Replicas[Indices, Loss],
+        replicas: ThreadReplicas[Indices, Loss],
         seed: int,
         tell: Tell,
         precision: str = "float32",
@@ -46,7 +46,7 @@ class Gradients:
         self.task, self.replicas, self.seed, self.tell, self.precision = task, replicas, seed, tell, precision
         self._was_told = False
 
-    def add(self, portions: Sequence[Portion], step: int) -> float:
+    def add(self, portions: Sequence[MicroBatch], step: int) -> float:
         """Leaves the gradient of all portions, as a mean over their tokens, in the replicas, and gives their loss.
 
         Of both it is this process's share: those of all processes are to be summed.
@@ -75,7 +75,7 @@ class Gradients:
                     "(said once; a lower training.batch_tokens needs less)"
                 )
 
-    def _try(self, portions: Sequence[Portion], step: int, pieces: int) -> float | None:
+    def _try(self, portions: Sequence[MicroBatch], step: int, pieces: int) -> float | None:
         """The loss, or nothing where memory did not suffice; then no gradient is left."""
         tokens = sum(self.task.tokens(portion.indices) for portion in portions)
         loss = 0.0

@@ -45,7 +45,7 @@ def share_memory() -> None:
 
 
 @contextmanager
-def kept_memory() -> Iterator[None]:
+def no_malloc_trim() -> Iterator[None]:
     """Inside, memory that is freed stays with the process; when the last one has left, it is given back bit by bit."""
     _count(1)
     try:

@@ -23,7 +23,7 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opt
     )
 
 
-def moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
+def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
     """The tensors themselves, not copies: both moments and the number of updates of each weight that had one."""
     return {
         f"{name}:{key}": tensor
@@ -32,7 +32,7 @@ def moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
     }
 
 
-def restore_moments(optimizer: torch.optim.Optimizer, model: nn.Module, kept: Weights) -> None:
+def restore_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, kept: Weights) -> None:
     """Puts back what `moments` gave; where the weights are sharded, each process takes its part."""
     parameters = dict(model.named_parameters())
     optimizer.state.clear()
@@ -54,7 +54,7 @@ def _like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
 
 
 @torch.no_grad()
-def follow(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
+def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
     """Moves the mean of each weight towards the weight as update `step` left it; the first one begins it."""
     weights = [parameter for group in optimizer.param_groups for parameter in group["params"]
                if optimizer.state.get(parameter)]  # fmt: skip
@@ -64,7 +64,7 @@ def follow(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
     torch._foreach_lerp_(means, weights, 1 - min(decay, (1 + step) / (_WARM + step)))
 
 
-def followed(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
+def ema_weights(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
     """The mean of each weight; what has none, such as running figures of norms, as it is. Tensors, not copies."""
     return {
         name: optimizer.state.get(tensor, {}).get(EMA, tensor) if isinstance(tensor, nn.Parameter) else tensor

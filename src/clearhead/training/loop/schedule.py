@@ -48,7 +48,7 @@ class Schedule:
         return 1.0
 
 
-class Plan(BaseModel):
+class SchedulePlan(BaseModel):
     """Number of updates of a run that was planned anew, and how they map to its learning-rate schedule.
 
     The rest of the schedule is stretched or compressed to the rest of the updates, so that it has no jump and still

@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 
 from clearhead.config import TrainingConfig
-from clearhead.training.loop.schedule import Plan, Schedule
-from clearhead.training.loop.train_state import Counts
+from clearhead.training.loop.schedule import Schedule, SchedulePlan
+from clearhead.training.loop.train_state import TrainState
 
 MIN_STEPS = 20  # of a run with --minutes, however short
 VALIDATIONS = 20  # per run, where neither `training.validate_every` nor their time says otherwise
@@ -25,7 +25,7 @@ DECODING_COST = 1.0
 class Timetable:
     """Updates, validations, checkpoints and learning rates of a run, as its counts, settings and schedule have them."""
 
-    counts: Counts
+    counts: TrainState
     config: TrainingConfig
     schedule: Schedule
 
@@ -147,5 +147,5 @@ class Timetable:
         """Set the number of updates of the run and its next validation."""
         counts = self.counts
         if steps != self.steps:
-            counts.plan = Plan(steps=steps, start=counts.step, position=self._position())
+            counts.plan = SchedulePlan(steps=steps, start=counts.step, position=self._position())
         counts.validate_at = validate_at

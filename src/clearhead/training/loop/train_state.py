@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pydantic import BaseModel, ConfigDict
 
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.loop.schedule import Plan
+from clearhead.training.loop.schedule import SchedulePlan
 
 Clock = Callable[[], float]
 
 
-class Counts(BaseModel):
+class TrainState(BaseModel):
     """Where a run stands after an update: all that the loop needs to go on from there, besides tensors."""
 
     model_config = ConfigDict(extra="forbid")
@@ -33,7 +33,7 @@ class Counts(BaseModel):
     validations: int = 0
     validate_at: int = 0
     """The step of the next validation, where a run with --minutes has spaced them; 0: by `training.validate_every`."""
-    plan: Plan | None = None
+    plan: SchedulePlan | None = None
     """Set when a run with --minutes was planned anew."""
     last: Validation | None = None
     """The last validation."""
@@ -64,17 +64,17 @@ class Counts(BaseModel):
         self.seconds_validating += seconds
 
 
-class Pace:
+class Throughput:
     """Time and speed of a run, counted on from the time that it had used before."""
 
-    def __init__(self, counts: Counts, clock: Clock = time.monotonic) -> None:
+    def __init__(self, counts: TrainState, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._began = clock() - counts.seconds
         self._cpu_began = time.process_time() - counts.cpu_seconds
         self._recent = [(clock(), 0)]  # (time, tokens) of the last updates, behind the time of their beginning
         self._speed = 0.0
 
-    def note(self, counts: Counts) -> None:
+    def note(self, counts: TrainState) -> None:
         """Write the time used into the counts."""
         counts.seconds, counts.cpu_seconds = self._clock() - self._began, time.process_time() - self._cpu_began
 

@@ -1,8 +1,8 @@
 """The loop: batches, gradients, updates, validations, and the best weights so far.
 
-Knows tasks, never families or text. What it finds it hands to a `Keeper`, which writes it to disk. Everything random in
-it is a pure function of the seed and the position, so a loop that is given the counts, weights and moments of another
-goes on exactly as that one would have. Several processes run the same loop in step: each computes its share of every
+Knows tasks, never families or text. Results are passed to a `RunLogger`, which writes them to disk. Everything random is
+a pure function of the seed and the update, so a loop that receives the state, weights and optimizer state of another
+continues exactly as that one would have. Several processes run the same loop in step: each computes its share of every
 gradient and makes every update, and the first one alone validates and keeps.
 """
 
@@ -20,17 +20,23 @@ from clearhead.config import TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.parameters import Weights, named_weights, restore
 from clearhead.tasks.trainable.task import Decode, TrainingTask, Validation
-from clearhead.training.distributed.fsdp import gathered, whole_tensor
-from clearhead.training.distributed.process_group import ALONE, Processes
+from clearhead.training.distributed.fsdp import gather_parameters, whole_tensor
+from clearhead.training.distributed.process_group import ALONE, ProcessGroup
 from clearhead.training.distributed.thread_data_parallel import open_replicas, torch_threads
-from clearhead.training.loop.callbacks import Progress, Watcher
-from clearhead.training.loop.graceful_stop import Stop
-from clearhead.training.loop.gradient_accumulation import Gradients, Portion
-from clearhead.training.loop.memory import is_out_of_memory, kept_memory
-from clearhead.training.loop.optimizer_state import build_optimizer, follow, followed, moments, restore_moments
+from clearhead.training.loop.callbacks import Callback, Progress
+from clearhead.training.loop.graceful_stop import GracefulStop
+from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
+from clearhead.training.loop.memory import is_out_of_memory, no_malloc_trim
+from clearhead.training.loop.optimizer_state import (
+    build_optimizer,
+    ema_weights,
+    optimizer_state,
+    restore_optimizer_state,
+    update_ema,
+)
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.timetable import Timetable
-from clearhead.training.loop.train_state import Clock, Counts, Pace
+from clearhead.training.loop.train_state import Clock, Throughput, TrainState
 
 SMOOTHING = 0.98  # of the loss that is shown: over about the last fifty updates
 POINTS = 100  # of a curve, at least, where there are so many updates
@@ -48,13 +54,13 @@ def smoothed(before: float, loss: float, count: int) -> float:
     return loss if math.isnan(before) else before + max(1 - SMOOTHING, 1 / max(1, count)) * (loss - before)
 
 
-class Keeper(Protocol):
+class RunLogger(Protocol):
     """Where a run leaves what it finds. Tensors are those of the running model: to be written, not to be kept."""
 
     def record(self, entry: dict[str, Any]) -> None:
         """One line of the run's metrics."""
 
-    def save(self, counts: Counts, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
+    def save(self, counts: TrainState, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
         """The whole state; the weights of a checkpoint are averaged later."""
 
     def best(self, step: int, weights: Weights, validation: Validation) -> None:
@@ -62,7 +68,7 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """How a run ended."""
 
     reason: Reason
@@ -85,10 +91,10 @@ class Trainer:
         model: nn.Module,
         config: TrainingConfig,
         schedule: Schedule,
-        watcher: Watcher,
-        keeper: Keeper,
+        watcher: Callback,
+        keeper: RunLogger,
         threads: int,
-        processes: Processes = ALONE,
+        processes: ProcessGroup = ALONE,
         whole: nn.Module | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -97,38 +103,38 @@ class Trainer:
         self.schedule, self.watcher, self.keeper, self.threads = schedule, watcher, keeper, threads
         self.processes, self.whole = processes, model if whole is None else whole
         self.optimizer = build_optimizer(model, config)
-        self.counts = Counts()
+        self.counts = TrainState()
         self._clock = clock
-        self._pace = Pace(self.counts, clock)
-        self._stop = Stop(processes)
+        self._pace = Throughput(self.counts, clock)
+        self._stop = GracefulStop(processes)
 
     @property
     def timetable(self) -> Timetable:
         """Length of the run, its validations and its learning rates, by the counts as they are now."""
         return Timetable(self.counts, self.config, self.schedule)
 
-    def go_on_from(self, counts: Counts, kept: Weights) -> None:
+    def go_on_from(self, counts: TrainState, kept: Weights) -> None:
         """Takes over where another loop stood; the model has that one's weights already."""
         self.counts = counts.model_copy(update={} if self.processes.is_first else {"cpu_seconds": 0.0})
-        restore_moments(self.optimizer, self.model, kept)
+        restore_optimizer_state(self.optimizer, self.model, kept)
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingOutcome:
         """Train until the steps are done, nothing improves any more, or a signal comes."""
-        self._pace = Pace(self.counts, self._clock)
+        self._pace = Throughput(self.counts, self._clock)
         config = self.config
         with (
             self._stop.listening(self.watcher),
-            kept_memory(),
+            no_malloc_trim(),
             torch_threads(1),
             open_replicas(self.model, self.threads, config.batch_tokens, self.processes) as replicas,
         ):
-            gradients = Gradients(self.task, replicas, config.seed, self.watcher.message, config.precision)
+            gradients = GradientAccumulator(self.task, replicas, config.seed, self.watcher.message, config.precision)
             self.model.train()
             reason = self._loop(gradients)
             self._save(is_checkpoint=False)
         counts = self.counts
         (cpu_seconds,) = self.processes.sum(counts.cpu_seconds)
-        return Outcome(
+        return TrainingOutcome(
             reason=reason,
             step=counts.step,
             steps=self.timetable.steps,
@@ -140,7 +146,7 @@ class Trainer:
             signal=self._stop.signal,
         )
 
-    def _loop(self, gradients: Gradients) -> Reason:
+    def _loop(self, gradients: GradientAccumulator) -> Reason:
         counts, patience = self.counts, self.config.patience
         if counts.step:
             self._settle()  # what was still due when the state was saved
@@ -157,15 +163,15 @@ class Trainer:
             self._stop.agree()
             self._settle()
 
-    def _updates(self) -> Iterator[list[Portion]]:
+    def _updates(self) -> Iterator[list[MicroBatch]]:
         """The batches of each update, epoch after epoch, from where the counts stand."""
         counts = self.counts
-        waiting: list[Portion] = []
+        waiting: list[MicroBatch] = []
         epoch, used = counts.epoch, counts.batch
         while True:
             plan = self.task.plan(epoch)
             for batch in range(used, len(plan)):
-                waiting.append(Portion(epoch, plan[batch]))
+                waiting.append(MicroBatch(epoch, plan[batch]))
                 if len(waiting) == self.config.gradient_accumulation:
                     counts.step, counts.epoch, counts.batch = counts.step + 1, epoch, batch + 1
                     yield waiting
@@ -190,12 +196,12 @@ class Trainer:
 
     def _save(self, is_checkpoint: bool) -> None:
         self._pace.note(self.counts)
-        kept = gathered(moments(self.optimizer, self.model), self.processes)
+        kept = gather_parameters(optimizer_state(self.optimizer, self.model), self.processes)
         self.keeper.save(self.counts, self.weights(), kept, is_checkpoint)
 
     def weights(self) -> Weights:
         """All weights as they are now: the tensors themselves, or copies where they are sharded; for the first only."""
-        return gathered(named_weights(self.model), self.processes)
+        return gather_parameters(named_weights(self.model), self.processes)
 
     def elapsed(self) -> float:
         """Return the seconds used so far, those before the run was resumed included."""
@@ -204,7 +210,9 @@ class Trainer:
 
     def followed(self) -> Weights:
         """The moving mean of the weights, for the first only; nothing where none is asked for."""
-        return gathered(followed(self.optimizer, self.model), self.processes) if self.config.ema_decay else {}
+        return (
+            gather_parameters(ema_weights(self.optimizer, self.model), self.processes) if self.config.ema_decay else {}
+        )
 
     def score(
         self, weights: Weights | None = None, task: TrainingTask[Any] | None = None, decode: Decode | None = None
@@ -233,7 +241,7 @@ class Trainer:
             self.whole.cpu()  # a GPU has other things to hold
         return validation
 
-    def _update(self, gradients: Gradients, portions: list[Portion]) -> None:
+    def _update(self, gradients: GradientAccumulator, portions: list[MicroBatch]) -> None:
         """One update of the weights, or none where the loss or the gradient is not finite."""
         counts = self.counts
         (loss,) = self.processes.sum(gradients.add(portions, counts.step))
@@ -257,9 +265,9 @@ class Trainer:
             group["lr"] = self.timetable.rate
         self.optimizer.step()
         if self.config.ema_decay:
-            follow(self.optimizer, self.config.ema_decay, self.counts.step)
+            update_ema(self.optimizer, self.config.ema_decay, self.counts.step)
 
-    def _refuse(self, portions: list[Portion], loss: float, norm: float) -> None:
+    def _refuse(self, portions: list[MicroBatch], loss: float, norm: float) -> None:
         """Leaves the weights alone, says which lines the batch came from, and gives up after too many in a row."""
         counts = self.counts
         counts.bad_steps += 1

@@ -19,7 +19,7 @@ BASE_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True)
-class Choice:
+class AutoConfig:
     """Settings, and why."""
 
     preset: str
@@ -27,9 +27,9 @@ class Choice:
     reasons: list[str]
 
 
-def choose(
+def choose_config(
     pairs: int, noun: str, given: Mapping[str, Any], preset: str, *, is_start: bool = False, has_text: bool = True
-) -> Choice:
+) -> AutoConfig:
     """Settings for a corpus of that many examples; what is in `given` or in a named preset is left as it is.
 
     `is_start`: training starts from a model, whose shape and tokenizer are kept. `has_text`: there is a tokenizer.
@@ -60,7 +60,7 @@ def choose(
     if not any(lengths.values()):
         set_unless_given("training", "epochs", default_epochs(pairs), "no time was given; --minutes sets it")
         set_unless_given("training", "patience", 5, "stops when five validations in a row bring no gain")
-    return Choice(preset, settings, reasons)
+    return AutoConfig(preset, settings, reasons)
 
 
 def default_epochs(pairs: int) -> int:

@@ -11,9 +11,9 @@ from torch import nn
 
 from clearhead.config import TrainingConfig
 from clearhead.tasks.trainable.task import TrainingTask
-from clearhead.training.distributed.process_group import ALONE, Processes
+from clearhead.training.distributed.process_group import ALONE, ProcessGroup
 from clearhead.training.distributed.thread_data_parallel import open_replicas, torch_threads
-from clearhead.training.loop.gradient_accumulation import Gradients, Portion
+from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.loop.timetable import MIN_STEPS, VALIDATION_SHARE
 
 SECONDS = 4.0  # for measuring, at most; with --minutes up to half as many more
@@ -30,8 +30,8 @@ class Estimate:
     memory_mib: float  # peak of this process while it measured
 
 
-def measure(
-    task: TrainingTask[Any], model: nn.Module, config: TrainingConfig, threads: int, processes: Processes = ALONE
+def benchmark_step(
+    task: TrainingTask[Any], model: nn.Module, config: TrainingConfig, threads: int, processes: ProcessGroup = ALONE
 ) -> Estimate:
     """How long the run will take, and with `minutes` how many updates fit: fixed here, once, for all processes."""
     plan = task.plan(0)
@@ -99,7 +99,7 @@ def seconds_per_update(
     config: TrainingConfig,
     threads: int,
     budget: float,
-    processes: Processes = ALONE,
+    processes: ProcessGroup = ALONE,
 ) -> float:
     """Measured time of an update: gradients of real batches from all over the first epoch, weights left alone.
 
@@ -113,10 +113,10 @@ def seconds_per_update(
     began = time.monotonic()
     with torch_threads(1), open_replicas(model, threads, config.batch_tokens, processes) as replicas:
         model.train()
-        gradients = Gradients(task, replicas, config.seed, lambda _: None, config.precision)
+        gradients = GradientAccumulator(task, replicas, config.seed, lambda _: None, config.precision)
         for index in np.random.default_rng(0).integers(0, len(plan), 90):
             start = time.monotonic()
-            gradients.add([Portion(0, plan[index])], 0)
+            gradients.add([MicroBatch(0, plan[index])], 0)
             replicas.gather_gradients()
             model.zero_grad()
             seconds.append(time.monotonic() - start)

@@ -18,19 +18,19 @@ from clearhead.data.records import Record
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.parameters import count_parameters
 from clearhead.tasks.trainable.task import TrainingTask
-from clearhead.training.checkpoint.checkpoint import Origin, StateFolder
-from clearhead.training.checkpoint.run_folder import Elsewhere, RunFolder
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
+from clearhead.training.checkpoint.run_folder import NullRunFolder, RunFolder
 from clearhead.training.checkpoint.tensorboard import EventFiles
-from clearhead.training.distributed.device_setup import Placed
-from clearhead.training.distributed.process_group import Processes
-from clearhead.training.loop.callbacks import Watcher
+from clearhead.training.distributed.device_setup import PlacedModel
+from clearhead.training.distributed.process_group import ProcessGroup
+from clearhead.training.loop.callbacks import Callback
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.setup.forgetting import OldValidation
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainRequest:
     """What a user asks for."""
 
     files: Sequence[Path]
@@ -50,7 +50,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """Everything that is known before the first update."""
 
     config: Config
@@ -66,8 +66,12 @@ class Prepared:
     old: OldValidation | None = None  # validation set of the model that training starts from
 
 
-def open_trainer(
-    prepared: Prepared, placed: Placed, watcher: Watcher, folder: RunFolder | Elsewhere, processes: Processes
+def build_trainer(
+    prepared: PreparedRun,
+    placed: PlacedModel,
+    watcher: Callback,
+    folder: RunFolder | NullRunFolder,
+    processes: ProcessGroup,
 ) -> Trainer:
     """The loop over what was prepared."""
     config = prepared.config.training
@@ -78,11 +82,11 @@ def open_trainer(
 
 
 def open_folder(
-    request: Request, prepared: Prepared, state: StateFolder, began: str, processes: Processes
-) -> RunFolder | Elsewhere:
+    request: TrainRequest, prepared: PreparedRun, state: CheckpointFolder, began: str, processes: ProcessGroup
+) -> RunFolder | NullRunFolder:
     """Where the first process leaves the run; the others leave nothing."""
     if not processes.is_first:
-        return Elsewhere()
+        return NullRunFolder()
     facts = {
         "parameters": count_parameters(prepared.model),
         "processes": processes.count,
@@ -91,7 +95,7 @@ def open_folder(
         "machine": platform.machine(),
         "began": began,
     }
-    origin = Origin(
+    origin = RunOrigin(
         config=prepared.config.model_dump(),
         data=prepared.data,
         start=prepared.start,

@@ -17,13 +17,13 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 from clearhead.model.parameters import Weights, load_matching, named_weights
 from clearhead.tasks.task import Task
-from clearhead.training.loop.callbacks import Watcher
+from clearhead.training.loop.callbacks import Callback
 
 HEAD = "output."  # of labels and tags: its size follows from the data
 
 
 @dataclass(frozen=True)
-class Start:
+class PretrainedModel:
     """A trained model as the beginning of another."""
 
     folder: Path
@@ -32,7 +32,7 @@ class Start:
     weights: Weights
 
     @classmethod
-    def load(cls, folder: Path) -> "Start":
+    def load(cls, folder: Path) -> "PretrainedModel":
         """The model of a bundle."""
         found = bundle.load(folder)
         has_tokenizer = found.tokenizer.strip() != bundle.NO_TOKENIZER
@@ -75,7 +75,7 @@ class Start:
                     f"leave the tokenizer as it is, or leave out --from"
                 )
 
-    def hand_over(self, model: nn.Module, config: Config, watcher: Watcher) -> None:
+    def hand_over(self, model: nn.Module, config: Config, watcher: Callback) -> None:
         """Puts the trained weights into the new network and says which of its own stay fresh."""
         own = named_weights(model)
         for name in own.keys() & self.weights.keys():

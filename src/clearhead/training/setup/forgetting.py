@@ -17,10 +17,10 @@ from typing import Any
 from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
-from clearhead.data.corpus.held_out import place
-from clearhead.data.corpus.sampling_weights import Named, split_names
+from clearhead.data.corpus.held_out import hash_fraction
+from clearhead.data.corpus.sampling_weights import WeightedFiles, split_names
 from clearhead.data.readers.record_files import sample_records, to_files
-from clearhead.data.records import Corpus, Record, Skips
+from clearhead.data.records import Corpus, Record, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, ConfigError, DataError, TrainingError
 from clearhead.files import write_atomically
@@ -28,9 +28,9 @@ from clearhead.model.parameters import restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.task import Files, Records, TrainingTask, Validation
+from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles, TrainingTask, Validation
 from clearhead.training.distributed.thread_data_parallel import torch_threads
-from clearhead.training.setup.finetune import Start
+from clearhead.training.setup.finetune import PretrainedModel
 
 VALIDATION = "validation"
 OLD_VALIDATION = "old_validation"
@@ -68,13 +68,13 @@ class OldValidation:
     @property
     def hashes(self) -> frozenset[float]:
         """The hashes of the records' inputs, by which replay leaves them out."""
-        return frozenset(place(record.parts[0].encode()) for record in self.records)
+        return frozenset(hash_fraction(record.parts[0].encode()) for record in self.records)
 
     def task(self, model: ModelConfig, tokenizer: Tokenizer | None) -> TrainingTask[Any]:
         """Return the task that validates a model of this shape on the records."""
         changed = {"model": model.model_dump(), "training": {"validate_lines": len(self.records)}}
         config = configs.override(self.config, changed)
-        records = Records(self.records, self.records, Corpus(self.records, Skips(), len(self.records)))
+        records = TaskRecords(self.records, self.records, Corpus(self.records, SkipReport(), len(self.records)))
         return get_task(config.task).make(config, records, tokenizer, lambda _: None).task
 
     def measure_before(self, start: Path, tokenizer: Tokenizer | None, threads: int, tell: Tell) -> "OldValidation":
@@ -123,7 +123,7 @@ class OldValidation:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ForgettingReport:
     """Scores of one validation set before and after a training."""
 
     description: str
@@ -161,7 +161,7 @@ class Comparison:
         }
 
 
-def find_old(start: Start, task: str, given: Sequence[Path], tell: Tell) -> OldValidation | None:
+def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Tell) -> OldValidation | None:
     """Read the validation records of the old model: the given files, or those that its run kept.
 
     Where there are none, or its task is another, one sentence is told and nothing returned; given files that cannot be
@@ -190,7 +190,7 @@ def find_old(start: Start, task: str, given: Sequence[Path], tell: Tell) -> OldV
         return None
 
 
-def _read(config: Config, named: Named, tell: Tell) -> OldValidation:
+def _read(config: Config, named: WeightedFiles, tell: Tell) -> OldValidation:
     """Read validation files of the old model's task."""
     if named.weights:
         raise ConfigError("a weight has no meaning behind --old-valid; leave it out")
@@ -208,7 +208,7 @@ def _read(config: Config, named: Named, tell: Tell) -> OldValidation:
         "sampling_temperature": 1.0,
     }
     config = configs.override(config, {"data": own})
-    files = Files(named.files, named.files, minimum=1)
+    files = TrainingFiles(named.files, named.files, minimum=1)
     records = get_task(config.task).read(files, config, lambda _: None)
     for line in records.corpus.skips.messages():
         tell(f"old validation set: {line}")
@@ -230,10 +230,10 @@ def _config_of_kept(config: Config) -> Config:
     return configs.override(config, {"data": kept})
 
 
-def _record_files(folder: Path, config: Config) -> Named:
+def _record_files(folder: Path, config: Config) -> WeightedFiles:
     """Return the files that `write_records` wrote, with the tags that they are named after."""
     files = sorted(path for path in folder.glob("*") if path.suffix in (".jsonl", ".conll"))
-    return Named(files, [], [path.stem for path in files] if config.data.source_tags else [])
+    return WeightedFiles(files, [], [path.stem for path in files] if config.data.source_tags else [])
 
 
 def given_facts(given: Sequence[Path]) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def compare(
     """Report both scores, with a warning where the model became worse, and return the summary for the manifest."""
     assert old.before is not None
     count = min(len(old.records), task.sizes()[1])
-    found = Comparison(old.description, count, old.before, after)
+    found = ForgettingReport(old.description, count, old.before, after)
     tell(str(found))
     if found.is_worse:
         noun = get_task(old.config.task).record_name

@@ -34,7 +34,7 @@ def lacks_bfloat16(can: dict[str, object]) -> bool:
     return can.get("architecture") == "x86_64" and not (can.get("avx512_bf16") or can.get("amx_bf16"))
 
 
-def place(model: nn.Module, config: TrainingConfig, processes: ProcessGroup, watcher: Callback) -> PlacedModel:
+def place_model(model: nn.Module, config: TrainingConfig, processes: ProcessGroup, watcher: Callback) -> PlacedModel:
     """Makes a network ready to be trained, in place."""
     if config.activation_checkpointing:
         recompute_layers(model)

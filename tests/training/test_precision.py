@@ -17,7 +17,7 @@ from clearhead.model.dropout import Dropout
 from clearhead.model.encoder import Stack
 from clearhead.model.loss import cross_entropy
 from clearhead.training.distributed import device_setup
-from clearhead.training.distributed.device_setup import place
+from clearhead.training.distributed.device_setup import place_model
 from clearhead.training.distributed.process_group import ALONE
 from clearhead.training.distributed.thread_data_parallel import open_replicas
 from clearhead.training.loop.callbacks import NullCallback
@@ -32,7 +32,7 @@ from tests.training.test_trainer import Regression, trainer
 def gradients(prepared: PreparedRun, dropout: float = 0.3, **training: Any) -> tuple[float, list[torch.Tensor]]:
     """Loss and gradient of one update."""
     config = prepared.config.training.model_copy(update=training)
-    place(prepared.model, config, ALONE, NullCallback())
+    place_model(prepared.model, config, ALONE, NullCallback())
     for module in prepared.model.modules():
         if isinstance(module, Dropout):
             module.rate = dropout
@@ -137,7 +137,7 @@ def test_a_cpu_without_bfloat16_is_named(
     monkeypatch.setattr(device_setup, "capabilities", lambda: can)
     prepared, watcher = prepare_task(tmp_path, "classify"), Watching()
     for precision, count in (("float32", 0), ("bfloat16", int(is_told))):
-        place(prepared.model, prepared.config.training.model_copy(update={"precision": precision}), ALONE, watcher)
+        place_model(prepared.model, prepared.config.training.model_copy(update={"precision": precision}), ALONE, watcher)
         assert sum("no instructions" in message for message in watcher.messages) == count
 
 

@@ -1,8 +1,8 @@
 """The loop: batches, gradients, updates, validations, and the best weights so far.
 
-Knows tasks, never families or text. Results are passed to a `RunLogger`, which writes them to disk. Everything random is
-a pure function of the seed and the update, so a loop that receives the state, weights and optimizer state of another
-continues exactly as that one would have. Several processes run the same loop in step: each computes its share of every
+Knows tasks, never families or text. A `RunLogger` writes its results to disk. Everything random is a pure function of
+the seed and the update, so a loop that receives the state, weights and optimizer state of another continues exactly as
+that one would have. Several processes run the same loop in step: each computes its share of every
 gradient and makes every update, and the first one alone validates and keeps.
 """
 

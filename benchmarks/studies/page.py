@@ -12,8 +12,7 @@ from typing import Any
 from benchmarks.sections import put
 from clearhead.files import write_atomically
 from clearhead.study.harness.protocol import Study
-from clearhead.study.harness.results import FILE, Results, StudyPlan, cells_of
-from clearhead.study.harness.table import by_seed, fitting, rows
+from clearhead.study.harness.results import FILE, Results, StudyPlan, by_seed, cells_of, fitting, rows
 from clearhead.study.registry import STUDIES
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

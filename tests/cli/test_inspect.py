@@ -18,7 +18,7 @@ from clearhead import bundle
 from clearhead.bundle.writer import save as save_bundle
 from clearhead.cli.inspect import draw
 from clearhead.cli.main import main
-from clearhead.inspection.render import heatmap_png, html
+from clearhead.inspection.render import heatmap, html
 from clearhead.inspection.render.heatmap import PALETTE, clearest, colour, heat_maps
 from clearhead.model.parameters import snapshot
 from clearhead.model.registry import with_tied_names
@@ -177,7 +177,7 @@ def test_pictures_of_one_head_and_of_all(trained: Trained, tmp_path: Path) -> No
 
 def test_strange_labels_are_drawn_as_they_are() -> None:
     trace = small("transformer").trace("$x_1$ 🙂 \\frac dog", target="$$ \\alpha")
-    drawn = heatmap_png.draw(heat_maps(trace, "cross", 0, 0), "$title$ {", "png")
+    drawn = heatmap.draw(heat_maps(trace, "cross", 0, 0), "$title$ {", "png")
     assert drawn.startswith(b"\x89PNG")
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli.main import main
-from clearhead.data.corpus import cached_pairs
-from clearhead.data.corpus.cached_documents import load_documents_cached
-from clearhead.data.corpus.cached_pairs import CachedPairs, PairFilters, load_pairs_cached
+from clearhead.data.corpus import cached_corpus
+from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_documents_cached, load_pairs_cached
 from clearhead.data.corpus.corpus_cache import DAY, find_cached
 from clearhead.data.corpus.encoding import EncodingSettings, encode_cached
 from clearhead.data.records import SkipReport
@@ -21,7 +20,7 @@ from clearhead.errors import DataError
 
 @pytest.fixture(autouse=True)
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "clearhead" / "corpora"
 

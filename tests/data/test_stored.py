@@ -15,12 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.corpus import cached_pairs
-from clearhead.data.corpus.cached_pairs import CachedPairs, PairFilters, load_pairs_cached
+from clearhead.data.corpus import cached_corpus
+from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_pairs_cached
 from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs
 from clearhead.data.corpus.held_out import split_valid
-from clearhead.data.corpus.id_arrays import PairIds
-from clearhead.data.corpus.mmap_arrays import ArrayWriter, MappedArrays, cached_arrays, release_pages
+from clearhead.data.corpus.id_arrays import ArrayWriter, MappedArrays, PairIds, cached_arrays, release_pages
 from clearhead.data.readers import pairs as seen_module
 from clearhead.data.readers.pairs import HashSet, Pair, load_pairs
 from clearhead.data.records import Corpus, SkipReport
@@ -33,8 +32,8 @@ WORDS = ["dog", "Hund", "läuft", "日本語", "through", "\u2028", "the", "a", 
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
-    monkeypatch.setattr(cached_pairs, "BLOCK", 13)
+    monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cached_corpus, "BLOCK", 13)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -98,7 +97,7 @@ def test_a_part_is_spread_over_the_whole(tmp_path: Path) -> None:
 def test_it_is_read_once_and_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = write_corpus(tmp_path)
     first = load_pairs_cached(paths, FILTERS)
-    monkeypatch.setattr(cached_pairs, "read_pairs", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(cached_corpus, "read_pairs", lambda *_: pytest.fail("read again"))
     moved = [path.rename(path.with_name(f"moved-{path.name}")) for path in paths]
     assert load_pairs_cached(moved, FILTERS).fingerprint == first.fingerprint
     for other in (moved[::-1], moved[:1]):
@@ -213,7 +212,7 @@ def test_a_folder_that_another_process_has_mended_stays(tmp_path: Path, monkeypa
 
 
 def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_pairs, "BLOCK", 500)
+    monkeypatch.setattr(cached_corpus, "BLOCK", 500)
     path = tmp_path / "big.tsv"
     path.write_text("".join(f"a small dog {number}\tein kleiner Hund {number}\n" for number in range(40_000)))
     load_pairs_cached([path], FILTERS)  # imports and caches

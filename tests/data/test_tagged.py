@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.readers.tagged import TaggedSentence, load_tagged, read_tagged, sound_tags
+from clearhead.data.readers.labelled import TaggedSentence, load_tagged, read_tagged, sound_tags
 from clearhead.data.records import SkipReport
 from clearhead.errors import DataError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearhead.evaluation.degenerate import OutputCounts, count_outputs, has_loop, is_copy
+from clearhead.evaluation.metrics import OutputCounts, count_outputs, has_loop, is_copy
 
 
 @pytest.mark.parametrize(

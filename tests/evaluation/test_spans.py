@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.readers.tagged import sound_tags
-from clearhead.evaluation.spans import Span, SpanReport, SpanScore, find_spans, score_spans
+from clearhead.data.readers.labelled import sound_tags
+from clearhead.evaluation.labels import Span, SpanReport, SpanScore, find_spans, score_spans
 
 TAGS = st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-a-b", "B-a-b"])
 PAIRS = st.lists(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=11), min_size=1, max_size=7)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import clearhead
 from clearhead.cli.main import main
-from clearhead.data.readers.aligned_pairs import AlignedPair
-from clearhead.data.readers.pairs import Pair
+from clearhead.data.readers.pairs import AlignedPair, Pair
 from clearhead.engines import torch_forward
 from clearhead.errors import ClearheadError, DataError
 from clearhead.inspection.analyses.word_alignment import choose_head, default_head

@@ -13,8 +13,13 @@ from numpy.typing import NDArray
 import clearhead
 from clearhead import grammar
 from clearhead.errors import ClearheadError
-from clearhead.inspection.analyses.antecedents import find_antecedents
-from clearhead.inspection.analyses.head_statistics import HeadStatistics, diagonality, entropy, head_statistics
+from clearhead.inspection.analyses.head_statistics import (
+    HeadStatistics,
+    diagonality,
+    entropy,
+    find_antecedents,
+    head_statistics,
+)
 from clearhead.inspection.analyses.word_attention import align_heads, word_attention
 from clearhead.inspection.trace.head_ref import HeadRef, Kind
 from clearhead.inspection.trace.trace_types import Floats, Trace, TracedAttention

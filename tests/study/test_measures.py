@@ -22,8 +22,7 @@ from clearhead.study.claims.parallelism import Parallel, longest_chain
 from clearhead.study.claims.positions import map_error
 from clearhead.study.claims.pronoun import FORMS, other_forms
 from clearhead.study.claims.receptive_field import receptive_fields
-from clearhead.study.harness.networks import random_ids
-from clearhead.study.harness.training import of_length
+from clearhead.study.harness.training import of_length, random_ids
 
 
 def test_recall_puts_the_key_where_it_should_be() -> None:

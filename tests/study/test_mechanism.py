@@ -19,8 +19,7 @@ from clearhead.study import registry
 from clearhead.study.harness import runner
 from clearhead.study.harness.charts import Chart, Series, _draw_chart, draw
 from clearhead.study.harness.protocol import CORES, LIGHT, Cell, StudyContext, cell_minutes
-from clearhead.study.harness.results import FILE, Results, open_results
-from clearhead.study.harness.table import fitting, rows, spread, verdict_lines
+from clearhead.study.harness.results import FILE, Results, fitting, open_results, rows, spread, verdict_lines
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 from clearhead.training.loop.callbacks import Progress
 from tests.study.toy import ABOUT, Beside, Toy

@@ -6,7 +6,7 @@ import pytest
 
 from clearhead.study import registry
 from clearhead.study.harness import runner
-from clearhead.study.harness.table import rows
+from clearhead.study.harness.results import rows
 
 QUICK = ("order", "mask", "parallel", "scale", "bottleneck")  # the others train several models each
 

@@ -6,19 +6,19 @@ import pytest
 
 from clearhead.grammar import generate, split_words
 from clearhead.model.parameters import count_parameters
-from clearhead.study.claims import data_efficiency, training_costs
+from clearhead.study.claims import compute_scaling, data_efficiency
 from clearhead.study.claims.long_range import FAMILIES, TRANSFORMER, _shape, like_width, pronoun_lines
-from clearhead.study.harness.networks import fresh
 from clearhead.study.harness.protocol import Cell, Findings
+from clearhead.study.harness.training import fresh
 
 
 def test_costs_by_hand() -> None:
     """A size of 3.2 million parameters: 64 million tokens, 20 updates."""
-    size = training_costs.Size("x", 3.2e6, 2e7, 1e10)
+    size = compute_scaling.Size("x", 3.2e6, 2e7, 1e10)
     assert size.seconds(1) == pytest.approx(2e7 * 64e6 / 1e10)
     exchange = 20 * 8 * 3.2e6 * 99 / 100 / 1.25e9
     assert size.seconds(100) == pytest.approx(2e7 * 64e6 / 1e12 + exchange)
-    assert training_costs.Size("tiny", 10, 60, 1e10).seconds(2) == pytest.approx(60 * 200 / 2e10 + 8 * 10 / 2 / 1.25e9)
+    assert compute_scaling.Size("tiny", 10, 60, 1e10).seconds(2) == pytest.approx(60 * 200 / 2e10 + 8 * 10 / 2 / 1.25e9)
 
 
 FOUND = Findings({
@@ -30,18 +30,20 @@ FOUND = Findings({
 
 
 def test_sizes_that_were_not_timed_take_the_speed_of_the_largest_that_was() -> None:
-    assert [(one.name, one.speed) for one in training_costs.sizes(FOUND)] == [
+    assert [(one.name, one.speed) for one in compute_scaling.sizes(FOUND)] == [
         ("2 x 8", 2e6),
         ("4 x 8", 4e6),
         ("gpt3 shape", 4e6),
     ]
-    first, second = training_costs.tables(FOUND)
+    first, second = compute_scaling.tables(FOUND)
     assert first.rows[-1][:4] == ["gpt3 shape", "1.75e+11", "3.7e+24", "2.8e+03"]
     assert any("4e+06 operations a second" in row for row in second.rows)
     assert all(row[2].startswith(("measured", "assumed")) for row in second.rows[1:])
     assert all(len(row) == len(table.rows[0]) for table in (first, second) for row in table.rows)
-    assert training_costs.tables(Findings({})) == [] and training_costs.time_chart(Findings({})).series[0].points == []
-    assert [len(one.points) for one in training_costs.time_chart(FOUND).series] == [3, 3, 3]
+    assert (
+        compute_scaling.tables(Findings({})) == [] and compute_scaling.time_chart(Findings({})).series[0].points == []
+    )
+    assert [len(one.points) for one in compute_scaling.time_chart(FOUND).series] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_sizes_that_were_not_timed_take_the_speed_of_the_largest_that_was() -> N
      (86400 * 365.25 * 12345, "12,345 years")],
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:
-    assert training_costs.duration(seconds) == text
+    assert compute_scaling.duration(seconds) == text
 
 
 @pytest.mark.parametrize(

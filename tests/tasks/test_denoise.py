@@ -30,7 +30,7 @@ from clearhead.tasks.denoising.span_corruption import (
 )
 from clearhead.tasks.denoising.training import DenoisingTask
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.sequence_dataset import SequenceDataset
+from clearhead.tasks.trainable.batches import SequenceDataset
 from tests.whole import Trained
 
 SETTINGS = [

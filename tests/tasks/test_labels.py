@@ -12,7 +12,7 @@ import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.config import build
-from clearhead.data.corpus.cached_pairs import CachedPairs, PairFilters, load_pairs_cached
+from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_pairs_cached
 from clearhead.data.corpus.held_out import overlap
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.records import Corpus, SkipReport
@@ -123,7 +123,7 @@ def test_training_texts_in_the_validation_file_are_counted(tmp_path: Path, capsy
 
 
 def test_the_same_inputs_are_found_in_a_corpus_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearhead.data.corpus.cached_pairs.LARGE_BYTES", 1)
+    monkeypatch.setattr("clearhead.data.corpus.cached_corpus.LARGE_BYTES", 1)
     monkeypatch.setattr("clearhead.data.corpus.held_out.BLOCK", 7)
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"source {number}\ttarget {number}\n" for number in range(50)), encoding="utf-8")

@@ -15,7 +15,7 @@ import clearhead
 from clearhead import config as configs
 from clearhead.cli.main import main
 from clearhead.config import Config, TokenizerConfig
-from clearhead.data.packing import PackedDocuments
+from clearhead.data.batching import PackedDocuments
 from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.native_engine import NativeScoringEngine

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import clearhead
 from clearhead.cli.main import main
 from clearhead.config import TokenizerConfig
-from clearhead.data.readers.tagged import load_tagged
+from clearhead.data.readers.labelled import load_tagged
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.tasks.tagging.overlapping_windows import WordWindow, best_windows, cut_words, windows
 from clearhead.tasks.tagging.tagged_text import find_words, mark

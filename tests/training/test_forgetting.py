@@ -83,8 +83,8 @@ def test_at_most_500_evenly_spaced_records_are_kept(tmp_path: Path) -> None:
 
 
 def test_kept_records_survive_odd_characters(tmp_path: Path) -> None:
+    from clearhead.data.readers.labelled import TaggedSentence, load_tagged
     from clearhead.data.readers.pairs import Pair, load_pairs
-    from clearhead.data.readers.tagged import TaggedSentence, load_tagged
 
     pairs = [Pair('a "quoted"\ttab', "line\u2028separator \\n", 1), Pair("ä", "\U0001f600", 2)]
     tagged = [TaggedSentence(("#", "a b", "C"), ("O", "B-X", "I-X"), 1), TaggedSentence(("=", "d"), ("O", "O"), 5)]

@@ -11,8 +11,8 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.cli.plot import draw
 from clearhead.study.harness.charts import Chart, Series
+from clearhead.training.checkpoint.run_folder import EVENTS, EventFiles, figures
 from clearhead.training.checkpoint.run_history import find_runs, locked, read_curves, read_run
-from clearhead.training.checkpoint.tensorboard import EVENTS, EventFiles, figures
 from tests.training.runs import Watching, run, write_data
 
 

@@ -8,7 +8,7 @@ import pytest
 import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
-from clearhead.data.corpus import cached_documents, cached_pairs, encoding
+from clearhead.data.corpus import cached_corpus, encoding
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
 from clearhead.tasks.language_modeling.training import LanguageTask
@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every corpus were large, in one process."""
-    monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setattr(encoding, "core_count", lambda: 1)
     for task in ("translation", "language_modeling"):
         monkeypatch.setattr(f"clearhead.tasks.{task}.training.READ_AT_ONCE", 5)
@@ -49,7 +49,7 @@ def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pyt
     weighted, more = [Path(f"{first}:0.5"), Path(f"{second}:2")], {"data": {"max_tokens": 11, "deduplicate": True}}
     run("translate", weighted, tmp_path / "memory", more=more)
     assert not cache.exists()
-    monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setattr(encoding, "core_count", lambda: 1)
     run("translate", weighted, tmp_path / "disk", more=more)
     assert len(list(cache.rglob("columns.json"))) == 2
@@ -66,7 +66,7 @@ def test_it_goes_on_exactly_and_reads_nothing_again(tmp_path: Path, monkeypatch:
     watcher = Watching(7)
     run("translate", data, tmp_path / "parts", watcher)
     assert [text for text in watcher.messages if text.startswith("their ids are kept in")]
-    monkeypatch.setattr(cached_pairs, "read_pairs", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(cached_corpus, "read_pairs", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(encoding, "_blocks", lambda *_: pytest.fail("made again"))
     run("translate", data, tmp_path / "parts", resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
@@ -85,7 +85,7 @@ def test_text_on_disk_trains_the_same_model_and_goes_on_exactly(
     facts = [read_manifest(tmp_path / name).data for name in ("memory", "disk")]
     assert facts[0] == facts[1]
     run(task, data, tmp_path / "parts", Watching(7), more=more)
-    monkeypatch.setattr(cached_documents, "read_documents", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(cached_corpus, "read_documents", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(encoding, "_blocks", lambda *_: pytest.fail("made again"))
     run(task, data, tmp_path / "parts", more=more, resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "disk")
@@ -111,7 +111,7 @@ def test_few_documents_of_much_text_are_held_out_from_their_end(tmp_path: Path) 
 
 
 def test_a_vocabulary_is_learned_from_a_part_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_pairs, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setattr(training_data, "LEARNED_PAIRS", 5)
     data, watcher = write_data("translate", tmp_path), Watching()
     prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("translate"), threads=1), watcher)

@@ -137,7 +137,9 @@ def test_a_cpu_without_bfloat16_is_named(
     monkeypatch.setattr(device_setup, "capabilities", lambda: can)
     prepared, watcher = prepare_task(tmp_path, "classify"), Watching()
     for precision, count in (("float32", 0), ("bfloat16", int(is_told))):
-        place_model(prepared.model, prepared.config.training.model_copy(update={"precision": precision}), ALONE, watcher)
+        place_model(
+            prepared.model, prepared.config.training.model_copy(update={"precision": precision}), ALONE, watcher
+        )
         assert sum("no instructions" in message for message in watcher.messages) == count
 
 

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from clearhead.api.base import ModelBase, StrPath, check_texts, paths_of
 from clearhead.errors import DataError, TaskError
 from clearhead.tasks.classification.inference import classify
-from clearhead.tasks.embedding.inference import EmbeddedText, embed
 from clearhead.tasks.image_classification.inference import classify_images
 from clearhead.tasks.label_prediction import Classification
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 from clearhead.tasks.masked_lm.inference import MaskFilling, fill
 from clearhead.tasks.masked_lm.mask_tokens import GAP
+from clearhead.tasks.sentence_embedding import EmbeddedText, embed
 from clearhead.tasks.tagging.inference import tag
 from clearhead.tasks.tagging.tagged_text import TaggedText
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clearhead.api.base import ModelBase, StrPath, check_text
 from clearhead.config import DecodingConfig
-from clearhead.data.readers.aligned_pairs import read_aligned
-from clearhead.data.readers.pairs import Pair
+from clearhead.data.readers.pairs import Pair, read_aligned
 from clearhead.errors import InspectionError
 from clearhead.inspection.analyses import word_alignment
 from clearhead.inspection.analyses.word_attention import WordAttention, word_attention

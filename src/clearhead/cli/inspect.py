@@ -80,7 +80,7 @@ def inspect(
         _write(html, render_html(trace, str(folder)).encode())
     for path, form in ((svg, "svg"), (png, "png")):
         if path is not None:
-            from clearhead.inspection.render.heatmap_png import draw
+            from clearhead.inspection.render.heatmap import draw
 
             title = f"{trace.source_text} → {trace.target_text}"
             _write(path, draw(maps, title, form))  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def _list(size: str, as_json: bool) -> None:
 def _show(results: "Results") -> None:
     from rich.console import Console
 
-    from clearhead.study.harness.table import fitting, rows, verdict_lines
+    from clearhead.study.harness.results import fitting, rows, verdict_lines
 
     console = Console(highlight=False, markup=False)
     console.print(_grid(fitting(rows(results), console.width)))

@@ -136,8 +136,8 @@ _TASKS = (
         record_name="texts",
         data_fields=(),
         base={"task": "embed", "model": {"family": "encoder", "head": "embedding"}},
-        training="embedding.training",
-        evaluation="embedding.inference",
+        training="sentence_embedding",
+        evaluation="sentence_embedding",
         codec=EncoderCodec(),
     ),
 )  # fmt: skip

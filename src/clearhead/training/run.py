@@ -27,9 +27,8 @@ from clearhead.training.checkpoint import run_folder
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder
 from clearhead.training.checkpoint.finalize import TrainingResult, finalize, report_finished
 from clearhead.training.checkpoint.resume import OriginalRun, RestoredRun, asks_for_more, planned_steps
-from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, RunFolder
+from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, RunFolder, require_tensorboard
 from clearhead.training.checkpoint.run_history import locked
-from clearhead.training.checkpoint.tensorboard import require_tensorboard
 from clearhead.training.distributed.device_setup import place_model
 from clearhead.training.distributed.process_group import ALONE, ProcessGroup, init_distributed, job, was_restarted
 from clearhead.training.loop.callbacks import Callback, NullCallback

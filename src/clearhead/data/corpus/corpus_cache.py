@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.corpus.cached_pairs import CORPORA
-from clearhead.data.corpus.mmap_arrays import FACTS, MappedArrays
+from clearhead.data.corpus.cached_corpus import CORPORA
+from clearhead.data.corpus.id_arrays import FACTS, MappedArrays
 from clearhead.errors import DataError
 from clearhead.files import user_cache
 

@@ -19,9 +19,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from clearhead.data.corpus.cached_pairs import CachedPairs
-from clearhead.data.corpus.id_arrays import IdArrays, PairIds, PairIdsWriter, open_pair_ids
-from clearhead.data.corpus.mmap_arrays import ArrayWriter, MappedArrays, Work, cached_arrays, ignore_progress
+from clearhead.data.corpus.cached_corpus import CachedPairs
+from clearhead.data.corpus.id_arrays import (
+    ArrayWriter,
+    IdArrays,
+    MappedArrays,
+    PairIds,
+    PairIdsWriter,
+    Work,
+    cached_arrays,
+    ignore_progress,
+    open_pair_ids,
+)
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.records import PLACES_SHOWN, SkipReport
 from clearhead.data.tokenizer import Tokenizer

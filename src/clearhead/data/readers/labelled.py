@@ -1,11 +1,21 @@
-"""Labelled texts from tables (see `tables`) with the columns "text" and "label"."""
+"""Labelled texts from tables (see `tables`) with the columns "text" and "label".
+
+Files to tagged sentences: CoNLL, a word and its tag a line (tab or spaces between), a blank line between sentences.
+
+Only the first and the last column count, so that the four columns of CoNLL-2003 can be read as they are. Left out
+are lines that begin with `-DOCSTART-`, which end a sentence too, and comments as in CoNLL-U: lines before a sentence
+that begin with `# `. A word may be `#` all the same: a line that ends in a tag and has no `=` is no comment.
+
+Tags are BIO: O outside of all spans, B-TYPE where a span begins, I-TYPE where it goes on. Files that write I- at the
+beginning of a span (the older IOB, as in CoNLL-2003) are read into the same tags by `sound_tags`.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.readers.lines import excerpt
+from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
 from clearhead.data.readers.tables import ColumnNames, Row, TableOptions, has_names, read_table
 from clearhead.data.records import MAX_CHARS, Corpus, SkipReport, build_corpus
 from clearhead.errors import DataError
@@ -109,3 +119,94 @@ def _refuse_swapped(path: Path, rows: Sequence[Row]) -> None:
         f"{example}) and {len(labels):,} longer ones as label, in {len(rows):,} records: the columns look swapped; use "
         "--columns text=2,label=1, or --columns text=1,label=2 if they are not"
     )
+
+
+OUTSIDE = "O"
+BEGIN, INSIDE = "B-", "I-"
+_TAG = re.compile(r"O|[BI]-\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    """A sentence word by word, and the tag of each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    line: int
+    """Of its first word; the others stand on the lines that follow."""
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """Words and tags."""
+        return " ".join(self.words), " ".join(self.tags)
+
+
+def tag_type(tag: str) -> str:
+    """What kind of span a tag speaks of; nothing for O."""
+    return "" if tag == OUTSIDE else tag[len(BEGIN) :]
+
+
+def sound_tags(tags: Iterable[str]) -> list[str]:
+    """The same spans in a sound sequence: an I-X that does not go on from B-X or I-X begins a span and becomes B-X."""
+    sound: list[str] = []
+    before = ""
+    for tag in tags:
+        is_lost = tag.startswith(INSIDE) and tag_type(tag) != before
+        before = tag_type(tag)
+        sound.append(BEGIN + before if is_lost else tag)
+    return sound
+
+
+def load_tagged(paths: Sequence[Path | str], max_chars: int | None = None, minimum: int = 1) -> Corpus[TaggedSentence]:
+    """Read whole files, one after the other."""
+    skips = SkipReport()
+    return build_corpus(read_tagged(paths, skips, max_chars), skips, paths, minimum, "tagged sentences")
+
+
+def read_tagged(
+    paths: Sequence[Path | str], skips: SkipReport, max_chars: int | None = None
+) -> Iterator[TaggedSentence]:
+    """Stream the sentences; those with more characters than `max_chars`, if given, are skipped and counted."""
+    for path in map(Path, paths):
+        for sentence in _read_file(path):
+            if max_chars is not None and len(sentence.parts[0]) > max_chars:
+                skips.add(f"sentence longer than {max_chars} characters", path, sentence.line)
+            else:
+                yield sentence
+
+
+def _read_file(path: Path) -> Iterator[TaggedSentence]:
+    rows: list[tuple[str, str]] = []
+    number = begin = 0
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip() and not line.startswith("-DOCSTART-"):
+            if rows or not _is_comment(line):
+                begin = begin if rows else number
+                rows.append(_parse(path, number, line))
+        elif rows:
+            yield _sentence(rows, begin)
+            rows = []
+    refuse_empty(path, number)
+    if rows:
+        yield _sentence(rows, begin)
+
+
+def _sentence(rows: Sequence[tuple[str, str]], line: int) -> TaggedSentence:
+    return TaggedSentence(tuple(word for word, _ in rows), tuple(sound_tags(tag for _, tag in rows)), line)
+
+
+def _is_comment(line: str) -> bool:
+    """Whether a line before a sentence is a remark."""
+    return line.startswith("# ") and ("=" in line or not _TAG.fullmatch(line.split()[-1]))
+
+
+def _parse(path: Path, number: int, line: str) -> tuple[str, str]:
+    columns = [column.strip() for column in line.split("\t" if "\t" in line else " ")]
+    columns = [column for column in columns if column]
+    if len(columns) < 2:
+        problem = f"expected a word and its tag, separated by a tab or a space, got {excerpt(line)}"
+        raise DataError.at(path, number, problem + "; is this a CoNLL file?")
+    if not _TAG.fullmatch(columns[-1]):
+        problem = f"expected the tag O, or B- or I- and a type such as B-PER, got {excerpt(columns[-1])}"
+        raise DataError.at(path, number, problem + "; convert the file to BIO tags")
+    return columns[0], columns[-1]

@@ -10,6 +10,10 @@ What was there before, in bounded memory: numbers of 8 bytes in one flat table.
 
 A Python set takes ten times as much. Of ten million texts two different ones have the same 8-byte hash with a chance
 of three in a million.
+
+Sentence pairs with gold word alignments: JSON lines with "source", "target" and "alignment", pairs of word indices.
+
+`clearhead data grammar --out pairs.jsonl` writes them.
 """
 
 from array import array
@@ -17,10 +21,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from clearhead.data.readers.lines import read_lines, refuse_empty
-from clearhead.data.readers.tables import TABLE_SUFFIXES, ColumnNames, Note, Row, TableOptions, read_table, suffix_of
+from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.readers.tables import (
+    TABLE_SUFFIXES,
+    ColumnNames,
+    Note,
+    Row,
+    TableOptions,
+    object_of,
+    read_table,
+    string_of,
+    suffix_of,
+)
 from clearhead.data.records import MAX_CHARS, Corpus, Fingerprint, SkipReport, build_corpus
 from clearhead.errors import DataError
 
@@ -196,3 +210,41 @@ def _read_side_by_side(sources: Path, targets: Path) -> Iterator[Row]:
             )
         yield Row(sources, number, source, target)
     refuse_empty(sources, number)
+
+
+Links = frozenset[tuple[int, int]]
+"""(source word, target word), both counted from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedPair:
+    """A pair, and which words of it belong together."""
+
+    pair: Pair
+    links: Links
+
+
+def read_aligned(path: Path | str) -> Iterator[AlignedPair]:
+    """Stream the pairs of a file; an error names the line."""
+    file, number = Path(path), 0
+    for number, line in enumerate(read_lines(file), start=1):
+        if line.strip():
+            record = object_of(file, number, line, '"source", "target" and "alignment"')
+            pair = Pair(string_of(file, number, record, "source"), string_of(file, number, record, "target"), number)
+            yield AlignedPair(pair, _links(file, number, record))
+    refuse_empty(file, number)
+
+
+def _links(path: Path, number: int, record: dict[str, object]) -> Links:
+    found = record.get("alignment")
+    links: list[Any] = found if isinstance(found, list) else [found]
+    if not all(map(_is_link, links)):
+        problem = f'expected as "alignment" a list of pairs such as [[0, 0], [1, 2]], got {excerpt(str(found))}; '
+        raise DataError.at(path, number, problem + "make gold with: clearhead data grammar --out gold.jsonl")
+    return frozenset((link[0], link[1]) for link in links)
+
+
+def _is_link(link: Any) -> bool:
+    """Two word indices."""
+    is_pair = isinstance(link, list) and len(link) == 2
+    return is_pair and all(type(index) is int and index >= 0 for index in link)

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clearhead.data.readers.documents import Document
-from clearhead.data.readers.labelled import LabelledText
+from clearhead.data.readers.labelled import LabelledText, TaggedSentence
 from clearhead.data.readers.pairs import Pair
-from clearhead.data.readers.tagged import TaggedSentence
 from clearhead.data.records import R, Record
 
 MAX_RECORDS = 500

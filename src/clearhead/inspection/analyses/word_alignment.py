@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from clearhead.config import ModelConfig
 from clearhead.config.model import RECURRENT
-from clearhead.data.readers.aligned_pairs import AlignedPair, Links
-from clearhead.data.readers.pairs import Pair
+from clearhead.data.readers.pairs import AlignedPair, Links, Pair
 from clearhead.errors import DataError, InspectionError, TaskError
 from clearhead.inspection.analyses.word_attention import WordAttention, WordSpans, align_heads, by_words
 from clearhead.inspection.trace.head_ref import HeadRef

@@ -14,9 +14,8 @@ from clearhead.kernels import AttentionLayout, PaddedLayout
 from clearhead.model.attention import attention_weights
 from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.networks import fresh, random_ids
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import TOKENIZER, nats, sentences, train, write_examples
+from clearhead.study.harness.training import TOKENIZER, fresh, nats, random_ids, sentences, train, write_examples
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 DIVIDED, PLAIN = "divided", "not divided"

@@ -12,9 +12,17 @@ import numpy as np
 from clearhead.evaluation.metrics import chrf
 from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.digits import accuracy, all_digits, part
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo, StudyTable
-from clearhead.study.harness.training import TOKENIZER, pairs, sentences, train, write_examples
+from clearhead.study.harness.training import (
+    TOKENIZER,
+    accuracy,
+    all_digits,
+    pairs,
+    part,
+    sentences,
+    train,
+    write_examples,
+)
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 CONVOLUTION, PERCEPTRON, PATCHES = "convolution", "mlp", "transformer"

@@ -16,9 +16,8 @@ from clearhead.model.parameters import count_parameters
 from clearhead.study.claims.parallelism import at
 from clearhead.study.claims.pronoun import german_form, with_forms
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.networks import fresh
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import sentences, train, write_pairs
+from clearhead.study.harness.training import fresh, sentences, train, write_pairs
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 Line = tuple[str, str]

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.networks import fresh, leaves, random_ids
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
+from clearhead.study.harness.training import fresh, leaves, random_ids
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 RECURRENT = ("rnn", "gru", "lstm")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.networks import fresh, random_ids
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
+from clearhead.study.harness.training import fresh, random_ids
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 
 MARKED = ("sinusoidal", "learned", "rotary", "relative")

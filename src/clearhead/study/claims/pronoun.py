@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clearhead.api import Model
 from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, split_words
-from clearhead.inspection.analyses.antecedents import HeadAntecedent, find_antecedents
+from clearhead.inspection.analyses.head_statistics import HeadAntecedent, find_antecedents
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.training import TOKENIZER, sentences, train, write_examples

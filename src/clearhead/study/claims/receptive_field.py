@@ -14,10 +14,8 @@ import torch
 from clearhead.api import Model
 from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.digits import accuracy, all_digits, part
-from clearhead.study.harness.networks import fresh
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import QUICK, train
+from clearhead.study.harness.training import QUICK, accuracy, all_digits, fresh, part, train
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 
 TRAINED, FRESH, CONVOLUTION, EVEN = "patches", "patches, untrained", "convolution", "every patch alike"

@@ -13,9 +13,8 @@ from clearhead.errors import TrainingError
 from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.networks import VOCABULARY, fresh, random_ids
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo, cell_minutes
-from clearhead.study.harness.training import sentences, train
+from clearhead.study.harness.training import VOCABULARY, fresh, random_ids, sentences, train
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
 
 USUAL = "pre-norm"

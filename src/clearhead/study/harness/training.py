@@ -1,15 +1,31 @@
-"""What the studies that train have in common: sentences of the grammar, and one way to train through the public API."""
+"""What the studies that train have in common: sentences of the grammar, and one way to train through the public API.
 
-from collections.abc import Mapping, Sequence
+Networks with fresh weights to probe, and how to ask them for gradients at their embeddings.
+
+B batch, T places, D model width
+
+Handwritten digits on disk: parts of them to train on, and others to test on.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from clearhead import api
-from clearhead.config import merge
+from clearhead.api import Model
+from clearhead.config import build, merge
+from clearhead.data.readers.images import write_digits
 from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, generate, split_words
+from clearhead.model.registry import build_model
 from clearhead.study.harness.protocol import StudyContext
+from clearhead.tasks.registry import get_task
 
 TRAINING_SHARE = 0.75  # of a cell's time; the rest is for making data and measuring
 QUICK = 1.2  # times that, for studies that measure in seconds
@@ -97,3 +113,57 @@ def nats(model: api.Model, examples: Sequence[Example]) -> float:
     """Mean negative log-probability of a target token, the end among them."""
     scored = model.score(pairs(examples))
     return -sum(one.log_prob for one in scored) / sum(len(one.token_log_probs) for one in scored)
+
+
+VOCABULARY = 101  # of networks that read random ids; the first four are special
+FIRST_ID = 4
+
+
+def fresh(task: str, seed: int, model: Mapping[str, Any]) -> Any:
+    """The network of a task as training would begin with it, without dropout."""
+    known: dict[str, Any] = {"vocab_size": VOCABULARY, "dropout": 0.0, **model}
+    config = build({"model": known}, base=get_task(task).base)
+    torch.manual_seed(seed)
+    return build_model(config.model).eval()
+
+
+def random_ids(batch: int, length: int, seed: int) -> Tensor:
+    """ids_BT without special ones."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(FIRST_ID, VOCABULARY, (batch, length), generator=generator)
+
+
+@contextmanager
+def leaves(embedding: nn.Module) -> Iterator[list[Tensor]]:
+    """While it lasts, what an embedding gives is kept, each time as a leaf that takes a gradient."""
+    kept: list[Tensor] = []
+
+    def keep(_module: nn.Module, _inputs: Any, x_BTD: Tensor) -> Tensor:
+        kept.append(x_BTD.detach().requires_grad_())
+        return kept[-1]
+
+    handle = embedding.register_forward_hook(keep)
+    try:
+        yield kept
+    finally:
+        handle.remove()
+
+
+def all_digits(folder: Path) -> list[Path]:
+    """Every picture as `folder/7/0042.png`, in an order that has nothing to do with the digit: as they were written."""
+    write_digits(folder)
+    return sorted(folder.glob("[0-9]/*.png"), key=lambda path: path.name)
+
+
+def part(folder: Path, pictures: Sequence[Path]) -> Path:
+    """A folder to train on with copies of some pictures."""
+    for picture in pictures:
+        (folder / picture.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, folder / picture.parent.name / picture.name)
+    return folder
+
+
+def accuracy(model: Model, pictures: Sequence[Path]) -> float:
+    """The share that is recognised."""
+    found = model.classify_pictures(list(pictures))
+    return sum(one.label == path.parent.name for one, path in zip(found, pictures, strict=True)) / len(pictures)

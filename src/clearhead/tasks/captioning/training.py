@@ -23,8 +23,7 @@ from clearhead.data.readers.tables import ColumnNames, TableOptions, read_table
 from clearhead.data.records import Corpus, SkipReport, build_corpus
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
-from clearhead.evaluation.degenerate import count_outputs
-from clearhead.evaluation.metrics import TranslationReport, evaluate_texts, exact_match
+from clearhead.evaluation.metrics import TranslationReport, count_outputs, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
 from clearhead.tasks.captioning.inference import caption_requests, write_captions
 from clearhead.tasks.image_classification.inference import DescribedImage, num_patches, scaled, shape_of, stack
@@ -34,8 +33,7 @@ from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel, Tell, test_records
 from clearhead.tasks.text_codec import check_length
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.seq2seq_batch import Seq2SeqBatch, mean_nll, seq2seq_loss, with_targets
-from clearhead.tasks.trainable.sequence_dataset import drop_long
+from clearhead.tasks.trainable.batches import Seq2SeqBatch, drop_long, mean_nll, seq2seq_loss, with_targets
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
 from clearhead.tasks.trainable.validation_decoding import SPARE, best_of, lines_to_decode
 from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer

@@ -28,8 +28,8 @@ from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import EncoderCodec
 from clearhead.tasks.trainable.baseline import Baseline, label_baseline
+from clearhead.tasks.trainable.batches import SequenceDataset, drop_long
 from clearhead.tasks.trainable.label_training import label_loss, label_validation, report_labels
-from clearhead.tasks.trainable.sequence_dataset import SequenceDataset, drop_long
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
 
 

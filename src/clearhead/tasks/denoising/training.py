@@ -25,8 +25,14 @@ from clearhead.tasks.denoising.evaluation import cut_texts, longest_text, score_
 from clearhead.tasks.denoising.span_corruption import SpanCorruption, decode_marked, sentinels_of
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.seq2seq_batch import Seq2SeqBatch, collate, mean_nll, pair_batches, seq2seq_loss
-from clearhead.tasks.trainable.sequence_dataset import SequenceDataset
+from clearhead.tasks.trainable.batches import (
+    Seq2SeqBatch,
+    SequenceDataset,
+    collate,
+    mean_nll,
+    pair_batches,
+    seq2seq_loss,
+)
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation
 from clearhead.tasks.trainable.text_data import load_and_split_text, tokenizer_texts
 from clearhead.tasks.trainable.validation_decoding import (

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, divide, length_batches, pad
-from clearhead.data.corpus.cached_documents import CachedDocuments
+from clearhead.data.batching import Indices, PackedDocuments, divide, length_batches, pad
+from clearhead.data.corpus.cached_corpus import CachedDocuments
 from clearhead.data.corpus.encoding import EncodingSettings, encode_cached
 from clearhead.data.corpus.id_arrays import IdArrays
-from clearhead.data.packing import PackedDocuments
 from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer

@@ -38,8 +38,8 @@ from clearhead.tasks.masked_lm.mask_tokens import require_mask
 from clearhead.tasks.masked_lm.masking import MaskableRows, MaskedRow
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, label_baseline
+from clearhead.tasks.trainable.batches import SequenceDataset
 from clearhead.tasks.trainable.label_training import label_loss
-from clearhead.tasks.trainable.sequence_dataset import SequenceDataset
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation
 from clearhead.tasks.trainable.text_data import load_and_split_text, tokenizer_texts
 

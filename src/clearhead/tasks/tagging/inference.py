@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.readers.tagged import TaggedSentence, load_tagged, sound_tags, tag_type
+from clearhead.data.readers.labelled import TaggedSentence, load_tagged, sound_tags, tag_type
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import DataError
-from clearhead.evaluation.spans import SpanReport, score_spans
+from clearhead.evaluation.labels import SpanReport, score_spans
 from clearhead.tasks.label_prediction import log_softmax
 from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.tagging.overlapping_windows import WordTokens, best_windows, cut_words, shorten_words, windows

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.evaluation.spans import find_spans
+from clearhead.evaluation.labels import find_spans
 
 # Letters and digits with apostrophes inside, or any other character alone; U+0301 stands for all that joins the
 # character before it: accents, which \w does not know where they stand alone, and joiners.

@@ -20,12 +20,12 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.batching import Indices, divide, pad
 from clearhead.data.corpus.id_arrays import IdArrays
-from clearhead.data.readers.tagged import BEGIN, INSIDE, OUTSIDE, TaggedSentence, load_tagged, sound_tags, tag_type
+from clearhead.data.readers.labelled import BEGIN, INSIDE, OUTSIDE, TaggedSentence, load_tagged, sound_tags, tag_type
 from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
-from clearhead.evaluation.spans import score_spans
+from clearhead.evaluation.labels import score_spans
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import TokenClassifier
 from clearhead.tasks.registry import get_task
@@ -35,8 +35,8 @@ from clearhead.tasks.tagging.tagged_text import mark_words
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec
 from clearhead.tasks.trainable.baseline import Baseline, count_ids, frequency_loss
+from clearhead.tasks.trainable.batches import SequenceDataset
 from clearhead.tasks.trainable.label_training import label_loss
-from clearhead.tasks.trainable.sequence_dataset import SequenceDataset
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
 
 IGNORED = -100  # the target of pieces that carry no tag

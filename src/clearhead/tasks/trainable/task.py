@@ -15,11 +15,11 @@ from pydantic import TypeAdapter
 from clearhead.config import Config
 from clearhead.data.batching import Indices
 from clearhead.data.corpus.held_out import HeldOutSplit, overlap, split_valid
-from clearhead.data.corpus.mmap_arrays import Work, ignore_progress
+from clearhead.data.corpus.id_arrays import Work, ignore_progress
 from clearhead.data.readers.lines import excerpt
 from clearhead.data.records import Corpus, R, SkipReport
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.evaluation.degenerate import OutputCounts
+from clearhead.evaluation.metrics import OutputCounts
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.baseline import Baseline
 

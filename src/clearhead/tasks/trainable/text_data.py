@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from clearhead.config import Config
-from clearhead.data.corpus.cached_documents import CachedDocuments, load_documents_cached
+from clearhead.data.corpus.cached_corpus import CachedDocuments, load_documents_cached
 from clearhead.data.corpus.held_out import HeldOutSplit, split_valid
 from clearhead.data.readers.documents import Document, load_documents
 from clearhead.errors import DataError

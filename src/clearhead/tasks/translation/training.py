@@ -14,21 +14,13 @@ from clearhead.data.readers.pairs import Pair
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.bpe_dropout import BpeDropout
 from clearhead.errors import ConfigError, DataError
-from clearhead.evaluation.degenerate import count_outputs
-from clearhead.evaluation.metrics import Score, bleu, chrf
+from clearhead.evaluation.metrics import Score, bleu, chrf, count_outputs
 from clearhead.model.loss import Loss
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Tell
 from clearhead.tasks.text_codec import max_input_tokens
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.seq2seq_batch import (
-    Seq2SeqBatch,
-    collate,
-    collate_pairs,
-    mean_nll,
-    pair_batches,
-    seq2seq_loss,
-)
+from clearhead.tasks.trainable.batches import Seq2SeqBatch, collate, collate_pairs, mean_nll, pair_batches, seq2seq_loss
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
 from clearhead.tasks.trainable.validation_decoding import decode_examples, lines_to_decode, validation_decoding
 from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer

@@ -1,7 +1,13 @@
-"""What a run leaves in its folder: metrics.jsonl, its state, and the bundle of the best weights."""
+"""What a run leaves in its folder: metrics.jsonl, its state, and the bundle of the best weights.
+
+The figures of a run as TensorBoard's event files, by tensorboardX: it needs protobuf and numpy alone, where torch's
+own writer needs all of TensorBoard. Imported only when they are asked for.
+"""
 
 import json
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +19,54 @@ from clearhead.bundle import WeightsKind
 from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, TrainingError
+from clearhead.extras import require_package
 from clearhead.files import sync
 from clearhead.model.parameters import Weights
 from clearhead.model.registry import with_tied_names
 from clearhead.tasks.trainable.task import Validation
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
-from clearhead.training.checkpoint.tensorboard import EventFiles
 from clearhead.training.distributed.process_group import job
 from clearhead.training.loop.train_state import TrainState
+
+EVENTS = "tensorboard"
+
+
+def require_tensorboard() -> None:
+    """Raise an error before the work starts if event files cannot be written."""
+    require_package("tensorboardX", "--tensorboard")
+
+
+class EventFiles:
+    """Event files in the folder `tensorboard/` of a run, the same figures as in its metrics."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        """`step`: where the run stands; TensorBoard hides what was noted behind it before."""
+        from tensorboardX import SummaryWriter  # type: ignore[import-untyped]
+
+        # Names carry the time in seconds, and a file of the same name is written over: so their number too.
+        number = len([*(folder / EVENTS).glob("*")])
+        self._writer = SummaryWriter(
+            str(folder / EVENTS), purge_step=step + 1 if step else None, filename_suffix=f".{number}"
+        )
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """One line of the metrics."""
+        for name, value in figures(entry).items():
+            self._writer.add_scalar(name, value, entry["step"])
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self._writer.close()
+
+
+def figures(entry: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers in a line of the metrics, by the names that TensorBoard groups them by."""
+    found = {f"train/{name}": entry[name] for name in ("loss", "rate", "tokens_per_second") if name in entry}
+    for name, value in entry.get("valid", {}).items():
+        inner = value.get("score") if isinstance(value, Mapping) and "signature" in value else value
+        found |= {f"valid/{name}": inner} if not isinstance(inner, Mapping) else {}
+    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+
 
 METRICS = "metrics.jsonl"
 TRAINING = "training"

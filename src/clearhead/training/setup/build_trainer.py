@@ -19,8 +19,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.parameters import count_parameters
 from clearhead.tasks.trainable.task import TrainingTask
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
-from clearhead.training.checkpoint.run_folder import NullRunFolder, RunFolder
-from clearhead.training.checkpoint.tensorboard import EventFiles
+from clearhead.training.checkpoint.run_folder import EventFiles, NullRunFolder, RunFolder
 from clearhead.training.distributed.device_setup import PlacedModel
 from clearhead.training.distributed.process_group import ProcessGroup
 from clearhead.training.loop.callbacks import Callback

@@ -1,6 +1,8 @@
 """Sentence embeddings: the mean of an encoder's states over the pieces of a text, its frame included.
 
 N texts, S length, D model width
+
+Embeddings are not trained by themselves.
 """
 
 from collections.abc import Sequence
@@ -61,3 +63,11 @@ def embed(
 def evaluate(*_: Any) -> NoReturn:
     """Raise TaskError: there is no reference to compare an embedding with."""
     raise TaskError("embeddings have no score of their own; train --task classify --from this model and evaluate that")
+
+
+def read(*_: Any) -> NoReturn:
+    """Raise TaskError: nothing is learned from texts alone here."""
+    raise TaskError("embeddings are not trained; train --task mlm on text, or --task classify --from this model")
+
+
+make = read

@@ -68,7 +68,7 @@ def test_computing_again_keeps_less(tmp_path: Path) -> None:
     prepared = prepare_task(tmp_path, "classify")
     held = []
     for recompute in (False, True):
-        place(
+        place_model(
             prepared.model,
             prepared.config.training.model_copy(update={"activation_checkpointing": recompute}),
             ALONE,

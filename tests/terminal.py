@@ -29,7 +29,7 @@ TIMEOUT = 300  # seconds; only a hanging command takes that long
 _SERVER = """
 import os, socket, sys
 import torch
-import clearhead.api, clearhead.cli.translate, clearhead.cli.terminal
+import clearhead.api, clearhead.cli.translate, clearhead.cli.progress_display
 from clearhead.cli.main import main
 
 torch.set_num_threads(1)

@@ -74,7 +74,7 @@ def test_every_imported_package_is_a_dependency_or_has_an_extra() -> None:
 
 def test_no_other_file_names_an_extra() -> None:
     writers = [path for path in SOURCE.rglob("*.py") if "clearhead[" in path.read_text(encoding="utf-8")]
-    assert writers == [SOURCE / "data" / "extras.py"]
+    assert writers == [SOURCE / "extras.py"]
 
 
 def test_documents_name_extras_that_exist() -> None:

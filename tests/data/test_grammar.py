@@ -76,7 +76,7 @@ class TestGenerate:
         assert not set(first) & set(grammar.generate(53, seed=4))
 
     def test_another_process_makes_the_same(self) -> None:
-        code = "from clearhead.data import grammar; print(*(e.source for e in grammar.generate(29, seed=5)), sep='|')"
+        code = "from clearhead import grammar; print(*(e.source for e in grammar.generate(29, seed=5)), sep='|')"
         surroundings = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         made = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=surroundings

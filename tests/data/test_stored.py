@@ -307,15 +307,15 @@ def test_a_script_without_a_guard_runs_once(tokenizer: Tokenizer, tmp_path: Path
     script = tmp_path / "script.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from clearhead.data import stored\n"
-        "from clearhead.data.records import Skips\n"
-        "from clearhead.data.corpus.encoding import Encoding, encode_stored\n"
+        "from clearhead.data.corpus import cached_corpus\n"
+        "from clearhead.data.records import SkipReport\n"
+        "from clearhead.data.corpus.encoding import EncodingSettings, encode_cached\n"
         "from clearhead.data.tokenizer import Tokenizer\n"
         "print('once', flush=True)\n"
-        "stored.LARGE_BYTES = 0\n"
-        "pairs = stored.load_corpus([Path('a.tsv')], stored.Filters(60)).records\n"
+        "cached_corpus.LARGE_BYTES = 0\n"
+        "pairs = cached_corpus.load_pairs_cached([Path('a.tsv')], cached_corpus.PairFilters(60)).records\n"
         "tokenizer = Tokenizer.from_json(Path('tokenizer.json').read_text())\n"
-        "print(len(encode_stored(pairs, tokenizer, Encoding(99), Skips(), workers=2, block=20)))\n"
+        "print(len(encode_cached(pairs, tokenizer, EncodingSettings(99), SkipReport(), workers=2, block=20)))\n"
     )
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
                           env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=True)  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearhead.evaluation.metrics import alignment_error_rate
+from clearhead.evaluation.alignment import alignment_error_rate
 
 GOLD = {(0, 0), (1, 2), (2, 1)}
 

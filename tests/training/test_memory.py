@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only 
 PAGES_OF_FIVE = """
 import resource, torch
 from concurrent.futures import ThreadPoolExecutor
-from clearhead.training.memory import kept_memory, share_memory
+from clearhead.training.loop.memory import no_malloc_trim, share_memory
 
 def pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -29,8 +29,8 @@ share_memory()
 torch.set_num_threads(1)
 torch.ones(10)
 before = pages()
-with kept_memory(), ThreadPoolExecutor(1) as pool:
-    with kept_memory():
+with no_malloc_trim(), ThreadPoolExecutor(1) as pool:
+    with no_malloc_trim():
         for _ in range(5):
             pages()  # small things find their places between the large ones
             pool.submit(pages).result()

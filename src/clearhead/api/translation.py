@@ -18,7 +18,7 @@ from clearhead.tasks.scoring import ScoredOutput, score_pairs
 from clearhead.tasks.translation import inference
 from clearhead.tasks.translation.inference import search_texts, translation_segmenter, translations
 from clearhead.tasks.translation.result import SKIPPED, Translation, join_translations
-from clearhead.tasks.translation.training_data import fingerprint_of, learn_shortlist
+from clearhead.tasks.translation.shortlist import fingerprint_of, learn_shortlist
 
 if TYPE_CHECKING:
     from clearhead.evaluation.metrics import TranslationReport

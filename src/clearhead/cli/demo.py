@@ -117,7 +117,7 @@ def _show(model: "Model") -> None:
 
 def _show_alignment(model: "Model", examples: "Sequence[Example]") -> None:
     """The layer whose attention aligns words best, measured against the grammar's gold, drawn for one sentence."""
-    from clearhead.evaluation.metrics import alignment_error_rate
+    from clearhead.evaluation.alignment import alignment_error_rate
 
     measured = examples[:100]
     attentions = [model.attention(one.source, one.target) for one in measured]

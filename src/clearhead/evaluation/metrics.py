@@ -8,7 +8,7 @@ Degenerate outputs of text generation: repetition loops and untranslated copies 
 """
 
 import re
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TypedDict
 
@@ -210,14 +210,3 @@ def bleu_metric(tokenize: str, lowercase: bool) -> BLEU:
 def _corpus_score(name: str, metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Score(name, float(value), str(metric.get_signature()))
-
-
-def alignment_error_rate(predicted: Set[Hashable], gold: Set[Hashable]) -> float:
-    """Och and Ney's alignment error rate, 0 at best and 1 at worst, with every gold link a sure one.
-
-    AER = 1 - 2 |A ∩ S| / (|A| + |S|). A link is a pair (source position, target position); for a whole corpus put
-    the sentence's number in front, so that links are counted over all sentences. No links on either side: no error.
-    """
-    if not predicted and not gold:
-        return 0.0
-    return 1 - 2 * len(predicted & gold) / (len(predicted) + len(gold))

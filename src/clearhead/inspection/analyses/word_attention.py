@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.errors import InspectionError
-from clearhead.evaluation.metrics import alignment_error_rate
+from clearhead.evaluation.alignment import alignment_error_rate
 from clearhead.inspection.trace.head_ref import HeadRef, Kind
 from clearhead.inspection.trace.trace_types import TokenSpan, Trace
 

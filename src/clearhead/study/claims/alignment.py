@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from clearhead.api import Model
-from clearhead.evaluation.metrics import alignment_error_rate
+from clearhead.evaluation.alignment import alignment_error_rate
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
 from clearhead.inspection.trace.trace_types import Trace

@@ -1,11 +1,7 @@
-"""The pairs that a translator is trained on: what is said of their files, their vocabulary, and their ids.
-
-A shortlist for a model, made from pairs of texts.
-"""
+"""The pairs that a translator is trained on: what is said of their files, their vocabulary, and their ids."""
 
 import re
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 from clearhead import config as configs
@@ -17,11 +13,9 @@ from clearhead.data.readers.pairs import Pair, are_tables
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.segmentation import choose_split, is_language
-from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
 from clearhead.data.tokenizer import Tokenizer, tag_piece
 from clearhead.errors import ConfigError
-from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import LoadedModel, Tell
+from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles
 
 SAMPLED_SOURCES = 10_000  # are enough to estimate the share of sources with several sentences
@@ -118,30 +112,3 @@ def _encode(
     for line in block.long_lines:
         skips.add(too_long(how), "pairs", line)
     return block.store, kept
-
-
-def fingerprint_of(tokenizer: Tokenizer) -> str:
-    """Equal for equal tokenizers."""
-    return sha256(tokenizer.to_json().encode()).hexdigest()
-
-
-def learn_shortlist(model: LoadedModel, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
-    """The `best` likeliest target pieces of each source piece, and the `frequent` ones that every sentence gets."""
-    pieces, source, target = get_task(model.config.task).codec.encode, model.tokenizer, model.tokenizer.target
-    return make_shortlist(
-        pieces(source, [pair.source for pair in pairs]),
-        pieces(target, [pair.target for pair in pairs]),
-        (source.vocab_size, target.vocab_size),
-        [target.eos_id],
-        fingerprint_of(source),
-        best,
-        frequent,
-        copies=_shared(source, target),
-    )
-
-
-def _shared(source: Tokenizer, target: Tokenizer) -> list[int]:
-    """The pieces of text that both sides have under one id, where they have one vocabulary."""
-    if [*map(source.piece, range(source.vocab_size))] != [*map(target.piece, range(target.vocab_size))]:
-        return []
-    return [index for index in range(source.vocab_size) if source.surface(index)]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.tasks.every import Models
-from tests.whole import Trained, train_small
+from tests.tasks.tiny_models import Models
+from tests.trained_model import Trained, train_small
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from clearhead.cli.main import main
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
 from clearhead.serving.app import make_app
-from tests.tasks.every import Models
-from tests.whole import Trained
+from tests.tasks.tiny_models import Models
+from tests.trained_model import Trained
 
 FIRST, SECOND = "The dog sees the cat.", "The old king sleeps."
 

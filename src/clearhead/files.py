@@ -38,7 +38,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """Give a path to write to, beside `path`; when the block ends well it replaces `path` in one step.
 
     For writers that want a file name: `with replacing(path) as aside: save_file(tensors, aside)`. The file gets the
@@ -60,12 +60,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write or replace one file; readers and crashes see the old content or the new one. Text becomes UTF-8."""
-    with replacing(path) as aside:
+    with replace_file(path) as aside:
         aside.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
-def filling(folder: Path, overwrite: bool = False) -> Iterator[Path]:
+def create_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
     """Give an empty folder beside `folder` to write into; when the block ends well it becomes `folder` by a rename.
 
     Where there is one by then, `FileExistsError`; with `overwrite` it makes way, and is there again if that fails.
@@ -81,7 +81,7 @@ def filling(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         sync(aside)
         if overwrite and folder.exists():
             folder.rename(old)
-        _become(aside, folder)
+        _rename_to_new(aside, folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         if old.exists():
@@ -94,7 +94,7 @@ def filling(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         old.unlink(missing_ok=True)
 
 
-def make_once(folder: Path, make: Callable[[Path], None]) -> None:
+def create_folder_once(folder: Path, make: Callable[[Path], None]) -> None:
     """Fills a folder by `make`, unless it is there. Of several processes one does it, and the others wait for it.
 
     What a killed process left of the same folder goes.
@@ -111,17 +111,17 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> None:
             return
         for left in folder.parent.glob(f".{folder.name}.*-*"):
             shutil.rmtree(left, ignore_errors=True)
-        with filling(folder) as aside:
+        with create_folder(folder) as aside:
             make(aside)
 
 
-def user_cache() -> Path:
+def user_cache_folder() -> Path:
     """Where a user's programs keep what they can make again."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(given) if given else Path.home() / ".cache") / "clearhead"
 
 
-def _become(aside: Path, folder: Path) -> None:
+def _rename_to_new(aside: Path, folder: Path) -> None:
     """A rename that never replaces anything."""
     if folder.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))

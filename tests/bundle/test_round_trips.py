@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from clearhead import bundle
-from clearhead.files import replacing
-from tests.bundle.saving import NAMES, names_in, number_in, save
+from clearhead.files import replace_file
+from tests.bundle.example_bundles import NAMES, names_in, number_in, save
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_all_files_have_the_permissions_that_the_umask_asks_for(tmp_path: Path) 
     before = os.umask(0o027)
     try:
         save(tmp_path / "run", 2)
-        with replacing(tmp_path / "state") as aside:
+        with replace_file(tmp_path / "state") as aside:
             aside.unlink()
             os.close(os.open(aside, os.O_CREAT, 0o600))  # a writer that wants it private
     finally:

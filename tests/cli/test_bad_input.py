@@ -13,7 +13,7 @@ from PIL import Image as PillowImage
 
 from clearhead.cli.main import main
 from clearhead.tasks.registry import TASKS
-from tests.tasks.every import TRAINED, Models, write_files
+from tests.tasks.tiny_models import TRAINABLE_TASKS, Models, write_files
 
 Run = pytest.CaptureFixture[str]
 VERBS = ("translate", "classify", "tag", "fill", "generate", "score")
@@ -34,7 +34,7 @@ def refused(capsys: Run) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_the_wrong_verb_names_the_right_one(
     task: str, verb: str, models: Models, tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +181,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("name", "message"), BAD_FILES, ids=[name for name, _ in BAD_FILES])
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_a_file_that_cannot_be_read_is_named(task: str, name: str, message: str, tmp_path: Path, capsys: Run) -> None:
     (tmp_path / "latin.tsv").write_bytes(b"The b\xe4r\tB\n" * 20)
     (tmp_path / "wide.tsv").write_bytes("The bear\tB\n".encode("utf-16"))

@@ -10,8 +10,8 @@ import pytest
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import DecodingError
-from tests.tasks.every import Models
-from tests.whole import Trained
+from tests.tasks.tiny_models import Models
+from tests.trained_model import Trained
 
 Run = pytest.CaptureFixture[str]
 LONG = "the old dog eats the grass " * 300  # one sentence, longer than any of the models accepts

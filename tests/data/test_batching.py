@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.batching import divide, plan_batches, work_of_pairs
+from clearhead.data.batching import estimate_work, plan_batches, split_by_work
 from clearhead.data.corpus.id_arrays import IdArrays
 
 lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)
@@ -46,7 +46,7 @@ def test_like_lengths_go_together() -> None:
 @given(st.lists(st.integers(1, 40), max_size=60), st.integers(1, 9))
 def test_a_batch_is_divided_into_runs_without_empty_ones(work: list[int], parts: int) -> None:
     indices = np.arange(100, 100 + len(work))
-    found = divide(indices, parts, np.array(work, dtype=np.int64))
+    found = split_by_work(indices, parts, np.array(work, dtype=np.int64))
     assert [i for part in found for i in part] == indices.tolist()
     assert len(found) == min(parts, len(work)) and all(map(len, found))
 
@@ -54,7 +54,7 @@ def test_a_batch_is_divided_into_runs_without_empty_ones(work: list[int], parts:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=60))
 def test_no_two_parts_are_more_alike_in_work(work: list[int]) -> None:
-    found = divide(np.arange(len(work)), 2, np.array(work))
+    found = split_by_work(np.arange(len(work)), 2, np.array(work))
 
     def longest(size: int) -> int:
         return max(len(part) * max(part) for part in (work[:size], work[size:]))
@@ -64,7 +64,7 @@ def test_no_two_parts_are_more_alike_in_work(work: list[int]) -> None:
 
 def test_long_targets_make_a_part_of_fewer_examples() -> None:
     source, target = np.full(90, 12), np.repeat([10, 16, 26], 30)
-    halves = divide(np.arange(90), 2, work_of_pairs(source, target))
+    halves = split_by_work(np.arange(90), 2, estimate_work(source, target))
     work = [len(half) * (12 + 2 * target[half].max()) for half in halves]
     assert len(halves[1]) < 40 and max(work) < 1.05 * min(work)
 

@@ -24,8 +24,8 @@ def trained(normalisation: str = "nfc") -> Tokenizer:
 def test_the_text_stays_and_without_chance_so_do_the_pieces(text: str, normalisation: str, seed: int) -> None:
     tokenizer = trained(normalisation)
     ids = tokenizer.encode(text).ids
-    assert BpeDropout(tokenizer, 0.0).cut(ids, seed) == ids
-    cut = BpeDropout(tokenizer, 0.5).cut(ids, seed)
+    assert BpeDropout(tokenizer, 0.0).sample_tokens(ids, seed) == ids
+    cut = BpeDropout(tokenizer, 0.5).sample_tokens(ids, seed)
     assert tokenizer.decode(cut) == tokenizer.decode(ids) and len(cut) >= len(ids)
 
 
@@ -33,17 +33,20 @@ def test_pieces_follow_from_the_seed_alone() -> None:
     tokenizer = trained()
     ids = tokenizer.encode(" ".join(TEXTS)).ids
     first, again = BpeDropout(tokenizer, 0.1), BpeDropout(tokenizer, 0.1)
-    again.cut(ids[::-1][:0], 9)
-    again.cut(tokenizer.encode("The dogs walk.").ids, 4)
-    assert first.cut(ids, 1, 2, 3) == again.cut(ids, 1, 2, 3)
-    others = {tuple(first.cut(ids, *seed)) for seed in ((1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4), (12, 3), (1, 23))}
+    again.sample_tokens(ids[::-1][:0], 9)
+    again.sample_tokens(tokenizer.encode("The dogs walk.").ids, 4)
+    assert first.sample_tokens(ids, 1, 2, 3) == again.sample_tokens(ids, 1, 2, 3)
+    others = {
+        tuple(first.sample_tokens(ids, *seed))
+        for seed in ((1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4), (12, 3), (1, 23))
+    }
     assert len(others) == 6
 
 
 def test_almost_all_merges_gone_leaves_characters() -> None:
     tokenizer = trained()
     ids = tokenizer.encode("a dog").ids
-    assert [tokenizer.piece(index) for index in BpeDropout(tokenizer, 0.999999).cut(ids, 1)] == [
+    assert [tokenizer.token(index) for index in BpeDropout(tokenizer, 0.999999).sample_tokens(ids, 1)] == [
         "▁",
         "a",
         "▁",
@@ -76,7 +79,7 @@ def test_it_is_distributed_as_in_the_paper(word: str, chance: float) -> None:
     wanted = exact(tuple(word), {pair: rank for rank, pair in enumerate(merges)}, chance)
     assert sum(wanted.values()) == pytest.approx(1) and len(wanted) > 3
     dropout, plain = BpeDropout(tokenizer, chance), tokenizer.encode(word).ids
-    found = Counter(tuple(names[index] for index in dropout.cut(plain, seed)) for seed in range(count))
+    found = Counter(tuple(names[index] for index in dropout.sample_tokens(plain, seed)) for seed in range(count))
     assert found.keys() <= wanted.keys()
     for way, share in wanted.items():
         deviation = (share * (1 - share) / count) ** 0.5

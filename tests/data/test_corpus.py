@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.corpus.held_out import split_valid
+from clearhead.data.corpus.held_out import split_held_out
 from clearhead.data.readers import lines as lines_module
 from clearhead.data.readers.lines import read_lines
 from clearhead.data.readers.pairs import Pair, load_pairs, read_pairs
@@ -80,7 +80,7 @@ def test_several_tables_are_read_one_after_the_other(tmp_path: Path) -> None:
     second = write(tmp_path, "two.jsonl", b'{"source": "c", "target": "d"}\n\n')
     corpus = load_pairs([first, second])
     assert [pair.source for pair in corpus.records] == ["a", "c"]
-    assert corpus.skips.lines() == [f"empty line: 1 ({second}:2)"]
+    assert corpus.skips.summary() == [f"empty line: 1 ({second}:2)"]
 
 
 def test_useless_lines_are_skipped_and_counted_with_their_places(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_useless_lines_are_skipped_and_counted_with_their_places(tmp_path: Path)
         "source longer than 5 characters": 1,
         "target longer than 5 characters": 1,
     }
-    assert skips.lines()[0] == f"empty target: 5 ({path}:3, {path}:12, {path}:13, ...)"
-    assert f"empty source: 1 ({path}:2)" in skips.lines()
+    assert skips.summary()[0] == f"empty target: 5 ({path}:3, {path}:12, {path}:13, ...)"
+    assert f"empty source: 1 ({path}:2)" in skips.summary()
 
 
 def test_the_limit_itself_is_allowed(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def numbered(count: int) -> list[Pair]:
 )
 def test_a_split_loses_nothing_and_shares_no_source(sources: Sequence[str], share: float, cap: int) -> None:
     pairs = [Pair(text, f"t{line}", line) for line, text in enumerate(sources, start=1)]
-    train, valid = split_valid(pairs, share, cap)
+    train, valid = split_held_out(pairs, share, cap)
     assert sorted([*train, *valid], key=lambda pair: pair.line) == pairs
     assert train
     assert valid
@@ -242,37 +242,37 @@ def test_a_split_loses_nothing_and_shares_no_source(sources: Sequence[str], shar
 
 
 def test_the_split_has_about_its_share_and_never_moves_when_lines_are_added() -> None:
-    before, after = split_valid(numbered(5000), 0.1), split_valid(numbered(9001), 0.1)
+    before, after = split_held_out(numbered(5000), 0.1), split_held_out(numbered(9001), 0.1)
     assert 400 < len(before.valid) < 600
     assert [pair for pair in after.valid if pair.line <= 5000] == before.valid
-    assert set(split_valid(numbered(5000)[::-1], 0.1).valid) == set(before.valid)
+    assert set(split_held_out(numbered(5000)[::-1], 0.1).valid) == set(before.valid)
 
 
 def test_under_a_cap_a_trained_pair_never_becomes_a_validation_pair() -> None:
     seen = set(numbered(2003))
-    before = set(split_valid(numbered(2003), 0.5, max_valid=300).valid)
-    after = set(split_valid(numbered(20_011), 0.5, max_valid=300).valid)
+    before = set(split_held_out(numbered(2003), 0.5, max_valid=300).valid)
+    after = set(split_held_out(numbered(20_011), 0.5, max_valid=300).valid)
     assert before == {pair for pair in seen if _first_digit(pair) in "01"}  # below 1/8: halved twice, to 250 or so
     assert 100 < len(after) <= 300
     assert after & seen < before
 
 
 def test_the_split_is_the_same_in_every_version() -> None:
-    valid = split_valid(numbered(500), share=1 / 16).valid
+    valid = split_held_out(numbered(500), share=1 / 16).valid
     assert valid == [pair for pair in numbered(500) if _first_digit(pair) == "0"]
     assert len(valid) > 10
 
 
 def test_a_split_that_cannot_be_made_is_refused() -> None:
     with pytest.raises(DataError, match="all 3 pairs have the same"):
-        split_valid([Pair("a", text, 1) for text in "xyz"])
+        split_held_out([Pair("a", text, 1) for text in "xyz"])
     with pytest.raises(DataError, match="got none"):
-        split_valid([])
+        split_held_out([])
     for share in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(ConfigError, match="between 0 and 1"):
-            split_valid(numbered(3), share)
+            split_held_out(numbered(3), share)
     with pytest.raises(ConfigError, match="at least 1"):
-        split_valid(numbered(3), 0.5, max_valid=0)
+        split_held_out(numbered(3), 0.5, max_valid=0)
 
 
 def test_pairs_that_are_not_wanted_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_pairs_that_are_not_wanted_are_left_out_and_counted(tmp_path: Path) -> N
     assert [pair.line for pair in corpus.records] == [2, 5]  # more than half is gone, as it was asked for
     assert corpus.skips.counts == {"one side 3 times as long as the other or longer": 2, "came before": 2,
                                    "empty source": 1}  # fmt: skip
-    assert f"came before: 2 ({path}:4, {path}:7)" in corpus.skips.lines()
+    assert f"came before: 2 ({path}:4, {path}:7)" in corpus.skips.summary()
     assert corpus.total_lines == len(lines)
     assert [pair.line for pair in load_pairs([path], deduplicate=True).records] == [1, 2, 3, 5]
 

@@ -52,7 +52,7 @@ def test_useless_lines_are_counted_by_reason(tmp_path: Path) -> None:
     path.write_text(f"fine\tpos\n\n \tpos\nno label\t \n{'x' * 12}\tneg\n{'x' * 11}\tneg\n", encoding="utf-8")
     assert [one.line for one in read_labelled([path], skips, max_chars=11)] == [1, 6]
     assert skips.counts == {"empty line": 1, "empty text": 1, "empty label": 1, "text longer than 11 characters": 1}
-    assert skips.places["empty label"] == [f"{path}:4"]
+    assert skips.locations["empty label"] == [f"{path}:4"]
 
 
 BAD = [

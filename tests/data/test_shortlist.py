@@ -28,8 +28,8 @@ def pairs(count: int, seed: int = 1) -> tuple[list[list[int]], list[list[int]]]:
 
 def test_the_lexicon_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where pairs come in several chunks."""
-    monkeypatch.setattr("clearhead.data.shortlist._CHUNK", 7)
-    monkeypatch.setattr("clearhead.data.shortlist._HELD", 100)
+    monkeypatch.setattr("clearhead.data.shortlist._CHUNK_PAIRS", 7)
+    monkeypatch.setattr("clearhead.data.shortlist._MAX_PENDING_KEYS", 100)
     sources, targets = pairs(30)
     chances: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
     for _ in range(4):
@@ -52,12 +52,12 @@ def test_the_lexicon_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_best_of_a_lexicon() -> None:
     found = train_ibm_model1(*pairs(400), SOURCE, TARGET)
-    sources, targets = found.best(1, 0.0)
+    sources, targets = found.top_targets(1, 0.0)
     best = dict(zip(sources.tolist(), targets.tolist(), strict=True))
     assert {piece: best[piece] for piece in range(4, SOURCE)} == {piece: piece + 2 for piece in range(4, SOURCE)}
-    counts = np.bincount(found.best(3, 0.0)[0], minlength=SOURCE + 1)
+    counts = np.bincount(found.top_targets(3, 0.0)[0], minlength=SOURCE + 1)
     assert counts[4:SOURCE].tolist() == [3] * (SOURCE - 4) and counts[:4].sum() == 0
-    few, _ = found.best(3, 0.5)
+    few, _ = found.top_targets(3, 0.5)
     assert set(few.tolist()) >= set(range(4, SOURCE)) and len(few) <= SOURCE - 3
 
 
@@ -69,18 +69,22 @@ def test_a_sentence_gets_what_its_pieces_become_and_what_is_common() -> None:
     found = small()
     common = {*found.frequent_F.tolist()}
     assert END in common and len(common) == 3
-    assert {*found.of([5, 9, 5])} == {7, 11, *common}
-    assert found.of([5, 9]) == tuple(sorted(found.of([9, 5])))
-    assert {*found.of([])} == common == {*found.of([2])}, "nobody knows what a piece becomes that never came"
-    assert {*small(copies=range(4, SOURCE)).of([5])} == {5, 7, *common}
-    assert {*small(frequent=0).of([])} == {END}
+    assert {*found.allowed_targets([5, 9, 5])} == {7, 11, *common}
+    assert found.allowed_targets([5, 9]) == tuple(sorted(found.allowed_targets([9, 5])))
+    assert {*found.allowed_targets([])} == common == {*found.allowed_targets([2])}, (
+        "nobody knows what a piece becomes that never came"
+    )
+    assert {*small(copies=range(4, SOURCE)).allowed_targets([5])} == {5, 7, *common}
+    assert {*small(frequent=0).allowed_targets([])} == {END}
 
 
 def test_a_file_gives_the_same_back(tmp_path: Path) -> None:
     found = small(copies=range(4, SOURCE))
     found.save(tmp_path / "list")
     again = Shortlist.load(tmp_path / "list", "print")
-    assert [again.of([piece]) for piece in range(SOURCE)] == [found.of([piece]) for piece in range(SOURCE)]
+    assert [again.allowed_targets([piece]) for piece in range(SOURCE)] == [
+        found.allowed_targets([piece]) for piece in range(SOURCE)
+    ]
     assert (again.vocab_size, again.mean_length) == (TARGET, found.mean_length)
 
 

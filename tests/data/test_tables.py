@@ -228,12 +228,12 @@ def test_pairs_are_read_from_csv(tmp_path: Path) -> None:
     first = write(tmp_path / "a.csv", 'tgt;src\n"ein; Hund";"a ""dog"""\n')
     second = write(tmp_path / "b.csv", "1,a cat,eine Katze\n")
     corpus = load_pairs([first])
-    assert [pair.parts for pair in corpus.records] == [('a "dog"', "ein; Hund")]
+    assert [pair.fields for pair in corpus.records] == [('a "dog"', "ein; Hund")]
     assert corpus.skips.messages() == [
         f"{first}: separated by semicolon, line 1 is the header (tgt, src), source in column 2, target in column 1"
     ]
     options = TableOptions({"source": "2", "target": "3"})
-    assert [pair.parts for pair in load_pairs([second], table=options).records] == [("a cat", "eine Katze")]
+    assert [pair.fields for pair in load_pairs([second], table=options).records] == [("a cat", "eine Katze")]
 
 
 def labelled(path: Path, records: list[tuple[str, str]]) -> Path:
@@ -280,14 +280,14 @@ def test_swapped_columns_are_refused_with_the_option_to_use(tmp_path: Path) -> N
     with pytest.raises(DataError, match=message + ".*use --columns text=2,label=1"):
         load_labelled([path])
     swapped = load_labelled([path], table=TableOptions({"text": "2", "label": "1"}))
-    assert [one.parts for one in swapped.records] == RECORDS
+    assert [one.fields for one in swapped.records] == RECORDS
     kept = load_labelled([path], table=TableOptions({"text": "1", "label": "2"}))
     assert {one.text for one in kept.records} == {"good", "bad"}
 
 
 def test_notes_are_part_of_the_account() -> None:
     skips, others = SkipReport(), SkipReport()
-    others.note("read")
+    others.add_note("read")
     others.add("empty line", "a.tsv", 3)
-    skips.absorb(others)
+    skips.merge(others)
     assert skips.messages() == ["read", "skipped empty line: 1 (a.tsv:3)"]

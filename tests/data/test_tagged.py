@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.readers.labelled import TaggedSentence, load_tagged, read_tagged, sound_tags
+from clearhead.data.readers.labelled import TaggedSentence, load_tagged, read_tagged, repair_tags
 from clearhead.data.records import SkipReport
 from clearhead.errors import DataError
 
@@ -60,7 +60,7 @@ SOUND = [
 
 @pytest.mark.parametrize(("given", "wanted"), SOUND)
 def test_tags_are_made_sound(given: str, wanted: str, tmp_path: Path) -> None:
-    assert sound_tags(given.split()) == wanted.split()
+    assert repair_tags(given.split()) == wanted.split()
     path = written(tmp_path, "".join(f"w\t{tag}\n" for tag in given.split()))
     assert load_tagged([path]).records[0].tags == tuple(wanted.split())
 
@@ -89,5 +89,5 @@ def test_faults_name_their_place(text: str, message: str, tmp_path: Path) -> Non
 def test_long_sentences_are_skipped_and_counted(tmp_path: Path) -> None:
     path, skips = written(tmp_path, joined(" ")), SkipReport()
     assert [one.line for one in read_tagged([path], skips, max_chars=17)] == [6]  # "Anna Lee left Oslo" has 18
-    assert skips.lines() == [f"sentence longer than 17 characters: 1 ({path}:1)"]
+    assert skips.summary() == [f"sentence longer than 17 characters: 1 ({path}:1)"]
     assert len(load_tagged([path], max_chars=18).records) == 2

@@ -22,7 +22,7 @@ OTHERS: dict[str, Any] = {
 def trained(kind: str, **settings: Any) -> str:
     tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, **settings))
     texts = [*TEXTS, "Xylo@@ cat"]
-    return repr([(tokenizer.encode(text).pieces, tokenizer.decode(tokenizer.encode(text).ids)) for text in texts])
+    return repr([(tokenizer.encode(text).tokens, tokenizer.decode(tokenizer.encode(text).ids)) for text in texts])
 
 
 @pytest.mark.parametrize("kind", KINDS)

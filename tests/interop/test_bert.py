@@ -80,8 +80,8 @@ def test_pieces_are_theirs(tmp_path: Path) -> None:
     assert ours.encode_batch(TEXTS) == [ours.encode(text).ids for text in TEXTS]
     assert 4 not in ours.encode(TEXTS[3]).ids  # [SEP] in a text is text
     assert ours.decode(ours.encode("The small dog runs").ids) == "the small dog runs"
-    assert [ours.piece(index) for index in ours.encode("dogs eating").ids] == ["▁dog", "s", "▁eat", "ing"]
-    assert ours.words(ours.encode("dogs eating .").ids) == [0, 0, 1, 1, 2]
+    assert [ours.token(index) for index in ours.encode("dogs eating").ids] == ["▁dog", "s", "▁eat", "ing"]
+    assert ours.word_indices(ours.encode("dogs eating .").ids) == [0, 0, 1, 1, 2]
     assert ours.encode("a  dogs").offsets == [(0, 1), (3, 6), (6, 7)]
     assert set(ours.special_ids) == {0, 1, 2, 3, 4, 5, *range(len(BERT_PIECES), len(BERT_PIECES) + 3)}
     assert main(["export", str(tmp_path / "ours"), "--to", "huggingface", str(tmp_path / "again")]) == 0
@@ -144,7 +144,7 @@ def test_an_imported_model_fills_gaps_and_starts_a_training(tmp_path: Path) -> N
     batch = tokenizer("the [MASK] runs.", return_tensors="pt")
     with torch.inference_mode():
         expected = theirs(**batch).logits[0, 2].softmax(-1)
-    ids = [ours.tokenizer.piece_id(filling.piece) for filling in best]
+    ids = [ours.tokenizer.token_id(filling.piece) for filling in best]
     assert [filling.probability for filling in best] == pytest.approx(
         [float(expected[index]) for index in ids], abs=1e-5
     )

@@ -100,7 +100,7 @@ def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
     )
     assert (ours.config.model.decoder_start_id, ours.config.model.eos_id, ours.config.model.pad_id) == (2, 2, 1)
     encoding = ours.tokenizer.encode("the  dogs ab q the")
-    assert encoding.pieces == ["the", "do@@", "g@@", "s", "<unk>", "b", "<unk>", "the"]
+    assert encoding.tokens == ["the", "do@@", "g@@", "s", "<unk>", "b", "<unk>", "the"]
     assert encoding.offsets[1:4] == [(5, 7), (7, 8), (8, 9)]
     assert ours.tokenizer.target.decode([4, 5, 6]) == "hund der"
     assert ours.translate("the dog").tokens

@@ -81,7 +81,7 @@ def test_nn_transformer(tmp_path: Path, placement: str) -> None:
     src_NS, tgt_NT = batch()
     with torch.no_grad():
         close(ours.network.logits(ours.network(src_NS, tgt_NT)), theirs(src_NS, tgt_NT))
-    assert ours.tokenizer.encode("a zz b").pieces == ["<bos>", "a", "<unk>", "b"]
+    assert ours.tokenizer.encode("a zz b").tokens == ["<bos>", "a", "<unk>", "b"]
     assert ours.tokenizer.encode("").ids == []
     assert ours.translate("a b c").finish_reason in ("end", "length")
 

@@ -170,7 +170,7 @@ from clearhead.decoding.requests import Request
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.errors import ClearheadError
 from clearhead.runtime import prepare
-from tests.bundle.saving import save
+from tests.bundle.example_bundles import save
 from tests.runtime.models import random_model
 
 rng, folder = random.Random(int(sys.argv[1])), Path(sys.argv[2])
@@ -277,7 +277,7 @@ from pathlib import Path
 from clearhead import bundle, config
 from clearhead.errors import ConfigError
 from clearhead.runtime import prepare
-from tests.bundle.saving import save
+from tests.bundle.example_bundles import save
 from tests.runtime.models import random_model
 
 folder = Path(sys.argv[1])

@@ -14,7 +14,7 @@ from clearhead.data.readers.images import DIGIT_NAMES
 from clearhead.tasks.captioning.inference import write_captions
 from clearhead.tasks.captioning.training import load_captions
 from clearhead.tasks.image_classification.inference import scaled
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 SETTINGS = [
     "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=64",

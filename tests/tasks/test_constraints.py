@@ -47,8 +47,8 @@ written = st.sampled_from(["Der Hund", "die Hunde.", "„Hund", "Hündin", "Hu",
 def test_exactly_what_completes_a_word_is_banned(start: str, more: list[int], word: str, token: int) -> None:
     """By what the pieces spell; also bytes, of which a letter may need two."""
     tokens = [*BPE.encode(start).ids, *more]
-    surfaces = b"".join(BPE.surface(each) for each in tokens)
-    after = surfaces + BPE.surface(token)
+    surfaces = b"".join(BPE.token_bytes(each) for each in tokens)
+    after = surfaces + BPE.token_bytes(token)
     try:
         before_text, text = surfaces.decode(), after.decode()
     except UnicodeDecodeError:
@@ -77,7 +77,7 @@ def test_every_way_to_cut_an_excluded_word_is_banned() -> None:
     asked = constraints_of(DecodingConfig(exclude=("Hund",)), BPE)
     assert asked is not None
     [word] = asked.exclude
-    byte = {value: BPE.piece_id(f"<0x{value:02X}>") for value in b"Hund "}
+    byte = {value: BPE.token_id(f"<0x{value:02X}>") for value in b"Hund "}
     assert byte[ord("d")] in word.ends([byte[ord(" ")], byte[ord("H")], byte[ord("u")], byte[ord("n")]])  # type: ignore[list-item]
     whole = BPE.encode("Hund").ids
     assert whole[-1] in word.ends(whole[:-1])
@@ -92,7 +92,7 @@ def test_phrases_are_the_pieces_of_their_words() -> None:
     assert {*asked.include.phrases} == expected, "what is inside another comes with it"
     joining = asked.include.joining
     assert BPE.encode("Hund").ids[0] not in joining
-    assert BPE.piece_id("e") in joining and BPE.piece_id(".") not in joining
+    assert BPE.token_id("e") in joining and BPE.token_id(".") not in joining
     assert constraints_of(DecodingConfig(), BPE) is None
 
 
@@ -120,7 +120,7 @@ def test_a_phrase_counts_wherever_its_word_stands(tokenizer: Tokenizer, word: st
 @settings(max_examples=200, deadline=None)
 def test_pieces_in_any_order_have_a_phrase_as_their_text_does(ids: list[int], word: str) -> None:
     try:
-        text = b"".join(BPE.surface(each) for each in ids).decode()
+        text = b"".join(BPE.token_bytes(each) for each in ids).decode()
     except UnicodeDecodeError:
         return
     phrases = _phrases(DecodingConfig(include=(word,)), BPE)
@@ -129,7 +129,7 @@ def test_pieces_in_any_order_have_a_phrase_as_their_text_does(ids: list[int], wo
 
 def test_a_full_stop_needs_no_space_before_it() -> None:
     phrases = _phrases(DecodingConfig(include=(".", "Hund")), BPE)
-    assert [b"".join(map(BPE.surface, ids)) for ids in phrases.phrases] == [b".", b" Hund"]
+    assert [b"".join(map(BPE.token_bytes, ids)) for ids in phrases.phrases] == [b".", b" Hund"]
 
 
 def test_words_without_a_space_of_their_own_need_one_between_them() -> None:

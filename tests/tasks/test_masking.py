@@ -14,7 +14,7 @@ from clearhead.config import TokenizerConfig
 from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.errors import DataError
 from clearhead.model.registry import build_model
 from clearhead.tasks.masked_lm.evaluation import cut_documents
@@ -108,7 +108,7 @@ def test_whole_words_are_hidden_whole() -> None:
     for row in range(40):
         ids = task.train.ids[row].tolist()
         shown_S = task.train.hide(row, np.random.default_rng(row), task.vocabulary, only_masks=True).ids_S
-        words_S, is_mask_S = np.array(task.tokenizer.words(ids)), shown_S == task.vocabulary.mask_id
+        words_S, is_mask_S = np.array(task.tokenizer.word_indices(ids)), shown_S == task.vocabulary.mask_id
         for word in set(words_S[is_mask_S].tolist()):
             assert is_mask_S[words_S == word].all()
             long_words += int((words_S == word).sum()) > 1
@@ -131,7 +131,7 @@ def test_the_loss_is_cross_entropy_at_the_hidden_places() -> None:
 
 
 def test_long_documents_are_cut_and_nothing_is_lost() -> None:
-    tokenizer = Tokenizer.train(made_up_text(40), TokenizerConfig(vocab_size=330, special_tokens=(MASK,)))
+    tokenizer = Tokenizer.train(made_up_text(40), TokenizerConfig(vocab_size=330, special_tokens=(MASK_TOKEN,)))
     text = " ".join(made_up_text(9))
     ids = tokenizer.encode(text).ids
     cut = cut_documents([Document(text, 5), Document("The dog.", 6)], tokenizer, PIECES, SkipReport(), Path("t"))
@@ -141,7 +141,7 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
 
 
 def test_text_that_the_tokenizer_does_not_know_is_told() -> None:
-    tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, special_tokens=(MASK,)))
+    tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, special_tokens=(MASK_TOKEN,)))
     skips = SkipReport()
     assert len(cut_documents([Document("zz", 1), Document("ab", 2)], tokenizer, 9, skips, Path("t")).rows) == 1
     assert skips.counts == {"no known piece": 1}
@@ -164,7 +164,9 @@ def test_text_that_the_tokenizer_does_not_know_is_told() -> None:
 def test_pieces_around_gaps_are_those_of_the_whole_text(kind: str, text: str) -> None:
     if kind == "pretokenized":
         text = text.replace("{!}", " {!}")
-    tokenizer = Tokenizer.train(made_up_text(60), TokenizerConfig(kind=kind, vocab_size=330, special_tokens=(MASK,)))
+    tokenizer = Tokenizer.train(
+        made_up_text(60), TokenizerConfig(kind=kind, vocab_size=330, special_tokens=(MASK_TOKEN,))
+    )
     parts = re.split(r"[{}]", text)  # the odd ones stand in the gaps
     whole, starts = "".join(parts), np.cumsum([0, *map(len, parts)])
     gaps = [range(starts[i], starts[i + 1]) for i in range(1, len(parts), 2)]
@@ -175,6 +177,6 @@ def test_pieces_around_gaps_are_those_of_the_whole_text(kind: str, text: str) ->
         if is_space or not any(start in gap for gap in gaps):
             segments[sum(gap.stop <= start for gap in gaps)].append(index)
     expected = segments[0] + [index for segment in segments[1:] for index in (4, *segment)]
-    for gap_sign in ("[MASK]", "<mask>"):
+    for gap_sign in ("[MASK_TOKEN]", "<mask>"):
         given = "".join(gap_sign if number % 2 else part for number, part in enumerate(parts))
         assert encode_gaps(tokenizer, given) == expected

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import clearhead
 from clearhead.cli.main import main
 from clearhead.data.readers.pairs import Pair, load_pairs
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 def test_what_search_found_has_the_score_that_search_gave(trained: Trained) -> None:

@@ -16,7 +16,7 @@ from clearhead.errors import ClearheadError, ConfigError, DecodingError
 from clearhead.tasks.incremental_detokenizer import IncrementalText, StopStrings
 from clearhead.tasks.language_modeling.inference import by_name, with_method
 from clearhead.tasks.lexical_constraints import contains, unmet
-from tests.tasks.every import Models
+from tests.tasks.tiny_models import Models
 
 PROMPTS = ["", "The", "The ho", "Look at", "in", "the street", "The gar"]
 
@@ -72,7 +72,7 @@ def test_alone_in_any_batch_and_streamed_it_is_the_same(model: clearhead.Model, 
         if "stop" in named:
             assert not any(stop in found.text for stop in named["stop"])
             assert (found.finish_reason == "stop") is any(
-                stop in model.tokenizer.decode([model.tokenizer.piece_id(piece) or 0 for piece in found.tokens])
+                stop in model.tokenizer.decode([model.tokenizer.token_id(piece) or 0 for piece in found.tokens])
                 for stop in named["stop"]
             )
     assert len({found.text for found in alone}) > 1

@@ -34,7 +34,7 @@ class FileRecord(BaseModel):
     sha256: str
 
 
-def file_record(path: Path) -> FileRecord:
+def record_file(path: Path) -> FileRecord:
     """What the file holds now."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -84,7 +84,7 @@ CARD = "README.md"
 MANIFEST = "manifest.json"
 NO_TOKENIZER = "null"
 """What stands in `tokenizer.json` of a model that knows no text."""
-CHECKED = (WEIGHTS, CONFIG, TOKENIZER)
+CHECKSUMMED = (WEIGHTS, CONFIG, TOKENIZER)
 """What the manifest vouches for. The card is for people, who may edit it."""
 
 COMMIT = ".commit"
@@ -142,7 +142,7 @@ class Manifest(BaseModel):
     @property
     def fingerprint(self) -> str:
         """A name for exactly this model: equal when weights, config and tokenizer are, and only then."""
-        return hashlib.sha256("".join(self.files[name].sha256 for name in CHECKED).encode()).hexdigest()
+        return hashlib.sha256("".join(self.files[name].sha256 for name in CHECKSUMMED).encode()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """The content of `manifest.json`."""
@@ -154,7 +154,7 @@ def json_bytes(value: object) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def as_json(value: object) -> JsonValue:
+def to_json_value(value: object) -> JsonValue:
     """A summary value as JSON can hold it; a score that is not a number (a perplexity that overflowed) becomes null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -163,9 +163,9 @@ def as_json(value: object) -> JsonValue:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [as_json(item) for item in value]
+        return [to_json_value(item) for item in value]
     raise TypeError(f"{value!r} of type {type(value).__name__} cannot stand in a manifest")
 
 
@@ -197,7 +197,7 @@ def parse_manifest(content: bytes, folder: Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BundleError(f"{path} is damaged: {where}: {first['msg']}; copy the folder again") from error
-    for name in CHECKED:
+    for name in CHECKSUMMED:
         if name not in manifest.files:
             raise BundleError(f"{path} is damaged: it has no checksum for {name}; copy the folder again")
     return manifest

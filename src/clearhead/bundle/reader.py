@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from clearhead.bundle.manifest import (
     CARD,
-    CHECKED,
+    CHECKSUMMED,
     CONFIG,
     MANIFEST,
     TOKENIZER,
@@ -183,12 +183,12 @@ def _read_manifest_bytes(folder: Path) -> bytes:
         with open_file(folder, MANIFEST) as file:
             return file.read()
     except FileNotFoundError:
-        raise BundleError(_why_not_a_bundle(folder)) from None
+        raise BundleError(_explain_missing_manifest(folder)) from None
     except OSError as error:
         raise BundleError(f"cannot read {folder / MANIFEST}: {error.strerror or error}") from error
 
 
-def _why_not_a_bundle(folder: Path) -> str:
+def _explain_missing_manifest(folder: Path) -> str:
     """The most helpful sentence about a folder without a manifest."""
     if not folder.exists():
         return f"there is no folder {folder}; expected a model folder, as `clearhead train ... --out {folder}` makes"
@@ -203,4 +203,4 @@ def _why_not_a_bundle(folder: Path) -> str:
         return f"{folder} is not a model folder itself; did you mean {inside[0]}?"
     if any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin", "*.pt")):
         return f"{folder} has no {MANIFEST}; it may be a checkpoint of another toolkit"
-    return f"{folder} is not a model folder: expected {', '.join(CHECKED)}, {MANIFEST} and {CARD}"
+    return f"{folder} is not a model folder: expected {', '.join(CHECKSUMMED)}, {MANIFEST} and {CARD}"

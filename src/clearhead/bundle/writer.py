@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearhead.bundle.manifest import (
     CARD,
-    CHECKED,
+    CHECKSUMMED,
     COMMIT,
     CONFIG,
     FORMAT_VERSION,
@@ -29,10 +29,10 @@ from clearhead.bundle.manifest import (
     WEIGHTS,
     Manifest,
     WeightsKind,
-    as_json,
     exists,
-    file_record,
     json_bytes,
+    record_file,
+    to_json_value,
 )
 from clearhead.bundle.model_card import make_card
 from clearhead.errors import BundleError
@@ -60,7 +60,7 @@ def save(
     Names that share one tensor are stored once and share it again after loading. A `card` replaces the model card
     that is otherwise made from the rest. Other files in the folder are left alone.
     """
-    tensors, tied = _distinct(weights)
+    tensors, tied = _deduplicate_tensors(weights)
     summary = {"data": _json_object(data), "training": _json_object(training)}
     texts = {CONFIG: json_bytes(dict(config)), TOKENIZER: tokenizer.encode()}
 
@@ -188,12 +188,12 @@ def _describe(
             },
             **summary,
             "tied": tied,
-            "files": {name: file_record(incoming / name) for name in CHECKED},
+            "files": {name: record_file(incoming / name) for name in CHECKSUMMED},
         }
     )
 
 
-def _distinct(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _deduplicate_tensors(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Each tensor once, as safetensors demands; names of the same tensor point to the first of them."""
     tensors: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
@@ -216,7 +216,7 @@ def _distinct(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[st
 
 
 def _json_object(mapping: Mapping[str, object]) -> dict[str, object]:
-    return {key: as_json(value) for key, value in mapping.items()}
+    return {key: to_json_value(value) for key, value in mapping.items()}
 
 
 def _clearhead_version() -> str:

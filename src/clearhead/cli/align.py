@@ -76,5 +76,5 @@ def align(
     else:
         chosen = default_head(model)
         typer.echo(f"{chosen}; choose a better one with --gold", err=True)
-    table = TableOptions.of(model.config.data)
+    table = TableOptions.from_config(model.config.data)
     answer_pairs(files, table, lambda pairs: model.align(pairs, chosen, files[0]), lambda one: one.pharaoh, as_json)

@@ -67,5 +67,5 @@ def score(
     def plain(found: "ScoredOutput") -> str:
         return f"{found.log_prob / len(found.token_log_probs) if per_token else found.log_prob:.4f}"
 
-    table = TableOptions.of(model.config.data)
+    table = TableOptions.from_config(model.config.data)
     answer_pairs(files, table, lambda pairs: model.score(pairs, decoding, files[0]), plain, as_json)

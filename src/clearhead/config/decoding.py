@@ -11,12 +11,12 @@ from clearhead.config.base import Section
 MAX_LENGTH = re.compile(r"(?P<input>(?:(?P<factor>[0-9]+(?:\.[0-9]+)?)\*)?input\+)?(?P<constant>[0-9]+)", re.ASCII)
 
 
-def _as_tuple(given: object) -> object:
+def _to_tuple(given: object) -> object:
     """Return a single string as a tuple of one."""
     return (given,) if isinstance(given, str) else given
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+StringTuple = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 
 
 class SamplingConfig(Section):
@@ -34,7 +34,7 @@ class SamplingConfig(Section):
         0.0, ge=0, le=1, description="minimum probability, relative to the most probable token; 0: sample from all"
     )
     seed: int = Field(0, ge=0, description="random seed; the same seed gives the same text")
-    stop: Texts = Field((), description="strings that end the text; not part of it")
+    stop: StringTuple = Field((), description="strings that end the text; not part of it")
     add_start_token: bool = Field(True, description="insert <s> before the prompt; GPT-2 was trained without it")
 
     @field_validator("temperature")
@@ -83,8 +83,8 @@ class DecodingConfig(Section):
     )
     no_repeat_ngram_size: int = Field(0, ge=0, description="no n-gram of this length occurs twice; 0: no limit")
     prefix: str = Field("", description="text that every output begins with")
-    include: Texts = Field((), description="words that every output must contain")
-    exclude: Texts = Field((), description="words that no output may contain")
+    include: StringTuple = Field((), description="words that every output must contain")
+    exclude: StringTuple = Field((), description="words that no output may contain")
     method: Literal["search", "sample"] = Field("search", description="beam search or sampling")
     sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="settings of sampling")
 

@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.corpus.id_arrays import IdArrays
-from clearhead.data.corpus.sampling_weights import Repeats, draw
+from clearhead.data.corpus.sampling_weights import Repeats, sample_epoch
 
 Indices = NDArray[np.int64]
 Lengths = NDArray[np.integer[Any]]
 
-TARGET_WORK = 2  # of a target token, in source tokens: a decoder's layer is larger, and its tokens have an output layer
+TARGET_TOKEN_WORK = (
+    2  # of a target token, in source tokens: a decoder's layer is larger, and its tokens have an output layer
+)
 
 
 def plan_batches(
@@ -42,7 +44,7 @@ def plan_batches(
     example longer than the budget makes a batch of its own.
     """
     rng = np.random.default_rng([seed, epoch])
-    order = rng.permutation(len(source_lengths) if repeats_N is None else draw(repeats_N, rng))
+    order = rng.permutation(len(source_lengths) if repeats_N is None else sample_epoch(repeats_N, rng))
     # Target lengths rise and fall in turn from one source length to the next, so that neighbours stay alike.
     turn = np.where(source_lengths[order] % 2, target_lengths[order], -target_lengths[order])
     order = order[np.lexsort((turn, source_lengths[order]))]
@@ -63,12 +65,12 @@ def _cut(order: Indices, source: Lengths, target: Lengths, batch_tokens: int) ->
     return batches
 
 
-def work_of_pairs(source_lengths: Lengths, target_lengths: Lengths) -> Lengths:
+def estimate_work(source_lengths: Lengths, target_lengths: Lengths) -> Lengths:
     """About how much there is to compute for each pair."""
-    return source_lengths + TARGET_WORK * target_lengths
+    return source_lengths + TARGET_TOKEN_WORK * target_lengths
 
 
-def divide(indices: Indices, parts: int, work_N: Lengths) -> list[Indices]:
+def split_by_work(indices: Indices, parts: int, work_N: Lengths) -> list[Indices]:
     """A batch in at most `parts` runs, as equal as can be in the work of all with the padding that they need.
 
     Neighbours are alike in length, so each part has less padding than the whole. `work_N` is that of each example.
@@ -84,10 +86,10 @@ def divide(indices: Indices, parts: int, work_N: Lengths) -> list[Indices]:
     behind = (np.maximum.accumulate(work_N[::-1]) * sizes)[::-1]  # [k]: of all others
     longest = np.maximum(before[fewest - 1 : most] * right, behind[fewest : most + 1] * left)
     cut = int(fewest + np.argmin(longest))
-    return divide(indices[:cut], left, work_N[:cut]) + divide(indices[cut:], right, work_N[cut:])
+    return split_by_work(indices[:cut], left, work_N[:cut]) + split_by_work(indices[cut:], right, work_N[cut:])
 
 
-def length_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+def batch_by_length(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
     """Return the indices of all sequences, those of similar length together, at most `batch_tokens` with padding."""
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -97,7 +99,7 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]
     return batches
 
 
-def pad(rows: Sequence[Sequence[int] | NDArray[np.integer[Any]]], pad_id: int) -> NDArray[np.int64]:
+def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.integer[Any]]], pad_id: int) -> NDArray[np.int64]:
     """Return the rows as one array, padded at the end."""
     filled = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
     for number, row in enumerate(rows):
@@ -105,7 +107,7 @@ def pad(rows: Sequence[Sequence[int] | NDArray[np.integer[Any]]], pad_id: int) -
     return filled
 
 
-Numbers = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 NO_DOCUMENT = -1
 
 
@@ -113,12 +115,12 @@ NO_DOCUMENT = -1
 class WindowBatch:
     """Some windows: what goes in, what follows each token, and the number of the document that each belongs to."""
 
-    inputs_NT: Numbers
-    targets_NT: Numbers
-    documents_NT: Numbers
+    inputs_NT: IntArray
+    targets_NT: IntArray
+    documents_NT: IntArray
 
     @property
-    def is_one_each(self) -> bool:
+    def has_single_documents(self) -> bool:
         """Whether no window holds more than one document; padding counts as none."""
         is_same_NT = self.documents_NT == self.documents_NT[:, :1]
         return bool((is_same_NT | (self.documents_NT == NO_DOCUMENT)).all())
@@ -133,7 +135,7 @@ class PackedDocuments:
     """
 
     inputs: IdArrays
-    lines: Numbers
+    lines: IntArray
     window: int
     start_id: int
     end_id: int
@@ -146,9 +148,9 @@ class PackedDocuments:
         inputs = IdArrays.build([start_id, *ids] for ids in documents)
         return cls(inputs, np.asarray(lines, dtype=np.int64), window, start_id, end_id)
 
-    def give_back(self) -> None:
+    def release_pages(self) -> None:
         """Gives the memory back that reading mapped ids took."""
-        self.inputs.give_back()
+        self.inputs.release_pages()
 
     def __len__(self) -> int:
         return -(-self.num_tokens // self.window)
@@ -166,7 +168,7 @@ class PackedDocuments:
         size = max(1, batch_tokens // self.window)
         return [order[start : start + size] for start in range(0, len(order), size)]
 
-    def lengths(self, indices: Indices) -> Numbers:
+    def lengths(self, indices: Indices) -> IntArray:
         """How many tokens these windows hold."""
         return np.minimum(self.window, self.num_tokens - indices % len(self) * self.window)
 
@@ -191,10 +193,10 @@ class PackedDocuments:
             np.where(is_real_NT, documents_NT, NO_DOCUMENT),
         )
 
-    def _begin(self, indices: Indices) -> Numbers:
+    def _begin(self, indices: Indices) -> IntArray:
         """Where these windows begin, counted on beyond the end of the ring."""
         return indices // len(self) + indices % len(self) * self.window
 
-    def _document(self, places: Numbers) -> Numbers:
+    def _document(self, places: IntArray) -> IntArray:
         """The number of the document that stands at each place."""
         return np.searchsorted(self.inputs.offsets, places, side="right") - 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clearhead.errors import DataError
 
 MAX_CHARS = 2000
-PLACES_SHOWN = 3
+MAX_LOCATIONS = 3
 
 
 class Record(Protocol):
@@ -28,20 +28,20 @@ class Record(Protocol):
         """Where it stands in its file, counted from 1."""
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:
         """What it says; equal parts are equal examples, and the first part is what goes in."""
 
 
 R = TypeVar("R", bound=Record)
 Mask = NDArray[np.bool_]
-Places = NDArray[np.float64]
+Fractions = NDArray[np.float64]
 
 
 @runtime_checkable
 class DiskRecords(Protocol):
     """Records that lie on disk: read one after the other as often as need be, never all in memory."""
 
-    def places(self) -> Places:
+    def hash_fractions(self) -> Fractions:
         """Where the first part of each record falls between 0 and 1, as `split.place` says."""
 
     def select(self, wanted_N: Mask) -> Sequence[Any]:
@@ -53,8 +53,8 @@ class SkipReport:
     """A tally of the lines left out, by reason, with the first few places of each."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    places: dict[str, list[str]] = field(default_factory=dict)
-    asked_for: int = 0
+    locations: dict[str, list[str]] = field(default_factory=dict)
+    filtered: int = 0
     """How many of them are sound, and left out because the user asked for it."""
     notes: list[str] = field(default_factory=list)
     """How the files were read: delimiters, headers and columns."""
@@ -65,38 +65,38 @@ class SkipReport:
 
     def add(self, reason: str, path: Path | str, line: int) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + 1
-        places = self.places.setdefault(reason, [])
-        if len(places) < PLACES_SHOWN:
+        places = self.locations.setdefault(reason, [])
+        if len(places) < MAX_LOCATIONS:
             places.append(f"{path}:{line}")
 
-    def leave_out(self, reason: str, path: Path | str, line: int) -> None:
+    def add_filtered(self, reason: str, path: Path | str, line: int) -> None:
         """Adds a sound line that the user does not want."""
         self.add(reason, path, line)
-        self.asked_for += 1
+        self.filtered += 1
 
-    def absorb(self, others: "SkipReport") -> None:
+    def merge(self, others: "SkipReport") -> None:
         """Takes up another tally."""
         for reason, count in others.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
-            self.places[reason] = [*self.places.get(reason, []), *others.places[reason]][:PLACES_SHOWN]
-        self.asked_for += others.asked_for
+            self.locations[reason] = [*self.locations.get(reason, []), *others.locations[reason]][:MAX_LOCATIONS]
+        self.filtered += others.filtered
         self.notes += others.notes
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a sentence about how a file was read."""
         self.notes.append(text)
 
     def messages(self) -> list[str]:
         """Return the sentences for the user: the notes, and one line per reason for skipped lines."""
-        return [*self.notes, *(f"skipped {line}" for line in self.lines())]
+        return [*self.notes, *(f"skipped {line}" for line in self.summary())]
 
-    def lines(self) -> list[str]:
+    def summary(self) -> list[str]:
         """One line of text a reason, most frequent first: `empty target: 12 (train.tsv:17, ...)`."""
         by_count = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
         return [f"{reason}: {count} ({self._shown(reason)})" for reason, count in by_count]
 
     def _shown(self, reason: str) -> str:
-        places = self.places[reason]
+        places = self.locations[reason]
         return ", ".join(places + ["..."] * (self.counts[reason] > len(places)))
 
 
@@ -107,12 +107,12 @@ class Corpus(Generic[R]):
     records: Sequence[R]
     skips: SkipReport
     total_lines: int
-    known_fingerprint: str = ""
+    stored_fingerprint: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
         """Equal for equal data in any format or compression."""
-        return self.known_fingerprint or fingerprint(self.records)
+        return self.stored_fingerprint or fingerprint_records(self.records)
 
 
 class Fingerprint:
@@ -127,7 +127,7 @@ class Fingerprint:
             self._digest.update(len(part).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
             self._digest.update(part)
 
-    def number(self) -> int:
+    def to_int(self) -> int:
         """As a whole number."""
         return int.from_bytes(self._digest.digest(), "little")
 
@@ -135,11 +135,11 @@ class Fingerprint:
         return self._digest.hexdigest()
 
 
-def fingerprint(records: Iterable[Record]) -> str:
+def fingerprint_records(records: Iterable[Record]) -> str:
     """A hash of the text of the records in their order."""
     found = Fingerprint()
     for record in records:
-        found.add(*(text.encode() for text in record.parts))
+        found.add(*(text.encode() for text in record.fields))
     return str(found)
 
 
@@ -149,16 +149,16 @@ def build_corpus(
     """A whole corpus, refused where too little is usable. The reader behind `records` tells `skips` what it skips."""
     kept = list(records)
     corpus = Corpus(kept, skips, len(kept) + skips.total)
-    check_amount(corpus, paths, minimum, noun)
+    require_enough_records(corpus, paths, minimum, noun)
     return corpus
 
 
-def check_amount(corpus: Corpus[R], paths: Sequence[Path | str], minimum: int, noun: str) -> None:
+def require_enough_records(corpus: Corpus[R], paths: Sequence[Path | str], minimum: int, noun: str) -> None:
     """Refuses a corpus of which too little is usable."""
     names, skips = " and ".join(str(path) for path in paths), corpus.skips
     if len(corpus.records) < minimum:
         raise DataError(_too_little(names, corpus, f"at least {minimum} usable {noun} are needed"))
-    if skips.total - skips.asked_for > len(corpus.records):
+    if skips.total - skips.filtered > len(corpus.records):
         raise DataError(_too_little(names, corpus, "more than half of the lines had to be skipped"))
 
 
@@ -166,4 +166,4 @@ def _too_little(names: str, corpus: Corpus[R], expected: str) -> str:
     found = f"{names}: {expected}, but of {corpus.total_lines} lines only {len(corpus.records)} are usable"
     if not corpus.skips.total:
         return f"{found}; add data"
-    return f"{found}; skipped: {'; '.join(corpus.skips.lines())}; repair these lines or raise the limit"
+    return f"{found}; skipped: {'; '.join(corpus.skips.summary())}; repair these lines or raise the limit"

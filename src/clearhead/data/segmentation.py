@@ -222,14 +222,14 @@ def _separate(groups: Sequence[Sequence[str]], is_long: bool) -> SegmentedText:
     return SegmentedText(tuple(parts), tuple(gaps[:-1]), is_long)
 
 
-def is_language(code: str) -> bool:
+def is_language_code(code: str) -> bool:
     """Whether a file suffix is a language code: any of two letters, or a common one of ISO 639-3."""
     return code in _TWO_LETTERS or (len(code) == 2 and code.isascii() and code.islower())
 
 
 def language_pair(source: object, target: object) -> tuple[str, ...]:
     """Return the codes of two languages, empty for an unknown target; nothing if the source is unknown."""
-    codes = [code if isinstance(code, str) and is_language(code) else "" for code in (source, target)]
+    codes = [code if isinstance(code, str) and is_language_code(code) else "" for code in (source, target)]
     return tuple(codes) if codes[0] else ()
 
 

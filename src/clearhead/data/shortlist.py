@@ -27,11 +27,11 @@ from clearhead.files import write_atomically
 
 Ids = NDArray[np.int64]
 Probabilities = NDArray[np.float64]
-Side = Sequence[Sequence[int]]
+TokenSequences = Sequence[Sequence[int]]
 
-ROUNDS = 5
-_CHUNK = 2000  # pairs whose events are held at a time
-_HELD = 1 << 23  # keys of several chunks that are held before they are joined
+ITERATIONS = 5
+_CHUNK_PAIRS = 2000  # pairs whose events are held at a time
+_MAX_PENDING_KEYS = 1 << 23  # keys of several chunks that are held before they are joined
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TranslationTable:
     targets_P: Ids
     probability_P: Probabilities
 
-    def best(self, count: int, least: float) -> tuple[Ids, Ids]:
+    def top_targets(self, count: int, least: float) -> tuple[Ids, Ids]:
         """The pairs of each source piece and its `count` likeliest targets, those less likely than `least` left out."""
         order = np.lexsort((self.targets_P, -self.probability_P, self.sources_P))
         sources = self.sources_P[order]
@@ -52,10 +52,10 @@ class TranslationTable:
 
 
 def train_ibm_model1(
-    sources: Side, targets: Side, source_size: int, target_size: int, rounds: int = ROUNDS
+    sources: TokenSequences, targets: TokenSequences, source_size: int, target_size: int, rounds: int = ITERATIONS
 ) -> TranslationTable:
     """Expectation maximisation from equal probabilities; the result does not depend on the order of the pairs."""
-    keys_P = _different(keys_E for keys_E, _ in _events(sources, targets, source_size, target_size))
+    keys_P = _unique_keys(keys_E for keys_E, _ in _events(sources, targets, source_size, target_size))
     sources_P, targets_P = keys_P // target_size, keys_P % target_size
     probability_P = np.ones(len(keys_P))
     for _ in range(rounds):
@@ -69,22 +69,26 @@ def train_ibm_model1(
     return TranslationTable(sources_P, targets_P, probability_P)
 
 
-def _different(parts: Iterator[Ids]) -> Ids:
+def _unique_keys(parts: Iterator[Ids]) -> Ids:
     """Each key once, in order; not many more are held than there are different ones."""
     pending, waiting = [np.zeros(0, dtype=np.int64)], 0
     for keys_E in parts:
         pending.append(np.unique(keys_E))
         waiting += len(pending[-1])
-        if waiting > _HELD:
+        if waiting > _MAX_PENDING_KEYS:
             pending, waiting = [np.unique(np.concatenate(pending))], 0
     return np.unique(np.concatenate(pending))
 
 
-def _events(sources: Side, targets: Side, source_size: int, target_size: int) -> Iterator[tuple[Ids, Ids]]:
+def _events(
+    sources: TokenSequences, targets: TokenSequences, source_size: int, target_size: int
+) -> Iterator[tuple[Ids, Ids]]:
     """keys_E, source * target_size + target; and explained_E, which target piece of the chunk each would explain."""
-    for first in range(0, len(sources), _CHUNK):
+    for first in range(0, len(sources), _CHUNK_PAIRS):
         keys, explained, count = [], [], 0
-        for source, target in zip(sources[first : first + _CHUNK], targets[first : first + _CHUNK], strict=True):
+        for source, target in zip(
+            sources[first : first + _CHUNK_PAIRS], targets[first : first + _CHUNK_PAIRS], strict=True
+        ):
             from_E = np.repeat(np.array([*source, source_size], dtype=np.int64), len(target))
             keys.append(from_E * target_size + np.tile(np.array(target, dtype=np.int64), len(source) + 1))
             explained.append(np.tile(np.arange(count, count + len(target)), len(source) + 1))
@@ -94,7 +98,7 @@ def _events(sources: Side, targets: Side, source_size: int, target_size: int) ->
 
 FORMAT = "clearhead-shortlist-1"
 _METADATA = "shortlist"
-BEST, FREQUENT, LEAST = 50, 100, 1e-4
+CANDIDATES_PER_TOKEN, NUM_FREQUENT, MIN_PROBABILITY = 50, 100, 1e-4
 _ARRAYS = ("offsets", "lists", "frequent")
 
 
@@ -110,7 +114,7 @@ class Shortlist:
     fingerprint: str
     """Of the tokenizer whose ids these are."""
 
-    def of(self, source: Sequence[int]) -> tuple[int, ...]:
+    def allowed_targets(self, source: Sequence[int]) -> tuple[int, ...]:
         """The target pieces for a sentence, in the order of their ids."""
         bounds = ((self.offsets_V1[piece], self.offsets_V1[piece + 1]) for piece in {*source})
         parts = [self.lists_L[begin:end] for begin, end in bounds]
@@ -173,8 +177,8 @@ def make_shortlist(
     sizes: tuple[int, int],
     always: Sequence[int],
     fingerprint: str,
-    best: int = BEST,
-    frequent: int = FREQUENT,
+    best: int = CANDIDATES_PER_TOKEN,
+    frequent: int = NUM_FREQUENT,
     copies: Sequence[int] = (),
 ) -> Shortlist:
     """From pairs of ids: the `best` likeliest targets of each source piece, and the `frequent` ones of all.
@@ -184,7 +188,7 @@ def make_shortlist(
     """
     source_size, target_size = sizes
     lexicon = train_ibm_model1(sources, targets, source_size, target_size)
-    from_N, to_N = lexicon.best(best, LEAST)
+    from_N, to_N = lexicon.top_targets(best, MIN_PROBABILITY)
     from_N, to_N = (np.concatenate((each, np.array(copies, dtype=np.int64))) for each in (from_N, to_N))
     pairs_N2 = np.unique(np.stack((from_N, to_N), 1)[from_N < source_size], axis=0)
     offsets_V1 = np.searchsorted(pairs_N2[:, 0], np.arange(source_size + 1))

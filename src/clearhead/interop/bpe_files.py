@@ -6,7 +6,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Pipeline
 from tokenizers import models, pre_tokenizers
 
-from clearhead.data.tokenizer.imported import JOINER, ImportedTokenizer, ImportedVocabulary, Spelling
+from clearhead.data.tokenizer.imported import JOINER, ImportedTokenizer, ImportedVocabulary, WordBoundary
 from clearhead.errors import InteropError
 from clearhead.interop.sentencepiece import SentencePieceModel
 
@@ -18,7 +18,7 @@ def numbered(
     pipeline: Pipeline,
     cut: Sequence[str],
     ids: Mapping[str, int],
-    spelling: Spelling,
+    spelling: WordBoundary,
     roles: Mapping[str, int],
     size: int,
     prefix: Sequence[int] = (),

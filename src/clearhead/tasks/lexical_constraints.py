@@ -34,13 +34,13 @@ def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraint
                 f"decoding.include={excerpt(word)} has the same {size} pieces in a row twice, which "
                 f"decoding.no_repeat_ngram_size={size} forbids; unset one of them."
             )
-    words = tuple(spelling(tokenizer, tokenizer.normalise(word).strip()) for word in settings.exclude)
+    words = tuple(spelling(tokenizer, tokenizer.normalize(word).strip()) for word in settings.exclude)
     return Constraints(prefix, _phrases(settings, tokenizer), words)
 
 
 def _phrases(settings: DecodingConfig, tokenizer: Tokenizer) -> LexicalConstraints:
     """The words to include; what is inside another comes with it."""
-    words = {tokenizer.normalise(word).strip(): _wanted(tokenizer, word) for word in settings.include}
+    words = {tokenizer.normalize(word).strip(): _wanted(tokenizer, word) for word in settings.include}
     apart = [word for word in words if not any(word != other and contains(other, word) for other in words)]
     spellings = tuple(_certain(spelling(tokenizer, word), word, tokenizer) for word in apart)
     joining = frozenset[int]().union(*(each.joining for each in spellings))
@@ -53,7 +53,7 @@ def _certain(ways: TokenAutomaton, word: str, tokenizer: Tokenizer) -> TokenAuto
         both = {*ways.begin, *ways.begin_open}
         begin = {token: (*ways.begin.get(token, ()), *ways.begin_open.get(token, ())) for token in both}
         ways = replace(ways, begin=begin, begin_open={})
-    silent = frozenset(index for index in range(tokenizer.vocab_size) if not tokenizer.surface(index))
+    silent = frozenset(index for index in range(tokenizer.vocab_size) if not tokenizer.token_bytes(index))
     return replace(ways, opening=ways.opening - silent, joining=ways.joining | silent if ways.joining else ways.joining)
 
 
@@ -65,12 +65,12 @@ def unmet(settings: DecodingConfig, tokenizer: Tokenizer, text: str, before: str
     if not (settings.include or settings.exclude or settings.prefix):
         return ()
     include, exclude = (
-        [(word, tokenizer.normalise(word).strip()) for word in words] for words in (settings.include, settings.exclude)
+        [(word, tokenizer.normalize(word).strip()) for word in words] for words in (settings.include, settings.exclude)
     )
     whole, first = before + text, len(before)
     missing = [word for word, bare in include if not contains(whole, bare, first)]
     present = [word for word, bare in exclude if contains(whole, bare, max(0, first - len(bare) + 1))]
-    begins = text.startswith(tokenizer.normalise(settings.prefix).strip())
+    begins = text.startswith(tokenizer.normalize(settings.prefix).strip())
     return (*([] if begins else [settings.prefix]), *missing, *present)
 
 
@@ -93,7 +93,7 @@ def _is_edge(outside: str, inside: str) -> bool:
 def _encode(tokenizer: Tokenizer, text: str, field: str) -> tuple[int, ...]:
     """The pieces of a text that the tokenizer can write as it is."""
     ids = tokenizer.encode(text.strip()).ids
-    if tokenizer.unk_id in ids or tokenizer.decode_pieces(ids).strip() != tokenizer.normalise(text).strip() or not ids:
+    if tokenizer.unk_id in ids or tokenizer.decode_tokens(ids).strip() != tokenizer.normalize(text).strip() or not ids:
         raise TokenizerError(
             f"decoding.{field}={excerpt(text)} cannot be written with the pieces of this model's tokenizer "
             f"({tokenizer.config.kind}); use other words."
@@ -104,16 +104,16 @@ def _encode(tokenizer: Tokenizer, text: str, field: str) -> tuple[int, ...]:
 def _wanted(tokenizer: Tokenizer, word: str) -> tuple[int, ...]:
     """The pieces that write a word behind anything; what is no letter needs no space before it."""
     ids = _encode(tokenizer, word, "include")
-    has_bare_space = len(ids) > 1 and not tokenizer.surface(ids[0]).strip()
+    has_bare_space = len(ids) > 1 and not tokenizer.token_bytes(ids[0]).strip()
     return ids[1:] if has_bare_space and not is_wordlike(word.strip()[0]) else ids
 
 
 def _check(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
     """Refuses what contradicts itself."""
     for word in settings.exclude:
-        bare = tokenizer.normalise(word).strip()
+        bare = tokenizer.normalize(word).strip()
         for given, field in ((settings.prefix, "prefix"), *((wanted, "include") for wanted in settings.include)):
-            if contains(tokenizer.normalise(given), bare):
+            if contains(tokenizer.normalize(given), bare):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(word)} contradicts decoding.{field}={excerpt(given)}; unset one."
                 )
@@ -122,14 +122,14 @@ def _check(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
             if any(ids[place] in ways.ends(ids[:place]) for place in range(len(ids))):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(word)} contradicts decoding.include={excerpt(given)}, which begins a "
-                    f"word with it: its pieces are {' '.join(map(tokenizer.piece, ids))}; unset one."
+                    f"word with it: its pieces are {' '.join(map(tokenizer.token, ids))}; unset one."
                 )
 
 
 @lru_cache(maxsize=8)
 def _joining(tokenizer: Tokenizer) -> frozenset[int]:
     """The pieces that begin with a letter or digit and so go on with the word before them."""
-    surfaces = ((index, tokenizer.surface(index)) for index in range(tokenizer.vocab_size))
+    surfaces = ((index, tokenizer.token_bytes(index)) for index in range(tokenizer.vocab_size))
     return frozenset(index for index, surface in surfaces if surface and not _opens(surface, is_end=False))
 
 
@@ -148,7 +148,7 @@ def spelling(tokenizer: Tokenizer, word: str) -> TokenAutomaton:
     begin_open: dict[int, tuple[int, ...]] = {}
     opening = set()
     for index in range(tokenizer.vocab_size):
-        surface = tokenizer.surface(index)
+        surface = tokenizer.token_bytes(index)
         if not surface or _opens(surface, is_end=True) or not is_wordlike(word[0]):
             opening.add(index)
         if not surface:

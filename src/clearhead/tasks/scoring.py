@@ -99,7 +99,7 @@ def score_pairs(
     tokenizer, engine = model.tokenizer.target, model.scoring_engine
     scored = []
     for one, log_probs_T, _ in force_pairs(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
-        pieces, log_probs = tuple(tokenizer.piece(token) for token in one.target), tuple(log_probs_T.tolist())
+        pieces, log_probs = tuple(tokenizer.token(token) for token in one.target), tuple(log_probs_T.tolist())
         total = sum_log_probs(log_probs)
         scored.append(ScoredOutput(total, normalized_score(total, len(log_probs), decoding), pieces, log_probs))
     return scored

@@ -12,9 +12,9 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.sampling_weights import split_names
+from clearhead.data.corpus.sampling_weights import parse_file_arguments
 from clearhead.data.readers.record_files import sample_records
-from clearhead.data.records import fingerprint
+from clearhead.data.records import fingerprint_records
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.parameters import count_parameters, named_weights, restore
@@ -288,11 +288,11 @@ def _read_replay(
     """Return the replay data, without what is in the new or the old validation set."""
     if not request.replay:
         return None
-    named = split_names(request.replay)
+    named = parse_file_arguments(request.replay)
     if named.weights:
         raise ConfigError("a weight has no meaning behind --replay, whose share is --replay-share; leave it out")
     files = TrainingFiles(named.files, work=watcher.work)
-    hashes = old_hashes | {hash_fraction(record.parts[0].encode()) for record in records.valid}
+    hashes = old_hashes | {hash_fraction(record.fields[0].encode()) for record in records.valid}
     return read_replay(chosen, files, named.tags, config, hashes, tell or watcher.message)
 
 
@@ -322,7 +322,7 @@ def _prepared(
 
 def _spread_names(request: TrainRequest) -> TrainRequest:
     """The files of a request as files, and the weights and tags behind their names as settings."""
-    train, valid = split_names(request.files), split_names(request.valid)
+    train, valid = parse_file_arguments(request.files), parse_file_arguments(request.valid)
     if valid.weights:
         raise ConfigError("a weight says how often a file is trained on; leave it out behind --valid")
     found = {"file_weights": train.weights, "source_tags": train.tags, "validation_tags": valid.tags}
@@ -363,9 +363,9 @@ def _data_facts(request: TrainRequest, records: TaskRecords[Any], replay: Replay
         "files": [path.name for path in request.files],
         "valid_files": [path.name for path in request.valid],
         "fingerprint": records.corpus.fingerprint,
-        "valid_fingerprint": fingerprint(records.valid),
+        "valid_fingerprint": fingerprint_records(records.valid),
         "records": len(records.corpus.records),
         "skipped": dict(records.corpus.skips.counts),
-        **(replay.facts(split_names(request.replay).files) if replay else {}),
+        **(replay.facts(parse_file_arguments(request.replay).files) if replay else {}),
         **given_facts(request.old_valid),
     }

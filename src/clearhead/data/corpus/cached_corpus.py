@@ -19,20 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.id_arrays import ArrayWriter, MappedArrays, Work, cached_arrays, ignore_progress
-from clearhead.data.readers.documents import Cut, Document, load_documents, read_documents
+from clearhead.data.corpus.id_arrays import ArrayWriter, MappedArrays, ProgressCallback, cached_arrays, ignore_progress
+from clearhead.data.readers.documents import Document, DocumentUnit, load_documents, read_documents
 from clearhead.data.readers.pairs import Pair, load_pairs, read_pairs
-from clearhead.data.readers.tables import PACKED, PARQUET, TableOptions, suffix_of
-from clearhead.data.records import Corpus, Fingerprint, Mask, Places, SkipReport, check_amount
+from clearhead.data.readers.tables import COMPRESSED_SUFFIXES, PARQUET, TableOptions, format_suffix
+from clearhead.data.records import Corpus, Fingerprint, Fractions, Mask, SkipReport, require_enough_records
 from clearhead.errors import DataError
-from clearhead.files import user_cache
+from clearhead.files import user_cache_folder
 
 LARGE_BYTES = 32 << 20  # of text; less is read into memory
-PACKING = 4  # so many times as long is a text as its compressed form, about
-BLOCK = 8192  # pairs that are held as Python objects at a time,
-BLOCK_BYTES = 4 << 20  # or fewer, where they are as long as documents
-CORPORA = "corpora"  # the folder in the user's cache
-TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", "corpus": "<i4", "place": "<f8"}
+COMPRESSION_RATIO = 4  # so many times as long is a text as its compressed form, about
+MAX_BLOCK_PAIRS = 8192  # pairs that are held as Python objects at a time,
+MAX_BLOCK_BYTES = 4 << 20  # or fewer, where they are as long as documents
+CORPORA_FOLDER = "corpora"  # the folder in the user's cache
+ARRAY_TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", "corpus": "<i4", "place": "<f8"}
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class CachedPairs(Sequence[Pair]):
     """Pairs on disk, or those of them that are wanted."""
 
     def __init__(self, columns: MappedArrays, wanted_N: Mask | None = None) -> None:
-        self.columns = columns
+        self.arrays = columns
         self.total = columns.counts["line"]
-        self.wanted_N = np.ones(self.total, np.bool_) if wanted_N is None else wanted_N
-        self._count = int(np.count_nonzero(self.wanted_N))
+        self.selected_N = np.ones(self.total, np.bool_) if wanted_N is None else wanted_N
+        self._count = int(np.count_nonzero(self.selected_N))
 
     def __len__(self) -> int:
         return self._count
@@ -65,8 +65,8 @@ class CachedPairs(Sequence[Pair]):
     @property
     def block_size(self) -> int:
         """How many are read at a time."""
-        mean = self.columns.counts["text"] // max(1, self.total)
-        return max(1, min(BLOCK, BLOCK_BYTES // max(1, mean)))
+        mean = self.arrays.counts["text"] // max(1, self.total)
+        return max(1, min(MAX_BLOCK_PAIRS, MAX_BLOCK_BYTES // max(1, mean)))
 
     @overload
     def __getitem__(self, index: int) -> Pair: ...
@@ -74,17 +74,17 @@ class CachedPairs(Sequence[Pair]):
     def __getitem__(self, index: slice) -> list[Pair]: ...
     def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
         indices = range(len(self))[index]
-        places = np.flatnonzero(self.wanted_N)
+        places = np.flatnonzero(self.selected_N)
         if isinstance(indices, int):
             return self.block(int(places[indices]), int(places[indices]) + 1)[0]
         return [self.block(int(places[one]), int(places[one]) + 1)[0] for one in indices]
 
     def block(self, start: int, stop: int) -> list[Pair]:
         """Those of the pairs that lie from `start` to `stop`."""
-        places = np.flatnonzero(self.wanted_N[start:stop]).tolist()
+        places = np.flatnonzero(self.selected_N[start:stop]).tolist()
         if not places:
             return []
-        read = self.columns.read
+        read = self.arrays.read
         stop = min(stop, self.total)
         source_ends, target_ends, lines, files = (
             read(name, start, stop).tolist() for name in ("source_end", "target_end", "line", "corpus")
@@ -102,18 +102,18 @@ class CachedPairs(Sequence[Pair]):
             for place in places
         ]
 
-    def places(self) -> Places:
+    def hash_fractions(self) -> Fractions:
         """Where each source falls between 0 and 1."""
-        found: NDArray[Any] = self.columns.map("place")
-        return found[self.wanted_N]
+        found: NDArray[Any] = self.arrays.map("place")
+        return found[self.selected_N]
 
     def select(self, wanted_N: Mask) -> "CachedPairs":
         """Some of these pairs."""
-        both_N = self.wanted_N.copy()
-        both_N[self.wanted_N] = wanted_N
-        return CachedPairs(self.columns, both_N)
+        both_N = self.selected_N.copy()
+        both_N[self.selected_N] = wanted_N
+        return CachedPairs(self.arrays, both_N)
 
-    def spread(self, most: int) -> "CachedPairs":
+    def sample_evenly(self, most: int) -> "CachedPairs":
         """At most so many of these pairs, from all over the corpus."""
         if len(self) <= most:
             return self
@@ -127,7 +127,7 @@ def load_pairs_cached(
     filters: PairFilters,
     minimum: int = 1,
     folder: Path | None = None,
-    work: Work = ignore_progress,
+    work: ProgressCallback = ignore_progress,
 ) -> Corpus[Pair]:
     """The pairs of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
     if not are_large(paths):
@@ -138,7 +138,7 @@ def load_pairs_cached(
         return read_pairs(paths, skips, filters.max_chars, filters.max_length_ratio, filters.deduplicate, filters.table)
 
     corpus = cache_pairs(paths, asdict(filters), read, folder, partial(work, "reading pairs"))
-    check_amount(corpus, paths, minimum, "pairs")
+    require_enough_records(corpus, paths, minimum, "pairs")
     return corpus
 
 
@@ -154,11 +154,11 @@ def cache_pairs(
 
     def fill(writer: ArrayWriter) -> None:
         skips = SkipReport()
-        writer.facts = {"fingerprint": _write(read(skips), writer, work), **asdict(skips)}
-        writer.facts["files"] = [str(path.absolute()) for path in paths]
+        writer.metadata = {"fingerprint": _write(read(skips), writer, work), **asdict(skips)}
+        writer.metadata["files"] = [str(path.absolute()) for path in paths]
 
-    columns = cached_arrays((folder or user_cache() / CORPORA) / key, key, TYPES, fill)
-    facts = {name: value for name, value in columns.facts.items() if name != "files"}
+    columns = cached_arrays((folder or user_cache_folder() / CORPORA_FOLDER) / key, key, ARRAY_TYPES, fill)
+    facts = {name: value for name, value in columns.metadata.items() if name != "files"}
     fingerprint = str(facts.pop("fingerprint"))
     skips = SkipReport(**facts)
     return Corpus[Pair](CachedPairs(columns), skips, columns.counts["line"] + skips.total, fingerprint)
@@ -171,8 +171,8 @@ def are_large(paths: Sequence[Path]) -> bool:
 
 def _text_size(path: Path) -> int:
     """About how many bytes of text a file holds."""
-    is_packed = path.suffix.lower() in PACKED or suffix_of(path) == PARQUET
-    return path.stat().st_size * (PACKING if is_packed else 1)
+    is_packed = path.suffix.lower() in COMPRESSED_SUFFIXES or format_suffix(path) == PARQUET
+    return path.stat().st_size * (COMPRESSION_RATIO if is_packed else 1)
 
 
 def _key(paths: Sequence[Path], settings: Mapping[str, object]) -> str:
@@ -181,7 +181,7 @@ def _key(paths: Sequence[Path], settings: Mapping[str, object]) -> str:
     for path in paths:
         try:
             with path.open("rb") as file:
-                files.append((suffix_of(path), hashlib.file_digest(file, "blake2b").hexdigest()))
+                files.append((format_suffix(path), hashlib.file_digest(file, "blake2b").hexdigest()))
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
     return hashlib.blake2b(json.dumps([files, settings]).encode(), digest_size=12).hexdigest()
@@ -193,7 +193,7 @@ def _blocks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
     for pair in pairs:
         block.append(pair)
         size += len(pair.source) + len(pair.target)
-        if len(block) >= BLOCK or size >= BLOCK_BYTES:
+        if len(block) >= MAX_BLOCK_PAIRS or size >= MAX_BLOCK_BYTES:
             yield block
             block, size = [], 0
     if block:
@@ -215,9 +215,9 @@ def _write(pairs: Iterator[Pair], writer: ArrayWriter, work: Callable[[int, int]
             places.append(hash_fraction(source))
         writer.append_bytes("text", text)
         numbers = {"source_end": ends[0], "target_end": ends[1], "place": places,
-                   "line": [pair.line for pair in block], "corpus": [pair.corpus for pair in block]}  # fmt: skip
+                   "line": [pair.line for pair in block], "corpus": [pair.file_index for pair in block]}  # fmt: skip
         for name, values in numbers.items():
-            writer.append(name, np.asarray(values, dtype=TYPES[name]))
+            writer.append(name, np.asarray(values, dtype=ARRAY_TYPES[name]))
         done += len(block)
         work(done, 0)
     return str(digest)
@@ -230,9 +230,9 @@ class CachedDocuments(Sequence[Document]):
         self.pairs = pairs
 
     @property
-    def columns(self) -> MappedArrays:
+    def arrays(self) -> MappedArrays:
         """Where they lie."""
-        return self.pairs.columns
+        return self.pairs.arrays
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -248,17 +248,17 @@ class CachedDocuments(Sequence[Document]):
         found = self.pairs[index]
         return _document(found) if isinstance(found, Pair) else [_document(pair) for pair in found]
 
-    def places(self) -> Places:
+    def hash_fractions(self) -> Fractions:
         """Where each document falls between 0 and 1."""
-        return self.pairs.places()
+        return self.pairs.hash_fractions()
 
     def select(self, wanted_N: Mask) -> "CachedDocuments":
         """Some of these documents."""
         return CachedDocuments(self.pairs.select(wanted_N))
 
-    def spread(self, most: int) -> "CachedDocuments":
+    def sample_evenly(self, most: int) -> "CachedDocuments":
         """At most so many of these documents, from all over the text."""
-        return CachedDocuments(self.pairs.spread(most))
+        return CachedDocuments(self.pairs.sample_evenly(most))
 
 
 def _document(pair: Pair) -> Document:
@@ -266,7 +266,7 @@ def _document(pair: Pair) -> Document:
 
 
 def load_documents_cached(
-    paths: Sequence[Path], cut: Cut, folder: Path | None = None, work: Work = ignore_progress
+    paths: Sequence[Path], cut: DocumentUnit, folder: Path | None = None, work: ProgressCallback = ignore_progress
 ) -> Corpus[Document]:
     """The documents of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
     if not are_large(paths):

@@ -26,17 +26,17 @@ from clearhead.data.corpus.id_arrays import (
     MappedArrays,
     PairIds,
     PairIdsWriter,
-    Work,
+    ProgressCallback,
     cached_arrays,
     ignore_progress,
     open_pair_ids,
 )
 from clearhead.data.readers.pairs import Pair
-from clearhead.data.records import PLACES_SHOWN, SkipReport
+from clearhead.data.records import MAX_LOCATIONS, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
-TOKENIZER, WANTED = "tokenizer.json", "wanted"
+TOKENIZER_FILE, SELECTION_FILE = "tokenizer.json", "wanted"
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class EncodingSettings:
 class EncodedBlock:
     """Pairs as ids, and the lines of those that were too long."""
 
-    store: PairIds
-    long_lines: list[int]
+    pair_ids: PairIds
+    too_long_lines: list[int]
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: EncodingSettings) -> tuple[EncodedBlock, list[Pair]]:
     """The pairs as ids, and those that were kept."""
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
     if how.prefixes:
-        sources = [[how.prefixes[pair.corpus], *ids] for pair, ids in zip(pairs, sources, strict=True)]
+        sources = [[how.prefixes[pair.file_index], *ids] for pair, ids in zip(pairs, sources, strict=True)]
     targets: list[list[int]] = [[]] * len(pairs)
     if any(pair.target for pair in pairs):  # documents have none
         targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
@@ -71,7 +71,7 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: EncodingSetti
         IdArrays.build(sources[index] for index in kept),
         IdArrays.build(targets[index] for index in kept),
         np.array([pairs[index].line for index in kept], dtype=np.int64),
-        np.array([pairs[index].corpus for index in kept], dtype=np.int32),
+        np.array([pairs[index].file_index for index in kept], dtype=np.int32),
     )
     long_lines = [pair.line for pair, fits in zip(pairs, is_short, strict=True) if not fits]
     return EncodedBlock(store, long_lines), [pairs[index] for index in kept]
@@ -82,7 +82,7 @@ def encode_cached(
     tokenizer: Tokenizer,
     how: EncodingSettings,
     skips: SkipReport,
-    work: Work = ignore_progress,
+    work: ProgressCallback = ignore_progress,
     *,
     workers: int = 0,
     block: int = 0,
@@ -91,51 +91,53 @@ def encode_cached(
     """The ids of a corpus on disk, beside it: made now by so many processes (0: one a core), or found there."""
     block = block or pairs.block_size
     text = tokenizer.to_json()
-    wanted = np.packbits(pairs.wanted_N).tobytes()
-    facts = json.dumps([pairs.columns.key, asdict(how), text]).encode()
+    wanted = np.packbits(pairs.selected_N).tobytes()
+    facts = json.dumps([pairs.arrays.key, asdict(how), text]).encode()
     key = hashlib.blake2b(facts + wanted, digest_size=12).hexdigest()
 
     def fill(writer: ArrayWriter) -> None:
         made, long_lines = PairIdsWriter(writer), list[int]()
-        (writer.folder / TOKENIZER).write_text(text, encoding="utf-8")
-        pairs.wanted_N.tofile(writer.folder / WANTED)
+        (writer.folder / TOKENIZER_FILE).write_text(text, encoding="utf-8")
+        pairs.selected_N.tofile(writer.folder / SELECTION_FILE)
         done, count = 0, 0
-        for found in _blocks(_Job(pairs, writer.folder, how, block), tokenizer, workers or core_count()):
-            made.append(found.store)
-            count += len(found.long_lines)
-            long_lines += found.long_lines[: max(0, PLACES_SHOWN - len(long_lines))]
+        for found in _encode_blocks(
+            _EncodingJob(pairs, writer.folder, how, block), tokenizer, workers or available_cores()
+        ):
+            made.append(found.pair_ids)
+            count += len(found.too_long_lines)
+            long_lines += found.too_long_lines[: max(0, MAX_LOCATIONS - len(long_lines))]
             done = min(done + block, pairs.total)
             work(f"cutting {noun} into pieces", done, pairs.total)
-        writer.facts = {"long": count, "long_lines": long_lines}
-        for name in (TOKENIZER, WANTED):  # the processes are done with them
+        writer.metadata = {"long": count, "long_lines": long_lines}
+        for name in (TOKENIZER_FILE, SELECTION_FILE):  # the processes are done with them
             (writer.folder / name).unlink()
 
-    folder = pairs.columns.folder
+    folder = pairs.arrays.folder
     types = PairIdsWriter.types(max(tokenizer.vocab_size, tokenizer.target.vocab_size))
     columns = cached_arrays(folder.with_name(f"{folder.name}-{key}"), key, types, fill)
-    _account(columns, how, skips)
+    _add_skipped(columns, how, skips)
     return open_pair_ids(columns)
 
 
-def _account(columns: MappedArrays, how: EncodingSettings, skips: SkipReport) -> None:
+def _add_skipped(columns: MappedArrays, how: EncodingSettings, skips: SkipReport) -> None:
     """Tells `skips` of the pairs that were too long, whenever that was."""
-    lines, count = columns.facts["long_lines"], int(columns.facts["long"])
+    lines, count = columns.metadata["long_lines"], int(columns.metadata["long"])
     for number in range(count):
-        skips.add(too_long(how), "pairs", int(lines[min(number, len(lines) - 1)]))
+        skips.add(skip_reason(how), "pairs", int(lines[min(number, len(lines) - 1)]))
 
 
-def too_long(how: EncodingSettings) -> str:
+def skip_reason(how: EncodingSettings) -> str:
     """Why a pair is left out."""
     return f"longer than {how.max_tokens} pieces"
 
 
-def core_count() -> int:
+def available_cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
-class _Job:
+class _EncodingJob:
     """What the processes do together."""
 
     pairs: CachedPairs
@@ -145,15 +147,15 @@ class _Job:
 
     def to_json(self) -> dict[str, object]:
         """What a process is told."""
-        pairs, folder = str(self.pairs.columns.folder), str(self.folder)
+        pairs, folder = str(self.pairs.arrays.folder), str(self.folder)
         return {"pairs": pairs, "folder": folder, "how": asdict(self.how), "block": self.block}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> "_Job":
+    def from_json(cls, told: Mapping[str, Any]) -> "_EncodingJob":
         """What `to_json` gave; the mask lies in the folder."""
         folder, columns = Path(told["folder"]), MappedArrays.open(Path(told["pairs"]))
         assert columns is not None
-        pairs = CachedPairs(columns, np.fromfile(folder / WANTED, dtype=np.bool_))
+        pairs = CachedPairs(columns, np.fromfile(folder / SELECTION_FILE, dtype=np.bool_))
         return cls(
             pairs, folder, EncodingSettings(told["how"]["max_tokens"], tuple(told["how"]["prefixes"])), told["block"]
         )
@@ -164,7 +166,7 @@ class _Job:
             yield encode_pairs(self.pairs.block(start, start + self.block), tokenizer, self.how)[0]
 
 
-def _blocks(job: _Job, tokenizer: Tokenizer, workers: int) -> Iterator[EncodedBlock]:
+def _encode_blocks(job: _EncodingJob, tokenizer: Tokenizer, workers: int) -> Iterator[EncodedBlock]:
     """All blocks in their order."""
     count = -(-job.pairs.total // job.block)
     workers = min(workers, count)
@@ -175,19 +177,19 @@ def _blocks(job: _Job, tokenizer: Tokenizer, workers: int) -> Iterator[EncodedBl
                 for number in range(count):
                     yield running[number % workers].block()
             return
-        except _NoProcessError:
+        except _CannotStartWorkerError:
             pass  # nothing was made yet
     yield from job.blocks(tokenizer)
 
 
-class _NoProcessError(Exception):
+class _CannotStartWorkerError(Exception):
     """This system starts no further processes."""
 
 
 class _Worker:
     """A process that makes blocks; it ends with this one, for nobody reads from it any more then."""
 
-    def __init__(self, job: _Job, worker: int, workers: int) -> None:
+    def __init__(self, job: _EncodingJob, worker: int, workers: int) -> None:
         source = str(Path(__file__).parents[2])
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
         # One core each, so the library shall not start threads of its own.
@@ -205,7 +207,7 @@ class _Worker:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=os.environ | more
             )
         except OSError as error:
-            raise _NoProcessError from error
+            raise _CannotStartWorkerError from error
         assert self.process.stdout is not None
         self.stream: BinaryIO = self.process.stdout  # type: ignore[assignment]
 
@@ -233,10 +235,10 @@ class _Worker:
 
 def _write_block(block: EncodedBlock, stream: BinaryIO) -> None:
     """Lengths, then the arrays end to end."""
-    store = block.store
-    assert store.corpus_N is not None
+    store = block.pair_ids
+    assert store.file_index_N is not None
     arrays = [store.source.ids, store.source.offsets, store.target.ids, store.target.offsets, store.lines,
-              store.corpus_N, np.asarray(block.long_lines, dtype=np.int64)]  # fmt: skip
+              store.file_index_N, np.asarray(block.too_long_lines, dtype=np.int64)]  # fmt: skip
     stream.write(np.array([array.nbytes for array in arrays], dtype=np.int64).tobytes())
     for array in arrays:
         stream.write(np.ascontiguousarray(array).data)
@@ -258,9 +260,9 @@ def _read_block(stream: BinaryIO) -> EncodedBlock | None:
     return EncodedBlock(PairIds(source, target, arrays[4], arrays[5]), arrays[6].tolist())
 
 
-def run_worker(job: _Job, worker: int, workers: int, stream: BinaryIO) -> None:
+def run_worker(job: _EncodingJob, worker: int, workers: int, stream: BinaryIO) -> None:
     """One process: every block that is its own, written to the stream."""
-    tokenizer = Tokenizer.from_json((job.folder / TOKENIZER).read_text(encoding="utf-8"))
+    tokenizer = Tokenizer.from_json((job.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     for block in job.blocks(tokenizer, worker, workers):
         _write_block(block, stream)
 
@@ -268,6 +270,8 @@ def run_worker(job: _Job, worker: int, workers: int, stream: BinaryIO) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     try:
-        run_worker(_Job.from_json(json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3]), sys.stdout.buffer)
+        run_worker(
+            _EncodingJob.from_json(json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3]), sys.stdout.buffer
+        )
     except BrokenPipeError:  # which is gone
         os._exit(1)

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from clearhead.data.records import DiskRecords, Mask, Places, R
+from clearhead.data.records import DiskRecords, Fractions, Mask, R
 from clearhead.errors import ConfigError, DataError
 
 BLOCK = 1 << 20  # hashes that are compared at a time
@@ -29,32 +29,34 @@ class HeldOutSplit(NamedTuple, Generic[R]):
     valid: Sequence[R]
 
 
-def split_valid(pairs: Sequence[R], share: float = 0.02, max_valid: int = 2000) -> HeldOutSplit[R]:
+def split_held_out(pairs: Sequence[R], share: float = 0.02, max_valid: int = 2000) -> HeldOutSplit[R]:
     """Hold out about `share` of the sources, but not more than `max_valid` pairs unless one source alone has more."""
     if isinstance(pairs, DiskRecords):
-        is_valid_N = held_out(pairs.places(), share, max_valid)
+        is_valid_N = held_out_mask(pairs.hash_fractions(), share, max_valid)
         return HeldOutSplit(pairs.select(~is_valid_N), list(pairs.select(is_valid_N)))
-    place_N = np.fromiter((hash_fraction(pair.parts[0].encode()) for pair in pairs), dtype=np.float64, count=len(pairs))
-    is_valid_N = held_out(place_N, share, max_valid)
+    place_N = np.fromiter(
+        (hash_fraction(pair.fields[0].encode()) for pair in pairs), dtype=np.float64, count=len(pairs)
+    )
+    is_valid_N = held_out_mask(place_N, share, max_valid)
     train = [pair for pair, is_valid in zip(pairs, is_valid_N, strict=True) if not is_valid]
     valid = [pair for pair, is_valid in zip(pairs, is_valid_N, strict=True) if is_valid]
     return HeldOutSplit(train, valid)
 
 
-def overlap(train: Sequence[R], valid: Sequence[R]) -> list[R]:
+def find_overlap(train: Sequence[R], valid: Sequence[R]) -> list[R]:
     """Return the validation records whose input, their first part, is also the input of a training record."""
     if not isinstance(train, DiskRecords):
-        inputs = {record.parts[0] for record in valid}
-        shared = {text for record in train if (text := record.parts[0]) in inputs}
-        return [record for record in valid if record.parts[0] in shared]
-    hashes = [hash_fraction(record.parts[0].encode()) for record in valid]
-    train_hashes, known = train.places(), set[float]()
+        inputs = {record.fields[0] for record in valid}
+        shared = {text for record in train if (text := record.fields[0]) in inputs}
+        return [record for record in valid if record.fields[0] in shared]
+    hashes = [hash_fraction(record.fields[0].encode()) for record in valid]
+    train_hashes, known = train.hash_fractions(), set[float]()
     for start in range(0, len(train_hashes), BLOCK):  # so that memory stays bounded
         known.update(np.intersect1d(train_hashes[start : start + BLOCK], hashes).tolist())
     return [record for record, each in zip(valid, hashes, strict=True) if each in known]
 
 
-def held_out(place_N: Places, share: float, max_valid: int) -> Mask:
+def held_out_mask(place_N: Fractions, share: float, max_valid: int) -> Mask:
     """Which pairs are held out, by where their sources fall."""
     if not 0 < share < 1:
         raise ConfigError(f"the share held out for validation must be between 0 and 1, got {share}; try 0.02")

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.errors import DataError
-from clearhead.files import make_once
+from clearhead.files import create_folder_once
 
-FORMAT_VERSION = 2
-FACTS = "columns.json"
-Work = Callable[[str, int, int], None]
+FORMAT_VERSION = 3
+METADATA_FILE = "columns.json"
+ProgressCallback = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and of how much; of 0 where that is not known."""
 
 
@@ -43,7 +43,7 @@ class ArrayWriter:
 
     def __init__(self, folder: Path, key: str, types: Mapping[str, str]) -> None:
         self.folder, self.key, self.types = folder, key, dict(types)
-        self.facts: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
         self._counts = dict.fromkeys(types, 0)
         self._sums = {name: hashlib.sha256() for name in types}
         self._files: dict[str, BinaryIO] = {}
@@ -74,8 +74,10 @@ class ArrayWriter:
         if kind is None:
             arrays = {name: {"type": self.types[name], "count": count, "sha256": self._sums[name].hexdigest()}
                       for name, count in self._counts.items()}  # fmt: skip
-            written = {"version": FORMAT_VERSION, "key": self.key, "arrays": arrays, "facts": self.facts}
-            (self.folder / FACTS).write_text(json.dumps(written, ensure_ascii=False, indent=1), encoding="utf-8")
+            written = {"version": FORMAT_VERSION, "key": self.key, "arrays": arrays, "facts": self.metadata}
+            (self.folder / METADATA_FILE).write_text(
+                json.dumps(written, ensure_ascii=False, indent=1), encoding="utf-8"
+            )
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,14 @@ class MappedArrays:
     key: str
     types: Mapping[str, str]
     counts: Mapping[str, int]
-    sums: Mapping[str, str]
-    facts: Mapping[str, Any]
+    checksums: Mapping[str, str]
+    metadata: Mapping[str, Any]
 
     @classmethod
     def open(cls, folder: Path, key: str = "") -> "MappedArrays | None":
         """The arrays of a folder made from `key`; none where a file is missing, or is not what it was."""
         try:
-            written = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+            written = json.loads((folder / METADATA_FILE).read_text(encoding="utf-8"))
             arrays = {name: (array["type"], int(array["count"])) for name, array in written["arrays"].items()}
             sizes = {name: (folder / f"{name}.bin").stat().st_size for name in arrays}
             if written["version"] != FORMAT_VERSION or (key and written["key"] != key):
@@ -107,10 +109,10 @@ class MappedArrays:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def is_sound(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether no bit has changed since it was written. Reads all files once, about a gigabyte in a second."""
         try:
-            for name, expected in self.sums.items():
+            for name, expected in self.checksums.items():
                 with (self.folder / f"{name}.bin").open("rb") as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != expected:
                         return False
@@ -158,9 +160,9 @@ def cached_arrays(
     """The arrays of a folder, filled now unless it is there and whole."""
     here = _identity(folder)
     found = MappedArrays.open(folder, key)
-    if found is not None and found.is_sound():
+    if found is not None and found.is_intact():
         with suppress(OSError):  # a folder of somebody else
-            (folder / FACTS).touch()  # says when it was used last
+            (folder / METADATA_FILE).touch()  # says when it was used last
         return found
 
     def make(aside: Path) -> None:
@@ -171,7 +173,7 @@ def cached_arrays(
         if here and _identity(folder) == here:  # cut off, damaged, or of another version; not one just made by others
             with suppress(FileNotFoundError):  # another process was first
                 folder.rename(folder.with_name(f".{folder.name}.damaged-{key[:8]}"))
-        make_once(folder, make)
+        create_folder_once(folder, make)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(
@@ -213,7 +215,7 @@ class IdArrays:
         """How many ids each sequence has."""
         return np.diff(self.offsets).astype(np.int32)
 
-    def give_back(self) -> None:
+    def release_pages(self) -> None:
         """Gives the memory back that reading mapped ids took."""
         release_pages(self.ids)
         release_pages(self.offsets)
@@ -226,15 +228,15 @@ class PairIds:
     source: IdArrays
     target: IdArrays
     lines: NDArray[np.int64]
-    corpus_N: NDArray[np.integer[Any]] | None = None
+    file_index_N: NDArray[np.integer[Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def give_back(self) -> None:
+    def release_pages(self) -> None:
         """Gives the memory back that reading mapped ids took."""
-        self.source.give_back()
-        self.target.give_back()
+        self.source.release_pages()
+        self.target.release_pages()
 
 
 class PairIdsWriter:
@@ -261,8 +263,8 @@ class PairIdsWriter:
             self.writer.append(f"{side}_offsets", store.offsets[1:] + self._ends[side])
             self._ends[side] += len(store.ids)
         self.writer.append("lines", block.lines)
-        assert block.corpus_N is not None
-        self.writer.append("corpus", block.corpus_N)
+        assert block.file_index_N is not None
+        self.writer.append("corpus", block.file_index_N)
 
 
 def open_pair_ids(columns: MappedArrays) -> PairIds:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from clearhead.errors import ConfigError
 
-MOST = 1 << 28
+MAX_EPOCH_EXAMPLES = 1 << 28
 """Examples of an epoch, where weights say so: their order takes eight bytes each, and for a moment more."""
 Repeats = NDArray[np.float64]
-Numbers = NDArray[np.integer[Any]]
-NAME_FORM = re.compile(r"(.+?)(?:@([A-Za-z0-9_-]+))?(?::(\d+(?:\.\d+)?))?")
-NEARLY = re.compile(r"(.+?)(?:@([^@:/]*))?(?::([^:/]*))?")
+IntArray = NDArray[np.integer[Any]]
+FILE_FORM = re.compile(r"(.+?)(?:@([A-Za-z0-9_-]+))?(?::(\d+(?:\.\d+)?))?")
+MALFORMED_FILE = re.compile(r"(.+?)(?:@([^@:/]*))?(?::([^:/]*))?")
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,19 @@ class WeightedFiles:
     tags: list[str]
 
 
-def split_names(names: Sequence[Path]) -> WeightedFiles:
+def parse_file_arguments(names: Sequence[Path]) -> WeightedFiles:
     """`a.tsv@de:2 b.tsv@fr` as the files, the weights 2 and 1, and the tags de and fr.
 
     No weights where none is given, and no tags. A file whose own name ends like that is a file.
     """
     files, weights, tags = [], [], []
     for name in names:
-        match = NAME_FORM.fullmatch(str(name))
+        match = FILE_FORM.fullmatch(str(name))
         if match and name.exists():
             if match[2] and Path(match[1]).exists():
                 raise ConfigError(f"{name} is a file, and so is {match[1]}: which one is meant? Rename one of them")
             match = None
-        _check_form(name, match)
+        _refuse_malformed(name, match)
         files.append(Path(match[1]) if match else name)
         weights.append(float(match[3]) if match and match[3] else None)
         tags.append(match[2] or "" if match else "")
@@ -56,13 +56,13 @@ def split_names(names: Sequence[Path]) -> WeightedFiles:
     return WeightedFiles(files, given, tags if any(tags) else [])
 
 
-def _check_form(name: Path, match: re.Match[str] | None) -> None:
+def _refuse_malformed(name: Path, match: re.Match[str] | None) -> None:
     """Refuses what stands behind the name of a file that is there and is neither a tag nor a weight."""
     if match is None or Path(match[1]).exists():
         if match and match[3] and not float(match[3]):
             raise ConfigError(f"{name}: expected a weight above 0, as in {match[1]}:2; leave the file out instead")
         return
-    nearly = NEARLY.fullmatch(str(name))
+    nearly = MALFORMED_FILE.fullmatch(str(name))
     if nearly and Path(nearly[1]).exists():
         raise ConfigError(
             f"{name}: expected {nearly[1]}, with a tag and a weight behind it if need be, as in {nearly[1]}@de:2 or "
@@ -70,7 +70,7 @@ def _check_form(name: Path, match: re.Match[str] | None) -> None:
         )
 
 
-def epoch_repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> Repeats | None:
+def epoch_repeats(corpus_N: IntArray, weights: Sequence[float], temperature: float) -> Repeats | None:
     """How often each example is seen in an epoch, from the number of the file it came from; None: each once.
 
     With a temperature T, files are seen as if each had its size to the power of 1/T, the largest file once.
@@ -78,23 +78,23 @@ def epoch_repeats(corpus_N: Numbers, weights: Sequence[float], temperature: floa
     if weights and temperature != 1:
         raise ConfigError("data.file_weights and data.sampling_temperature both set how often a file is seen; keep one")
     if weights:
-        _check_amount(np.bincount(corpus_N, minlength=len(weights)) @ np.asarray(weights), len(corpus_N))
+        _require_feasible_epoch(np.bincount(corpus_N, minlength=len(weights)) @ np.asarray(weights), len(corpus_N))
         return np.asarray(weights)[corpus_N]
     size_C = np.maximum(1, np.bincount(corpus_N))
     if temperature == 1 or len(size_C) == 1:
         return None
     repeats_C = (size_C / size_C.max()) ** (1 / temperature - 1)
-    _check_amount(size_C @ repeats_C, len(corpus_N))
+    _require_feasible_epoch(size_C @ repeats_C, len(corpus_N))
     return np.asarray(repeats_C)[corpus_N]
 
 
-def _check_amount(examples: float, plain: int) -> None:
+def _require_feasible_epoch(examples: float, plain: int) -> None:
     """A typing mistake is not to ask for terabytes."""
-    if examples > (most := max(MOST, plain)):
+    if examples > (most := max(MAX_EPOCH_EXAMPLES, plain)):
         raise ConfigError(f"the weights make an epoch of {examples:,.0f} examples, at most {most:,} may be; lower them")
 
 
-def describe_epoch_repeats(corpus_N: Numbers, repeats_N: Repeats) -> list[str]:
+def describe_epoch_repeats(corpus_N: IntArray, repeats_N: Repeats) -> list[str]:
     """A line a file."""
     first = {number: np.argmax(corpus_N == number) for number in np.flatnonzero(np.bincount(corpus_N))}
     counts = np.bincount(corpus_N)
@@ -102,7 +102,7 @@ def describe_epoch_repeats(corpus_N: Numbers, repeats_N: Repeats) -> list[str]:
             for number, place in first.items()]  # fmt: skip
 
 
-def draw(repeats_N: Repeats, rng: np.random.Generator) -> NDArray[np.int64]:
+def sample_epoch(repeats_N: Repeats, rng: np.random.Generator) -> NDArray[np.int64]:
     """Each example as often as it is to be seen; a share of one is a chance. Never none at all."""
     count_N = np.floor(repeats_N + rng.random(len(repeats_N))).astype(np.int64)
     if not count_N.any():

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from clearhead.data.readers.lines import read_lines, refuse_empty
-from clearhead.data.readers.tables import JSON_SUFFIXES, object_of, string_of, suffix_of
+from clearhead.data.readers.lines import read_lines, require_lines
+from clearhead.data.readers.tables import JSON_SUFFIXES, format_suffix, get_string, parse_object
 from clearhead.data.records import Corpus, SkipReport, build_corpus
 from clearhead.errors import DataError
 
-Cut = Literal["line", "paragraph", "file"]
+DocumentUnit = Literal["line", "paragraph", "file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,17 @@ class Document:
     line: int
 
     @property
-    def parts(self) -> tuple[str]:
+    def fields(self) -> tuple[str]:
         """The text."""
         return (self.text,)
 
 
-def load_documents(paths: Sequence[Path | str], cut: Cut, minimum: int = 1) -> Corpus[Document]:
+def load_documents(paths: Sequence[Path | str], cut: DocumentUnit, minimum: int = 1) -> Corpus[Document]:
     """Read whole files, one after the other."""
     return build_corpus(read_documents(paths, cut), SkipReport(), paths, minimum, "documents")
 
 
-def read_documents(paths: Sequence[Path | str], cut: Cut) -> Iterator[Document]:
+def read_documents(paths: Sequence[Path | str], cut: DocumentUnit) -> Iterator[Document]:
     """Stream the documents of each file; none goes over from one file to the next.
 
     Blank lines and white space around a document are no part of it, inside it is kept as it is. An object of a JSONL
@@ -39,14 +39,14 @@ def read_documents(paths: Sequence[Path | str], cut: Cut) -> Iterator[Document]:
     """
     for path in map(Path, paths):
         is_blank = True
-        for document in _read_objects(path) if suffix_of(path) in JSON_SUFFIXES else _read_text(path, cut):
+        for document in _read_objects(path) if format_suffix(path) in JSON_SUFFIXES else _read_text(path, cut):
             is_blank = False
             yield document
         if is_blank:
             raise DataError(f"{path}: expected text, found only blank lines; check how the file was made")
 
 
-def _read_text(path: Path, cut: Cut) -> Iterator[Document]:
+def _read_text(path: Path, cut: DocumentUnit) -> Iterator[Document]:
     waiting: list[str] = []
     number = begin = 0
     for number, line in enumerate(read_lines(path), start=1):
@@ -57,7 +57,7 @@ def _read_text(path: Path, cut: Cut) -> Iterator[Document]:
         if waiting or not is_blank:
             begin = begin if waiting else number
             waiting.append(line)
-    refuse_empty(path, number)
+    require_lines(path, number)
     if waiting:
         yield _document(waiting, begin)
 
@@ -71,8 +71,8 @@ def _read_objects(path: Path) -> Iterator[Document]:
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
-        record = object_of(path, number, line, '"text"')
-        text = string_of(path, number, record, "text")
+        record = parse_object(path, number, line, '"text"')
+        text = get_string(path, number, record, "text")
         if text.strip():
             yield Document(text.strip(), number)
-    refuse_empty(path, number)
+    require_lines(path, number)

@@ -26,7 +26,7 @@ Pixels = NDArray[np.uint8]
 MAX_SIDE = 4096  # a small file can claim a huge picture; the bound keeps memory bounded on any input
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 HEADER_BYTES = 26  # signature, then the chunk IHDR up to its colour type
-GREY_TYPES = (0, 4)  # PNG colour types: greyscale, and greyscale with alpha
+GRAY_COLOR_TYPES = (0, 4)  # PNG colour types: greyscale, and greyscale with alpha
 DIGIT_NAMES = {
     "en": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
     "de": ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"],
@@ -99,7 +99,7 @@ def read_image(path: Path | str) -> Pixels:
     if width != height:
         raise DataError(f"{path}: expected a square picture, got {width}x{height}; cut it or add a border")
     try:
-        pixels = _decode(data, width, colour_type in GREY_TYPES)
+        pixels = _decode(data, width, colour_type in GRAY_COLOR_TYPES)
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, struct.error) as error:
         raise DataError(f"{path}: the PNG is damaged or cut off ({error}); fetch or save it again") from error
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
@@ -126,7 +126,7 @@ def write_digits(folder: Path | str) -> int:
 def _label_folders(folder: Path) -> list[Path]:
     """The folders of the labels, sorted by name."""
     expected = "expected one folder a label with PNGs in it"
-    names = _list(folder)
+    names = _list_folder(folder)
     if not names:
         raise DataError(f"{folder}: {expected}, the folder is empty; check how it was made")
     folders = [path for path in names if path.is_dir()]
@@ -139,7 +139,7 @@ def _label_folders(folder: Path) -> list[Path]:
 
 def _png_paths(folder: Path) -> list[Path]:
     """The pictures of one label, sorted by name."""
-    paths = _list(folder)
+    paths = _list_folder(folder)
     if not paths:
         raise DataError(f"{folder}: expected pictures of this label, the folder is empty; add some or remove it")
     for path in paths:
@@ -148,7 +148,7 @@ def _png_paths(folder: Path) -> list[Path]:
     return paths
 
 
-def _list(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     """What is in a folder, sorted by name, without hidden names."""
     if not folder.exists():
         raise DataError(f"{folder}: no such folder; check the path")
@@ -192,15 +192,15 @@ def _read_header(path: Path, data: bytes) -> tuple[int, int, int]:
 
 def _decode(data: bytes, side: int, is_grey: bool) -> Pixels:
     """pixels_YX or pixels_YXC. The whole file is verified first: decoding alone accepts one whose end is missing."""
-    _open(data, side).verify()
-    image = _open(data, side)
+    _open_checked(data, side).verify()
+    image = _open_checked(data, side)
     image.load()
     if image.mode.startswith("I"):  # 16 bits of grey; Pillow would cut values off at 255
         return np.rint(np.asarray(image, dtype=np.float64) / 257).astype(np.uint8)
     return np.asarray(_on_white(image).convert("L" if is_grey else "RGB"), dtype=np.uint8)
 
 
-def _open(data: bytes, side: int) -> Any:
+def _open_checked(data: bytes, side: int) -> Any:
     """The picture before decoding. A second header may say another size than the one that was checked."""
     try:
         image = _pillow().open(BytesIO(data), formats=["PNG"])

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
-from clearhead.data.readers.tables import ColumnNames, Row, TableOptions, has_names, read_table
+from clearhead.data.readers.lines import excerpt, read_lines, require_lines
+from clearhead.data.readers.tables import ColumnNames, Row, TableOptions, has_named_columns, read_table
 from clearhead.data.records import MAX_CHARS, Corpus, SkipReport, build_corpus
 from clearhead.errors import DataError
 
@@ -34,7 +34,7 @@ class LabelledText:
     line: int
 
     @property
-    def parts(self) -> tuple[str, str]:
+    def fields(self) -> tuple[str, str]:
         """Text and label."""
         return self.text, self.label
 
@@ -59,16 +59,16 @@ def read_labelled(
     """
     skips, table = skips or SkipReport(), table or TableOptions()
     for path in map(Path, paths):
-        rows = list(read_table(path, COLUMNS, table, skips.note))
-        if table.header == "auto" and not table.is_named and not has_names(path) and _starts_with_header(rows):
+        rows = list(read_table(path, COLUMNS, table, skips.add_note))
+        if table.header == "auto" and not table.is_named and not has_named_columns(path) and _starts_with_header(rows):
             first = rows.pop(0)
             names = f"{first.first.strip()}, {first.second.strip()}"
-            skips.note(f"{path}: line 1 is taken for a header ({names}); set data.header=no to read it as a record")
+            skips.add_note(f"{path}: line 1 is taken for a header ({names}); set data.header=no to read it as a record")
         if not table.columns:
             _refuse_swapped(path, rows)
         for row in rows:
             text, label = row.first, row.second.strip()
-            reason = _fault(text, label, max_chars)
+            reason = _skip_reason(text, label, max_chars)
             if reason:
                 skips.add(reason, path, row.line)
             else:
@@ -84,7 +84,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _fault(text: str, label: str, max_chars: int) -> str:
+def _skip_reason(text: str, label: str, max_chars: int) -> str:
     """Return why a record is not usable, or nothing."""
     if not text.strip():
         return "empty text" if label else "empty line"
@@ -136,23 +136,23 @@ class TaggedSentence:
     """Of its first word; the others stand on the lines that follow."""
 
     @property
-    def parts(self) -> tuple[str, str]:
+    def fields(self) -> tuple[str, str]:
         """Words and tags."""
         return " ".join(self.words), " ".join(self.tags)
 
 
-def tag_type(tag: str) -> str:
+def span_type(tag: str) -> str:
     """What kind of span a tag speaks of; nothing for O."""
     return "" if tag == OUTSIDE else tag[len(BEGIN) :]
 
 
-def sound_tags(tags: Iterable[str]) -> list[str]:
+def repair_tags(tags: Iterable[str]) -> list[str]:
     """The same spans in a sound sequence: an I-X that does not go on from B-X or I-X begins a span and becomes B-X."""
     sound: list[str] = []
     before = ""
     for tag in tags:
-        is_lost = tag.startswith(INSIDE) and tag_type(tag) != before
-        before = tag_type(tag)
+        is_lost = tag.startswith(INSIDE) and span_type(tag) != before
+        before = span_type(tag)
         sound.append(BEGIN + before if is_lost else tag)
     return sound
 
@@ -169,7 +169,7 @@ def read_tagged(
     """Stream the sentences; those with more characters than `max_chars`, if given, are skipped and counted."""
     for path in map(Path, paths):
         for sentence in _read_file(path):
-            if max_chars is not None and len(sentence.parts[0]) > max_chars:
+            if max_chars is not None and len(sentence.fields[0]) > max_chars:
                 skips.add(f"sentence longer than {max_chars} characters", path, sentence.line)
             else:
                 yield sentence
@@ -186,13 +186,13 @@ def _read_file(path: Path) -> Iterator[TaggedSentence]:
         elif rows:
             yield _sentence(rows, begin)
             rows = []
-    refuse_empty(path, number)
+    require_lines(path, number)
     if rows:
         yield _sentence(rows, begin)
 
 
 def _sentence(rows: Sequence[tuple[str, str]], line: int) -> TaggedSentence:
-    return TaggedSentence(tuple(word for word, _ in rows), tuple(sound_tags(tag for _, tag in rows)), line)
+    return TaggedSentence(tuple(word for word, _ in rows), tuple(repair_tags(tag for _, tag in rows)), line)
 
 
 def _is_comment(line: str) -> bool:

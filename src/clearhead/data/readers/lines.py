@@ -16,20 +16,20 @@ from typing import Any, BinaryIO, cast
 from clearhead.errors import DataError
 from clearhead.extras import require_package
 
-MAGIC = b"\x28\xb5\x2f\xfd"
-BLOCK = 1 << 17
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+BLOCK_BYTES = 1 << 17
 
 
 class DamagedZstdError(EOFError):
     """What was read is no whole Zstandard file."""
 
 
-def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
+def decompress_zstd(stream: BinaryIO, name: str) -> BinaryIO:
     """A stream of what is in a stream of compressed bytes; reading damaged ones raises `DamagedZstdError`."""
-    return io.BufferedReader(_Frames(stream, require_package("zstandard", f"{name}: Zstandard")), BLOCK)
+    return io.BufferedReader(_ZstdReader(stream, require_package("zstandard", f"{name}: Zstandard")), BLOCK_BYTES)
 
 
-class _Frames(io.RawIOBase):
+class _ZstdReader(io.RawIOBase):
     """The reader of the library itself takes the end of a cut-off file for the end of its text."""
 
     def __init__(self, stream: BinaryIO, library: Any) -> None:
@@ -42,7 +42,7 @@ class _Frames(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._waiting:
-            block = self._stream.read(BLOCK)
+            block = self._stream.read(BLOCK_BYTES)
             if not block and self._frame is None:
                 return 0
             if not block:
@@ -91,7 +91,7 @@ def read_lines(source: Path | str | BinaryIO, name: str = "<stdin>") -> Iterator
         yield from _decode_lines(source, name)
 
 
-def refuse_empty(path: Path, lines: int) -> None:
+def require_lines(path: Path, lines: int) -> None:
     """A file without a line is a mistake."""
     if not lines:
         raise DataError(f"{path}: expected text, the file is empty; check how it was made")
@@ -100,7 +100,7 @@ def refuse_empty(path: Path, lines: int) -> None:
 def _decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     number = 0
     try:
-        for number, raw in enumerate(_raw_lines(_unzipped(stream, name)), start=1):
+        for number, raw in enumerate(_raw_lines(_decompress(stream, name)), start=1):
             if number == 1:
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
             yield _decode(raw, name, number)
@@ -110,13 +110,13 @@ def _decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         raise DataError.at(name, number + 1, problem) from error
 
 
-def _unzipped(stream: BinaryIO, name: str) -> BinaryIO:
+def _decompress(stream: BinaryIO, name: str) -> BinaryIO:
     if not isinstance(stream, io.BufferedReader) or stream.isatty():  # at a terminal, peeking would swallow Ctrl-D
         return stream
     first = stream.peek(4)
     if first.startswith(GZIP_MAGIC):
         return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
-    return decompressed(stream, name) if first.startswith(MAGIC) else stream
+    return decompress_zstd(stream, name) if first.startswith(ZSTD_MAGIC) else stream
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -131,7 +131,7 @@ def _decode(raw: bytes, name: str, number: int) -> str:
         raise DataError.at(name, number, problem)
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        problem = f"expected UTF-8, got UTF-16; {_conversion(name, 'UTF-16')}"
+        problem = f"expected UTF-8, got UTF-16; {_conversion_advice(name, 'UTF-16')}"
         raise DataError.at(name, number, problem)
     if b"\0" in raw:
         problem = f"expected text, found a NUL byte at byte {raw.index(0) + 1} of the line; "
@@ -141,11 +141,11 @@ def _decode(raw: bytes, name: str, number: int) -> str:
     except UnicodeDecodeError as error:
         column = len(raw[: error.start].decode("utf-8")) + 1
         problem = f"expected UTF-8, found the byte 0x{raw[error.start]:02X} in column {column}; "
-        problem += f"if the text is Latin-1, {_conversion(name, 'ISO-8859-1')}"
+        problem += f"if the text is Latin-1, {_conversion_advice(name, 'ISO-8859-1')}"
         raise DataError.at(name, number, problem) from error
 
 
-def _conversion(name: str, encoding: str) -> str:
+def _conversion_advice(name: str, encoding: str) -> str:
     """What to do with a file; packed, what comes out of it."""
     command = f"iconv -f {encoding} -t UTF-8"
     name = "FILE" if name == STANDARD_INPUT else name

@@ -23,23 +23,23 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.readers.lines import excerpt, read_lines, require_lines
 from clearhead.data.readers.tables import (
     TABLE_SUFFIXES,
+    AddNote,
     ColumnNames,
-    Note,
     Row,
     TableOptions,
-    object_of,
+    format_suffix,
+    get_string,
+    parse_object,
     read_table,
-    string_of,
-    suffix_of,
 )
 from clearhead.data.records import MAX_CHARS, Corpus, Fingerprint, SkipReport, build_corpus
 from clearhead.errors import DataError
 
-FIRST_SIZE = 1 << 12
-FULL = 0.65  # the table doubles when this share of it is in use
+INITIAL_SIZE = 1 << 12
+MAX_LOAD_FACTOR = 0.65  # the table doubles when this share of it is in use
 
 
 class HashSet:
@@ -47,16 +47,16 @@ class HashSet:
 
     def __init__(self) -> None:
         self._count = 0
-        self._table = array("Q", [0]) * FIRST_SIZE
+        self._table = array("Q", [0]) * INITIAL_SIZE
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, number: int) -> bool:
         """Takes a number up; whether it is new."""
-        if self._count >= FULL * len(self._table):
+        if self._count >= MAX_LOAD_FACTOR * len(self._table):
             self._grow()
-        is_new = _put(self._table, number or 1)  # 0 marks a free place
+        is_new = _insert(self._table, number or 1)  # 0 marks a free place
         self._count += is_new
         return is_new
 
@@ -64,10 +64,10 @@ class HashSet:
         old, self._table = self._table, array("Q", [0]) * (2 * len(self._table))
         for number in old:
             if number:
-                _put(self._table, number)
+                _insert(self._table, number)
 
 
-def _put(table: "array[int]", number: int) -> bool:
+def _insert(table: "array[int]", number: int) -> bool:
     """Puts a number into a table with room; whether it was not there yet."""
     last = len(table) - 1
     place = number & last
@@ -90,11 +90,11 @@ class Pair:
     target: str
     line: int
     """The line in the file or files, counted from 1."""
-    corpus: int = 0
+    file_index: int = 0
     """The number of the file, where there are several of pairs."""
 
     @property
-    def parts(self) -> tuple[str, str]:
+    def fields(self) -> tuple[str, str]:
         """Both sides."""
         return self.source, self.target
 
@@ -129,11 +129,11 @@ def read_pairs(
     """
     seen = HashSet() if deduplicate else None
     skips = SkipReport() if skips is None else skips
-    for pair, fault, path in read_checked_pairs(paths, max_chars, table, skips.note):
+    for pair, fault, path in read_checked_pairs(paths, max_chars, table, skips.add_note):
         if fault:
             skips.add(fault, path, pair.line)
-        elif unwanted := _unwanted(pair, max_length_ratio, seen):
-            skips.leave_out(unwanted, path, pair.line)
+        elif unwanted := _filter_reason(pair, max_length_ratio, seen):
+            skips.add_filtered(unwanted, path, pair.line)
         else:
             yield pair
 
@@ -142,7 +142,7 @@ class CheckedPair(NamedTuple):
     """A pair, and why it is of no use if it is not."""
 
     pair: Pair
-    fault: str
+    problem: str
     path: Path
 
 
@@ -150,7 +150,7 @@ def read_checked_pairs(
     paths: Sequence[Path | str],
     max_chars: int = MAX_CHARS,
     table: TableOptions | None = None,
-    note: Note = lambda _: None,
+    note: AddNote = lambda _: None,
 ) -> Iterator[CheckedPair]:
     """Stream a pair for each record of a corpus, usable or not; `note` receives how the files were read."""
     files = [Path(path) for path in paths]
@@ -158,7 +158,7 @@ def read_checked_pairs(
     if are_tables(files):
         rows = ((number, row) for number, path in enumerate(files) for row in read_table(path, COLUMNS, table, note))
     elif len(files) == 2:
-        rows = ((0, row) for row in _read_side_by_side(files[0], files[1]))
+        rows = ((0, row) for row in _read_parallel_files(files[0], files[1]))
     else:
         raise DataError(
             f"expected one file of pairs (.tsv, .csv, .jsonl, .parquet) or two line files, got {len(files)}: "
@@ -166,15 +166,15 @@ def read_checked_pairs(
         )
     for corpus, row in rows:
         pair = Pair(row.first, row.second, row.line, corpus)
-        yield CheckedPair(pair, _fault(pair, max_chars), row.path)
+        yield CheckedPair(pair, _skip_reason(pair, max_chars), row.path)
 
 
 def are_tables(files: Sequence[Path]) -> bool:
     """Whether each file holds pairs, and not one side of them."""
-    return len(files) == 1 or (len(files) > 1 and all(suffix_of(path) in TABLE_SUFFIXES for path in files))
+    return len(files) == 1 or (len(files) > 1 and all(format_suffix(path) in TABLE_SUFFIXES for path in files))
 
 
-def _fault(pair: Pair, max_chars: int) -> str:
+def _skip_reason(pair: Pair, max_chars: int) -> str:
     """Why a pair is of no use, or nothing."""
     for side, text in (("source", pair.source), ("target", pair.target)):
         if not text or text.isspace():
@@ -184,7 +184,7 @@ def _fault(pair: Pair, max_chars: int) -> str:
     return ""
 
 
-def _unwanted(pair: Pair, max_length_ratio: float, seen: HashSet | None) -> str:
+def _filter_reason(pair: Pair, max_length_ratio: float, seen: HashSet | None) -> str:
     """Why a sound pair is left out, or nothing; then it is among those seen from now on."""
     short, long = sorted((len(pair.source), len(pair.target)))
     if 0 < max_length_ratio <= long / short:
@@ -193,10 +193,10 @@ def _unwanted(pair: Pair, max_length_ratio: float, seen: HashSet | None) -> str:
         return ""
     mark = Fingerprint(8)
     mark.add(pair.source.encode(), pair.target.encode())
-    return "" if seen.add(mark.number()) else "came before"
+    return "" if seen.add(mark.to_int()) else "came before"
 
 
-def _read_side_by_side(sources: Path, targets: Path) -> Iterator[Row]:
+def _read_parallel_files(sources: Path, targets: Path) -> Iterator[Row]:
     number = 0
     lines: Iterable[tuple[str | None, str | None]] = zip_longest(read_lines(sources), read_lines(targets))
     iterator = iter(lines)
@@ -209,7 +209,7 @@ def _read_side_by_side(sources: Path, targets: Path) -> Iterator[Row]:
                 shorter, number, problem + "line n of one must be the translation of line n of the other"
             )
         yield Row(sources, number, source, target)
-    refuse_empty(sources, number)
+    require_lines(sources, number)
 
 
 Links = frozenset[tuple[int, int]]
@@ -229,10 +229,10 @@ def read_aligned(path: Path | str) -> Iterator[AlignedPair]:
     file, number = Path(path), 0
     for number, line in enumerate(read_lines(file), start=1):
         if line.strip():
-            record = object_of(file, number, line, '"source", "target" and "alignment"')
-            pair = Pair(string_of(file, number, record, "source"), string_of(file, number, record, "target"), number)
+            record = parse_object(file, number, line, '"source", "target" and "alignment"')
+            pair = Pair(get_string(file, number, record, "source"), get_string(file, number, record, "target"), number)
             yield AlignedPair(pair, _links(file, number, record))
-    refuse_empty(file, number)
+    require_lines(file, number)
 
 
 def _links(path: Path, number: int, record: dict[str, object]) -> Links:

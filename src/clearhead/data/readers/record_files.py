@@ -12,7 +12,7 @@ from clearhead.data.records import R, Record
 MAX_RECORDS = 500
 MAX_CHARACTERS = 500_000
 """Of all documents together: one document may be a whole book."""
-UNTAGGED = "records"
+DEFAULT_STEM = "records"
 
 
 def sample_records(records: Sequence[R], limit: int = MAX_RECORDS) -> list[R]:
@@ -32,7 +32,7 @@ def sample_records(records: Sequence[R], limit: int = MAX_RECORDS) -> list[R]:
     return kept
 
 
-def to_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, str]:
+def format_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, str]:
     """Return the content of each file by its name, or nothing where a record cannot be written as text (images).
 
     Pairs of files with tags become one file per tag, named after it.
@@ -40,7 +40,7 @@ def to_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, s
     stems: dict[str, list[str]] = {}
     suffix = "conll" if records and isinstance(records[0], TaggedSentence) else "jsonl"
     for record in records:
-        stem = tags[record.corpus] if tags and isinstance(record, Pair) else UNTAGGED
+        stem = tags[record.file_index] if tags and isinstance(record, Pair) else DEFAULT_STEM
         text = _to_text(record)
         if text is None:
             return {}

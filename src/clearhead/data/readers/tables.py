@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearhead.config import DataConfig
-from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
+from clearhead.data.readers.lines import excerpt, read_lines, require_lines
 from clearhead.data.readers.table_formats import (
     CSV,
     DELIMITERS,
@@ -31,7 +31,7 @@ from clearhead.errors import ConfigError, DataError
 PARQUET = ".parquet"
 JSON_SUFFIXES = {".jsonl", ".ndjson", ".json"}
 TABLE_SUFFIXES = {".tsv", CSV, PARQUET} | JSON_SUFFIXES
-PACKED = {".gz", ".zst"}
+COMPRESSED_SUFFIXES = {".gz", ".zst"}
 TABLE_FIELDS = ("columns", "header", "quoting", "delimiter")  # settings of the data section
 HEADER_NAMES = {
     "text": {
@@ -74,7 +74,7 @@ class TableOptions:
     delimiter: str = "auto"
 
     @classmethod
-    def of(cls, data: DataConfig) -> "TableOptions":
+    def from_config(cls, data: DataConfig) -> "TableOptions":
         """Return the options in the data section of a config."""
         return cls(data.column_map, data.header, data.quoting, data.delimiter)
 
@@ -84,21 +84,21 @@ class TableOptions:
         return any(not column.isdecimal() for column in self.columns.values())
 
 
-Note = Callable[[str], None]
+AddNote = Callable[[str], None]
 
 
-def suffix_of(path: Path) -> str:
+def format_suffix(path: Path) -> str:
     """Return the lower-cased suffix that determines the format, without `.gz` or `.zst`."""
-    return (path.with_suffix("") if path.suffix.lower() in PACKED else path).suffix.lower()
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path).suffix.lower()
 
 
-def has_names(path: Path) -> bool:
+def has_named_columns(path: Path) -> bool:
     """Return whether every record of the format has the names of its columns."""
-    return suffix_of(path) in JSON_SUFFIXES | {PARQUET}
+    return format_suffix(path) in JSON_SUFFIXES | {PARQUET}
 
 
 def read_table(
-    path: Path, columns: ColumnNames, options: TableOptions | None = None, note: Note = lambda _: None
+    path: Path, columns: ColumnNames, options: TableOptions | None = None, note: AddNote = lambda _: None
 ) -> Iterator[Row]:
     """Iterate over the rows; a blank line gives a row of two empty strings.
 
@@ -109,7 +109,7 @@ def read_table(
         example = f"{columns.first}=1,{columns.second}=2"
         found = ", ".join(options.columns)
         raise ConfigError(f"data.columns: expected {columns.first} and {columns.second}, got {found}; as in {example}")
-    if has_names(path):
+    if has_named_columns(path):
         yield from _counted(path, _read_named(path, columns, options))
     else:
         yield from _counted(path, _read_delimited(path, columns, options, note))
@@ -122,12 +122,12 @@ def _counted(path: Path, rows: Iterator[Row | None]) -> Iterator[Row]:
         lines += 1
         if row is not None:
             yield row
-    refuse_empty(path, lines)
+    require_lines(path, lines)
 
 
 def _read_named(path: Path, columns: ColumnNames, options: TableOptions) -> Iterator[Row]:
     names = ColumnNames(*(options.columns.get(name, name) for name in columns))
-    if suffix_of(path) == PARQUET:
+    if format_suffix(path) == PARQUET:
         for number, (first, second) in enumerate(read_parquet(path, names), start=1):
             yield Row(path, number, first, second)
         return
@@ -135,9 +135,9 @@ def _read_named(path: Path, columns: ColumnNames, options: TableOptions) -> Iter
         yield Row(path, number, *(_parse_json(path, number, line, names) if line.strip() else ("", "")))
 
 
-def _read_delimited(path: Path, columns: ColumnNames, options: TableOptions, note: Note) -> Iterator[Row | None]:
+def _read_delimited(path: Path, columns: ColumnNames, options: TableOptions, note: AddNote) -> Iterator[Row | None]:
     """Iterate over the rows, with None for the header."""
-    is_csv = suffix_of(path) == CSV
+    is_csv = format_suffix(path) == CSV
     delimiter = DELIMITERS.get(options.delimiter, "" if is_csv else TAB)
     if is_csv or options.quoting:
         delimiter, records = read_quoted(path, delimiter)
@@ -256,12 +256,12 @@ def _no_delimiter(record: DelimitedRecord, columns: ColumnNames, delimiter: str)
 
 
 def _parse_json(path: Path, number: int, line: str, names: ColumnNames) -> tuple[str, str]:
-    record = object_of(path, number, line, f'"{names.first}" and "{names.second}"')
-    first, second = (string_of(path, number, record, name, "name the keys with --columns") for name in names)
+    record = parse_object(path, number, line, f'"{names.first}" and "{names.second}"')
+    first, second = (get_string(path, number, record, name, "name the keys with --columns") for name in names)
     return first, second
 
 
-def object_of(path: Path, number: int, line: str, keys: str) -> dict[str, object]:
+def parse_object(path: Path, number: int, line: str, keys: str) -> dict[str, object]:
     """Return the JSON object of a line, which should have these keys."""
     try:
         record = json.loads(line)
@@ -273,7 +273,7 @@ def object_of(path: Path, number: int, line: str, keys: str) -> dict[str, object
     return record
 
 
-def string_of(path: Path, number: int, record: dict[str, object], key: str, advice: str = "rename or add it") -> str:
+def get_string(path: Path, number: int, record: dict[str, object], key: str, advice: str = "rename or add it") -> str:
     """Return the string under a key; any other value is an error at its line."""
     if key not in record:
         found = ", ".join(record) or "none"

@@ -13,54 +13,54 @@ from itertools import chain, pairwise
 from clearhead.data.tokenizer.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 
-WORDS_KEPT = 1 << 17  # of which the plain pieces are remembered
+CACHED_WORDS = 1 << 17  # of which the plain pieces are remembered
 
 
 @dataclass(frozen=True, slots=True)
-class SplitWord:
+class TokenizedWord:
     """A word as it begins, in characters and bytes, and as its pieces are when no merge is left out."""
 
     symbols: tuple[int, ...]
-    pieces: tuple[int, ...]
+    tokens: tuple[int, ...]
 
 
 class BpeDropout:
     """Cuts texts with a chance that each merge is left out, every time it could be made."""
 
-    def __init__(self, tokenizer: Tokenizer, chance: float) -> None:
+    def __init__(self, tokenizer: Tokenizer, probability: float) -> None:
         if tokenizer.config.kind != "bpe":
             raise ConfigError(
                 f"data.bpe_dropout is for tokenizer.kind=bpe, this is {tokenizer.config.kind}; leave it out"
             )
-        self.tokenizer, self.chance = tokenizer, chance
+        self.tokenizer, self.probability = tokenizer, probability
         self._ids, merges = tokenizer.merges()
         self._merges = {
             (self._ids[first], self._ids[second]): (rank, self._ids[first + second])
             for rank, (first, second) in enumerate(merges)
         }
-        self.word: Callable[[str], SplitWord] = lru_cache(WORDS_KEPT)(self._word)
+        self.word: Callable[[str], TokenizedWord] = lru_cache(CACHED_WORDS)(self._word)
 
-    def cut(self, ids: Sequence[int], *seed: int) -> list[int]:
+    def sample_tokens(self, ids: Sequence[int], *seed: int) -> list[int]:
         """The text of these ids in other pieces, which follow from the seed alone."""
         draw = random.Random(":".join(map(str, seed))).random
-        text = b"".join([self.tokenizer.surface(index) for index in ids]).decode()
+        text = b"".join([self.tokenizer.token_bytes(index) for index in ids]).decode()
         found: list[int] = []
         for text_of_word in self.tokenizer.split_words(text):
             found += self._cut_word(self.word(text_of_word), draw)
         return found
 
-    def _cut_word(self, word: SplitWord, draw: Callable[[], float]) -> Sequence[int]:
+    def _cut_word(self, word: TokenizedWord, draw: Callable[[], float]) -> Sequence[int]:
         """The plain pieces come of as many merges as there are pieces less than symbols, each of which must be made."""
         drawn: list[float] = []
-        for _ in range(len(word.symbols) - len(word.pieces)):
+        for _ in range(len(word.symbols) - len(word.tokens)):
             drawn.append(draw())
-            if drawn[-1] < self.chance:
-                return self._merge(word.symbols, chain(drawn, _endless(draw)), self.chance)
-        return word.pieces
+            if drawn[-1] < self.probability:
+                return self._merge(word.symbols, chain(drawn, _endless(draw)), self.probability)
+        return word.tokens
 
-    def _word(self, text: str) -> SplitWord:
+    def _word(self, text: str) -> TokenizedWord:
         symbols = tuple(index for char in text for index in self._symbols(char))
-        return SplitWord(symbols, tuple(self._merge(symbols, _endless(lambda: 1.0), 0.0)))
+        return TokenizedWord(symbols, tuple(self._merge(symbols, _endless(lambda: 1.0), 0.0)))
 
     def _symbols(self, char: str) -> list[int]:
         """A character, or its bytes where the vocabulary does not have it."""

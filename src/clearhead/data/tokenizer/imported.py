@@ -15,13 +15,21 @@ from tokenizers import Tokenizer as Pipeline
 from tokenizers.pre_tokenizers import ByteLevel
 
 from clearhead.config import BYTE_FORM, TokenizerConfig
-from clearhead.data.tokenizer.tokenizer import FORMAT_VERSION, MASK, SPACE_MARK, TokenizedText, Tokenizer, damaged, tidy
-from clearhead.data.tokenizer.training import CONTINUATION, encodable
+from clearhead.data.tokenizer.tokenizer import (
+    FORMAT_VERSION,
+    MASK_TOKEN,
+    SPACE_MARK,
+    TokenizedText,
+    Tokenizer,
+    damaged_file_error,
+    trim_offsets,
+)
+from clearhead.data.tokenizer.training import CONTINUATION, require_encodable
 from clearhead.errors import TokenizerError
 
 LANGUAGE_TAG = re.compile(r"\s*(>>[^\s<>]+<<)\s*")  # Marian's models with several target languages
 JOINER = "@@"
-Spelling = Literal["wordpiece", "bytes", "metaspace", "joiner"]
+WordBoundary = Literal["wordpiece", "bytes", "metaspace", "joiner"]
 
 
 class ImportedVocabulary(BaseModel):
@@ -31,7 +39,7 @@ class ImportedVocabulary(BaseModel):
 
     size: int
     """Pieces that the model has rows for; those without a name are never used."""
-    spelling: Spelling
+    spelling: WordBoundary
     """Of spaces: `##` inside words, bytes as letters, `▁` for a space, or `@@` before a piece of the same word."""
     pad: int
     unk: int | None = None
@@ -68,7 +76,7 @@ class ImportedTokenizer(Tokenizer):
         pipeline.encode_special_tokens = True  # "[SEP]" in a text is text
         self.pad_id, self.bos_id, self.eos_id = vocabulary.pad, vocabulary.bos, vocabulary.eos
         self.unk_id = -1 if vocabulary.unk is None else vocabulary.unk  # no piece has this id
-        self._raw = _names(pipeline, vocabulary)
+        self._raw = _token_names(pipeline, vocabulary)
         self._specials = frozenset(vocabulary.specials) | {i for i, raw in enumerate(self._raw) if raw is None}
         self._surfaces = [self._surface(index, raw or "") for index, raw in enumerate(self._raw)]
         self._shown = [self._show(index, raw or "") for index, raw in enumerate(self._raw)]
@@ -96,35 +104,35 @@ class ImportedTokenizer(Tokenizer):
             "one, such as >>fra<<"
         )
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """The text that decoding gives back."""
         return self.decode(self.encode(text).ids)
 
     def encode(self, text: str) -> TokenizedText:
         tag, start = self._tag(text)
-        found = self._pipeline.encode(encodable(text[start:]), add_special_tokens=False)
+        found = self._pipeline.encode(require_encodable(text[start:]), add_special_tokens=False)
         ids = [*tag, *self._own(found.ids)]
         before = [*self.vocabulary.prefix] if ids else []
         offsets = [(first + start, last + start) for first, last in found.offsets]
-        places = [(0, 0)] * len(before) + [(0, start)] * len(tag) + tidy(text, offsets)
+        places = [(0, 0)] * len(before) + [(0, start)] * len(tag) + trim_offsets(text, offsets)
         return TokenizedText(before + ids, [self._shown[index] for index in before + ids], places)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         if any(LANGUAGE_TAG.match(text) for text in texts):
             return [self.encode(text).ids for text in texts]
-        found = self._pipeline.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
+        found = self._pipeline.encode_batch_fast([require_encodable(text) for text in texts], add_special_tokens=False)
         return [[*self.vocabulary.prefix, *self._own(one.ids)] if one.ids else [] for one in found]
 
     def encode_masked(self, text: str) -> list[int] | None:
         if self.vocabulary.mask is None:
             return None
         ids: list[int] = []
-        for number, part in enumerate(text.split(MASK)):  # a mask parts words, so the pieces between are the same
+        for number, part in enumerate(text.split(MASK_TOKEN)):  # a mask parts words, so the pieces between are the same
             ids += [self.vocabulary.mask] * (number > 0)
             ids += self.encode_batch([part])[0]
         return ids
 
-    def decode_pieces(self, ids: Sequence[int]) -> str:
+    def decode_tokens(self, ids: Sequence[int]) -> str:
         text = b"".join([self._surfaces[index] for index in ids]).decode("utf-8", "replace")
         if self.vocabulary.spelling == "joiner":
             return text.removesuffix(" ")
@@ -150,9 +158,9 @@ class ImportedTokenizer(Tokenizer):
             vocabulary = ImportedVocabulary.model_validate(state["vocabulary"])
             pipeline = Pipeline.from_str(json.dumps(state["tokenizer"]))
         except (KeyError, TypeError, AttributeError, ValidationError) as error:
-            raise damaged(f"its vocabulary cannot be read ({error})") from error
+            raise damaged_file_error(f"its vocabulary cannot be read ({error})") from error
         except Exception as error:  # the library raises bare Exception
-            raise damaged(f"its pipeline cannot be read ({error})") from error
+            raise damaged_file_error(f"its pipeline cannot be read ({error})") from error
         return cls(pipeline, vocabulary, config, target)
 
     def _own(self, ids: Sequence[int]) -> list[int]:
@@ -196,28 +204,30 @@ class ImportedTokenizer(Tokenizer):
         return text.replace(SPACE_MARK, "\\u2581").replace(" ", SPACE_MARK)
 
 
-def _names(pipeline: Pipeline, vocabulary: ImportedVocabulary) -> list[Any]:
+def _token_names(pipeline: Pipeline, vocabulary: ImportedVocabulary) -> list[Any]:
     """Every piece by its id, none where the model has a row without a piece."""
     names: list[str | None] = [None] * vocabulary.size
-    pairs = enumerate(vocabulary.pieces) if vocabulary.pieces else _by_id(pipeline)
+    pairs = enumerate(vocabulary.pieces) if vocabulary.pieces else _pipeline_tokens(pipeline)
     for index, raw in pairs:
         if not 0 <= index < vocabulary.size:
-            raise damaged(f"the piece {raw!r} has the id {index}, but the model knows {vocabulary.size:,} pieces")
+            raise damaged_file_error(
+                f"the piece {raw!r} has the id {index}, but the model knows {vocabulary.size:,} pieces"
+            )
         names[index] = raw
     known = [*vocabulary.specials, *vocabulary.ids, *vocabulary.prefix, vocabulary.bos, vocabulary.eos]
     known += [index for index in (vocabulary.mask, vocabulary.unk) if index is not None]
     if not all(0 <= index < vocabulary.size for index in known):
-        raise damaged(f"it names ids beyond the {vocabulary.size:,} pieces of the model")
+        raise damaged_file_error(f"it names ids beyond the {vocabulary.size:,} pieces of the model")
     if vocabulary.ids and len(vocabulary.ids) != pipeline.get_vocab_size():
-        raise damaged("its list of ids does not fit its pipeline")
+        raise damaged_file_error("its list of ids does not fit its pipeline")
     return names
 
 
-def _by_id(pipeline: Pipeline) -> list[tuple[int, str]]:
+def _pipeline_tokens(pipeline: Pipeline) -> list[tuple[int, str]]:
     return [(index, piece) for piece, index in pipeline.get_vocab(with_added_tokens=True).items()]
 
 
-def _byte_letters() -> dict[str, bytes]:
+def _byte_alphabet() -> dict[str, bytes]:
     """The letter that stands for each byte in GPT-2's vocabulary: the printable ones for themselves, others shifted."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [byte for byte in range(256) if byte not in printable]
@@ -227,4 +237,4 @@ def _byte_letters() -> dict[str, bytes]:
     return letters
 
 
-_BYTES = _byte_letters()
+_BYTES = _byte_alphabet()

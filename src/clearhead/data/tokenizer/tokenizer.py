@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer as Pipeline
 
 from clearhead.config import BYTE_FORM, TokenizerConfig
-from clearhead.data.tokenizer.training import BYTE_PIECES, CONTINUATION, encodable, train_pipeline
+from clearhead.data.tokenizer.training import BYTE_TOKENS, CONTINUATION, require_encodable, train_pipeline
 from clearhead.data.tokenizer.word_indices import NO_WORD, word_indices
 from clearhead.errors import TokenizerError
 
 FORMAT_VERSION = 1
 SPACE_MARK = "▁"
-MASK = "<mask>"
+MASK_TOKEN = "<mask>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class TokenizedText:
     """A text as pieces; the three lists have the same length."""
 
     ids: list[int]
-    pieces: list[str]
+    tokens: list[str]
     """What to show: a space is "▁", a byte is "<0xC3>"."""
     offsets: list[tuple[int, int]]
     """Where each piece stands in the text as it was given, without the space before it."""
@@ -52,7 +52,7 @@ class Tokenizer:
         self._pipeline = pipeline
         vocabulary = pipeline.get_vocab(with_added_tokens=False)
         self._raw = sorted(vocabulary, key=vocabulary.__getitem__)
-        _check(vocabulary, self._raw, config)
+        _check_vocabulary(vocabulary, self._raw, config)
         self._num_specials = len(config.all_special_tokens)
         self._surfaces = [self._surface(index, raw) for index, raw in enumerate(self._raw)]
         self._shown = [self._show(index, raw) for index, raw in enumerate(self._raw)]
@@ -75,7 +75,7 @@ class Tokenizer:
     def mask_id(self) -> int | None:
         """The piece that hides another, if there is one."""
         specials = self.config.all_special_tokens
-        return specials.index(MASK) if MASK in specials else None
+        return specials.index(MASK_TOKEN) if MASK_TOKEN in specials else None
 
     @property
     def target(self) -> "Tokenizer":
@@ -85,12 +85,12 @@ class Tokenizer:
 
     def tag_id(self, tag: str) -> int:
         """The piece of a tag."""
-        piece = tag_piece(tag)
+        piece = tag_token(tag)
         if piece not in self.config.special_tokens:
-            raise TokenizerError(f"the vocabulary has no tag {tag}; it has {_listed(self.config)}")
+            raise TokenizerError(f"the vocabulary has no tag {tag}; it has {_tag_names(self.config)}")
         return self.config.all_special_tokens.index(piece)
 
-    def tagged(self, tag: str) -> "Tokenizer":
+    def with_tag(self, tag: str) -> "Tokenizer":
         """This tokenizer with a tag before every source."""
         self.tag_id(tag)
         found = copy.copy(self)
@@ -98,7 +98,7 @@ class Tokenizer:
         return found
 
     @property
-    def prefix(self) -> list[int]:
+    def prefix_ids(self) -> list[int]:
         """The pieces that stand before every source."""
         return [self.tag_id(self.tag)] if self.tag else []
 
@@ -106,52 +106,52 @@ class Tokenizer:
         """The ids of a text in which <mask> hides pieces, where the tokenizer itself can read that; else none."""
         return None
 
-    def piece(self, index: int) -> str:
+    def token(self, index: int) -> str:
         """A piece as people see it; no two are shown alike."""
         return self._shown[index]
 
-    def surface(self, index: int) -> bytes:
+    def token_bytes(self, index: int) -> bytes:
         """The bytes that a piece adds to the text; none for a special token."""
         return self._surfaces[index]
 
-    def piece_id(self, piece: str) -> int | None:
+    def token_id(self, piece: str) -> int | None:
         """The id of a piece in the form that `piece` gives it, or none."""
         return self._ids_of_shown.get(piece)
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """The text that decoding gives back; normalising it again changes nothing."""
-        text = self._pipeline.normalizer.normalize_str(encodable(text))  # from the file, not from today's code
+        text = self._pipeline.normalizer.normalize_str(require_encodable(text))  # from the file, not from today's code
         return text if self.config.kind == "char" else text.removeprefix(" ")
 
     def encode(self, text: str) -> TokenizedText:
         """Cut a text into pieces, without special tokens."""
-        found = self._pipeline.encode(encodable(text), add_special_tokens=False)
-        ids = [*self.prefix, *found.ids] if found.ids else []
-        places = [(0, 0)] * (len(ids) - len(found.ids)) + tidy(text, found.offsets)
+        found = self._pipeline.encode(require_encodable(text), add_special_tokens=False)
+        ids = [*self.prefix_ids, *found.ids] if found.ids else []
+        places = [(0, 0)] * (len(ids) - len(found.ids)) + trim_offsets(text, found.offsets)
         return TokenizedText(ids, [self._shown[index] for index in ids], places)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
-        found = self._pipeline.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
-        if prefix := self.prefix:
+        found = self._pipeline.encode_batch_fast([require_encodable(text) for text in texts], add_special_tokens=False)
+        if prefix := self.prefix_ids:
             return [[*prefix, *encoding.ids] if encoding.ids else [] for encoding in found]
         return [encoding.ids for encoding in found]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
-        text = self.decode_pieces(ids)
+        text = self.decode_tokens(ids)
         joiner = self.config.joiner
         return text.replace(f"{joiner} ", "").removesuffix(joiner) if joiner else text
 
     def decode_batch(self, batch: Iterable[Sequence[int]]) -> list[str]:
         return [self.decode(ids) for ids in batch]
 
-    def decode_pieces(self, ids: Sequence[int]) -> str:
+    def decode_tokens(self, ids: Sequence[int]) -> str:
         """As `decode`, but pretokenized text stays split: "un@@ related" and not "unrelated"."""
         text = b"".join([self._surfaces[index] for index in ids]).decode("utf-8", "replace")
         return text if self.config.kind == "char" else text.removeprefix(" ")
 
-    def words(self, ids: Sequence[int]) -> list[int]:
+    def word_indices(self, ids: Sequence[int]) -> list[int]:
         """The index of the word that each piece belongs to, counted from 0; -1 for special tokens.
 
         A word is a run of letters and digits, or of one punctuation mark; in pretokenized text, what the joiner joins.
@@ -184,14 +184,14 @@ class Tokenizer:
             own, inner = state["clearhead"], state["tokenizer"]
             version, fields = own["version"], own["config"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise damaged(f"it is no JSON with clearhead and tokenizer in it ({error!r})") from error
+            raise damaged_file_error(f"it is no JSON with clearhead and tokenizer in it ({error!r})") from error
         if version != FORMAT_VERSION:
             problem = f"the tokenizer has format version {version!r}, expected {FORMAT_VERSION}"
             raise TokenizerError(f"{problem}; use the release of clearhead that wrote it, or train it again")
         try:
             config = TokenizerConfig.model_validate(fields)
         except ValidationError as error:
-            raise damaged(f"its settings do not hold: {error.errors()[0]['msg']}") from error
+            raise damaged_file_error(f"its settings do not hold: {error.errors()[0]['msg']}") from error
         if config.kind == "imported":
             from clearhead.data.tokenizer.imported import ImportedTokenizer  # which builds on this class
 
@@ -232,7 +232,7 @@ class Tokenizer:
         return words
 
 
-def tidy(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def trim_offsets(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The offsets without the space before a piece and with the marks composed into it.
 
     The library gives the place of "e" alone for "e" and a combining accent that became "é". Nothing but white space
@@ -250,35 +250,35 @@ def tidy(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]
     return tidied[::-1]
 
 
-def tag_piece(tag: str) -> str:
+def tag_token(tag: str) -> str:
     """The special piece that stands for a tag."""
     return f"<{tag}>"
 
 
-def _listed(config: TokenizerConfig) -> str:
+def _tag_names(config: TokenizerConfig) -> str:
     return ", ".join(special[1:-1] for special in config.special_tokens) or "none"
 
 
-def damaged(problem: str) -> TokenizerError:
+def damaged_file_error(problem: str) -> TokenizerError:
     return TokenizerError(f"the tokenizer file is damaged: {problem}; restore it or train the tokenizer again")
 
 
 def _load_pipeline(state: Any) -> Pipeline:
     if not isinstance(state, dict) or state.get("added_tokens") != []:
-        raise damaged("its pipeline must be an object without added tokens")
+        raise damaged_file_error("its pipeline must be an object without added tokens")
     if not all(state.get(part) for part in ("normalizer", "pre_tokenizer", "model")):
-        raise damaged("its pipeline must have a normalizer, a pre_tokenizer and a model")
+        raise damaged_file_error("its pipeline must have a normalizer, a pre_tokenizer and a model")
     try:
         return Pipeline.from_str(json.dumps(state))
     except Exception as error:  # the library raises bare Exception
-        raise damaged(f"its pipeline cannot be read ({error})") from error
+        raise damaged_file_error(f"its pipeline cannot be read ({error})") from error
 
 
-def _check(vocabulary: dict[str, int], raw: list[str], config: TokenizerConfig) -> None:
+def _check_vocabulary(vocabulary: dict[str, int], raw: list[str], config: TokenizerConfig) -> None:
     """Refuse a vocabulary on which the rest of the class could not rely."""
     if sorted(vocabulary.values()) != list(range(len(raw))):
-        raise damaged("the ids of its vocabulary are not 0, 1, 2 and so on")
+        raise damaged_file_error("the ids of its vocabulary are not 0, 1, 2 and so on")
     if tuple(raw[: len(config.all_special_tokens)]) != config.all_special_tokens:
-        raise damaged(f"its vocabulary must begin with {' '.join(config.all_special_tokens)}")
-    if config.has_bytes and not all(piece in vocabulary for piece in BYTE_PIECES):
-        raise damaged("its vocabulary must hold all 256 bytes")
+        raise damaged_file_error(f"its vocabulary must begin with {' '.join(config.all_special_tokens)}")
+    if config.has_bytes and not all(piece in vocabulary for piece in BYTE_TOKENS):
+        raise damaged_file_error("its vocabulary must hold all 256 bytes")

@@ -23,9 +23,9 @@ from clearhead.config import TokenizerConfig
 from clearhead.errors import TokenizerError
 
 CONTINUATION = "##"
-BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 SCORE_DIGITS = 6
-SPELLING_STEP = 0.0001
+CHARACTER_SCORE_STEP = 0.0001
 
 _LETTERS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*"
 _DIGIT = r" ?\p{N}"  # one by one: a number never seen before can still be copied
@@ -43,7 +43,7 @@ SPLITS = {
 }
 
 
-def encodable(text: str) -> str:
+def require_encodable(text: str) -> str:
     """The text itself, once it is known to be made of characters."""
     try:
         text.encode()
@@ -73,21 +73,23 @@ def train_pipeline(texts: Iterable[str], config: TokenizerConfig) -> Pipeline:
             "an imported tokenizer comes with its model; start from that with --from, or set another kind"
         )
     normalizer = surface_normalizer(config)
-    lines = [normalizer.normalize_str(encodable(text)) for text in texts]
+    lines = [normalizer.normalize_str(require_encodable(text)) for text in texts]
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line)
     if not any(not char.isspace() for char in counts):
         raise TokenizerError("expected text to learn a vocabulary from, got none; check the corpus")
-    lines, alphabet = _without_rare(lines, counts, config)
-    fixed = _fixed_pieces(alphabet, config)
-    _require_room(fixed, alphabet, config)
-    pipeline = _pipeline(config)
+    lines, alphabet = _drop_rare_characters(lines, counts, config)
+    fixed = _fixed_tokens(alphabet, config)
+    _require_vocab_size(fixed, alphabet, config)
+    pipeline = _untrained_pipeline(config)
     pipeline.train_from_iterator(lines, _trainer(fixed, config))
-    return Pipeline.from_str(json.dumps(_cleaned(json.loads(pipeline.to_str()), config), ensure_ascii=False))
+    return Pipeline.from_str(json.dumps(_make_repeatable(json.loads(pipeline.to_str()), config), ensure_ascii=False))
 
 
-def _without_rare(lines: list[str], counts: Counter[str], config: TokenizerConfig) -> tuple[list[str], list[str]]:
+def _drop_rare_characters(
+    lines: list[str], counts: Counter[str], config: TokenizerConfig
+) -> tuple[list[str], list[str]]:
     """The texts less the characters that get no piece, and the sorted characters that do.
 
     Kinds that keep tokens whole keep all characters; but a token of pretokenized text that is spelled like a special
@@ -105,17 +107,17 @@ def _without_rare(lines: list[str], counts: Counter[str], config: TokenizerConfi
     return kept, sorted(set(counts) - set(rare))
 
 
-def _fixed_pieces(alphabet: list[str], config: TokenizerConfig) -> list[str]:
+def _fixed_tokens(alphabet: list[str], config: TokenizerConfig) -> list[str]:
     """The entries that come first, whatever the text: listing them in order is also what makes training repeatable."""
     fixed = list(config.all_special_tokens)
     if config.has_bytes:
-        fixed += BYTE_PIECES
+        fixed += BYTE_TOKENS
     if config.kind == "wordpiece":
         fixed += [CONTINUATION + char for char in alphabet if not char.isspace()]
     return fixed
 
 
-def _require_room(fixed: list[str], alphabet: list[str], config: TokenizerConfig) -> None:
+def _require_vocab_size(fixed: list[str], alphabet: list[str], config: TokenizerConfig) -> None:
     minimum = len(fixed) + (1 if config.kind in ("word", "char", "pretokenized") else len(alphabet))
     if config.vocab_size < minimum:
         parts = f"{len(fixed)} special, byte and continuation pieces and {minimum - len(fixed)} characters"
@@ -125,7 +127,7 @@ def _require_room(fixed: list[str], alphabet: list[str], config: TokenizerConfig
         )
 
 
-def _pipeline(config: TokenizerConfig) -> Pipeline:
+def _untrained_pipeline(config: TokenizerConfig) -> Pipeline:
     """The untrained pipeline."""
     pipeline = Pipeline(_model(config))
     before = [] if config.kind == "char" else [normalizers.Prepend(" ")]
@@ -169,15 +171,15 @@ def _trainer(fixed: list[str], config: TokenizerConfig) -> trainers.Trainer:
     return trainers.WordLevelTrainer(vocab_size=size, min_frequency=least, show_progress=False, special_tokens=fixed)
 
 
-def _cleaned(state: dict[str, Any], config: TokenizerConfig) -> dict[str, Any]:
+def _make_repeatable(state: dict[str, Any], config: TokenizerConfig) -> dict[str, Any]:
     """The trained pipeline as data, less what would let text become special and what differs from run to run."""
     state["added_tokens"] = []
     if config.kind == "unigram":
         model = state["model"]
         model["byte_fallback"] = True
-        first = len(config.all_special_tokens) + len(BYTE_PIECES)
+        first = len(config.all_special_tokens) + len(BYTE_TOKENS)
         learned = _repeatable_scores(model["vocab"][first:])
-        model["vocab"] = model["vocab"][:first] + _best(learned, config.vocab_size - first)
+        model["vocab"] = model["vocab"][:first] + _keep_best(learned, config.vocab_size - first)
     return state
 
 
@@ -189,7 +191,7 @@ def _repeatable_scores(learned: list[tuple[str, float | None]]) -> list[tuple[st
     which every character is rare leaves nothing to estimate from, and no score (null in JSON).
     """
     lowest = min((score for _, score in learned if score is not None), default=0.0)
-    kept_up_to = lowest + SPELLING_STEP * (1 + sum(len(piece) == 1 for piece, _ in learned))
+    kept_up_to = lowest + CHARACTER_SCORE_STEP * (1 + sum(len(piece) == 1 for piece, _ in learned))
 
     def repeatable(piece: str, score: float | None) -> float:
         if score is None or (len(piece) == 1 and score < kept_up_to):
@@ -200,7 +202,7 @@ def _repeatable_scores(learned: list[tuple[str, float | None]]) -> list[tuple[st
     return sorted(scores, key=lambda entry: (-entry[1], entry[0]))
 
 
-def _best(learned: list[tuple[str, float]], count: int) -> list[tuple[str, float]]:
+def _keep_best(learned: list[tuple[str, float]], count: int) -> list[tuple[str, float]]:
     """All characters and the likeliest of the other pieces: the trainer gives too many when there is room for few."""
     room = count - sum(len(piece) == 1 for piece, _ in learned)
     longer = {piece for piece, _ in [entry for entry in learned if len(entry[0]) > 1][:room]}

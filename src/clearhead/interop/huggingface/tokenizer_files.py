@@ -40,8 +40,8 @@ def framed_pipeline(tokenizer: Tokenizer, config: Config) -> str:
     if not isinstance(tokenizer, ImportedTokenizer):
         # The normalizer puts a space before a text. A normalized mask token is matched with that space, so that the
         # text after it is not normalized a second time: "A <mask>." keeps "." where it would become " .".
-        specials = [tokenizer.piece(index) for index in tokenizer.special_ids]
-        mask = None if tokenizer.mask_id is None else tokenizer.piece(tokenizer.mask_id)
+        specials = [tokenizer.token(index) for index in tokenizer.special_ids]
+        mask = None if tokenizer.mask_id is None else tokenizer.token(tokenizer.mask_id)
         pipeline.add_special_tokens([AddedToken(name, special=True, normalized=name == mask) for name in specials])
     if pipeline.post_processor is None:
         pipeline.post_processor = _frame(tokenizer, config)
@@ -66,12 +66,12 @@ def _roles(tokenizer: Tokenizer, config: Config) -> dict[str, str]:
         ids["bos_token"] = tokenizer.bos_id
     if tokenizer.mask_id is not None:
         ids["mask_token"] = tokenizer.mask_id
-    return {role: tokenizer.piece(index) for role, index in ids.items() if 0 <= index < tokenizer.vocab_size}
+    return {role: tokenizer.token(index) for role, index in ids.items() if 0 <= index < tokenizer.vocab_size}
 
 
 def _frame(tokenizer: Tokenizer, config: Config) -> Any:
     """Return the post-processor that adds the special tokens around a text, or None if there are none."""
-    begin, end = ((tokenizer.piece(index), index) for index in (tokenizer.bos_id, tokenizer.eos_id))
+    begin, end = ((tokenizer.token(index), index) for index in (tokenizer.bos_id, tokenizer.eos_id))
     if config.model.head != "generation":
         return processors.TemplateProcessing(single=f"{begin[0]} $A {end[0]}", special_tokens=[begin, end])
     if config.model.family == "transformer":

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Pipeline
 
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.imported import ImportedTokenizer, ImportedVocabulary, Spelling
+from clearhead.data.tokenizer.imported import ImportedTokenizer, ImportedVocabulary, WordBoundary
 from clearhead.errors import InteropError
 from clearhead.interop.bpe_files import sentencepiece_alone, sentencepiece_side
 from clearhead.interop.huggingface.tokenizer_files import FILE, OWN_FILE, SECTION
@@ -177,7 +177,7 @@ def _byte_level(folder: Path) -> Pipeline:
     return pipeline
 
 
-def _spelling(pipeline: Pipeline, folder: Path) -> Spelling:
+def _spelling(pipeline: Pipeline, folder: Path) -> WordBoundary:
     """How pieces stand for text, from the parts of the pipeline."""
     state = json.loads(pipeline.to_str())
     parts = {part["type"] for name in ("pre_tokenizer", "decoder") if state[name] for part in _flat(state[name])}

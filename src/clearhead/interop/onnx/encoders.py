@@ -168,7 +168,7 @@ def write(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Pat
     mask_token = ""
     if tokenizer is not None:
         write_new(folder / "tokenizer.json", (framed_pipeline(tokenizer, config) + "\n").encode())
-        mask_token = "" if tokenizer.mask_id is None else tokenizer.piece(tokenizer.mask_id)
+        mask_token = "" if tokenizer.mask_id is None else tokenizer.token(tokenizer.mask_id)
     write_new(folder / "README.md", readme(config, mask_token).encode())
 
 

@@ -16,7 +16,7 @@ import torch
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
+from clearhead.data.batching import Indices, estimate_work, plan_batches, split_by_work
 from clearhead.data.corpus.id_arrays import IdArrays
 from clearhead.data.readers.images import Pixels, read_image
 from clearhead.data.readers.tables import ColumnNames, TableOptions, read_table
@@ -54,7 +54,7 @@ def _read(
     paths: Sequence[Path], skips: SkipReport, max_chars: int, table: TableOptions | None
 ) -> Iterator[DescribedImage]:
     for path in paths:
-        for row in read_table(path, COLUMNS, table, skips.note):
+        for row in read_table(path, COLUMNS, table, skips.add_note):
             name, text = row.first.strip(), row.second.strip()
             reason = _fault(name, text, max_chars)
             if reason:
@@ -115,7 +115,7 @@ class CaptionTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return divide(indices, parts, work_of_pairs(self._patches_N[indices], self._target_lengths[indices]))
+        return split_by_work(indices, parts, estimate_work(self._patches_N[indices], self._target_lengths[indices]))
 
     def tokens(self, indices: Indices) -> int:
         """Target tokens with the end of each text."""
@@ -171,7 +171,7 @@ def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Descri
     """Read tables of image and text."""
 
     def load(paths: Sequence[Path], minimum: int) -> Corpus[DescribedImage]:
-        return load_captions(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
+        return load_captions(paths, config.data.max_chars, minimum, TableOptions.from_config(config.data))
 
     return load_and_split(load, files, config, tell, get_task("caption").record_name)
 
@@ -197,7 +197,7 @@ def make(config: Config, records: TaskRecords[DescribedImage], tokenizer: Tokeni
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> TranslationReport:
     """BLEU, chrF, exact match and perplexity."""
-    records = test_records(load_captions(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
+    records = test_records(load_captions(paths, sys.maxsize, table=TableOptions.from_config(model.config.data)), tell)
     pixels_NCYX = stack(records, shape_of(model.config.model))
     rows = model.tokenizer.encode_batch([record.text for record in records])
     for record, row in zip(records, rows, strict=True):

@@ -59,7 +59,9 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     rows: list[list[int]] = []
     truth: list[int] = []
     for path in paths:
-        records = test_records(load_labelled([path], sys.maxsize, table=TableOptions.of(model.config.data)), tell)
+        records = test_records(
+            load_labelled([path], sys.maxsize, table=TableOptions.from_config(model.config.data)), tell
+        )
         truth += label_ids(places(records, path), model.config.labels).tolist()
         for record, ids in zip(records, model.tokenizer.encode_batch([one.text for one in records]), strict=True):
             rows.append(EncoderCodec().add_special_tokens(model.tokenizer, ids))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.batching import Indices, divide
+from clearhead.data.batching import Indices, split_by_work
 from clearhead.data.readers.labelled import LabelledText, load_labelled
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.records import Corpus, SkipReport
@@ -70,7 +70,7 @@ class ClassificationTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return divide(indices, parts, self.examples.ids.lengths[indices])
+        return split_by_work(indices, parts, self.examples.ids.lengths[indices])
 
     def tokens(self, indices: Indices) -> int:
         """A text is one prediction."""
@@ -102,7 +102,7 @@ def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Labell
     """Read tables of text and label."""
 
     def load(paths: Sequence[Path], minimum: int) -> Corpus[LabelledText]:
-        return load_labelled(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
+        return load_labelled(paths, config.data.max_chars, minimum, TableOptions.from_config(config.data))
 
     return load_and_split(load, files, config, tell, get_task("classify").record_name)
 

@@ -69,7 +69,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     documents = load_documents(paths, config.data.document_unit).records
     skips = SkipReport()
     texts, lines = cut_texts(documents, tokenizer, longest_text(config), skips, paths[0])
-    for line in skips.lines():
+    for line in skips.summary():
         tell(f"skipped {line}")
     store = SpanCorruption(sentinels_of(tokenizer), config.data.mask_probability).fixed(texts, lines)
     sources = [store.source[index].tolist() for index in range(len(store))]

@@ -133,6 +133,6 @@ def decode_marked(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     parts = []
     for start, end in pairwise(starts):
         run = ids[start:end]
-        name = tokenizer.piece(run[0]) if len(run) and run[0] in sentinels else ""
+        name = tokenizer.token(run[0]) if len(run) and run[0] in sentinels else ""
         parts += [part for part in (name, tokenizer.decode(run)) if part]
     return " ".join(parts)

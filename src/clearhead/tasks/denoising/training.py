@@ -15,7 +15,7 @@ import numpy as np
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
+from clearhead.data.batching import Indices, estimate_work, plan_batches, split_by_work
 from clearhead.data.corpus.id_arrays import IdArrays
 from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
@@ -82,7 +82,9 @@ class DenoisingTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return divide(indices, parts, work_of_pairs(self._source_lengths[indices], self._target_lengths[indices]))
+        return split_by_work(
+            indices, parts, estimate_work(self._source_lengths[indices], self._target_lengths[indices])
+        )
 
     def tokens(self, indices: Indices) -> int:
         """Hidden pieces, sentinels and the ends."""

@@ -34,7 +34,7 @@ class DescribedImage:
     line: int
 
     @property
-    def parts(self) -> tuple[str, str]:
+    def fields(self) -> tuple[str, str]:
         """A hash of the pixels, by which equal pictures stay on one side when a part is held out, and the text."""
         shape = repr(self.pixels_CYX.shape).encode()
         return blake2b(shape + self.pixels_CYX.tobytes(), digest_size=16).hexdigest(), self.text

@@ -17,7 +17,7 @@ from torch import Tensor
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.config.model import IMAGE_FAMILIES
-from clearhead.data.batching import Indices, divide, plan_batches
+from clearhead.data.batching import Indices, plan_batches, split_by_work
 from clearhead.data.readers.images import Pixels
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_forward import TorchEncoderEngine
@@ -110,7 +110,7 @@ class ImageTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """All pictures are equally much work."""
-        return divide(indices, parts, np.ones(len(indices), dtype=np.int64))
+        return split_by_work(indices, parts, np.ones(len(indices), dtype=np.int64))
 
     def tokens(self, indices: Indices) -> int:
         """A picture is one prediction."""

@@ -186,7 +186,7 @@ def _generated(model: LoadedModel, request: Request, found: Hypothesis, settings
     text = "".join([*map(running.add, found.tokens), running.finish()])
     return GeneratedText(
         text=text,
-        tokens=tuple(tokenizer.piece(token) for token in found.tokens),
+        tokens=tuple(tokenizer.token(token) for token in found.tokens),
         log_prob=found.log_prob,
         token_log_probs=found.token_log_probs,
         finish_reason=found.finish_reason,

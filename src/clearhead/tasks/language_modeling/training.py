@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, PackedDocuments, divide, length_batches, pad
+from clearhead.data.batching import Indices, PackedDocuments, batch_by_length, pad_rows, split_by_work
 from clearhead.data.corpus.cached_corpus import CachedDocuments
 from clearhead.data.corpus.encoding import EncodingSettings, encode_cached
 from clearhead.data.corpus.id_arrays import IdArrays
@@ -75,17 +75,17 @@ class LanguageTask:
         """The tensors of these windows."""
         self._read += len(indices)
         if self._read > READ_AT_ONCE:
-            self.train.give_back()
+            self.train.release_pages()
             self._read = 0
         found = self.train.windows(indices, self.tokenizer.pad_id)
         # Without a mask of their own, windows of one document each give the same, and go through the faster kernel.
-        is_open = self.config.data.attend_across_documents or found.is_one_each
+        is_open = self.config.data.attend_across_documents or found.has_single_documents
         documents_NT = None if is_open else torch.from_numpy(found.documents_NT)
         return LanguageBatch(torch.from_numpy(found.inputs_NT), torch.from_numpy(found.targets_NT), documents_NT)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Windows are all alike."""
-        return divide(indices, parts, self.train.lengths(indices))
+        return split_by_work(indices, parts, self.train.lengths(indices))
 
     def tokens(self, indices: Indices) -> int:
         """Every token of a window has a target."""
@@ -108,7 +108,7 @@ class LanguageTask:
         train_V = count_ids(inputs.ids, tokenizer.vocab_size)
         train_V[tokenizer.eos_id] += train_V[tokenizer.bos_id]
         train_V[tokenizer.bos_id] = 0
-        inputs.give_back()
+        inputs.release_pages()
         valid_V = count_targets(IdArrays.build(self.valid_ids), tokenizer.vocab_size, tokenizer.eos_id)
         return Baseline(frequency_loss(train_V, valid_V))
 
@@ -137,9 +137,11 @@ def total_nll(network: LanguageModel, config: Config, rows: Sequence[NextTokenBa
     was_training, pad_id = network.training, config.model.pad_id
     network.eval()
     total = 0.0
-    for batch in length_batches([len(row.inputs) for row in rows], config.training.batch_tokens):
+    for batch in batch_by_length([len(row.inputs) for row in rows], config.training.batch_tokens):
         both = ([rows[index].inputs for index in batch], [rows[index].targets for index in batch])
-        inputs_NT, targets_NT = (on_device(torch.from_numpy(pad(each, pad_id)), device_of(network)) for each in both)
+        inputs_NT, targets_NT = (
+            on_device(torch.from_numpy(pad_rows(each, pad_id)), device_of(network)) for each in both
+        )
         total += float(cross_entropy(network(inputs_NT), network.output.weight, targets_NT, pad_id, 0.0).nll)
     network.train(was_training)
     return total
@@ -153,7 +155,7 @@ def pack(records: TaskRecords[Document], tokenizer: Tokenizer, window: int, tell
         return PackedDocuments.build(ids, [document.line for document in records.train], window, start, end)
     whole = EncodingSettings(max_tokens=sys.maxsize, prefixes=(start,))  # no document is too long
     store = encode_cached(records.train.pairs, tokenizer, whole, SkipReport(), records.work, noun=NOUN)
-    tell(f"their ids are kept in {records.train.columns.folder.parent}")
+    tell(f"their ids are kept in {records.train.arrays.folder.parent}")
     return PackedDocuments(store.source, store.lines, window, start, end)
 
 

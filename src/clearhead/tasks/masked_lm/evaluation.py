@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import length_batches
+from clearhead.data.batching import batch_by_length
 from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
 def score_masks(engine: EncoderEngine, texts: MaskableRows, tokenizer: Tokenizer, config: Config) -> MaskedReport:
     """Return loss and accuracy over all texts at the fixed masks."""
     total, right = 0.0, 0
-    for indices in length_batches(texts.ids.lengths.tolist(), config.training.batch_tokens):
+    for indices in batch_by_length(texts.ids.lengths.tolist(), config.training.batch_tokens):
         hidden = fixed_masks(texts, indices, tokenizer)
         found = engine.masked_lm([one.ids_S.tolist() for one in hidden], [one.places_M.tolist() for one in hidden])
         for index, one, log_probs_MV in zip(indices, hidden, found, strict=True):
@@ -93,7 +93,9 @@ def vocabulary_of(tokenizer: Tokenizer) -> MaskingVocabulary:
 def maskable(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> MaskableRows:
     """The rows with what may be hidden in them."""
     specials = tokenizer.special_ids
-    units = [units_of(row, tokenizer.words(row) if config.data.whole_word_masking else None, specials) for row in rows]
+    units = [
+        units_of(row, tokenizer.word_indices(row) if config.data.whole_word_masking else None, specials) for row in rows
+    ]
     return MaskableRows.build(rows, units, config.data.mask_probability)
 
 

@@ -88,8 +88,8 @@ def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -
 def _filling(
     tokenizer: Tokenizer, text: str, gaps: Sequence[re.Match[str]], number: int, index: int, share: float
 ) -> MaskFilling:
-    piece, kind = tokenizer.piece(index), tokenizer.config.kind
-    spelled = tokenizer.decode_pieces([index])
+    piece, kind = tokenizer.token(index), tokenizer.config.kind
+    spelled = tokenizer.decode_tokens([index])
     if "\ufffd" in spelled:  # a byte that is no character alone
         spelled = piece
     before, after = text[: gaps[number].start()], text[gaps[number].end() :]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.errors import ConfigError
 
 GAP = re.compile(r"\[MASK\]|<mask>")
@@ -20,10 +20,10 @@ def mask_id_of(tokenizer: Tokenizer) -> int:
 
 def require_mask(specials: Sequence[str]) -> None:
     """Refuses a vocabulary that has no sign for a hidden piece."""
-    if MASK not in specials:
+    if MASK_TOKEN not in specials:
         found = ", ".join(specials) or "none"
         raise ConfigError(
-            f"the task mlm needs {MASK} among tokenizer.special_tokens, found {found}; add it, or start from a "
+            f"the task mlm needs {MASK_TOKEN} among tokenizer.special_tokens, found {found}; add it, or start from a "
             "model with it"
         )
 

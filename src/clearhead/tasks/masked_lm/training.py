@@ -16,11 +16,11 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.batching import Indices, divide, pad
+from clearhead.data.batching import Indices, pad_rows, split_by_work
 from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.engines.engine import EncoderEngine
 from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.model.loss import Loss
@@ -85,7 +85,7 @@ class MaskedTask:
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return divide(indices, parts, self.examples.ids.lengths[indices])
+        return split_by_work(indices, parts, self.examples.ids.lengths[indices])
 
     def tokens(self, indices: Indices) -> int:
         """A hidden piece is one prediction; how many there are does not change from epoch to epoch."""
@@ -125,16 +125,16 @@ class MaskedTask:
         [hidden] = fixed_masks(self.valid, [0], self.tokenizer)
         ids, positions = hidden.ids_S.tolist(), hidden.places_M.tolist()
         [log_probs_MV] = engine.masked_lm([ids], [positions])
-        shown = "".join(f" {MASK}" if i == self.vocabulary.mask_id else self.tokenizer.piece(i)
+        shown = "".join(f" {MASK_TOKEN}" if i == self.vocabulary.mask_id else self.tokenizer.token(i)
                         for i in ids[1:-1])  # fmt: skip
-        given, right = (" ".join(map(self.tokenizer.piece, ids_M.tolist()))
+        given, right = (" ".join(map(self.tokenizer.token, ids_M.tolist()))
                         for ids_M in (log_probs_MV.argmax(-1), self.valid.ids[0][positions]))  # fmt: skip
         return shown.replace("▁", " ").strip(), given.replace("▁", ""), right.replace("▁", "")
 
 
 def collate(texts: MaskableRows, indices: Sequence[int], hidden: Sequence[MaskedRow], pad_id: int) -> MaskedBatch:
     """The tensors of rows with pieces hidden, padded behind."""
-    ids_NS = torch.from_numpy(pad([one.ids_S.tolist() for one in hidden], pad_id))
+    ids_NS = torch.from_numpy(pad_rows([one.ids_S.tolist() for one in hidden], pad_id))
     places_NS = torch.zeros(ids_NS.shape, dtype=torch.bool)
     for row, one in enumerate(hidden):
         places_NS[row, one.places_M] = True

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.readers.labelled import TaggedSentence, load_tagged, sound_tags, tag_type
+from clearhead.data.readers.labelled import TaggedSentence, load_tagged, repair_tags, span_type
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import DataError
@@ -49,7 +49,7 @@ def tag(
     found = tag_log_probs(model.encoder_engine, sentences, model.tokenizer, model.config)
     for text, spans, log_probs_WL in zip(texts, places, found, strict=True):
         best_W = log_probs_WL.argmax(1)
-        tags = sound_tags(model.config.labels[index] for index in best_W)
+        tags = repair_tags(model.config.labels[index] for index in best_W)
         results.append(mark(text, spans, tags, np.exp(log_probs_WL.max(1))))
     return results
 
@@ -98,9 +98,9 @@ def check_types(records: Sequence[TaggedSentence], labels: Sequence[str], path: 
     for record in records:
         for line, tag in enumerate(record.tags, record.line):
             if tag not in labels:
-                types = sorted({tag_type(label) for label in labels} - {""})
+                types = sorted({span_type(label) for label in labels} - {""})
                 known = ", ".join(types[:8]) + (", ..." if len(types) > 8 else "")
-                problem = f"the type {tag_type(tag)!r} is none of the types trained on; these are {known}"
+                problem = f"the type {span_type(tag)!r} is none of the types trained on; these are {known}"
                 raise DataError.at(path, line, problem)
 
 
@@ -117,4 +117,4 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
         truth += records
     found = tag_log_probs(model.encoder_engine, sentences, model.tokenizer, model.config)
     given = [[labels[index] for index in each_WL.argmax(1)] for each_WL in found]
-    return score_spans(given, [record.tags for record in truth], [tag_type(name) for name in labels[1:]])
+    return score_spans(given, [record.tags for record in truth], [span_type(name) for name in labels[1:]])

@@ -43,7 +43,7 @@ def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> WordTokens:
     piece = begin = 0
     for word in words:
         while piece < len(encoding.ids) - 1 and (
-            encoding.offsets[piece][1] <= begin or encoding.pieces[piece] == space
+            encoding.offsets[piece][1] <= begin or encoding.tokens[piece] == space
         ):
             piece += 1
         firsts.append(piece)

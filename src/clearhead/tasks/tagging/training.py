@@ -18,9 +18,9 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.batching import Indices, divide, pad
+from clearhead.data.batching import Indices, pad_rows, split_by_work
 from clearhead.data.corpus.id_arrays import IdArrays
-from clearhead.data.readers.labelled import BEGIN, INSIDE, OUTSIDE, TaggedSentence, load_tagged, sound_tags, tag_type
+from clearhead.data.readers.labelled import BEGIN, INSIDE, OUTSIDE, TaggedSentence, load_tagged, repair_tags, span_type
 from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_forward import TorchEncoderEngine
@@ -73,12 +73,12 @@ class TaggingTask:
 
     def batch(self, indices: Indices, epoch: int) -> TagBatch:
         """The tensors of these sentences."""
-        tags_NS = torch.from_numpy(pad([self.tags[index] for index in indices], IGNORED))
+        tags_NS = torch.from_numpy(pad_rows([self.tags[index] for index in indices], IGNORED))
         return TagBatch(self.examples.rows(indices, self.tokenizer.pad_id), tags_NS)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together."""
-        return divide(indices, parts, self.examples.ids.lengths[indices])
+        return split_by_work(indices, parts, self.examples.ids.lengths[indices])
 
     def tokens(self, indices: Indices) -> int:
         """A word is one prediction."""
@@ -109,13 +109,13 @@ class TaggingTask:
         """Return F1 over spans and log-loss per word; nothing is decoded."""
         engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
         found = tag_log_probs(engine, self.valid_pieces, self.tokenizer, self.config)
-        given = [sound_tags(self.config.labels[index] for index in each_WL.argmax(1)) for each_WL in found]
+        given = [repair_tags(self.config.labels[index] for index in each_WL.argmax(1)) for each_WL in found]
         truth = self._valid_tags
         nll_N = [-each_WL[range(len(tags)), tags].sum() for each_WL, tags in zip(found, truth, strict=True)]
         loss = float(sum(nll_N)) / sum(map(len, truth))
         report = score_spans(given, [sentence.tags for sentence in self.valid])
         shown = [str(mark_words(self.valid[0].words, tags)) for tags in (given[0], self.valid[0].tags)]
-        example = (self.valid[0].parts[0], shown[0], shown[1])
+        example = (self.valid[0].fields[0], shown[0], shown[1])
         perplexity, score = math.exp(min(loss, 50.0)), 100 * report.total.f1
         return Validation(loss, perplexity, score, "f1", report.signature, example, self.baseline)
 
@@ -128,7 +128,7 @@ def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:
 
 def tags_of(records: Sequence[TaggedSentence]) -> list[str]:
     """All tags of the types in these sentences: O first, then B- and I- of each, also where only one of them occurs."""
-    types = sorted({tag_type(tag) for record in records for tag in record.tags} - {""})
+    types = sorted({span_type(tag) for record in records for tag in record.tags} - {""})
     return [OUTSIDE, *(begin + name for name in types for begin in (BEGIN, INSIDE))]
 
 
@@ -148,7 +148,7 @@ def make(config: Config, records: TaskRecords[TaggedSentence], tokenizer: Tokeni
         raise DataError("expected tags such as B-PER, found only O; is the tag the last column?")
     check_types(records.valid, labels, "validation data")
     if tokenizer is None:
-        tokenizer = Tokenizer.train((record.parts[0] for record in records.train), config.tokenizer)
+        tokenizer = Tokenizer.train((record.fields[0] for record in records.train), config.tokenizer)
     known = {"vocab_size": tokenizer.vocab_size, "num_labels": len(labels)}
     config = configs.override(config, {"model": known, "labels": labels})
     skips = SkipReport()

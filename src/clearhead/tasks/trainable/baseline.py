@@ -78,7 +78,7 @@ def count_targets(store: IdArrays, size: int, end_id: int) -> Counts:
     """Return how often each token is a target: the ids of all sequences, each with its end."""
     counts_V = count_ids(store.ids, size)
     counts_V[end_id] += len(store)
-    store.give_back()
+    store.release_pages()
     return counts_V
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.config import ModelConfig, TrainingConfig
-from clearhead.data.batching import Indices, pad, plan_batches
+from clearhead.data.batching import Indices, pad_rows, plan_batches
 from clearhead.data.corpus.id_arrays import IdArrays, PairIds
 from clearhead.data.records import R, SkipReport
 from clearhead.engines.torch_forward import device_of, on_device
@@ -48,7 +48,7 @@ class SequenceDataset:
 
     def rows(self, indices: Indices, pad_id: int) -> Tensor:
         """ids_NS of these examples, padded behind."""
-        return torch.from_numpy(pad([self.ids[index] for index in indices], pad_id))
+        return torch.from_numpy(pad_rows([self.ids[index] for index in indices], pad_id))
 
     def lines_of(self, indices: Indices) -> list[int]:
         """Where these examples stand."""
@@ -80,14 +80,14 @@ class Seq2SeqBatch:
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
     """The tensors of these sources and targets, which come without start and end, padded behind."""
     ended = [[*source, model.eos_id] for source in sources]
-    return with_targets(torch.from_numpy(pad(ended, model.pad_id)), targets, model)
+    return with_targets(torch.from_numpy(pad_rows(ended, model.pad_id)), targets, model)
 
 
 def with_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
     """Sources that are tensors already, and the targets that belong to them."""
     shifted = [[model.decoder_start_id, *target] for target in targets]
     ended = [[*target, model.eos_id] for target in targets]
-    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad(rows, model.pad_id)) for rows in (shifted, ended))
+    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad_rows(rows, model.pad_id)) for rows in (shifted, ended))
     return Seq2SeqBatch(src, tgt_in_NT, tgt_out_NT)
 
 

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 
 from clearhead.config import Config
 from clearhead.data.batching import Indices
-from clearhead.data.corpus.held_out import HeldOutSplit, overlap, split_valid
-from clearhead.data.corpus.id_arrays import Work, ignore_progress
+from clearhead.data.corpus.held_out import HeldOutSplit, find_overlap, split_held_out
+from clearhead.data.corpus.id_arrays import ProgressCallback, ignore_progress
 from clearhead.data.readers.lines import excerpt
 from clearhead.data.records import Corpus, R, SkipReport
 from clearhead.data.tokenizer import Tokenizer
@@ -144,7 +144,7 @@ class TrainingFiles:
 
     train: Sequence[Path]
     valid: Sequence[Path] = ()
-    work: Work = ignore_progress
+    work: ProgressCallback = ignore_progress
     """Told how far reading is, where it takes long."""
     minimum: int = MIN_RECORDS
     """Fewest usable records to train on."""
@@ -158,7 +158,7 @@ class TaskRecords(Generic[R]):
     valid: Sequence[R]
     corpus: Corpus[R]
     sentences: int = 0  # about how many, where a record is not one
-    work: Work = ignore_progress
+    work: ProgressCallback = ignore_progress
     """Told how far their making is, where it takes long."""
     names: Sequence[str] = ()
     """Of the files to train on."""
@@ -167,7 +167,7 @@ class TaskRecords(Generic[R]):
         """Says what was left out after reading, and adds it to the account of the corpus."""
         for line in skips.messages():
             tell(line)
-        self.corpus.skips.absorb(skips)
+        self.corpus.skips.merge(skips)
 
     @property
     def amount(self) -> int:
@@ -198,7 +198,7 @@ def load_and_split(
         messages += overlap_warning(corpus.records, valid.records, files.valid)
         parts = HeldOutSplit(corpus.records, list(valid.records))
     else:
-        parts = split_valid(corpus.records, config.data.validation_share, config.data.validation_max)
+        parts = split_held_out(corpus.records, config.data.validation_share, config.data.validation_max)
     records = TaskRecords(parts.train, parts.valid, corpus, work=files.work, names=[str(path) for path in files.train])
     for line in messages:
         tell(line)
@@ -208,11 +208,11 @@ def load_and_split(
 
 def overlap_warning(train: Sequence[R], valid: Sequence[R], valid_paths: Sequence[Path]) -> list[str]:
     """Return a warning if validation inputs also occur in the training data, with the line of the first one."""
-    found = overlap(train, valid)
+    found = find_overlap(train, valid)
     if not found:
         return []
     name = f"{valid_paths[0]}:{found[0].line}" if len(valid_paths) == 1 else f"line {found[0].line}"
     return [
         f"warning: {len(found):,} of {len(valid):,} validation inputs are also in the training data, such as {name} "
-        f"({excerpt(found[0].parts[0])}); the validation score will be too high: remove them from one of the files"
+        f"({excerpt(found[0].fields[0])}); the validation score will be too high: remove them from one of the files"
     ]

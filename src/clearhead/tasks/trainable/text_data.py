@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from clearhead.config import Config
 from clearhead.data.corpus.cached_corpus import CachedDocuments, load_documents_cached
-from clearhead.data.corpus.held_out import HeldOutSplit, split_valid
+from clearhead.data.corpus.held_out import HeldOutSplit, split_held_out
 from clearhead.data.readers.documents import Document, load_documents
 from clearhead.errors import DataError
 from clearhead.tasks.task import Tell
@@ -31,7 +31,7 @@ def load_and_split_text(files: TrainingFiles, config: Config, tell: Tell) -> Tas
     if files.valid:
         train, valid = corpus.records, load_documents(files.valid, data.document_unit).records
     elif len(corpus.records) >= MIN_RECORDS:
-        train, valid = split_valid(corpus.records, data.validation_share, data.validation_max)
+        train, valid = split_held_out(corpus.records, data.validation_share, data.validation_max)
     else:
         train, valid = split_end(corpus.records, data.validation_share)
         tell(f"to validate, the last {100 * data.validation_share:g} % of the text (data.validation_share)")
@@ -43,7 +43,7 @@ def tokenizer_texts(documents: Sequence[Document], tell: Tell) -> Iterator[str]:
     """What a vocabulary is learned from."""
     if isinstance(documents, CachedDocuments) and len(documents) > LEARNED:
         tell(f"the vocabulary is learned from {LEARNED:,} of them")
-        documents = documents.spread(LEARNED)
+        documents = documents.sample_evenly(LEARNED)
     return (document.text for document in documents)
 
 

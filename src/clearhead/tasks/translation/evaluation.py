@@ -18,7 +18,7 @@ from clearhead.tasks.translation.inference import search_texts
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> TranslationReport:
     """BLEU, chrF, exact match and perplexity."""
-    pairs = test_records(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
+    pairs = test_records(load_pairs(paths, sys.maxsize, table=TableOptions.from_config(model.config.data)), tell)
     report = score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
     if report.perplexity is None:
         tell("perplexity is left out: some pairs are longer than the model takes")
@@ -37,7 +37,7 @@ def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence
     block, kept = encode_pairs(pairs, model.tokenizer, EncodingSettings(model.config.model.max_positions))
     perplexity = None
     if len(kept) == len(pairs):
-        perplexity = math.exp(mean_nll_of(model.scoring_engine, block.store, model.tokenizer.eos_id))
+        perplexity = math.exp(mean_nll_of(model.scoring_engine, block.pair_ids, model.tokenizer.eos_id))
     sources = [pair.source for pair in pairs]
     return evaluate_texts(
         texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity, sources=sources

@@ -67,7 +67,9 @@ def shortlist_tokens(
     """What is asked of an output, and the pieces of its source's shortlist."""
     if shortlist is None:
         return asked
-    return replace(asked or Constraints(), shortlist=AllowedTokens(shortlist.of(source), shortlist.vocab_size))
+    return replace(
+        asked or Constraints(), shortlist=AllowedTokens(shortlist.allowed_targets(source), shortlist.vocab_size)
+    )
 
 
 def check_lines(model: LoadedModel, encoded: Sequence[Sequence[int]], lines: Sequence[int]) -> None:
@@ -98,11 +100,11 @@ def translations(model: LoadedModel, hypotheses: Sequence[Hypothesis], settings:
         Translation(
             text=spell(tokenizer, hypothesis.tokens),
             score=hypothesis.score,
-            tokens=tuple(tokenizer.piece(token) for token in hypothesis.tokens),
+            tokens=tuple(tokenizer.token(token) for token in hypothesis.tokens),
             log_prob=hypothesis.log_prob,
             token_log_probs=hypothesis.token_log_probs,
             finish_reason=hypothesis.finish_reason,
-            unmet=unmet(settings, tokenizer, tokenizer.decode_pieces(hypothesis.tokens)),
+            unmet=unmet(settings, tokenizer, tokenizer.decode_tokens(hypothesis.tokens)),
         )
         for hypothesis in hypotheses or [Hypothesis((), 0.0, 0.0, (), "end")]
     ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from clearhead.data.readers.pairs import Pair
-from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
+from clearhead.data.shortlist import CANDIDATES_PER_TOKEN, NUM_FREQUENT, Shortlist, make_shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
@@ -15,7 +15,9 @@ def fingerprint_of(tokenizer: Tokenizer) -> str:
     return sha256(tokenizer.to_json().encode()).hexdigest()
 
 
-def learn_shortlist(model: LoadedModel, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
+def learn_shortlist(
+    model: LoadedModel, pairs: Sequence[Pair], best: int = CANDIDATES_PER_TOKEN, frequent: int = NUM_FREQUENT
+) -> Shortlist:
     """The `best` likeliest target pieces of each source piece, and the `frequent` ones that every sentence gets."""
     pieces, source, target = get_task(model.config.task).codec.encode, model.tokenizer, model.tokenizer.target
     return make_shortlist(
@@ -32,6 +34,6 @@ def learn_shortlist(model: LoadedModel, pairs: Sequence[Pair], best: int = BEST,
 
 def _shared(source: Tokenizer, target: Tokenizer) -> list[int]:
     """The pieces of text that both sides have under one id, where they have one vocabulary."""
-    if [*map(source.piece, range(source.vocab_size))] != [*map(target.piece, range(target.vocab_size))]:
+    if [*map(source.token, range(source.vocab_size))] != [*map(target.token, range(target.vocab_size))]:
         return []
-    return [index for index in range(source.vocab_size) if source.surface(index)]
+    return [index for index in range(source.vocab_size) if source.token_bytes(index)]

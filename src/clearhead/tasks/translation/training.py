@@ -7,7 +7,7 @@ from typing import Any
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
+from clearhead.data.batching import Indices, estimate_work, plan_batches, split_by_work
 from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.corpus.sampling_weights import Repeats, describe_epoch_repeats, epoch_repeats
 from clearhead.data.readers.pairs import Pair
@@ -72,7 +72,7 @@ class TranslationTask:
         self._read = 0
         self._source_lengths = train.source.lengths + 1
         self._target_lengths = train.target.lengths + 1
-        train.give_back()
+        train.release_pages()
         if not len(train) or not len(valid):
             raise DataError("no pair is left to train or validate on; raise data.max_tokens or add data")
 
@@ -89,7 +89,7 @@ class TranslationTask:
         """The tensors of these pairs; with BPE dropout each is cut anew, as seed, epoch and pair say."""
         self._read += len(indices)
         if self._read > READ_AT_ONCE:
-            self.train.give_back()
+            self.train.release_pages()
             self._read = 0
         if self._dropout is None:
             return collate_pairs(self.train, indices, self.config.model)
@@ -101,12 +101,14 @@ class TranslationTask:
     def _cut(self, ids: list[int], tagged: bool, epoch: int, index: int, side: int) -> list[int]:
         """The text of these ids in other pieces; in the same ones where it would not fit into the network."""
         assert self._dropout is not None
-        cut = ids[:tagged] + self._dropout.cut(ids[tagged:], self.config.training.seed, epoch, index, side)
+        cut = ids[:tagged] + self._dropout.sample_tokens(ids[tagged:], self.config.training.seed, epoch, index, side)
         return cut if len(cut) < max_input_tokens(self.config) else ids
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Neighbours in length stay together, so each part has less padding than the whole."""
-        return divide(indices, parts, work_of_pairs(self._source_lengths[indices], self._target_lengths[indices]))
+        return split_by_work(
+            indices, parts, estimate_work(self._source_lengths[indices], self._target_lengths[indices])
+        )
 
     def tokens(self, indices: Indices) -> int:
         """Target tokens with the end of each sentence; with BPE dropout those of the plain pieces, in every epoch."""
@@ -114,7 +116,7 @@ class TranslationTask:
 
     def lines(self, indices: Indices) -> Sequence[int | str]:
         """The lines of the training files that these pairs stand on, with their names where there are several."""
-        lines, corpus_N = [int(line) for line in self.train.lines[indices]], self.train.corpus_N
+        lines, corpus_N = [int(line) for line in self.train.lines[indices]], self.train.file_index_N
         if corpus_N is None or not corpus_N.any():
             return lines
         return [f"{self.names[file]}:{line}" for file, line in zip(corpus_N[indices].tolist(), lines, strict=True)]
@@ -185,9 +187,9 @@ def make(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | None
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
     train, valid, valid_pairs = encode_records(records, tokenizer, config, tell)
-    assert train.corpus_N is not None
-    repeats_N = epoch_repeats(train.corpus_N, config.data.file_weights, config.data.sampling_temperature)
-    for line in describe_epoch_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
+    assert train.file_index_N is not None
+    repeats_N = epoch_repeats(train.file_index_N, config.data.file_weights, config.data.sampling_temperature)
+    for line in describe_epoch_repeats(train.file_index_N, repeats_N) if repeats_N is not None else ():
         tell(line)
     task = TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N, records.names)
     return PreparedTask(config, tokenizer, task)

@@ -7,13 +7,13 @@ from pathlib import Path
 from clearhead import config as configs
 from clearhead.config import Config, DataConfig
 from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_pairs_cached
-from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs, too_long
+from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs, skip_reason
 from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.readers.pairs import Pair, are_tables
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.records import Corpus, SkipReport
-from clearhead.data.segmentation import choose_split, is_language
-from clearhead.data.tokenizer import Tokenizer, tag_piece
+from clearhead.data.segmentation import choose_split, is_language_code
+from clearhead.data.tokenizer import Tokenizer, tag_token
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles
@@ -28,7 +28,7 @@ def check_files(files: TrainingFiles, data: DataConfig) -> None:
     _check_count("source_tags", data.source_tags, "tags", files.train)
     _check_count("validation_tags", data.validation_tags, "tags", files.valid)
     for paths in (files.train, files.valid):
-        if paths and not are_tables(paths) and TableOptions.of(data) != TableOptions():
+        if paths and not are_tables(paths) and TableOptions.from_config(data) != TableOptions():
             names = " and ".join(map(str, paths))
             raise ConfigError(f"{names} are two line files, which have no columns; leave out --columns and data.header")
     if files.valid and data.source_tags and not data.validation_tags:
@@ -43,13 +43,13 @@ def _check_count(name: str, given: Sequence[object], what: str, paths: Sequence[
 
 def load(files: TrainingFiles, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
     """Load the pairs of some of the files."""
-    filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.of(data))
+    filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.from_config(data))
     return load_pairs_cached(paths, filters, minimum, work=files.work)
 
 
 def with_tags(config: Config) -> Config:
     """The config whose tokenizer has a piece for each tag."""
-    pieces = dict.fromkeys((*config.tokenizer.special_tokens, *map(tag_piece, config.data.source_tags)))
+    pieces = dict.fromkeys((*config.tokenizer.special_tokens, *map(tag_token, config.data.source_tags)))
     return configs.override(config, {"tokenizer": {"special_tokens": tuple(pieces)}})
 
 
@@ -74,15 +74,15 @@ def languages_of(names: Sequence[str]) -> tuple[str, ...]:
     if len(names) != 2 or are_tables([Path(name) for name in names]):
         return ()
     suffixes = tuple(re.sub(r"\.(?:gz|zst)$", "", name).rpartition(".")[2] for name in names)
-    return suffixes if all(map(is_language, suffixes)) and suffixes[0] != suffixes[1] else ()
+    return suffixes if all(map(is_language_code, suffixes)) and suffixes[0] != suffixes[1] else ()
 
 
 def tokenizer_texts(pairs: Sequence[Pair], tell: Tell) -> Iterator[str]:
     """Both sides of the pairs that a vocabulary is learned from."""
     if isinstance(pairs, CachedPairs) and len(pairs) > LEARNED_PAIRS:
         tell(f"the vocabulary is learned from {LEARNED_PAIRS:,} of them")
-        pairs = pairs.spread(LEARNED_PAIRS)
-    return (text for pair in pairs for text in pair.parts)
+        pairs = pairs.sample_evenly(LEARNED_PAIRS)
+    return (text for pair in pairs for text in pair.fields)
 
 
 def encode_records(
@@ -96,7 +96,7 @@ def encode_records(
 
     if isinstance(records.train, CachedPairs):
         train = encode_cached(records.train, tokenizer, how(data.source_tags), skips, records.work)
-        tell(f"their ids are kept in {records.train.columns.folder.parent}")
+        tell(f"their ids are kept in {records.train.arrays.folder.parent}")
     else:
         train, _ = _encode(records.train, tokenizer, how(data.source_tags), skips)
     valid, valid_pairs = _encode(records.valid, tokenizer, how(data.validation_tags or data.source_tags), skips)
@@ -109,6 +109,6 @@ def _encode(
 ) -> tuple[PairIds, list[Pair]]:
     """The pairs as ids, and the pairs that were kept; those that are too long are told to `skips`."""
     block, kept = encode_pairs(pairs, tokenizer, how)
-    for line in block.long_lines:
-        skips.add(too_long(how), "pairs", line)
-    return block.store, kept
+    for line in block.too_long_lines:
+        skips.add(skip_reason(how), "pairs", line)
+    return block.pair_ids, kept

@@ -12,7 +12,7 @@ import torch
 from clearhead import bundle
 from clearhead.bundle import writer
 from clearhead.errors import BundleError
-from tests.bundle.saving import NAMES, Faults, disk_full, names_in, number_in, save
+from tests.bundle.example_bundles import NAMES, Faults, disk_full, names_in, number_in, save
 
 pytestmark = pytest.mark.forks
 

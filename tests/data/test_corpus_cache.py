@@ -11,7 +11,7 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.data.corpus import cached_corpus
 from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_documents_cached, load_pairs_cached
-from clearhead.data.corpus.corpus_cache import DAY, find_cached
+from clearhead.data.corpus.corpus_cache import SECONDS_PER_DAY, list_cached_corpora
 from clearhead.data.corpus.encoding import EncodingSettings, encode_cached
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
@@ -31,7 +31,7 @@ def keep(folder: Path, count: int) -> Path:
     path.write_text("".join(f"word {number}\twort {number}\n" for number in range(count)))
     pairs = load_pairs_cached([path], PairFilters(60)).records
     assert isinstance(pairs, CachedPairs)
-    tokenizer = Tokenizer.train((text for pair in pairs for text in pair.parts), TokenizerConfig(kind="char"))
+    tokenizer = Tokenizer.train((text for pair in pairs for text in pair.fields), TokenizerConfig(kind="char"))
     encode_cached(pairs, tokenizer, EncodingSettings(50), SkipReport(), workers=1)
     return path
 
@@ -42,13 +42,13 @@ def size_of(folder: Path) -> int:
 
 def age(folder: Path, days: float) -> None:
     for path in folder.parent.glob(f"{folder.name}*/columns.json"):
-        os.utime(path, (time.time() - days * DAY,) * 2)
+        os.utime(path, (time.time() - days * SECONDS_PER_DAY,) * 2)
 
 
 def test_corpora_are_listed_with_their_ids(tmp_path: Path, place: Path) -> None:
-    assert find_cached() == []
+    assert list_cached_corpora() == []
     first, second = keep(tmp_path, 11), keep(tmp_path, 7)
-    found = {kept.files[0]: kept for kept in find_cached()}
+    found = {kept.files[0]: kept for kept in list_cached_corpora()}
     assert set(found) == {str(first), str(second)}
     assert [found[str(path)].records for path in (first, second)] == [11, 7]
     assert sum(kept.num_bytes for kept in found.values()) == size_of(place)
@@ -56,23 +56,23 @@ def test_corpora_are_listed_with_their_ids(tmp_path: Path, place: Path) -> None:
 
 def test_opening_one_counts_as_use(tmp_path: Path) -> None:
     path = keep(tmp_path, 7)
-    [kept] = find_cached()
+    [kept] = list_cached_corpora()
     age(kept.folder, 9)
-    assert find_cached()[0].days == pytest.approx(9, abs=0.1)
+    assert list_cached_corpora()[0].days_unused == pytest.approx(9, abs=0.1)
     load_pairs_cached([path], PairFilters(60))
-    assert find_cached()[0].days < 0.1
+    assert list_cached_corpora()[0].days_unused < 0.1
 
 
 def test_the_command_removes_what_is_old(tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = keep(tmp_path, 11), keep(tmp_path, 7)
-    [folder] = [kept.folder for kept in find_cached() if kept.files == (str(old),)]
+    [folder] = [kept.folder for kept in list_cached_corpora() if kept.files == (str(old),)]
     age(folder, 9)
     assert main(["data", "kept", "--days", "8", "--json"]) == 0
     [listed] = json.loads(capsys.readouterr().out)
     assert listed["files"] == [str(old)] and listed["records"] == 11 and listed["bytes"] > 0
     assert main(["data", "kept", "--days", "8", "--remove"]) == 0
     assert str(folder) in capsys.readouterr().out
-    assert [kept.files for kept in find_cached()] == [(str(new),)]
+    assert [kept.files for kept in list_cached_corpora()] == [(str(new),)]
     assert main(["data", "kept", "--remove"]) == 0
     assert list(place.iterdir()) == []
     assert len(load_pairs_cached([new], PairFilters(60)).records) == 7  # it is made again
@@ -80,21 +80,21 @@ def test_the_command_removes_what_is_old(tmp_path: Path, place: Path, capsys: py
 
 def test_one_that_is_being_made_stays(tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(tmp_path, 7)
-    [kept] = find_cached()
+    [kept] = list_cached_corpora()
     with (place / f".{kept.key}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="is just being made"):
             kept.remove()
         assert main(["data", "kept", "--remove"]) == 2
-    assert kept.folder.is_dir() and find_cached() == [kept]
+    assert kept.folder.is_dir() and list_cached_corpora() == [kept]
 
 
 def test_what_is_damaged_or_cut_off_goes_too(tmp_path: Path, place: Path) -> None:
     keep(tmp_path, 7)
-    [kept] = find_cached()
+    [kept] = list_cached_corpora()
     (kept.folder / "text.bin").write_bytes(b"")
     (place / f".{kept.key}.4-ab").mkdir()
-    [damaged] = find_cached()
+    [damaged] = list_cached_corpora()
     assert (damaged.key, damaged.files, damaged.records) == (kept.key, (), 0)
     damaged.remove()
     assert list(place.iterdir()) == []
@@ -108,4 +108,4 @@ def test_text_is_kept_alike(tmp_path: Path) -> None:
         "two\nthree",
         "four",
     ]
-    assert [(kept.files, kept.records) for kept in find_cached()] == [((str(path),), 3)]
+    assert [(kept.files, kept.records) for kept in list_cached_corpora()] == [((str(path),), 3)]

@@ -5,24 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.readers.documents import Cut, load_documents
+from clearhead.data.readers.documents import DocumentUnit, load_documents
 from clearhead.errors import DataError
 
 TEXT = "\n  One.\nTwo  words.  \n\n \nThree.\n\n"
-CUTS: list[tuple[Cut, list[tuple[str, int]]]] = [
+CUTS: list[tuple[DocumentUnit, list[tuple[str, int]]]] = [
     ("line", [("One.", 2), ("Two  words.", 3), ("Three.", 6)]),
     ("paragraph", [("One.\nTwo  words.", 2), ("Three.", 6)]),
     ("file", [("One.\nTwo  words.  \n\n \nThree.", 2)]),
 ]
 
 
-def found(path: Path, cut: Cut) -> list[tuple[str, int]]:
+def found(path: Path, cut: DocumentUnit) -> list[tuple[str, int]]:
     return [(document.text, document.line) for document in load_documents([path], cut).records]
 
 
 @pytest.mark.parametrize(("cut", "expected"), CUTS)
 @pytest.mark.parametrize("form", ["plain", "windows", "gzip"])
-def test_documents_are_cut_where_asked(cut: Cut, expected: list[tuple[str, int]], form: str, tmp_path: Path) -> None:
+def test_documents_are_cut_where_asked(
+    cut: DocumentUnit, expected: list[tuple[str, int]], form: str, tmp_path: Path
+) -> None:
     raw = TEXT.encode()
     path = tmp_path / "text.txt"
     path.write_bytes({"plain": raw, "windows": raw.replace(b"\n", b"\r\n"), "gzip": gzip.compress(raw)}[form])
@@ -44,7 +46,7 @@ def test_documents_end_with_their_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", ["line", "paragraph", "file"])
-def test_an_object_is_a_document(cut: Cut, tmp_path: Path) -> None:
+def test_an_object_is_a_document(cut: DocumentUnit, tmp_path: Path) -> None:
     path = tmp_path / "text.jsonl"
     path.write_text('{"text": " One.\\n\\nTwo. ", "id": 7}\n\n{"text": "  "}\n{"text": "Three."}\n', encoding="utf-8")
     assert found(path, cut) == [("One.\n\nTwo.", 1), ("Three.", 4)]

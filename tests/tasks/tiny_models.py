@@ -16,9 +16,9 @@ from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
 from tests.tasks.made_up import made_up_text, sets, write_lines
 
-TRAINED = [name for name in TASKS if name != "embed"]  # models that embed are imported
+TRAINABLE_TASKS = [name for name in TASKS if name != "embed"]  # models that embed are imported
 
-COUNT = 47
+NUM_RECORDS = 47
 _READER = {"num_encoder_layers": 1, "model_dim": 12, "feed_forward_dim": 17, "num_heads": 3, "dropout": 0.0}
 _WRITER = {"num_decoder_layers": 1, "model_dim": 12, "feed_forward_dim": 17, "num_heads": 3, "dropout": 0.0}
 _SHARED: dict[str, Any] = {
@@ -27,7 +27,7 @@ _SHARED: dict[str, Any] = {
 }
 _WORDS = {"tokenizer": {"kind": "word", "vocab_size": 90}}
 _BYTES = {"tokenizer": {"vocab_size": 400}}
-EVERY: dict[str, dict[str, Any]] = {
+TASK_SETTINGS: dict[str, dict[str, Any]] = {
     "translate": {"model": {**_READER, **_WRITER}, **_BYTES, "training": {"validate_lines": 3}},
     "classify": {"model": _READER, **_WORDS},
     "tag": {"model": _READER, **_WORDS},
@@ -41,25 +41,25 @@ EVERY: dict[str, dict[str, Any]] = {
 
 def settings_for(task: str) -> dict[str, Any]:
     """What makes a network of this task tiny."""
-    return merge(_SHARED, EVERY[task])
+    return merge(_SHARED, TASK_SETTINGS[task])
 
 
 def write_files(folder: Path, task: str) -> Path:
     """Examples of a task, all different and of several lengths; what to train on."""
-    rng, texts = random.Random(3), [f"{text} {number}" for number, text in enumerate(made_up_text(COUNT))]
+    rng, texts = random.Random(3), [f"{text} {number}" for number, text in enumerate(made_up_text(NUM_RECORDS))]
     if task in ("mlm", "lm", "denoise"):
         return write_lines(folder / "text.txt", [line for text in texts for line in (text, "")])
     if task == "tag":
         tagged = ("\n".join(f"{word} {rng.choice(['O', 'B-X'])}" for word in text.split()) + "\n" for text in texts)
         return write_lines(folder / "tagged.conll", list(tagged))
     if task in ("image", "caption"):
-        for number in range(COUNT):
+        for number in range(NUM_RECORDS):
             path = folder / "pictures" / str(number % 3) / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             PillowImage.fromarray(np.full((4, 4), 5 * number, dtype=np.uint8)).save(path)
         names = [f"pictures/{number % 3}/{number}.png\t{text}" for number, text in enumerate(texts)]
         return write_lines(folder / "captions.tsv", names) if task == "caption" else folder / "pictures"
-    seconds = texts[::-1] if task == "translate" else ["good" if number % 2 else "bad" for number in range(COUNT)]
+    seconds = texts[::-1] if task == "translate" else ["good" if number % 2 else "bad" for number in range(NUM_RECORDS)]
     return write_lines(
         folder / "table.tsv", [f"{first}\t{second}" for first, second in zip(texts, seconds, strict=True)]
     )

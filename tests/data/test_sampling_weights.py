@@ -6,32 +6,37 @@ import numpy as np
 import pytest
 
 from clearhead.data.batching import plan_batches
-from clearhead.data.corpus.sampling_weights import WeightedFiles, describe_epoch_repeats, epoch_repeats, split_names
+from clearhead.data.corpus.sampling_weights import (
+    WeightedFiles,
+    describe_epoch_repeats,
+    epoch_repeats,
+    parse_file_arguments,
+)
 from clearhead.errors import ConfigError
 
 
 def test_weights_stand_behind_names(tmp_path: Path) -> None:
     odd = tmp_path / "a.tsv:7"
     odd.touch()
-    assert split_names([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == WeightedFiles(
+    assert parse_file_arguments([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == WeightedFiles(
         [Path("a.tsv"), Path("b.jsonl.gz"), Path("c.tsv")], [2.0, 0.5, 1.0], []
     )
     plain = [odd, Path("b.tsv"), Path("c:x.tsv"), Path("d@e.tsv")]
-    assert split_names(plain) == WeightedFiles(plain, [], [])
-    assert split_names([Path("a.tsv:0")]).weights == [0.0]  # which the settings refuse
+    assert parse_file_arguments(plain) == WeightedFiles(plain, [], [])
+    assert parse_file_arguments([Path("a.tsv:0")]).weights == [0.0]  # which the settings refuse
 
 
 def test_tags_stand_behind_names(tmp_path: Path) -> None:
-    found = split_names([Path("en-de.tsv@de"), Path("x@y/en-fr.jsonl.zst@fr-FR:2.5")])
+    found = parse_file_arguments([Path("en-de.tsv@de"), Path("x@y/en-fr.jsonl.zst@fr-FR:2.5")])
     assert found == WeightedFiles([Path("en-de.tsv"), Path("x@y/en-fr.jsonl.zst")], [1.0, 2.5], ["de", "fr-FR"])
     odd = tmp_path / "a.tsv@de"
     odd.touch()
-    assert split_names([odd]) == WeightedFiles([odd], [], [])
+    assert parse_file_arguments([odd]) == WeightedFiles([odd], [], [])
     with pytest.raises(ConfigError, match=r"b\.tsv has no tag and others have; .*b\.tsv@de"):
-        split_names([Path("a.tsv@de"), Path("b.tsv:2")])
+        parse_file_arguments([Path("a.tsv@de"), Path("b.tsv:2")])
     (tmp_path / "a.tsv").touch()
     with pytest.raises(ConfigError, match="which one is meant"):
-        split_names([odd])
+        parse_file_arguments([odd])
 
 
 def seen(corpus_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, weights: list[float]) -> list[float]:
@@ -78,14 +83,14 @@ def test_what_is_no_weight_and_no_tag_is_told(behind: str, tmp_path: Path) -> No
     path = tmp_path / "a.tsv"
     path.touch()
     with pytest.raises(ConfigError, match=r"a\.tsv.*: expected .*a\.tsv, with a tag and a weight .*a\.tsv@de:2"):
-        split_names([Path(f"{path}{behind}")])
+        parse_file_arguments([Path(f"{path}{behind}")])
 
 
 def test_a_weight_of_nothing_is_told_with_its_file(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.touch()
     with pytest.raises(ConfigError, match=r"a\.tsv:0\.0: expected a weight above 0, as in .*a\.tsv:2"):
-        split_names([Path(f"{path}:0.0")])
+        parse_file_arguments([Path(f"{path}:0.0")])
 
 
 def test_an_epoch_that_no_memory_holds_is_refused() -> None:

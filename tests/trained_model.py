@@ -19,7 +19,7 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def fitting(task: str, settings: Sequence[str], family: str = "") -> list[str]:
+def applicable_settings(task: str, settings: Sequence[str], family: str = "") -> list[str]:
     """Those of the settings that a task uses, by the network that it has or one of that family."""
     chosen, base = get_task(task), get_task(task).base
     named = {"model": {"family": family}} if family else {}

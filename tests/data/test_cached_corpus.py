@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from clearhead.data.corpus import cached_corpus
 from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_pairs_cached
 from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs
-from clearhead.data.corpus.held_out import split_valid
+from clearhead.data.corpus.held_out import split_held_out
 from clearhead.data.corpus.id_arrays import ArrayWriter, MappedArrays, PairIds, cached_arrays, release_pages
 from clearhead.data.readers import pairs as seen_module
 from clearhead.data.readers.pairs import HashSet, Pair, load_pairs
@@ -33,7 +33,7 @@ WORDS = ["dog", "Hund", "läuft", "日本語", "through", "\u2028", "the", "a", 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
-    monkeypatch.setattr(cached_corpus, "BLOCK", 13)
+    monkeypatch.setattr(cached_corpus, "MAX_BLOCK_PAIRS", 13)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -75,7 +75,7 @@ def test_a_stored_corpus_is_the_one_in_memory(tmp_path: Path) -> None:
         assert corpus.skips == plain.skips and corpus.total_lines == plain.total_lines == 300
         assert corpus.fingerprint == plain.fingerprint
         for share, most in ((0.1, 2000), (0.3, 20)):
-            found, wanted = split_valid(records, share, most), split_valid(plain.records, share, most)
+            found, wanted = split_held_out(records, share, most), split_held_out(plain.records, share, most)
             assert (list(found.train), list(found.valid)) == (wanted.train, wanted.valid)
             assert len(found.train) == len(wanted.train)
     assert plain.skips.counts.keys() == {
@@ -89,9 +89,9 @@ def test_a_part_is_spread_over_the_whole(tmp_path: Path) -> None:
     wanted_N = np.arange(len(records)) % 3 > 0
     part = records.select(wanted_N)
     assert list(part) == [pair for pair, wanted in zip(records, wanted_N, strict=True) if wanted]
-    few = part.spread(10)
+    few = part.sample_evenly(10)
     assert list(few) == [part[number * len(part) // 10] for number in range(10)]
-    assert part.spread(len(part)) is part
+    assert part.sample_evenly(len(part)) is part
 
 
 def test_it_is_read_once_and_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_it_is_read_once_and_known_by_its_content(tmp_path: Path, monkeypatch: p
 
 def test_what_is_damaged_is_made_again(tmp_path: Path) -> None:
     paths = write_corpus(tmp_path)
-    folder = pairs_of(load_pairs_cached(paths, FILTERS)).columns.folder
+    folder = pairs_of(load_pairs_cached(paths, FILTERS)).arrays.folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in before:
         (folder / name).write_bytes(before[name][:-1])
@@ -175,16 +175,16 @@ def test_a_flipped_bit_is_found_and_the_folder_made_again(tmp_path: Path) -> Non
     def kept() -> MappedArrays:
         return cached_arrays(tmp_path / "kept", "key", {"x": "<u2", "text": "<u1"}, fill)
 
-    assert kept().is_sound() and kept().is_sound() and len(made) == 1
+    assert kept().is_intact() and kept().is_intact() and len(made) == 1
     for name, place in (("x", 700), ("text", 3)):
         path = tmp_path / "kept" / f"{name}.bin"
         content = bytearray(path.read_bytes())
         content[place] ^= 4
         path.write_bytes(content)
         damaged = MappedArrays.open(tmp_path / "kept", "key")
-        assert damaged is not None and not damaged.is_sound()
+        assert damaged is not None and not damaged.is_intact()
         again = kept()
-        assert again.is_sound() and again.map("x").tolist() == [*range(500)]
+        assert again.is_intact() and again.map("x").tolist() == [*range(500)]
     assert len(made) == 3
 
 
@@ -207,12 +207,12 @@ def test_a_folder_that_another_process_has_mended_stays(tmp_path: Path, monkeypa
         kept("new").folder.rename(tmp_path / "kept")
         return False
 
-    monkeypatch.setattr(MappedArrays, "is_sound", mended)
+    monkeypatch.setattr(MappedArrays, "is_intact", mended)
     assert kept("kept").map("x").tolist() == [0, 1] and len(made) == 2
 
 
 def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_corpus, "BLOCK", 500)
+    monkeypatch.setattr(cached_corpus, "MAX_BLOCK_PAIRS", 500)
     path = tmp_path / "big.tsv"
     path.write_text("".join(f"a small dog {number}\tein kleiner Hund {number}\n" for number in range(40_000)))
     load_pairs_cached([path], FILTERS)  # imports and caches
@@ -237,7 +237,7 @@ def test_seen_is_a_set(numbers: list[int]) -> None:
 
 
 def test_seen_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "FIRST_SIZE", 2)
+    monkeypatch.setattr(seen_module, "INITIAL_SIZE", 2)
     found, rng = HashSet(), random.Random(1)
     numbers = [rng.getrandbits(64) | 1 for _ in range(5000)]
     assert all(found.add(number) for number in numbers)
@@ -254,18 +254,18 @@ def tokenizer() -> Tokenizer:
 
 
 def contents(store: PairIds) -> list[object]:
-    assert store.corpus_N is not None
+    assert store.file_index_N is not None
     sides = [[side[index].tolist() for index in range(len(side))] for side in (store.source, store.target)]
-    return [*sides, store.lines.tolist(), store.corpus_N.tolist()]
+    return [*sides, store.lines.tolist(), store.file_index_N.tolist()]
 
 
 @pytest.mark.parametrize(("workers", "block"), [(1, 1000), (2, 7), (3, 50)])
 def test_ids_are_the_same_whoever_makes_them(workers: int, block: int, tokenizer: Tokenizer, tmp_path: Path) -> None:
     paths = write_corpus(tmp_path)
-    plain = split_valid(in_memory(paths).records, 0.1).train
+    plain = split_held_out(in_memory(paths).records, 0.1).train
     how = EncodingSettings(max_tokens=7, prefixes=(4, 5))
     wanted, kept = encode_pairs(plain, tokenizer, how)
-    train = split_valid(load_pairs_cached(paths, FILTERS).records, 0.1).train
+    train = split_held_out(load_pairs_cached(paths, FILTERS).records, 0.1).train
     assert isinstance(train, CachedPairs)
     told: list[tuple[int, int]] = []
     skips = SkipReport()
@@ -273,10 +273,10 @@ def test_ids_are_the_same_whoever_makes_them(workers: int, block: int, tokenizer
         skips = SkipReport()
         store = encode_cached(train, tokenizer, how, skips, lambda what, done, total: told.append((done, total)),
                               workers=workers, block=block)  # fmt: skip
-        assert contents(store) == contents(wanted.store)
+        assert contents(store) == contents(wanted.pair_ids)
     assert store.source.ids.dtype == np.uint16 and len(store) == len(kept) < len(plain)
-    assert skips.counts == {"longer than 7 pieces": len(wanted.long_lines)}
-    assert skips.places == {"longer than 7 pieces": [f"pairs:{line}" for line in wanted.long_lines[:3]]}
+    assert skips.counts == {"longer than 7 pieces": len(wanted.too_long_lines)}
+    assert skips.locations == {"longer than 7 pieces": [f"pairs:{line}" for line in wanted.too_long_lines[:3]]}
     total = train.total
     assert told == [(min(done, total), total) for done in range(block, total + block, block)]
     assert store.source[0][0] == 4 and store.source[len(store) - 1][0] == 5
@@ -288,7 +288,7 @@ def test_ids_are_made_again_for_another_vocabulary_and_length(tokenizer: Tokeniz
     stores = [encode_cached(part, which, how, SkipReport(), workers=1) for part, which, how in (
         (records, tokenizer, EncodingSettings(12)), (records, other, EncodingSettings(12)),
         (records, tokenizer, EncodingSettings(6)), (records, tokenizer, EncodingSettings(12, (4, 5))),
-        (records.spread(50), tokenizer, EncodingSettings(12)))]  # fmt: skip
+        (records.sample_evenly(50), tokenizer, EncodingSettings(12)))]  # fmt: skip
     assert len({str(contents(store)) for store in stores}) == 5
     assert contents(encode_cached(records, tokenizer, EncodingSettings(12), SkipReport(), workers=1)) == contents(
         stores[0]

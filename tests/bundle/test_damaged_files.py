@@ -11,7 +11,7 @@ import pytest
 from clearhead import bundle
 from clearhead.bundle import writer
 from clearhead.errors import BundleError
-from tests.bundle.saving import number_in, save
+from tests.bundle.example_bundles import number_in, save
 
 
 def edit_manifest(folder: Path, **changes: object) -> None:

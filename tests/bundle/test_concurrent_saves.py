@@ -11,7 +11,7 @@ from clearhead import bundle
 from clearhead.bundle import manifest, reader
 from clearhead.bundle.manifest import WEIGHTS
 from clearhead.errors import BundleError
-from tests.bundle.saving import NAMES, names_in, number_in, save
+from tests.bundle.example_bundles import NAMES, names_in, number_in, save
 
 
 def in_threads(*bodies: Callable[[], None]) -> None:

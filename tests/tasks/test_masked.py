@@ -57,13 +57,13 @@ def test_it_learns_what_can_be_known(masked: Masked) -> None:
     model = clearhead.load(masked.folder)
     assert model.config.task == "mlm" and model.config.model.family == "encoder"
     for text, word in (
-        ("The old cow [MASK_TOKEN] the grass in the field.", "eats"),
-        ("The red axe cuts the [MASK_TOKEN] in the house.", "wood"),
+        ("The old cow [MASK] the grass in the field.", "eats"),
+        ("The red axe cuts the [MASK] in the house.", "wood"),
     ):
         best = model.fill(text, top=3)[0][0]
         # With training.seed from 0 to 7 the probabilities are at least 0.81.
-        assert best.word == word and best.probability > 0.7 and best.text == text.replace("[MASK_TOKEN]", word)
-    fillings = model.fill("The old [MASK_TOKEN] cuts the wood in the field.", top=10_000)[0]
+        assert best.word == word and best.probability > 0.7 and best.text == text.replace("[MASK]", word)
+    fillings = model.fill("The old [MASK] cuts the wood in the field.", top=10_000)[0]
     names = {verb: sum(each.probability for each in fillings if each.word in BEINGS[verb][0]) for verb in BEINGS}
     assert names["cuts"] > 0.5 > names["eats"]  # 0.69 and 0.26 at worst
 
@@ -77,7 +77,7 @@ def test_fill_prints_probability_word_and_text(masked: Masked, capsys: pytest.Ca
     assert main(["fill", str(masked.folder), two, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["gap"] for one in found] == [1] * 5 + [2] * 5
-    assert found[0]["word"] in ADJECTIVES and found[0]["text"] == two.replace("[MASK_TOKEN]", found[0]["word"], 1)
+    assert found[0]["word"] in ADJECTIVES and found[0]["text"] == two.replace("[MASK]", found[0]["word"], 1)
     assert found[5]["word"] == "eats" and found[5]["text"] == "The [MASK] cow eats the grass in the field."
     for gap in (found[:5], found[5:]):
         assert all(one["probability"] >= other["probability"] for one, other in pairwise(gap))
@@ -99,7 +99,7 @@ def test_fill_reads_lines(masked: Masked, capsys: pytest.CaptureFixture[str], mo
 
 def test_all_probabilities_add_up(masked: Masked) -> None:
     model = clearhead.load(masked.folder)
-    fillings = model.fill("The [MASK_TOKEN] eats the grass.", top=10_000)[0]
+    fillings = model.fill("The [MASK] eats the grass.", top=10_000)[0]
     assert len(fillings) == model.tokenizer.vocab_size - len(model.tokenizer.special_ids)
     assert 0.99 < sum(filling.probability for filling in fillings) <= 1 + 1e-9
 
@@ -127,8 +127,8 @@ def test_evaluate_scores_the_same_masks_each_time(
 
 BAD = [
     (["fill", "{model}", "The cow."], "the text has no mask; write [MASK] where a word is missing"),
-    (["fill", "{model}", "The [MASK_TOKEN] " + "cow " * 300, "--long-lines", "stop"], "the model accepts 254; split"),
-    (["fill", "{model}", "[MASK_TOKEN]", "--top", "0"], "--top"),
+    (["fill", "{model}", "The [MASK] " + "cow " * 300, "--long-lines", "stop"], "the model accepts 254; split"),
+    (["fill", "{model}", "[MASK]", "--top", "0"], "--top"),
     (["translate", "{model}"], "Use clearhead fill"),
     (["classify", "{model}"], "Use clearhead fill"),
     (["train", "--task", "mlm", "{empty}", "--out", "{out}"], "the file is empty"),

@@ -341,7 +341,7 @@ def test_saved_and_loaded_it_is_the_same(name: str, tmp_path: Path) -> None:
         assert torch.equal(one, two), key
 
 
-TRAINABLE_TASKS: dict[str, dict[str, Any]] = {
+TRAINED: dict[str, dict[str, Any]] = {
     **ALL,
     **ENCODER_HEADS,
     "encoder, relative": {**ENCODERS["encoder"], "positions": "relative", "head": "classification", "num_labels": 7},
@@ -356,7 +356,7 @@ TRAINABLE_TASKS: dict[str, dict[str, Any]] = {
 
 def states_and_loss(model: Any, name: str) -> tuple[Tensor, Tensor]:
     """Return the hidden states of the tokens of a batch with padding, and the training loss."""
-    settings = TRAINABLE_TASKS[name]
+    settings = TRAINED[name]
     ids_BS, tgt_BT = source(), source(length=5)
     inputs = torch.randn(3, 1, 6, 6) if "image_size" in settings else ids_BS
     if "head" not in settings:
@@ -393,7 +393,7 @@ def train_once(model: Any, name: str) -> list[Tensor]:
     # The gradients of these biases are rounding: that of the keys changes no weight of attention, and a batch norm
     # subtracts what is added to all positions.
     cancelled: tuple[str, ...] = ("key.bias",)
-    if TRAINABLE_TASKS[name].get("norm") == "batch":
+    if TRAINED[name].get("norm") == "batch":
         cancelled += ("value.bias", "attention.output.bias", "feed_forward.w2.bias", "encoder.norm.bias")
     named = [(key, each.grad) for key, each in model.named_parameters() if not key.endswith(cancelled)]
     return [hidden_D.detach(), loss.detach(), *(grad.clone() for _, grad in named if grad is not None)]
@@ -409,9 +409,9 @@ def compare_with_plain_torch(model: Any, name: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * float(other.abs().max()))
 
 
-@pytest.mark.parametrize("name", TRAINABLE_TASKS)
+@pytest.mark.parametrize("name", TRAINED)
 def test_kernels_give_the_gradients_of_plain_torch(name: str) -> None:
-    compare_with_plain_torch(shaken(build(TRAINABLE_TASKS[name], dropout=0.0)), name)
+    compare_with_plain_torch(shaken(build(TRAINED[name], dropout=0.0)), name)
 
 
 def is_always_padded(settings: dict[str, Any]) -> bool:
@@ -420,12 +420,12 @@ def is_always_padded(settings: dict[str, Any]) -> bool:
     return not config.can_drop_padding or config.family not in ("transformer", "encoder")
 
 
-@pytest.mark.parametrize("name", [name for name, settings in TRAINABLE_TASKS.items() if is_always_padded(settings)])
+@pytest.mark.parametrize("name", [name for name, settings in TRAINED.items() if is_always_padded(settings)])
 def test_kernels_drop_what_plain_torch_drops(name: str) -> None:
     """Without padding a mask has other rows; with it all masks are the same."""
-    model = shaken(build(TRAINABLE_TASKS[name], dropout=0.1))
+    model = shaken(build(TRAINED[name], dropout=0.1))
     compare_with_plain_torch(model, name)
-    without = train_once(shaken(build(TRAINABLE_TASKS[name], dropout=0.0)), name)
+    without = train_once(shaken(build(TRAINED[name], dropout=0.0)), name)
     assert not torch.allclose(train_once(model, name)[0], without[0], atol=1e-3)
 
 

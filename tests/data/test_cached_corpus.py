@@ -79,7 +79,7 @@ def test_a_stored_corpus_is_the_one_in_memory(tmp_path: Path) -> None:
             assert (list(found.train), list(found.valid)) == (wanted.train, wanted.valid)
             assert len(found.train) == len(wanted.train)
     assert plain.skips.counts.keys() == {
-        "empty source", "empty target", "came before", "target longer than 60 characters",
+        "empty source", "empty target", "duplicate", "target longer than 60 characters",
         "one side 5 times as long as the other or longer",
     }  # fmt: skip
 

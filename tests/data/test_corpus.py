@@ -128,7 +128,7 @@ FAULTS: list[tuple[str, dict[str, bytes], str]] = [
     ("empty", {"a.tsv": b""}, r"a\.tsv: .*empty"),
     ("empty gzip", {"a.tsv.gz": gzip.compress(b"")}, r"a\.tsv\.gz: .*empty"),
     ("both empty", {"a.en": b"", "a.de": b""}, r"a\.en: .*empty"),
-    ("cut gzip", {"a.tsv.gz": gzip.compress(b"a\tb\n" * 999)[:-9]}, r"a\.tsv\.gz:\d+: .*gzip.*damaged or cut off"),
+    ("cut gzip", {"a.tsv.gz": gzip.compress(b"a\tb\n" * 999)[:-9]}, r"a\.tsv\.gz:\d+: .*gzip.*damaged or truncated"),
     ("gzip noise", {"a.tsv": gzip.compress(b"a\tb\n" * 9)[:12] + b"\xff" * 30}, r"a\.tsv:1: .*gzip.*damaged"),
     ("three files", {"a.en": b"a\n", "a.de": b"b\n", "a.fr": b"c\n"}, "one file of pairs.*or two line files, got 3"),
 ]
@@ -281,9 +281,9 @@ def test_pairs_that_are_not_wanted_are_left_out_and_counted(tmp_path: Path) -> N
     assert [pair.line for pair in load_pairs([path]).records] == [1, 2, 3, 4, 5, 7]
     corpus = load_pairs([path], max_length_ratio=3, deduplicate=True)
     assert [pair.line for pair in corpus.records] == [2, 5]  # more than half is gone, as it was asked for
-    assert corpus.skips.counts == {"one side 3 times as long as the other or longer": 2, "came before": 2,
+    assert corpus.skips.counts == {"one side 3 times as long as the other or longer": 2, "duplicate": 2,
                                    "empty source": 1}  # fmt: skip
-    assert f"came before: 2 ({path}:4, {path}:7)" in corpus.skips.summary()
+    assert f"duplicate: 2 ({path}:4, {path}:7)" in corpus.skips.summary()
     assert corpus.total_lines == len(lines)
     assert [pair.line for pair in load_pairs([path], deduplicate=True).records] == [1, 2, 3, 5]
 

@@ -43,7 +43,7 @@ def test_the_lexicon_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) -> 
         for (one, _), count in counts.items():
             sums[one] += count
         chances = defaultdict(float, {(one, piece): count / sums[one] for (one, piece), count in counts.items()})
-    found = train_ibm_model1(sources, targets, SOURCE, TARGET, rounds=4)
+    found = train_ibm_model1(sources, targets, SOURCE, TARGET, iterations=4)
     learned = dict(
         zip(zip(found.sources_P.tolist(), found.targets_P.tolist(), strict=True), found.probability_P, strict=True)
     )
@@ -94,7 +94,7 @@ def test_equal_lists_give_equal_bytes() -> None:
 
 def test_what_is_no_shortlist_or_another_models_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "list"
-    with pytest.raises(DataError, match=r"cannot read .*list: .*; make it with clearhead shortlist"):
+    with pytest.raises(DataError, match=r"cannot read .*list: .*; create one with clearhead shortlist"):
         Shortlist.load(path, "print")
     small().save(path)
     with pytest.raises(DataError, match="was made for another tokenizer"):
@@ -103,7 +103,7 @@ def test_what_is_no_shortlist_or_another_models_is_refused(tmp_path: Path) -> No
     with pytest.raises(DataError, match="cannot read"):
         Shortlist.load(path, "print")
     save_file({"x": np.zeros(3)}, path)
-    with pytest.raises(DataError, match="is no shortlist"):
+    with pytest.raises(DataError, match="is not a shortlist"):
         Shortlist.load(path, "print")
     one, found = np.zeros(1, dtype=np.int32), small()
     for damaged in (

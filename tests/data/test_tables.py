@@ -262,7 +262,7 @@ def test_a_header_with_other_names_is_recognised_by_statistics(
     path = labelled(tmp_path / "a.tsv", [head, *records])
     corpus = load_labelled([path])
     assert len(corpus.records) == len(records) + (not is_header)
-    assert any("taken for a header" in note for note in corpus.skips.notes) == is_header
+    assert any("read as a header" in note for note in corpus.skips.notes) == is_header
     assert len(load_labelled([path], table=TableOptions(header="no")).records) == len(records) + 1
 
 

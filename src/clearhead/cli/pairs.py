@@ -34,7 +34,7 @@ def answer_pairs(
     A pair that is skipped gives an empty line, in JSON an object with the reason.
     """
     skips = SkipReport()
-    read = list(read_checked_pairs(files, table=table, note=skips.add_note))
+    read = list(read_checked_pairs(files, table=table, add_note=skips.add_note))
     for pair, fault, path in read:
         if fault:
             skips.add(fault, path, pair.line)

@@ -8,7 +8,7 @@
     batching      lengths -> batches; documents -> context windows
     shortlist     token ids of pairs -> the target tokens that a source token may become
 
-Small corpora stay in memory; from 32 MB of text on, `corpus.cached_corpus` writes the records to the user's cache folder
-and `corpus.encoding` the token ids beside them. Imports `config`, `errors`, `extras` and `files`, and neither torch nor
-the packages of later stages.
+Small corpora stay in memory. From 32 MiB of text on, `corpus.cached_corpus` writes the records to the user's cache
+folder and `corpus.encoding` writes their token ids next to them. Imports `config`, `errors`, `extras` and `files`, but
+neither torch nor a package of a later stage.
 """

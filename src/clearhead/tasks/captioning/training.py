@@ -38,7 +38,7 @@ from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, Tr
 from clearhead.tasks.trainable.validation_decoding import SPARE, best_of, lines_to_decode
 from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
 
-COLUMNS = ColumnNames("picture", "text")
+COLUMNS = ColumnNames("image", "text")
 SCORED_TOGETHER = 256  # pictures
 
 

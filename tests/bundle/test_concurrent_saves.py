@@ -81,7 +81,7 @@ def test_weights_replaced_while_a_bundle_is_read(
 def test_a_folder_that_never_rests_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 2)
     monkeypatch.setattr(reader, "open_file", saving_at_weights(tmp_path, 50, is_before=True))
-    monkeypatch.setattr(reader, "_PAUSE", 0)
+    monkeypatch.setattr(reader, "_PAUSE_SECONDS", 0)
     with pytest.raises(BundleError, match="changed 50 times while it was being read"):
         bundle.load(tmp_path)
 

@@ -37,7 +37,11 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("truncated", lambda f: os.truncate(f / "model.safetensors", 100), r"model\.safetensors .*\d bytes, found 100;"),
     ("flipped", lambda f: flip_a_bit(f / "model.safetensors"), r"model\.safetensors was changed.*[0-9a-f]{16}…, found"),
     ("edited", lambda f: flip_a_bit(f / "config.json"), r"config\.json was changed"),
-    ("newer", lambda f: edit_manifest(f, format_version=7), r"newer clearhead \(format 7; .* up to 2\): upgrade"),
+    (
+        "newer",
+        lambda f: edit_manifest(f, format_version=7),
+        r"newer version of clearhead \(format 7; .* format 2\); upgrade",
+    ),
     (
         "pre-release",
         lambda f: edit_manifest(f, format_version=1),

@@ -101,7 +101,7 @@ def test_the_next_save_completes_an_interrupted_one_first(tmp_path: Path) -> Non
     interrupt(tmp_path, old=2, new=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "save_file", lambda *_: disk_full())
-        with pytest.raises(BundleError, match="the model saved before is untouched"):
+        with pytest.raises(BundleError, match="the previously saved model is unchanged"):
             save(tmp_path, 4)
     assert names_in(tmp_path) == NAMES
     assert number_in(bundle.load(tmp_path)) == 3

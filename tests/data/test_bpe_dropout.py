@@ -88,5 +88,5 @@ def test_it_is_distributed_as_in_the_paper(word: str, chance: float) -> None:
 
 def test_other_kinds_have_no_merges() -> None:
     tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="unigram", vocab_size=420))
-    with pytest.raises(ConfigError, match=r"data\.bpe_dropout is for tokenizer\.kind=bpe, this is unigram"):
+    with pytest.raises(ConfigError, match=r"data\.bpe_dropout requires tokenizer\.kind=bpe, found unigram"):
         BpeDropout(tokenizer, 0.1)

@@ -144,7 +144,9 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: py
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(ArrayWriter, "append", full)
-    with pytest.raises(DataError, match=r"cannot keep a large corpus in .*: No space left .* XDG_CACHE_HOME"):
+    with pytest.raises(
+        DataError, match=r"cannot write the cache of a large corpus to .*: No space left .* XDG_CACHE_HOME"
+    ):
         load_pairs_cached(write_corpus(tmp_path), FILTERS)
     assert not list((tmp_path / "cache").rglob("*.bin"))
 
@@ -275,8 +277,8 @@ def test_ids_are_the_same_whoever_makes_them(workers: int, block: int, tokenizer
                               workers=workers, block=block)  # fmt: skip
         assert contents(store) == contents(wanted.pair_ids)
     assert store.source.ids.dtype == np.uint16 and len(store) == len(kept) < len(plain)
-    assert skips.counts == {"longer than 7 pieces": len(wanted.too_long_lines)}
-    assert skips.locations == {"longer than 7 pieces": [f"pairs:{line}" for line in wanted.too_long_lines[:3]]}
+    assert skips.counts == {"longer than 7 tokens": len(wanted.too_long_lines)}
+    assert skips.locations == {"longer than 7 tokens": [f"pairs:{line}" for line in wanted.too_long_lines[:3]]}
     total = train.total
     assert told == [(min(done, total), total) for done in range(block, total + block, block)]
     assert store.source[0][0] == 4 and store.source[len(store) - 1][0] == 5
@@ -335,7 +337,7 @@ def test_a_process_that_is_killed_is_told(
         self.process.kill()
 
     monkeypatch.setattr(encoding._Worker, "__init__", start_and_kill)
-    with pytest.raises(DataError, match="was ended by SIGKILL, perhaps for lack of memory"):
+    with pytest.raises(DataError, match="was killed by SIGKILL, possibly for lack of memory"):
         encode_cached(records, tokenizer, EncodingSettings(12), SkipReport(), workers=2, block=20)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: (_ for _ in ()).throw(PermissionError()))
     monkeypatch.setattr(encoding._Worker, "__init__", start)

@@ -83,7 +83,7 @@ def test_one_that_is_being_made_stays(tmp_path: Path, place: Path, capsys: pytes
     [kept] = list_cached_corpora()
     with (place / f".{kept.key}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(DataError, match="is just being made"):
+        with pytest.raises(DataError, match="is being written"):
             kept.remove()
         assert main(["data", "kept", "--remove"]) == 2
     assert kept.folder.is_dir() and list_cached_corpora() == [kept]

@@ -32,30 +32,30 @@ def test_tags_stand_behind_names(tmp_path: Path) -> None:
     odd = tmp_path / "a.tsv@de"
     odd.touch()
     assert parse_file_arguments([odd]) == WeightedFiles([odd], [], [])
-    with pytest.raises(ConfigError, match=r"b\.tsv has no tag and others have; .*b\.tsv@de"):
+    with pytest.raises(ConfigError, match=r"b\.tsv has no tag; .*b\.tsv@de"):
         parse_file_arguments([Path("a.tsv@de"), Path("b.tsv:2")])
     (tmp_path / "a.tsv").touch()
-    with pytest.raises(ConfigError, match="which one is meant"):
+    with pytest.raises(ConfigError, match="are files; rename one"):
         parse_file_arguments([odd])
 
 
-def seen(corpus_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, weights: list[float]) -> list[float]:
+def seen(file_index_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, weights: list[float]) -> list[float]:
     """How often each example came, a mean over epochs."""
-    length_N = 3 + corpus_N
-    count_N = np.zeros(len(corpus_N))
+    length_N = 3 + file_index_N
+    count_N = np.zeros(len(file_index_N))
     for epoch in range(epochs):
-        batches = plan_batches(length_N, length_N, 60, 5, epoch, epoch_repeats(corpus_N, weights, 1.0))
+        batches = plan_batches(length_N, length_N, 60, 5, epoch, epoch_repeats(file_index_N, weights, 1.0))
         np.add.at(count_N, np.concatenate(batches), 1)
     return [float(count / epochs) for count in count_N]
 
 
 def test_whole_weights_are_exact_and_shares_are_chances() -> None:
-    corpus_N = np.array([0] * 11 + [1] * 13 + [2] * 17)
-    found = seen(corpus_N, 400, [2.0, 0.25, 1.5])
+    file_index_N = np.array([0] * 11 + [1] * 13 + [2] * 17)
+    found = seen(file_index_N, 400, [2.0, 0.25, 1.5])
     assert found[:11] == [2.0] * 11
     assert found[11:24] == pytest.approx([0.25] * 13, abs=0.1)  # four standard deviations
     assert found[24:] == pytest.approx([1.5] * 17, abs=0.1)
-    assert sum(seen(corpus_N, 5, [1e-9] * 3)) == pytest.approx(1.0)  # an epoch is never empty
+    assert sum(seen(file_index_N, 5, [1e-9] * 3)) == pytest.approx(1.0)  # an epoch is never empty
 
 
 def test_an_epoch_is_a_pure_function_of_seed_and_number() -> None:
@@ -68,21 +68,23 @@ def test_an_epoch_is_a_pure_function_of_seed_and_number() -> None:
 
 def test_a_temperature_makes_sizes_more_alike() -> None:
     """By hand: 64 and 4 pairs at temperature 2 count as 8 and 2: a pair of the second comes 4 times as often."""
-    corpus_N = np.array([0] * 64 + [1] * 4)
-    found = epoch_repeats(corpus_N, [], 2.0)
+    file_index_N = np.array([0] * 64 + [1] * 4)
+    found = epoch_repeats(file_index_N, [], 2.0)
     assert found is not None
     assert found[0] == 1.0 and found[-1] == pytest.approx(4.0)
-    assert describe_epoch_repeats(corpus_N, found)[1] == "file 2: 4 pairs, each seen 4.00 times an epoch"
-    assert epoch_repeats(corpus_N, [], 1.0) is None and epoch_repeats(np.zeros(5, np.int64), [], 3.0) is None
-    with pytest.raises(ConfigError, match="keep one"):
-        epoch_repeats(corpus_N, [1.0, 2.0], 2.0)
+    assert describe_epoch_repeats(file_index_N, found)[1] == "file 2: 4 pairs, each seen 4.00 times per epoch"
+    assert epoch_repeats(file_index_N, [], 1.0) is None and epoch_repeats(np.zeros(5, np.int64), [], 3.0) is None
+    with pytest.raises(ConfigError, match="unset one"):
+        epoch_repeats(file_index_N, [1.0, 2.0], 2.0)
 
 
 @pytest.mark.parametrize("behind", [":-1", ":x", ":1e9", ":", "@", "@de:", "@d e:2"])
 def test_what_is_no_weight_and_no_tag_is_told(behind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.touch()
-    with pytest.raises(ConfigError, match=r"a\.tsv.*: expected .*a\.tsv, with a tag and a weight .*a\.tsv@de:2"):
+    with pytest.raises(
+        ConfigError, match=r"a\.tsv.*: expected .*a\.tsv, optionally with a tag and a weight, .*a\.tsv@de:2"
+    ):
         parse_file_arguments([Path(f"{path}{behind}")])
 
 
@@ -94,6 +96,6 @@ def test_a_weight_of_nothing_is_told_with_its_file(tmp_path: Path) -> None:
 
 
 def test_an_epoch_that_no_memory_holds_is_refused() -> None:
-    corpus_N = np.array([0] * 11 + [1] * 13)
-    with pytest.raises(ConfigError, match="an epoch of 11,000,000,013 examples, at most 268,435,456 may be"):
-        epoch_repeats(corpus_N, [1e9, 1.0], 1.0)
+    file_index_N = np.array([0] * 11 + [1] * 13)
+    with pytest.raises(ConfigError, match="11,000,000,013 examples per epoch, expected at most 268,435,456"):
+        epoch_repeats(file_index_N, [1e9, 1.0], 1.0)

@@ -307,7 +307,7 @@ def test_training_is_the_same_in_every_process() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [[], [""], [" ", "\t\n"]])
 def test_an_empty_corpus_is_refused(kind: Kind, texts: list[str]) -> None:
-    with pytest.raises(TokenizerError, match="got none"):
+    with pytest.raises(TokenizerError, match="found none"):
         Tokenizer.train(texts, TokenizerConfig(kind=kind))
 
 

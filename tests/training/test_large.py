@@ -276,7 +276,7 @@ def test_a_model_with_tags_is_trained_further_with_them(tagged: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("names", "valid", "more", "message"),
     [
-        (["turned.tsv@a", "loud.tsv"], [], {}, "loud.tsv has no tag and others have"),
+        (["turned.tsv@a", "loud.tsv"], [], {}, "loud.tsv has no tag; tag all files"),
         (["turned.tsv@pad"], [], {}, "a tag is letters, digits"),
         (["turned.tsv"], [], {"source_tags": "a,b"}, "data.source_tags has 2 tags for 1 files of pairs"),
         (["turned.tsv@a"], ["loud.tsv"], {}, "name one for each validation file too"),

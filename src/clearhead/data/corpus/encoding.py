@@ -1,4 +1,4 @@
-"""Pairs of text to pairs of ids: a block in this process, or a corpus on disk by as many processes as there are cores.
+"""Pairs of text to pairs of token ids: a block in this process, or a cached corpus by one process per core.
 
 Worker processes are started with `python -m clearhead.data.corpus.encoding` instead of being forked, so locks held by
 threads of this process cannot block them, and the user's script needs no `__main__` guard. Worker k modulo n encodes
@@ -41,133 +41,139 @@ TOKENIZER_FILE, SELECTION_FILE = "tokenizer.json", "wanted"
 
 @dataclass(frozen=True)
 class EncodingSettings:
-    """How pairs become ids."""
+    """How pairs are encoded."""
 
     max_tokens: int
-    """A pair with a side of so many pieces or more is left out, for the end takes a place too."""
+    """Pairs with a side of this many tokens or more are skipped; the limit includes the end token."""
     prefixes: tuple[int, ...] = ()
-    """The piece before the sources of each file; none: no such piece."""
+    """Token id before the sources of each file; empty: none."""
 
 
 @dataclass(frozen=True)
 class EncodedBlock:
-    """Pairs as ids, and the lines of those that were too long."""
+    """The token ids of a block of pairs, and the lines of the pairs that were too long."""
 
     pair_ids: PairIds
     too_long_lines: list[int]
 
 
-def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, how: EncodingSettings) -> tuple[EncodedBlock, list[Pair]]:
-    """The pairs as ids, and those that were kept."""
+def encode_pairs(
+    pairs: Sequence[Pair], tokenizer: Tokenizer, settings: EncodingSettings
+) -> tuple[EncodedBlock, list[Pair]]:
+    """Return the encoded pairs, and the pairs that were not too long."""
     sources = tokenizer.encode_batch([pair.source for pair in pairs])
-    if how.prefixes:
-        sources = [[how.prefixes[pair.file_index], *ids] for pair, ids in zip(pairs, sources, strict=True)]
+    if settings.prefixes:
+        sources = [[settings.prefixes[pair.file_index], *ids] for pair, ids in zip(pairs, sources, strict=True)]
     targets: list[list[int]] = [[]] * len(pairs)
     if any(pair.target for pair in pairs):  # documents have none
         targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
-    is_short = [max(len(source), len(target)) < how.max_tokens for source, target in zip(sources, targets, strict=True)]
-    kept = [index for index, fits in enumerate(is_short) if fits]
-    store = PairIds(
-        IdArrays.build(sources[index] for index in kept),
-        IdArrays.build(targets[index] for index in kept),
-        np.array([pairs[index].line for index in kept], dtype=np.int64),
-        np.array([pairs[index].file_index for index in kept], dtype=np.int32),
+    fits = [
+        max(len(source), len(target)) < settings.max_tokens for source, target in zip(sources, targets, strict=True)
+    ]
+    short = [index for index, is_short in enumerate(fits) if is_short]
+    pair_ids = PairIds(
+        IdArrays.build(sources[index] for index in short),
+        IdArrays.build(targets[index] for index in short),
+        np.array([pairs[index].line for index in short], dtype=np.int64),
+        np.array([pairs[index].file_index for index in short], dtype=np.int32),
     )
-    long_lines = [pair.line for pair, fits in zip(pairs, is_short, strict=True) if not fits]
-    return EncodedBlock(store, long_lines), [pairs[index] for index in kept]
+    too_long_lines = [pair.line for pair, is_short in zip(pairs, fits, strict=True) if not is_short]
+    return EncodedBlock(pair_ids, too_long_lines), [pairs[index] for index in short]
 
 
 def encode_cached(
     pairs: CachedPairs,
     tokenizer: Tokenizer,
-    how: EncodingSettings,
+    settings: EncodingSettings,
     skips: SkipReport,
-    work: ProgressCallback = ignore_progress,
+    progress: ProgressCallback = ignore_progress,
     *,
     workers: int = 0,
     block: int = 0,
-    noun: str = "pairs",
+    record_name: str = "pairs",
 ) -> PairIds:
-    """The ids of a corpus on disk, beside it: made now by so many processes (0: one a core), or found there."""
+    """Return the token ids of a cached corpus, from the cache if they are there.
+
+    They are computed by `workers` processes (0: one per core) and stored next to the corpus. Pairs that are too long
+    are added to `skips`.
+    """
     block = block or pairs.block_size
     text = tokenizer.to_json()
-    wanted = np.packbits(pairs.selected_N).tobytes()
-    facts = json.dumps([pairs.arrays.key, asdict(how), text]).encode()
-    key = hashlib.blake2b(facts + wanted, digest_size=12).hexdigest()
+    selection = np.packbits(pairs.selected_N).tobytes()
+    inputs = json.dumps([pairs.arrays.key, asdict(settings), text]).encode()
+    key = hashlib.blake2b(inputs + selection, digest_size=12).hexdigest()
 
     def fill(writer: ArrayWriter) -> None:
-        made, long_lines = PairIdsWriter(writer), list[int]()
+        ids_writer, too_long_lines = PairIdsWriter(writer), list[int]()
         (writer.folder / TOKENIZER_FILE).write_text(text, encoding="utf-8")
         pairs.selected_N.tofile(writer.folder / SELECTION_FILE)
-        done, count = 0, 0
-        for found in _encode_blocks(
-            _EncodingJob(pairs, writer.folder, how, block), tokenizer, workers or available_cores()
-        ):
-            made.append(found.pair_ids)
-            count += len(found.too_long_lines)
-            long_lines += found.too_long_lines[: max(0, MAX_LOCATIONS - len(long_lines))]
+        done, too_long_count = 0, 0
+        job = _EncodingJob(pairs, writer.folder, settings, block)
+        for encoded in _encode_blocks(job, tokenizer, workers or available_cores()):
+            ids_writer.append(encoded.pair_ids)
+            too_long_count += len(encoded.too_long_lines)
+            too_long_lines += encoded.too_long_lines[: max(0, MAX_LOCATIONS - len(too_long_lines))]
             done = min(done + block, pairs.total)
-            work(f"cutting {noun} into pieces", done, pairs.total)
-        writer.metadata = {"long": count, "long_lines": long_lines}
-        for name in (TOKENIZER_FILE, SELECTION_FILE):  # the processes are done with them
+            progress(f"tokenizing {record_name}", done, pairs.total)
+        writer.metadata = {"too_long": too_long_count, "too_long_lines": too_long_lines}
+        for name in (TOKENIZER_FILE, SELECTION_FILE):  # only the worker processes needed them
             (writer.folder / name).unlink()
 
     folder = pairs.arrays.folder
     types = PairIdsWriter.types(max(tokenizer.vocab_size, tokenizer.target.vocab_size))
-    columns = cached_arrays(folder.with_name(f"{folder.name}-{key}"), key, types, fill)
-    _add_skipped(columns, how, skips)
-    return open_pair_ids(columns)
+    arrays = cached_arrays(folder.with_name(f"{folder.name}-{key}"), key, types, fill)
+    _add_skipped(arrays, settings, skips)
+    return open_pair_ids(arrays)
 
 
-def _add_skipped(columns: MappedArrays, how: EncodingSettings, skips: SkipReport) -> None:
-    """Tells `skips` of the pairs that were too long, whenever that was."""
-    lines, count = columns.metadata["long_lines"], int(columns.metadata["long"])
+def _add_skipped(arrays: MappedArrays, settings: EncodingSettings, skips: SkipReport) -> None:
+    """Add the pairs that were too long, according to the metadata of the token ids, to `skips`."""
+    lines, count = arrays.metadata["too_long_lines"], int(arrays.metadata["too_long"])
     for number in range(count):
-        skips.add(skip_reason(how), "pairs", int(lines[min(number, len(lines) - 1)]))
+        skips.add(skip_reason(settings), "pairs", int(lines[min(number, len(lines) - 1)]))
 
 
-def skip_reason(how: EncodingSettings) -> str:
-    """Why a pair is left out."""
-    return f"longer than {how.max_tokens} pieces"
+def skip_reason(settings: EncodingSettings) -> str:
+    """Return why a pair that is too long is skipped."""
+    return f"longer than {settings.max_tokens} tokens"
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
 class _EncodingJob:
-    """What the processes do together."""
+    """Work shared by the worker processes: the blocks of a corpus."""
 
     pairs: CachedPairs
     folder: Path
-    how: EncodingSettings
+    settings: EncodingSettings
     block: int
 
     def to_json(self) -> dict[str, object]:
-        """What a process is told."""
+        """Return the job as a JSON object, the argument of a worker process."""
         pairs, folder = str(self.pairs.arrays.folder), str(self.folder)
-        return {"pairs": pairs, "folder": folder, "how": asdict(self.how), "block": self.block}
+        return {"pairs": pairs, "folder": folder, "settings": asdict(self.settings), "block": self.block}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> "_EncodingJob":
-        """What `to_json` gave; the mask lies in the folder."""
-        folder, columns = Path(told["folder"]), MappedArrays.open(Path(told["pairs"]))
-        assert columns is not None
-        pairs = CachedPairs(columns, np.fromfile(folder / SELECTION_FILE, dtype=np.bool_))
-        return cls(
-            pairs, folder, EncodingSettings(told["how"]["max_tokens"], tuple(told["how"]["prefixes"])), told["block"]
-        )
+    def from_json(cls, state: Mapping[str, Any]) -> "_EncodingJob":
+        """Return the job that `to_json` described; the selection of pairs is a file in the folder."""
+        folder, arrays = Path(state["folder"]), MappedArrays.open(Path(state["pairs"]))
+        assert arrays is not None
+        pairs = CachedPairs(arrays, np.fromfile(folder / SELECTION_FILE, dtype=np.bool_))
+        settings = EncodingSettings(state["settings"]["max_tokens"], tuple(state["settings"]["prefixes"]))
+        return cls(pairs, folder, settings, state["block"])
 
     def blocks(self, tokenizer: Tokenizer, first: int = 0, step: int = 1) -> Iterator[EncodedBlock]:
-        """Every `step`th block from the first on."""
+        """Iterate over every `step`-th encoded block, beginning with block `first`."""
         for start in range(first * self.block, self.pairs.total, step * self.block):
-            yield encode_pairs(self.pairs.block(start, start + self.block), tokenizer, self.how)[0]
+            yield encode_pairs(self.pairs.block(start, start + self.block), tokenizer, self.settings)[0]
 
 
 def _encode_blocks(job: _EncodingJob, tokenizer: Tokenizer, workers: int) -> Iterator[EncodedBlock]:
-    """All blocks in their order."""
+    """Iterate over all encoded blocks in their order."""
     count = -(-job.pairs.total // job.block)
     workers = min(workers, count)
     if workers > 1:
@@ -178,22 +184,22 @@ def _encode_blocks(job: _EncodingJob, tokenizer: Tokenizer, workers: int) -> Ite
                     yield running[number % workers].block()
             return
         except _CannotStartWorkerError:
-            pass  # nothing was made yet
+            pass  # no block has been yielded yet
     yield from job.blocks(tokenizer)
 
 
 class _CannotStartWorkerError(Exception):
-    """This system starts no further processes."""
+    """The system refuses to start a process."""
 
 
 class _Worker:
-    """A process that makes blocks; it ends with this one, for nobody reads from it any more then."""
+    """A worker process. It ends with this process because its pipe is then broken."""
 
     def __init__(self, job: _EncodingJob, worker: int, workers: int) -> None:
         source = str(Path(__file__).parents[2])
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-        # One core each, so the library shall not start threads of its own.
-        more = {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+        # One core per process, so the library must not start threads.
+        variables = {"PYTHONPATH": os.pathsep.join(paths), "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
         command = [
             sys.executable,
             "-m",
@@ -204,7 +210,7 @@ class _Worker:
         ]
         try:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=os.environ | more
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=os.environ | variables
             )
         except OSError as error:
             raise _CannotStartWorkerError from error
@@ -220,25 +226,25 @@ class _Worker:
         self.stream.close()
 
     def block(self) -> EncodedBlock:
-        """The next one."""
-        found = _read_block(self.stream)
-        if found is None:
+        """Return the next encoded block; raise DataError if the process was killed."""
+        encoded = _read_block(self.stream)
+        if encoded is None:
             code = self.process.wait()
             if code >= 0:
-                raise RuntimeError(f"a process that cuts text into pieces ended with exit code {code}")
+                raise RuntimeError(f"a tokenization process ended with exit code {code}")
             raise DataError(
-                f"a process that cuts text into pieces was ended by {signal.Signals(-code).name}, "
-                "perhaps for lack of memory; free some, and start again"
+                f"a tokenization process was killed by {signal.Signals(-code).name}, possibly for lack of memory; "
+                "free memory and start again"
             )
-        return found
+        return encoded
 
 
 def _write_block(block: EncodedBlock, stream: BinaryIO) -> None:
-    """Lengths, then the arrays end to end."""
-    store = block.pair_ids
-    assert store.file_index_N is not None
-    arrays = [store.source.ids, store.source.offsets, store.target.ids, store.target.offsets, store.lines,
-              store.file_index_N, np.asarray(block.too_long_lines, dtype=np.int64)]  # fmt: skip
+    """Write a block: the sizes of its arrays in bytes, then the arrays."""
+    ids = block.pair_ids
+    assert ids.file_index_N is not None
+    arrays = [ids.source.ids, ids.source.offsets, ids.target.ids, ids.target.offsets, ids.lines,
+              ids.file_index_N, np.asarray(block.too_long_lines, dtype=np.int64)]  # fmt: skip
     stream.write(np.array([array.nbytes for array in arrays], dtype=np.int64).tobytes())
     for array in arrays:
         stream.write(np.ascontiguousarray(array).data)
@@ -249,29 +255,29 @@ _BLOCK_TYPES = (np.int32, np.int64, np.int32, np.int64, np.int64, np.int32, np.i
 
 
 def _read_block(stream: BinaryIO) -> EncodedBlock | None:
-    """What `_write_block` wrote, or nothing where the stream ends."""
-    head = stream.read(8 * len(_BLOCK_TYPES))
-    sizes = np.frombuffer(head, dtype=np.int64).tolist() if len(head) == 8 * len(_BLOCK_TYPES) else []
-    parts = [stream.read(size) for size in sizes]
-    if not sizes or [len(part) for part in parts] != sizes:
+    """Return the next block that `_write_block` wrote; None at the end of the stream."""
+    header = stream.read(8 * len(_BLOCK_TYPES))
+    sizes = np.frombuffer(header, dtype=np.int64).tolist() if len(header) == 8 * len(_BLOCK_TYPES) else []
+    contents = [stream.read(size) for size in sizes]
+    if not sizes or [len(content) for content in contents] != sizes:
         return None
-    arrays = [np.frombuffer(part, dtype=kind) for part, kind in zip(parts, _BLOCK_TYPES, strict=True)]
+    arrays = [np.frombuffer(content, dtype=kind) for content, kind in zip(contents, _BLOCK_TYPES, strict=True)]
     source, target = IdArrays(arrays[0], arrays[1]), IdArrays(arrays[2], arrays[3])
     return EncodedBlock(PairIds(source, target, arrays[4], arrays[5]), arrays[6].tolist())
 
 
 def run_worker(job: _EncodingJob, worker: int, workers: int, stream: BinaryIO) -> None:
-    """One process: every block that is its own, written to the stream."""
+    """Write the blocks of one worker process to the stream."""
     tokenizer = Tokenizer.from_json((job.folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     for block in job.blocks(tokenizer, worker, workers):
         _write_block(block, stream)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     try:
         run_worker(
             _EncodingJob.from_json(json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3]), sys.stdout.buffer
         )
-    except BrokenPipeError:  # which is gone
+    except BrokenPipeError:  # the parent process has ended
         os._exit(1)

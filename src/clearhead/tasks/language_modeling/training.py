@@ -154,7 +154,7 @@ def pack(records: TaskRecords[Document], tokenizer: Tokenizer, window: int, tell
         ids = tokenizer.encode_batch([document.text for document in records.train])
         return PackedDocuments.build(ids, [document.line for document in records.train], window, start, end)
     whole = EncodingSettings(max_tokens=sys.maxsize, prefixes=(start,))  # no document is too long
-    store = encode_cached(records.train.pairs, tokenizer, whole, SkipReport(), records.work, noun=NOUN)
+    store = encode_cached(records.train.pairs, tokenizer, whole, SkipReport(), records.work, record_name=NOUN)
     tell(f"their ids are kept in {records.train.arrays.folder.parent}")
     return PackedDocuments(store.source, store.lines, window, start, end)
 

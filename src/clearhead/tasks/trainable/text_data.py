@@ -21,7 +21,7 @@ SENTENCE = 60  # characters, about: sizes are chosen by the number of sentences,
 def load_and_split_text(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
     """The documents of the files; where there are few of them, the end of the text is held out."""
     data = config.data
-    corpus = load_documents_cached(files.train, data.document_unit, work=files.work)
+    corpus = load_documents_cached(files.train, data.document_unit, progress=files.work)
     characters = sum(len(document.text) for document in corpus.records)
     if characters < MIN_CHARACTERS and files.minimum > 1:
         names = " and ".join(map(str, files.train))

@@ -44,7 +44,7 @@ def _check_count(name: str, given: Sequence[object], what: str, paths: Sequence[
 def load(files: TrainingFiles, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
     """Load the pairs of some of the files."""
     filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.from_config(data))
-    return load_pairs_cached(paths, filters, minimum, work=files.work)
+    return load_pairs_cached(paths, filters, minimum, progress=files.work)
 
 
 def with_tags(config: Config) -> Config:

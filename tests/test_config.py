@@ -76,7 +76,7 @@ def test_every_field_says_what_it_is() -> None:
     [("input+50", 57), ("input+0", 7), ("30", 30), ("1.5*input+10", 20), ("0.5*input+0", 3), ("2*input+1", 15)],
 )
 def test_longest_output(limit: str, expected: int) -> None:
-    assert DecodingConfig(max_length=limit).longest(7) == expected
+    assert DecodingConfig(max_length=limit).max_output_length(7) == expected
 
 
 SPECIAL = [  # settings, field, values that are tokens of the vocabulary, values that are none
@@ -101,6 +101,8 @@ def test_special_tokens_are_in_the_vocabulary(
         build({"model": {"vocab_size": 23, **settings, name: value}})
     for value in others:
         size = 17 if (settings.get("source_vocab_size"), name) == (17, "pad_id") else 23
-        with pytest.raises(ConfigError, match=rf"model\.{name}={value} is no token; the vocabulary has {size}\."):
+        with pytest.raises(
+            ConfigError, match=rf"model\.{name}={value} is not a token id; the vocabulary has {size} tokens\."
+        ):
             build({"model": {"vocab_size": 23, **settings, name: value}})
         build({"model": {**settings, name: value}})  # the vocabulary is not known yet

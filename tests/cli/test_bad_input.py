@@ -236,9 +236,9 @@ BEYOND = [
     ([], {"decoding": {"beam_size": 10_000_000}}, "decoding.beam_size=10000000 is too large; expected 1 to 4,096."),
     (["--sample", "--n-best", "70000"], {}, "line 1 asks for 70,000 samples; expected at most 65,535."),
     (["--set", "decoding.coverage_penalty=1e300"], {}, "input should be less than or equal to 1000."),
-    ([], {"model": {"decoder_start_id": 6000}}, "model.decoder_start_id=6000 is no token; the vocabulary has "),
-    ([], {"model": {"eos_id": 7000}}, "model.eos_id=7000 is no token; the vocabulary has "),
-    ([], {"model": {"pad_id": 99999}}, "model.pad_id=99999 is no token; the vocabulary has "),
+    ([], {"model": {"decoder_start_id": 6000}}, "model.decoder_start_id=6000 is not a token id; the vocabulary has "),
+    ([], {"model": {"eos_id": 7000}}, "model.eos_id=7000 is not a token id; the vocabulary has "),
+    ([], {"model": {"pad_id": 99999}}, "model.pad_id=99999 is not a token id; the vocabulary has "),
 ]
 
 

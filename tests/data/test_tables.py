@@ -167,7 +167,7 @@ def test_a_header_can_be_asserted_or_denied(tmp_path: Path) -> None:
     assert rows(path, header="no") == [(1, "text", "label"), (2, "a", "x")]
     other = write(tmp_path / "b.tsv", "Satz\tKlasse\na\tx\n")
     assert rows(other, header="yes") == [(2, "a", "x")]
-    with pytest.raises(ConfigError, match="columns by name need a header"):
+    with pytest.raises(ConfigError, match="columns by name require a header"):
         build({"data": {"columns": "text=Satz,label=Klasse", "header": "no"}})
 
 

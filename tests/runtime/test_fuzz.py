@@ -229,7 +229,7 @@ def with_checksums(contents):
 
 # What a user's command does with a model; every error is one that the command can print.
 def search(model):
-    size, settings = model.config.read_vocab_size, {"beam_size": rng.choice([1, 3]), "max_length": "4"}
+    size, settings = model.config.input_vocab_size, {"beam_size": rng.choice([1, 3]), "max_length": "4"}
     request = Request((rng.randrange(size), rng.randrange(size), rng.randrange(size)))
     NativeEngine(model).run([request], config.DecodingConfig.model_validate(settings))
 

@@ -171,7 +171,7 @@ def test_each_field_of_each_section_is_taken_or_refused(task: str, section: str)
 def test_a_task_refuses_the_fields_that_its_network_does_not_use(task: str) -> None:
     model = build(base=get_task(task).base).model
     for field in ModelConfig.model_fields:
-        is_idle = bool(model.why_unused(field)) or field in FROM_THE_DATA
+        is_idle = bool(model.unused_reason(field)) or field in FROM_THE_DATA
         assert takes(task, "model", field) != is_idle, field
 
 

@@ -163,7 +163,7 @@ def _is_abandoned(incoming: Path) -> bool:
     if process == os.getpid():
         return incoming not in _ACTIVE
     if os.name != "posix":
-        return False  # there is no harmless way to check
+        return False  # no harmless way to check
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

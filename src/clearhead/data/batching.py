@@ -40,7 +40,7 @@ def plan_batches(
 
     Every example occurs once; with `repeats_N`, as often as given there, where a fractional part is the probability of
     one more occurrence. Examples are shuffled, sorted by length (ties stay shuffled), cut into batches, and the batches
-    shuffled. An example longer than the budget is a batch by itself.
+    shuffled. An example longer than the budget is the only one in its batch.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(source_lengths) if repeats_N is None else sample_epoch(repeats_N, rng))

@@ -1,4 +1,4 @@
-"""What all record types have in common: their protocol, a corpus of them, and the report of skipped lines.
+"""Common parts of all record types: their protocol, a corpus of them, and the report of skipped lines.
 
 A fault in the structure of a file raises `DataError` with file and line. A well-formed but useless line (empty or too
 long) is skipped and counted. So every line is either a record or in the `SkipReport`.
@@ -21,7 +21,7 @@ MAX_LOCATIONS = 3  # locations shown per reason in a skip report
 
 
 class Record(Protocol):
-    """One example as it was read."""
+    """One example read from a file."""
 
     @property
     def line(self) -> int:

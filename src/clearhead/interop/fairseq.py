@@ -165,7 +165,7 @@ def _tokenizer(
     path: Path, dictionaries: Sequence[Path], codes: Path | None, model: ModelConfig, options: SettingsReader
 ) -> ImportedTokenizer:
     """Both sides, which share the codes."""
-    sizes = [model.read_vocab_size, model.vocab_size]
+    sizes = [model.input_vocab_size, model.vocab_size]
     files = _find_dictionaries(path, dictionaries, sizes, options)
     pieces = [_read_dictionary(file, size) for file, size in zip(files, sizes, strict=True)]
     codes = codes or _find(path, CODES)

@@ -55,7 +55,7 @@ def import_checkpoint(source: ImportSource, out: Path, overwrite: bool = False) 
         config=foreign.config.model_dump(mode="json"),
         tokenizer=foreign.tokenizer.to_json() if foreign.tokenizer else bundle.NO_TOKENIZER,
         weights_kind="imported",
-        data=foreign.config.data.language_facts(),
+        data=foreign.config.data.language_settings(),
         training={"imported_from": source.path.name, "format": foreign.format, "parameters": parameters},
     )
     return ImportResult(out, foreign.config, foreign.format, parameters, foreign.left_out, foreign.notes)

@@ -197,7 +197,7 @@ def _tokenizer(path: Path, dictionaries: Sequence[Path], model: ModelConfig) -> 
     if not dictionaries:
         raise InteropError(f"{path} has no vocabulary; give --dict SOURCE --dict TARGET, one token a line in order")
     sides: list[ImportedTokenizer] = []
-    for file, size in ((dictionaries[0], model.read_vocab_size), (dictionaries[-1], model.vocab_size)):
+    for file, size in ((dictionaries[0], model.input_vocab_size), (dictionaries[-1], model.vocab_size)):
         lines = read_lines(file)
         pieces = lines[:-1] if lines and not lines[-1] else lines
         ids = {piece: index for index, piece in reversed([*enumerate(pieces)])}

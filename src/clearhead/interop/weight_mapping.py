@@ -154,7 +154,7 @@ def check_size(config: ModelConfig, tensors: CheckpointTensors) -> None:
         "transformer": config.num_encoder_layers + config.num_decoder_layers,
     }
     asked = layers.get(config.family, config.num_encoder_layers) * layer
-    asked += width * config.read_vocab_size if config.has_text else 0
+    asked += width * config.input_vocab_size if config.has_text else 0
     held = count_numbers(tensors)
     if asked > _FAR * held:
         raise InteropError(

@@ -18,7 +18,7 @@ def translation_engine(model: Any) -> TorchEngine:
         model,
         config.eos_id,
         config.pad_id,
-        config.read_vocab_size,
+        config.input_vocab_size,
         config.max_positions,
         threads=torch.get_num_threads(),
         device=device_of(model),

@@ -312,7 +312,7 @@ def _prepared(
     if isinstance(made.task, ReplayTask):
         sizes[REPLAYED] = made.task.old.sizes()[0]
     tags = {"tags": sorted(set(made.config.data.source_tags))} if made.config.data.source_tags else {}
-    languages = made.config.data.language_facts()
+    languages = made.config.data.language_settings()
     data = {**_data_facts(request, records, replay), **sizes, **tags, **languages, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     validation = sample_records(records.valid)

@@ -11,9 +11,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -98,32 +99,42 @@ def encode_cached(
     are added to `skips`.
     """
     block = block or pairs.block_size
-    text = tokenizer.to_json()
     selection = np.packbits(pairs.selected_N).tobytes()
-    inputs = json.dumps([pairs.arrays.key, asdict(settings), text]).encode()
+    inputs = json.dumps([pairs.arrays.key, asdict(settings), tokenizer.to_json()]).encode()
     key = hashlib.blake2b(inputs + selection, digest_size=12).hexdigest()
 
     def fill(writer: ArrayWriter) -> None:
-        ids_writer, too_long_lines = PairIdsWriter(writer), list[int]()
-        (writer.folder / TOKENIZER_FILE).write_text(text, encoding="utf-8")
-        pairs.selected_N.tofile(writer.folder / SELECTION_FILE)
-        done, too_long_count = 0, 0
         job = _EncodingJob(pairs, writer.folder, settings, block)
-        for encoded in _encode_blocks(job, tokenizer, workers or available_cores()):
-            ids_writer.append(encoded.pair_ids)
-            too_long_count += len(encoded.too_long_lines)
-            too_long_lines += encoded.too_long_lines[: max(0, MAX_LOCATIONS - len(too_long_lines))]
-            done = min(done + block, pairs.total)
-            progress(f"tokenizing {record_name}", done, pairs.total)
-        writer.metadata = {"too_long": too_long_count, "too_long_lines": too_long_lines}
-        for name in (TOKENIZER_FILE, SELECTION_FILE):  # only the worker processes needed them
-            (writer.folder / name).unlink()
+        _write_ids(writer, job, tokenizer, workers or available_cores(), partial(progress, f"tokenizing {record_name}"))
 
     folder = pairs.arrays.folder
     types = PairIdsWriter.types(max(tokenizer.vocab_size, tokenizer.target.vocab_size))
     arrays = cached_arrays(folder.with_name(f"{folder.name}-{key}"), key, types, fill)
     _add_skipped(arrays, settings, skips)
     return open_pair_ids(arrays)
+
+
+def _write_ids(
+    writer: ArrayWriter,
+    job: "_EncodingJob",
+    tokenizer: Tokenizer,
+    workers: int,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Write the token ids of all blocks, and the number and first lines of the pairs that are too long."""
+    (writer.folder / TOKENIZER_FILE).write_text(tokenizer.to_json(), encoding="utf-8")
+    job.pairs.selected_N.tofile(writer.folder / SELECTION_FILE)
+    ids_writer, too_long_lines = PairIdsWriter(writer), list[int]()
+    done, too_long_count, total = 0, 0, job.pairs.total
+    for encoded in _encode_blocks(job, tokenizer, workers):
+        ids_writer.append(encoded.pair_ids)
+        too_long_count += len(encoded.too_long_lines)
+        too_long_lines += encoded.too_long_lines[: max(0, MAX_LOCATIONS - len(too_long_lines))]
+        done = min(done + job.block, total)
+        progress(done, total)
+    writer.metadata = {"too_long": too_long_count, "too_long_lines": too_long_lines}
+    for name in (TOKENIZER_FILE, SELECTION_FILE):  # only the worker processes needed them
+        (writer.folder / name).unlink()
 
 
 def _add_skipped(arrays: MappedArrays, settings: EncodingSettings, skips: SkipReport) -> None:

@@ -146,7 +146,7 @@ def release_pages(array: NDArray[Any]) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return device and inode of a folder; None if there is no folder."""
+    """Return device and inode of a folder; None if it does not exist."""
     try:
         status = folder.stat()
     except OSError:
@@ -157,7 +157,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 def cached_arrays(
     folder: Path, key: str, types: Mapping[str, str], fill: Callable[[ArrayWriter], None]
 ) -> MappedArrays:
-    """Return the arrays of a folder for `key`; if there is no intact folder, write it with `fill` first."""
+    """Return the arrays of a folder for `key`; write it with `fill` first unless it exists and is intact."""
     identity = _identity(folder)
     cached = MappedArrays.open(folder, key)
     if cached is not None and cached.is_intact():

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tokenizers import Tokenizer as Pipeline
 from tokenizers.pre_tokenizers import ByteLevel
 
-from clearhead.config import BYTE_FORM, TokenizerConfig
+from clearhead.config import BYTE_TOKEN_PATTERN, TokenizerConfig
 from clearhead.data.tokenizer.tokenizer import (
     FORMAT_VERSION,
     MASK_TOKEN,
@@ -198,15 +198,17 @@ class ImportedTokenizer(Tokenizer):
             return raw.removeprefix(CONTINUATION).encode() if raw.startswith(CONTINUATION) else f" {raw}".encode()
         if spelling == "joiner":
             return raw.removesuffix(JOINER).encode() if raw.endswith(JOINER) else f"{raw} ".encode()
-        return bytes([int(raw[3:5], 16)]) if BYTE_FORM.fullmatch(raw) else raw.replace(SPACE_MARK, " ").encode()
+        return (
+            bytes([int(raw[3:5], 16)]) if BYTE_TOKEN_PATTERN.fullmatch(raw) else raw.replace(SPACE_MARK, " ").encode()
+        )
 
     def _display_form(self, index: int, raw: str) -> str:
-        """Return a token as it is displayed."""
+        """Return the displayed form of a token."""
         if not raw:
             return f"<unused {index}>"
         if index in self._specials or index == self.vocabulary.unk or self.vocabulary.spelling == "joiner":
             return raw
-        if self.vocabulary.spelling == "metaspace" and BYTE_FORM.fullmatch(raw):
+        if self.vocabulary.spelling == "metaspace" and BYTE_TOKEN_PATTERN.fullmatch(raw):
             return raw  # the character itself may be another token
         try:
             text = self._token_bytes[index].decode()

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 from tokenizers import Tokenizer as Pipeline
 
-from clearhead.config import BYTE_FORM, TokenizerConfig
+from clearhead.config import BYTE_TOKEN_PATTERN, TokenizerConfig
 from clearhead.data.tokenizer.training import BYTE_TOKENS, CONTINUATION, require_encodable, train_pipeline
 from clearhead.data.tokenizer.word_indices import NO_WORD, word_indices
 from clearhead.errors import TokenizerError
@@ -211,14 +211,14 @@ class Tokenizer:
         """Return the bytes that a token adds to the text."""
         if index < self._num_specials:
             return b""
-        if self.config.has_bytes and BYTE_FORM.fullmatch(raw):
+        if self.config.has_bytes and BYTE_TOKEN_PATTERN.fullmatch(raw):
             return bytes([int(raw[3:5], 16)])
         if self.config.kind == "wordpiece":
             raw = raw.removeprefix(CONTINUATION)
         return raw.encode()
 
     def _display_form(self, index: int, raw: str) -> str:
-        """Return a token as it is displayed."""
+        """Return the displayed form of a token."""
         if index < self._num_specials:
             return raw
         if self.config.kind == "pretokenized":

@@ -100,8 +100,8 @@ def _drop_rare_characters(
         lines = [" ".join(token for token in line.split(" ") if token not in specials) for line in lines]
     if config.kind in ("word", "char", "pretokenized"):
         return lines, sorted(counts)
-    counts[" "] = max(counts[" "], config.threshold)  # a space is prepended to every text
-    rare = [char for char, count in counts.items() if count < config.threshold]
+    counts[" "] = max(counts[" "], config.effective_min_frequency)  # a space is prepended to every text
+    rare = [char for char, count in counts.items() if count < config.effective_min_frequency]
     table = {ord(char): None for char in rare}
     lines = [line.translate(table) for line in lines] if table else lines
     return lines, sorted(set(counts) - set(rare))
@@ -156,7 +156,7 @@ def _joining_decoder(config: TokenizerConfig) -> decoders.Decoder:
 
 
 def _trainer(fixed: list[str], config: TokenizerConfig) -> trainers.Trainer:
-    size, min_frequency = config.vocab_size, config.threshold
+    size, min_frequency = config.vocab_size, config.effective_min_frequency
     if config.kind == "bpe":
         return trainers.BpeTrainer(
             vocab_size=size,

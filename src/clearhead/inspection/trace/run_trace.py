@@ -195,7 +195,7 @@ def search(
     generator, config, tree = model.generator, model.config.model, _Tree()
     first_RT, _ = generator.start(generator.encode(given.sources), 1)
     room = config.max_positions - first_RT.shape[1] + 1
-    limit = max(1, min(settings.longest(given.length), room))
+    limit = max(1, min(settings.max_output_length(given.length), room))
     if settings.min_length > limit:
         raise InspectionError(f"decoding.min_length={settings.min_length} is more than the limit of {limit}; lower it")
     asked = constraints_of(settings, model.tokenizer.target)

@@ -155,7 +155,7 @@ def _write(config: Config) -> Settings:
         **attention_dropout(model, "attention_dropout"),
         "max_position_embeddings": model.max_positions,
         "scale_embedding": model.scale_embeddings,
-        "vocab_size": model.read_vocab_size,
+        "vocab_size": model.input_vocab_size,
         "pad_token_id": model.pad_id,
         "eos_token_id": model.eos_id,
         "forced_eos_token_id": model.eos_id,

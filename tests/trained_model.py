@@ -1,4 +1,4 @@
-"""A small model trained once on the built-in grammar, which the tests of the whole path share."""
+"""A small translation model trained on the built-in grammar, shared by the end-to-end tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from clearhead.errors import ConfigError
 from clearhead.tasks.registry import get_task
 from clearhead.training.setup.validate_config import check_settings
 
-# Big enough to learn something in seconds, small enough for every test run.
+# Large enough to learn in seconds, small enough for every test run.
 SETTINGS = [
     "model.num_encoder_layers=1", "model.num_decoder_layers=2", "model.model_dim=32", "model.feed_forward_dim=48",
     "model.num_heads=2", "model.dropout=0.1", "tokenizer.vocab_size=700", "training.batch_tokens=1500",
@@ -20,36 +20,47 @@ SETTINGS = [
 
 
 def applicable_settings(task: str, settings: Sequence[str], family: str = "") -> list[str]:
-    """Those of the settings that a task uses, by the network that it has or one of that family."""
-    chosen, base = get_task(task), get_task(task).base
-    named = {"model": {"family": family}} if family else {}
+    """Return the settings that apply to a task, with its default network or one of the given family."""
+    definition = get_task(task)
+    family_settings = {"model": {"family": family}} if family else {}
 
-    def is_used(setting: str) -> bool:
-        given = merge(named, parse_assignments([setting]))
+    def is_applicable(setting: str) -> bool:
+        layer = merge(family_settings, parse_assignments([setting]))
         try:
-            check_settings(chosen, given, build(given, base=base))
+            check_settings(definition, layer, build(layer, base=definition.base))
         except ConfigError:
             return False
         return True
 
-    return [setting for setting in settings if is_used(setting)]
+    return [setting for setting in settings if is_applicable(setting)]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The folder of a trained model and the files that it was made from."""
+    """The folder of a trained model, its training file and a test file."""
 
     folder: Path
     train: Path
     test: Path
 
 
-def train_small(folder: Path, *more: str, steps: int = 200) -> Trained:
-    """Trains by the command line, as a user would."""
+def train_small(folder: Path, *extra_arguments: str, steps: int = 200) -> Trained:
+    """Train a model with the command line."""
     train, test, out = folder / "train.tsv", folder / "test.tsv", folder / "model"
     write_grammar(train, 1500, 1, "train")
     write_grammar(test, 40, 1, "test")
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    arguments = ["train", str(train), "--out", str(out), "--steps", str(steps), "--threads", "1", *sets, *more]
+    options = [word for setting in SETTINGS for word in ("--set", setting)]
+    arguments = [
+        "train",
+        str(train),
+        "--out",
+        str(out),
+        "--steps",
+        str(steps),
+        "--threads",
+        "1",
+        *options,
+        *extra_arguments,
+    ]
     assert main(arguments) == 0
     return Trained(out, train, test)

@@ -1,4 +1,4 @@
-"""Damaged folders: what is missing or was changed is named, and what to do."""
+"""Damaged folders: messages name the missing or changed file and what to do."""
 
 import json
 import os
@@ -64,7 +64,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "message"), [case[1:] for case in DAMAGES], ids=[case[0] for case in DAMAGES])
-def test_damage_is_named(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
+def test_damaged_files_are_named(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
     save(tmp_path / "run", 2)
     damage(tmp_path / "run")
     with pytest.raises(BundleError, match=message) as caught:
@@ -72,7 +72,7 @@ def test_damage_is_named(tmp_path: Path, damage: Callable[[Path], object], messa
     assert "\n" not in str(caught.value)
 
 
-def test_folders_that_are_no_bundle_are_told_apart(tmp_path: Path) -> None:
+def test_other_folders_get_specific_messages(tmp_path: Path) -> None:
     with pytest.raises(
         BundleError, match=r"expected model\.safetensors, config\.json, tokenizer\.json, manifest\.json"
     ):

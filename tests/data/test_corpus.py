@@ -1,4 +1,4 @@
-"""Reading corpora: every format gives the same pairs, faults name their place, and the split is stable."""
+"""Reading of pairs: every format gives the same pairs, faults have a location, and the split is stable."""
 
 import gzip
 import io
@@ -75,7 +75,7 @@ def test_a_single_file_is_tsv_whatever_its_name(tmp_path: Path, name: str) -> No
     assert load_pairs([str(write(tmp_path, name, b"a\tb\n"))]).records == [Pair("a", "b", 1)]
 
 
-def test_several_tables_are_read_one_after_the_other(tmp_path: Path) -> None:
+def test_several_tables_are_read_in_order(tmp_path: Path) -> None:
     first = write(tmp_path, "one.tsv", b"a\tb\n")
     second = write(tmp_path, "two.jsonl", b'{"source": "c", "target": "d"}\n\n')
     corpus = load_pairs([first, second])
@@ -83,7 +83,7 @@ def test_several_tables_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert corpus.skips.summary() == [f"empty line: 1 ({second}:2)"]
 
 
-def test_useless_lines_are_skipped_and_counted_with_their_places(tmp_path: Path) -> None:
+def test_useless_lines_are_counted_with_their_locations(tmp_path: Path) -> None:
     rows = ["a\tb", "\tb", "a\t \u3000", "", "x" * 6 + "\ty", "a\t" + "y" * 6, "a\ta", "a\ta", "12345\t12345"]
     path = write(tmp_path, "train.tsv", "\n".join(rows + ["good\tgood"] * 2 + ["z\t"] * 4).encode())
     skips = SkipReport()
@@ -135,7 +135,9 @@ FAULTS: list[tuple[str, dict[str, bytes], str]] = [
 
 
 @pytest.mark.parametrize(("files", "message"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
-def test_a_fault_of_the_structure_names_its_place(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+def test_a_structural_fault_is_reported_with_its_location(
+    tmp_path: Path, files: dict[str, bytes], message: str
+) -> None:
     paths = [write(tmp_path, name, content) for name, content in files.items()]
     with pytest.raises(DataError, match=message):
         load_pairs(paths)
@@ -155,7 +157,7 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     content=st.binary(max_size=60) | st.text('ab\t\n\r{}":,', max_size=40).map(str.encode),
     name=st.sampled_from(["a.tsv", "a.jsonl"]),
 )
-def test_any_bytes_are_pairs_or_an_error_of_the_data(
+def test_any_bytes_give_pairs_or_a_data_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
 ) -> None:
     path = write(tmp_path_factory.mktemp("any"), name, content)
@@ -168,7 +170,7 @@ def test_any_bytes_are_pairs_or_an_error_of_the_data(
         assert len(pairs) + skips.total == content.count(b"\n") + (not content.endswith(b"\n"))
 
 
-def test_too_little_left_is_refused_with_the_counts(tmp_path: Path) -> None:
+def test_too_few_usable_lines_are_refused_with_counts(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", b"a\tb\nc\t\nd\t\n")
     with pytest.raises(
         DataError, match=r"more than half.*of 3 lines only 1.*empty target: 2 \(.*a\.tsv:2, .*a\.tsv:3\)"
@@ -182,7 +184,7 @@ def test_too_little_left_is_refused_with_the_counts(tmp_path: Path) -> None:
         load_pairs([write(tmp_path, "blank.tsv", b"\n\n\n")])
 
 
-def test_the_fingerprint_is_of_the_text_and_its_order(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_text_and_order(tmp_path: Path) -> None:
     def of(content: bytes) -> str:
         return load_pairs([write(tmp_path, "a.tsv", content)]).fingerprint
 
@@ -209,7 +211,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(
         list(read_lines(write(tmp_path, "long.txt", b"a\n" + b"0" * 30)))
 
 
-def test_lines_of_a_stream_are_checked_alike() -> None:
+def test_streams_are_checked_like_files() -> None:
     content = b"\xef\xbb\xbfone\r\n\n two \xe2\x80\xa8\n"
     for packed in (content, gzip.compress(content)):
         stream = io.BufferedReader(io.BytesIO(packed))  # type: ignore[arg-type,unused-ignore]
@@ -232,7 +234,7 @@ def numbered(count: int) -> list[Pair]:
     share=st.floats(0.001, 0.999),
     cap=st.integers(1, 50),
 )
-def test_a_split_loses_nothing_and_shares_no_source(sources: Sequence[str], share: float, cap: int) -> None:
+def test_a_split_keeps_all_records_and_shares_no_source(sources: Sequence[str], share: float, cap: int) -> None:
     pairs = [Pair(text, f"t{line}", line) for line, text in enumerate(sources, start=1)]
     train, valid = split_held_out(pairs, share, cap)
     assert sorted([*train, *valid], key=lambda pair: pair.line) == pairs
@@ -252,7 +254,7 @@ def test_under_a_cap_a_trained_pair_never_becomes_a_validation_pair() -> None:
     seen = set(numbered(2003))
     before = set(split_held_out(numbered(2003), 0.5, max_valid=300).valid)
     after = set(split_held_out(numbered(20_011), 0.5, max_valid=300).valid)
-    assert before == {pair for pair in seen if _first_digit(pair) in "01"}  # below 1/8: halved twice, to 250 or so
+    assert before == {pair for pair in seen if _first_digit(pair) in "01"}  # below 1/8: halved twice, to about 250
     assert 100 < len(after) <= 300
     assert after & seen < before
 
@@ -263,7 +265,7 @@ def test_the_split_is_the_same_in_every_version() -> None:
     assert len(valid) > 10
 
 
-def test_a_split_that_cannot_be_made_is_refused() -> None:
+def test_an_impossible_split_is_refused() -> None:
     with pytest.raises(DataError, match="found 3 examples with the same input"):
         split_held_out([Pair("a", text, 1) for text in "xyz"])
     with pytest.raises(DataError, match="found none"):
@@ -275,12 +277,12 @@ def test_a_split_that_cannot_be_made_is_refused() -> None:
         split_held_out(numbered(3), 0.5, max_valid=0)
 
 
-def test_pairs_that_are_not_wanted_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_filtered_pairs_are_counted(tmp_path: Path) -> None:
     lines = ["aaa\tb", "aa\tb", "c\tddd", "aa\tb", "aa\tc", "\td", "aa\tb"]
     path = write(tmp_path, "a.tsv", "".join(f"{line}\n" for line in lines).encode())
     assert [pair.line for pair in load_pairs([path]).records] == [1, 2, 3, 4, 5, 7]
     corpus = load_pairs([path], max_length_ratio=3, deduplicate=True)
-    assert [pair.line for pair in corpus.records] == [2, 5]  # more than half is gone, as it was asked for
+    assert [pair.line for pair in corpus.records] == [2, 5]  # more than half is filtered, as requested
     assert corpus.skips.counts == {"one side 3 times as long as the other or longer": 2, "duplicate": 2,
                                    "empty source": 1}  # fmt: skip
     assert f"duplicate: 2 ({path}:4, {path}:7)" in corpus.skips.summary()
@@ -288,7 +290,7 @@ def test_pairs_that_are_not_wanted_are_left_out_and_counted(tmp_path: Path) -> N
     assert [pair.line for pair in load_pairs([path], deduplicate=True).records] == [1, 2, 3, 5]
 
 
-def test_equal_pairs_in_two_files_are_one(tmp_path: Path) -> None:
+def test_duplicates_across_files_are_removed(tmp_path: Path) -> None:
     first, second = write(tmp_path, "a.tsv", b"a\tb\nc\td\n"), write(tmp_path, "b.tsv", b"c\td\na\tbb\n")
     assert [(pair.source, pair.target) for pair in load_pairs([first, second], deduplicate=True).records] == [
         ("a", "b"), ("c", "d"), ("a", "bb"),

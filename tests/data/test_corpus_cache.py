@@ -1,4 +1,4 @@
-"""Prepared corpora are listed with what they were made from, and go when nobody needs them."""
+"""The list of cached corpora with their files, and their removal."""
 
 import fcntl
 import json
@@ -19,14 +19,14 @@ from clearhead.errors import DataError
 
 
 @pytest.fixture(autouse=True)
-def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "clearhead" / "corpora"
 
 
-def keep(folder: Path, count: int) -> Path:
-    """A corpus of that many pairs, and its ids."""
+def cache_corpus(folder: Path, count: int) -> Path:
+    """Cache a corpus of `count` pairs and its token ids."""
     path = folder / f"{count}.tsv"
     path.write_text("".join(f"word {number}\twort {number}\n" for number in range(count)))
     pairs = load_pairs_cached([path], PairFilters(60)).records
@@ -45,62 +45,66 @@ def age(folder: Path, days: float) -> None:
         os.utime(path, (time.time() - days * SECONDS_PER_DAY,) * 2)
 
 
-def test_corpora_are_listed_with_their_ids(tmp_path: Path, place: Path) -> None:
+def test_corpora_are_listed_with_their_ids(tmp_path: Path, cache_folder: Path) -> None:
     assert list_cached_corpora() == []
-    first, second = keep(tmp_path, 11), keep(tmp_path, 7)
-    found = {kept.files[0]: kept for kept in list_cached_corpora()}
-    assert set(found) == {str(first), str(second)}
-    assert [found[str(path)].records for path in (first, second)] == [11, 7]
-    assert sum(kept.num_bytes for kept in found.values()) == size_of(place)
+    first, second = cache_corpus(tmp_path, 11), cache_corpus(tmp_path, 7)
+    corpora = {corpus.files[0]: corpus for corpus in list_cached_corpora()}
+    assert set(corpora) == {str(first), str(second)}
+    assert [corpora[str(path)].records for path in (first, second)] == [11, 7]
+    assert sum(corpus.num_bytes for corpus in corpora.values()) == size_of(cache_folder)
 
 
-def test_opening_one_counts_as_use(tmp_path: Path) -> None:
-    path = keep(tmp_path, 7)
-    [kept] = list_cached_corpora()
-    age(kept.folder, 9)
+def test_opening_a_corpus_updates_its_last_use(tmp_path: Path) -> None:
+    path = cache_corpus(tmp_path, 7)
+    [corpus] = list_cached_corpora()
+    age(corpus.folder, 9)
     assert list_cached_corpora()[0].days_unused == pytest.approx(9, abs=0.1)
     load_pairs_cached([path], PairFilters(60))
     assert list_cached_corpora()[0].days_unused < 0.1
 
 
-def test_the_command_removes_what_is_old(tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old, new = keep(tmp_path, 11), keep(tmp_path, 7)
-    [folder] = [kept.folder for kept in list_cached_corpora() if kept.files == (str(old),)]
+def test_the_command_removes_old_corpora(
+    tmp_path: Path, cache_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = cache_corpus(tmp_path, 11), cache_corpus(tmp_path, 7)
+    [folder] = [corpus.folder for corpus in list_cached_corpora() if corpus.files == (str(old),)]
     age(folder, 9)
     assert main(["data", "kept", "--days", "8", "--json"]) == 0
     [listed] = json.loads(capsys.readouterr().out)
     assert listed["files"] == [str(old)] and listed["records"] == 11 and listed["bytes"] > 0
     assert main(["data", "kept", "--days", "8", "--remove"]) == 0
     assert str(folder) in capsys.readouterr().out
-    assert [kept.files for kept in list_cached_corpora()] == [(str(new),)]
+    assert [corpus.files for corpus in list_cached_corpora()] == [(str(new),)]
     assert main(["data", "kept", "--remove"]) == 0
-    assert list(place.iterdir()) == []
-    assert len(load_pairs_cached([new], PairFilters(60)).records) == 7  # it is made again
+    assert list(cache_folder.iterdir()) == []
+    assert len(load_pairs_cached([new], PairFilters(60)).records) == 7  # it is written again
 
 
-def test_one_that_is_being_made_stays(tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keep(tmp_path, 7)
-    [kept] = list_cached_corpora()
-    with (place / f".{kept.key}.lock").open("w") as file:
+def test_a_corpus_that_is_being_written_is_not_removed(
+    tmp_path: Path, cache_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache_corpus(tmp_path, 7)
+    [corpus] = list_cached_corpora()
+    with (cache_folder / f".{corpus.key}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="is being written"):
-            kept.remove()
+            corpus.remove()
         assert main(["data", "kept", "--remove"]) == 2
-    assert kept.folder.is_dir() and list_cached_corpora() == [kept]
+    assert corpus.folder.is_dir() and list_cached_corpora() == [corpus]
 
 
-def test_what_is_damaged_or_cut_off_goes_too(tmp_path: Path, place: Path) -> None:
-    keep(tmp_path, 7)
-    [kept] = list_cached_corpora()
-    (kept.folder / "text.bin").write_bytes(b"")
-    (place / f".{kept.key}.4-ab").mkdir()
+def test_damaged_and_incomplete_corpora_are_removed(tmp_path: Path, cache_folder: Path) -> None:
+    cache_corpus(tmp_path, 7)
+    [corpus] = list_cached_corpora()
+    (corpus.folder / "text.bin").write_bytes(b"")
+    (cache_folder / f".{corpus.key}.4-ab").mkdir()
     [damaged] = list_cached_corpora()
-    assert (damaged.key, damaged.files, damaged.records) == (kept.key, (), 0)
+    assert (damaged.key, damaged.files, damaged.records) == (corpus.key, (), 0)
     damaged.remove()
-    assert list(place.iterdir()) == []
+    assert list(cache_folder.iterdir()) == []
 
 
-def test_text_is_kept_alike(tmp_path: Path) -> None:
+def test_documents_are_cached_like_pairs(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("one\n\ntwo\nthree\n\nfour\n")
     assert [document.text for document in load_documents_cached([path], "paragraph").records] == [
@@ -108,4 +112,4 @@ def test_text_is_kept_alike(tmp_path: Path) -> None:
         "two\nthree",
         "four",
     ]
-    assert [(kept.files, kept.records) for kept in list_cached_corpora()] == [((str(path),), 3)]
+    assert [(corpus.files, corpus.records) for corpus in list_cached_corpora()] == [((str(path),), 3)]

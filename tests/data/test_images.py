@@ -1,4 +1,4 @@
-"""Folders of PNGs: pixels come back as they were written, every fault is one sentence, and the split is stable."""
+"""Folders of PNG images: exact pixels, and one sentence for every fault."""
 
 import struct
 import sys
@@ -24,7 +24,7 @@ SIZE = 7
 
 
 def save(path: Path, pixels: Any, mode: str | None = None) -> Path:
-    """A PNG of an array, which Pillow may turn into another mode before."""
+    """Save an array as PNG, converted to another mode if given."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image = Image.fromarray(np.asarray(pixels, dtype=np.uint8))
     (image.convert(mode) if mode else image).save(path)
@@ -32,12 +32,12 @@ def save(path: Path, pixels: Any, mode: str | None = None) -> Path:
 
 
 def gray(seed: int, size: int = SIZE) -> Any:
-    """Random pixels_YX."""
+    """Return random pixels_YX."""
     return np.random.default_rng(seed).integers(0, 256, (size, size), dtype=np.uint8)
 
 
 def color(seed: int) -> Any:
-    """Random pixels_YXC."""
+    """Return random pixels_YXC."""
     return np.random.default_rng(seed).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
 
 
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_comes_back_in_the_order_of_labels_and_names(folder: Path) -> None:
+def test_images_are_sorted_by_label_and_name(folder: Path) -> None:
     images = load_image_folder(folder)
     assert images.labels == ("ant", "cat", "dog")
     assert images.label_N.tolist() == [0] * 5 + [1] * 2 + [2] * 3
@@ -69,7 +69,7 @@ def test_a_folder_comes_back_in_the_order_of_labels_and_names(folder: Path) -> N
         np.testing.assert_array_equal(image.pixels_CYX[0], expected)
 
 
-def test_the_fingerprint_sees_pixels_and_labels_but_not_names(folder: Path) -> None:
+def test_the_fingerprint_depends_on_pixels_and_labels_only(folder: Path) -> None:
     before = load_image_folder(folder).fingerprint
     (folder / "cat" / "1.png").rename(folder / "cat" / "9.PNG")
     assert load_image_folder(folder).fingerprint == before
@@ -81,12 +81,12 @@ def test_the_fingerprint_sees_pixels_and_labels_but_not_names(folder: Path) -> N
     assert len({before, moved, renamed, load_image_folder(folder).fingerprint}) == 4
 
 
-def test_kinds_of_png(tmp_path: Path) -> None:
-    """Gray gives one channel, color three, and what is transparent becomes white."""
+def test_all_kinds_of_png_are_read(tmp_path: Path) -> None:
+    """Grayscale gives one channel, color three, and transparent pixels become white."""
     gray_YX, color_YXC = gray(1), color(2)
     color_CYX = color_YXC.transpose(2, 0, 1)
     alpha_YX = np.where(np.arange(SIZE) < 3, 0, 255)[None].repeat(SIZE, 0)
-    seen = alpha_YX == 255
+    is_opaque = alpha_YX == 255
     gray_alpha = save(tmp_path / "la.png", np.dstack((gray_YX, alpha_YX)))
     color_alpha = save(tmp_path / "rgba.png", np.dstack((color_YXC, alpha_YX)))
     Image.fromarray(gray_YX.astype(np.uint16) * 257).save(tmp_path / "deep.png")
@@ -97,8 +97,8 @@ def test_kinds_of_png(tmp_path: Path) -> None:
         (save(tmp_path / "p.png", color_YXC // 255 * 255, "P"), color_CYX // 255 * 255),
         (save(tmp_path / "1.png", gray_YX // 128 * 255, "1"), gray_YX[None] // 128 * 255),
         (tmp_path / "deep.png", gray_YX[None]),
-        (gray_alpha, np.where(seen, gray_YX, 255)[None]),
-        (color_alpha, np.where(seen, color_CYX, 255)),
+        (gray_alpha, np.where(is_opaque, gray_YX, 255)[None]),
+        (color_alpha, np.where(is_opaque, color_CYX, 255)),
     ):
         found = read_image(path)
         assert found.dtype == np.uint8
@@ -128,7 +128,7 @@ def test_a_transparent_shade_of_gray_becomes_white(tmp_path: Path) -> None:
         (lambda folder: save(folder / "a.png", gray(1)), r"one folder per label .* found the file a.png; move each"),
     ],
 )  # fmt: skip
-def test_faults_of_a_folder_name_their_place(folder: Path, make: Any, message: str) -> None:
+def test_faults_of_a_folder_are_reported_with_the_path(folder: Path, make: Any, message: str) -> None:
     make(folder)
     with pytest.raises(DataError, match=message) as caught:
         load_image_folder(folder)
@@ -155,21 +155,21 @@ def test_folders_without_labels_are_refused(tmp_path: Path) -> None:
         read_image(tmp_path)
 
 
-def test_a_png_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
-    whole = save(tmp_path / "whole.png", gray(1)).read_bytes()
-    end = len(whole) - 8  # IEND carries nothing behind its length
+def test_a_truncated_png_is_refused(tmp_path: Path) -> None:
+    content = save(tmp_path / "whole.png", gray(1)).read_bytes()
+    end = len(content) - 8  # only the checksum of IEND is missing
     for length in range(end):
-        (tmp_path / "cut.png").write_bytes(whole[:length])
+        (tmp_path / "cut.png").write_bytes(content[:length])
         with pytest.raises(DataError, match=r"cut.png: the PNG is damaged or truncated"):
             read_image(tmp_path / "cut.png")
 
 
 def test_a_damaged_png_never_gives_other_pixels(tmp_path: Path) -> None:
     path = save(tmp_path / "whole.png", gray(1))
-    whole, expected = path.read_bytes(), read_image(path)
-    for place in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[place] ^= 0x41
+    content, expected = path.read_bytes(), read_image(path)
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 0x41
         (tmp_path / "bad.png").write_bytes(damaged)
         try:
             np.testing.assert_array_equal(read_image(tmp_path / "bad.png"), expected)
@@ -178,12 +178,12 @@ def test_a_damaged_png_never_gives_other_pixels(tmp_path: Path) -> None:
 
 
 def header(width: int, height: int, color_type: int = 0) -> tuple[bytes, bytes]:
-    """The first chunk of a PNG with 8 bits a value."""
+    """Return the first chunk of a PNG with 8 bits per value."""
     return b"IHDR", struct.pack(">IIBBBBB", width, height, 8, color_type, 0, 0, 0)
 
 
 def forged(*chunks: tuple[bytes, bytes]) -> bytes:
-    """A PNG with right checksums whatever its chunks say."""
+    """Write a PNG with correct checksums and the given chunks."""
     body = b""
     for name, data in (*chunks, (b"IDAT", zlib.compress(bytes(SIZE * (SIZE + 1)))), (b"IEND", b"")):
         body += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -214,12 +214,12 @@ def test_a_decompression_bomb_is_refused_before_decoding(
     tmp_path: Path, width: int, height: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bomb.png").write_bytes(forged(header(width, height)))
-    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("Pillow was asked"))
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("Pillow was called"))
     with pytest.raises(DataError, match=rf"bomb.png: expected at most 4096 pixels per side, got {width}x{height}"):
         read_image(tmp_path / "bomb.png")
 
 
-def test_digits_are_written_and_come_back(tmp_path: Path) -> None:
+def test_written_digits_can_be_read(tmp_path: Path) -> None:
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     assert write_digits(tmp_path / "digits") == 1797
@@ -235,7 +235,7 @@ def test_digits_are_written_and_come_back(tmp_path: Path) -> None:
         write_digits(tmp_path / "digits")
 
 
-def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingPackageError, match=r"sklearn, which is not installed; .*'clearhead\[study\]'"):
         write_digits(tmp_path / "digits")

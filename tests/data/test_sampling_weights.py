@@ -1,4 +1,4 @@
-"""Several files: how often each is seen, in every epoch anew and always the same."""
+"""Sampling weights of several files: parsed from arguments, resampled per epoch, reproducible."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from clearhead.data.corpus.sampling_weights import (
 from clearhead.errors import ConfigError
 
 
-def test_weights_stand_behind_names(tmp_path: Path) -> None:
+def test_weights_are_parsed_from_arguments(tmp_path: Path) -> None:
     odd = tmp_path / "a.tsv:7"
     odd.touch()
     assert parse_file_arguments([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == WeightedFiles(
@@ -23,10 +23,10 @@ def test_weights_stand_behind_names(tmp_path: Path) -> None:
     )
     plain = [odd, Path("b.tsv"), Path("c:x.tsv"), Path("d@e.tsv")]
     assert parse_file_arguments(plain) == WeightedFiles(plain, [], [])
-    assert parse_file_arguments([Path("a.tsv:0")]).weights == [0.0]  # which the settings refuse
+    assert parse_file_arguments([Path("a.tsv:0")]).weights == [0.0]  # refused by the settings
 
 
-def test_tags_stand_behind_names(tmp_path: Path) -> None:
+def test_tags_are_parsed_from_arguments(tmp_path: Path) -> None:
     found = parse_file_arguments([Path("en-de.tsv@de"), Path("x@y/en-fr.jsonl.zst@fr-FR:2.5")])
     assert found == WeightedFiles([Path("en-de.tsv"), Path("x@y/en-fr.jsonl.zst")], [1.0, 2.5], ["de", "fr-FR"])
     odd = tmp_path / "a.tsv@de"
@@ -40,7 +40,7 @@ def test_tags_stand_behind_names(tmp_path: Path) -> None:
 
 
 def seen(file_index_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, weights: list[float]) -> list[float]:
-    """How often each example came, a mean over epochs."""
+    """Return how often each example occurred, as a mean over epochs."""
     length_N = 3 + file_index_N
     count_N = np.zeros(len(file_index_N))
     for epoch in range(epochs):
@@ -49,7 +49,7 @@ def seen(file_index_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, 
     return [float(count / epochs) for count in count_N]
 
 
-def test_whole_weights_are_exact_and_shares_are_chances() -> None:
+def test_integer_weights_are_exact_and_fractions_are_probabilities() -> None:
     file_index_N = np.array([0] * 11 + [1] * 13 + [2] * 17)
     found = seen(file_index_N, 400, [2.0, 0.25, 1.5])
     assert found[:11] == [2.0] * 11
@@ -58,7 +58,7 @@ def test_whole_weights_are_exact_and_shares_are_chances() -> None:
     assert sum(seen(file_index_N, 5, [1e-9] * 3)) == pytest.approx(1.0)  # an epoch is never empty
 
 
-def test_an_epoch_is_a_pure_function_of_seed_and_number() -> None:
+def test_an_epoch_is_a_function_of_seed_and_number() -> None:
     length_N = np.full(40, 4)
     share_N = np.full(40, 0.5)
     first, again, other = (plan_batches(length_N, length_N, 20, 1, epoch, share_N) for epoch in (3, 3, 4))
@@ -66,8 +66,8 @@ def test_an_epoch_is_a_pure_function_of_seed_and_number() -> None:
     assert sorted(np.concatenate(first)) != sorted(np.concatenate(other))
 
 
-def test_a_temperature_makes_sizes_more_alike() -> None:
-    """By hand: 64 and 4 pairs at temperature 2 count as 8 and 2: a pair of the second comes 4 times as often."""
+def test_a_temperature_upsamples_small_files() -> None:
+    """At temperature 2, 64 and 4 pairs count as 8 and 2, so a pair of the second file occurs 4 times as often."""
     file_index_N = np.array([0] * 64 + [1] * 4)
     found = epoch_repeats(file_index_N, [], 2.0)
     assert found is not None
@@ -78,24 +78,24 @@ def test_a_temperature_makes_sizes_more_alike() -> None:
         epoch_repeats(file_index_N, [1.0, 2.0], 2.0)
 
 
-@pytest.mark.parametrize("behind", [":-1", ":x", ":1e9", ":", "@", "@de:", "@d e:2"])
-def test_what_is_no_weight_and_no_tag_is_told(behind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [":-1", ":x", ":1e9", ":", "@", "@de:", "@d e:2"])
+def test_malformed_weights_and_tags_are_refused(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.touch()
     with pytest.raises(
         ConfigError, match=r"a\.tsv.*: expected .*a\.tsv, optionally with a tag and a weight, .*a\.tsv@de:2"
     ):
-        parse_file_arguments([Path(f"{path}{behind}")])
+        parse_file_arguments([Path(f"{path}{suffix}")])
 
 
-def test_a_weight_of_nothing_is_told_with_its_file(tmp_path: Path) -> None:
+def test_a_weight_of_zero_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.touch()
     with pytest.raises(ConfigError, match=r"a\.tsv:0\.0: expected a weight above 0, as in .*a\.tsv:2"):
         parse_file_arguments([Path(f"{path}:0.0")])
 
 
-def test_an_epoch_that_no_memory_holds_is_refused() -> None:
+def test_an_epoch_too_large_for_memory_is_refused() -> None:
     file_index_N = np.array([0] * 11 + [1] * 13)
     with pytest.raises(ConfigError, match="11,000,000,013 examples per epoch, expected at most 268,435,456"):
         epoch_repeats(file_index_N, [1e9, 1.0], 1.0)

@@ -69,11 +69,11 @@ def _check_size(file: BufferedReader, path: Path, expected: FileRecord, remedy: 
         raise BundleError(f"{path} is damaged: expected {expected.size:,} bytes, found {size:,}; {remedy}")
 
 
-def _check_digest(found: str, path: Path, expected: FileRecord, remedy: str) -> None:
-    if found != expected.sha256:
+def _check_digest(digest: str, path: Path, expected: FileRecord, remedy: str) -> None:
+    if digest != expected.sha256:
         raise BundleError(
             f"{path} was changed after it was saved: expected SHA-256 {expected.sha256[:16]}…, "
-            f"found {found[:16]}…; {remedy}"
+            f"found {digest[:16]}…; {remedy}"
         )
 
 

@@ -32,7 +32,7 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
     training = dict(manifest.training)
     scores, warning = training.pop("scores", None), training.pop("warning", None)
     old = training.pop("old_validation", None)
-    parts = [
+    sections = [
         "# A clearhead model",
         f"Saved by clearhead {manifest.versions.get('clearhead', 'unknown')} at {manifest.created}. "
         f"The weights ({size:.1f} MB) are {_KINDS[manifest.weights_kind]}.",
@@ -51,11 +51,11 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
         _fact_list(manifest.data) or "No fingerprint was recorded.",
     ]
     if not any(name in manifest.data for name in _LICENCES):
-        parts.append(
+        sections.append(
             "The licence of the training data is not recorded. Check it before you share this model: it may also apply "
             "to models trained on the data."
         )
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _command(config: Mapping[str, object]) -> str:
@@ -71,7 +71,7 @@ def _score_list(scores: Mapping[str, object]) -> str:
     lines = []
     for name, score in scores.items():
         if isinstance(score, Mapping) and "signature" not in score:
-            facts = [f"{inner} {_format(value)}" for inner, value in score.items() if value not in (None, "")]
+            facts = [f"{key} {_format(value)}" for key, value in score.items() if value not in (None, "")]
             lines.append(f"- {name}: {', '.join(facts)}")
         elif isinstance(score, Mapping):
             lines.append(f"- {name}: {_format(score.get('score'))} ({_code(score.get('signature'))})")
@@ -95,10 +95,10 @@ def _fact_list(facts: object) -> str:
     lines = []
     for name, fact in facts.items():
         if isinstance(fact, Mapping):
-            inner = [f"- {name}.{key}: {_format(value)}" for key, value in fact.items() if _is_scalar(value)]
-            lines += inner[:MAX_ENTRIES]
-            if len(inner) > MAX_ENTRIES:
-                lines.append(f"- {name}: {len(inner) - MAX_ENTRIES:,} more in `manifest.json`")
+            nested = [f"- {name}.{key}: {_format(value)}" for key, value in fact.items() if _is_scalar(value)]
+            lines += nested[:MAX_ENTRIES]
+            if len(nested) > MAX_ENTRIES:
+                lines.append(f"- {name}: {len(nested) - MAX_ENTRIES:,} more in `manifest.json`")
         elif isinstance(fact, list | tuple) and fact and all(_is_scalar(item) for item in fact):
             lines.append(f"- {name}: {', '.join(_format(item) for item in fact)}")
         elif _is_scalar(fact):

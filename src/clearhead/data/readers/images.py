@@ -133,8 +133,8 @@ def _label_folders(folder: Path) -> list[Path]:
     folders = [path for path in paths if path.is_dir()]
     stray = next((path for path in paths if path.suffix.lower() == ".png" and path not in folders), None)
     if stray or not folders:
-        found = (stray or paths[0]).name
-        raise DataError(f"{folder}: {expected}, found the file {found}; move each image to the folder of its label")
+        name = (stray or paths[0]).name
+        raise DataError(f"{folder}: {expected}, found the file {name}; move each image to the folder of its label")
     return folders
 
 

@@ -156,8 +156,8 @@ def read_parquet(path: Path, columns: tuple[str, str]) -> Iterator[tuple[str, st
 def _check_columns(path: Path, schema: Any, columns: tuple[str, str], library: Any) -> None:
     for name in columns:
         if schema.names.count(name) != 1:
-            found = ", ".join(schema.names) or "none"
-            raise DataError(f'{path}: expected one column "{name}", found the columns {found}; choose with --columns')
+            names = ", ".join(schema.names) or "none"
+            raise DataError(f'{path}: expected one column "{name}", found the columns {names}; choose with --columns')
         kind = schema.field(name).type
         if library.types.is_dictionary(kind):
             kind = kind.value_type

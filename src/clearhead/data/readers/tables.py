@@ -107,8 +107,10 @@ def read_table(
     options = options or TableOptions()
     if options.columns and set(options.columns) != set(columns):
         example = f"{columns.first}=1,{columns.second}=2"
-        found = ", ".join(options.columns)
-        raise ConfigError(f"data.columns: expected {columns.first} and {columns.second}, got {found}; as in {example}")
+        selected = ", ".join(options.columns)
+        raise ConfigError(
+            f"data.columns: expected {columns.first} and {columns.second}, got {selected}; as in {example}"
+        )
     if has_named_columns(path):
         yield from _counted(path, _read_named(path, columns, options))
     else:
@@ -194,9 +196,9 @@ def _find_columns(
         are_names = _is_name(record.fields[first], columns.first) and _is_name(record.fields[second], columns.second)
         is_header = options.is_named or options.header == "yes" or (options.header == "auto" and are_names)
         return ColumnPositions(first, second, width, is_header)
-    found = _named_columns(record.fields, columns) if options.header != "no" else None
-    if found:
-        return ColumnPositions(*found, width, has_header=True)
+    named = _named_columns(record.fields, columns) if options.header != "no" else None
+    if named:
+        return ColumnPositions(*named, width, has_header=True)
     if width != 2:
         advice = f"select two, as in --columns {columns.first}=1,{columns.second}=2"
         problem = f"expected 2 columns, found {width} ({_join_fields(record)}); {advice}"
@@ -224,14 +226,14 @@ def _selected(path: Path, record: DelimitedRecord, column: str) -> int:
 def _named_columns(fields: list[str], columns: ColumnNames) -> tuple[int, int] | None:
     """Return the positions of both columns if the fields are a header with usual names for them."""
     names = [_plain_name(name) for name in fields]
-    found = []
+    positions = []
     for role in columns:
         fitting = [index for index, name in enumerate(names) if name == role]
         fitting = fitting or [index for index, name in enumerate(names) if name in HEADER_NAMES[role]]
         if len(fitting) != 1:
             return None
-        found += fitting
-    return (found[0], found[1]) if found[0] != found[1] else None
+        positions += fitting
+    return (positions[0], positions[1]) if positions[0] != positions[1] else None
 
 
 def _plain_name(name: str) -> str:
@@ -280,8 +282,8 @@ def parse_object(path: Path, number: int, line: str, keys: str) -> dict[str, obj
 def get_string(path: Path, number: int, record: dict[str, object], key: str, advice: str = "rename or add it") -> str:
     """Return the string under a key; raise DataError if the key is missing or its value is not a string."""
     if key not in record:
-        found = ", ".join(record) or "none"
-        raise DataError.at(path, number, f'expected the key "{key}", found the keys {found}; {advice}')
+        keys = ", ".join(record) or "none"
+        raise DataError.at(path, number, f'expected the key "{key}", found the keys {keys}; {advice}')
     text = record[key]
     if not isinstance(text, str):
         problem = f'expected a string as "{key}", got {excerpt(json.dumps(text))}; put it in quotation marks'

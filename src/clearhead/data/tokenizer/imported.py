@@ -148,8 +148,8 @@ class ImportedTokenizer(Tokenizer):
         return text if self.vocabulary.spelling == "bytes" else text.removeprefix(" ")
 
     def to_json(self) -> str:
-        own = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
-        return json.dumps({"clearhead": own, **self.state()}, ensure_ascii=False)
+        header = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
+        return json.dumps({"clearhead": header, **self.state()}, ensure_ascii=False)
 
     def state(self) -> dict[str, Any]:
         """Return vocabulary and pipeline of both sides as a JSON object."""

@@ -178,16 +178,16 @@ class Tokenizer:
 
     def to_json(self) -> str:
         """Return the tokenizer as JSON; its key `tokenizer` contains a file of the library `tokenizers`."""
-        own = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
-        return json.dumps({"clearhead": own, "tokenizer": json.loads(self._pipeline.to_str())}, ensure_ascii=False)
+        header = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
+        return json.dumps({"clearhead": header, "tokenizer": json.loads(self._pipeline.to_str())}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
         """Return the tokenizer of a JSON text; raise TokenizerError if it is damaged or of another version."""
         try:
             state = json.loads(text)
-            own, inner = state["clearhead"], state["tokenizer"]
-            version, fields = own["version"], own["config"]
+            header, pipeline_state = state["clearhead"], state["tokenizer"]
+            version, fields = header["version"], header["config"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise damaged_file_error(f"it is not JSON with the keys clearhead and tokenizer ({error!r})") from error
         if version != FORMAT_VERSION:
@@ -201,7 +201,7 @@ class Tokenizer:
             from clearhead.data.tokenizer.imported import ImportedTokenizer  # a subclass of this class
 
             return ImportedTokenizer.from_state(state, config)
-        return cls(_load_pipeline(inner), config)
+        return cls(_load_pipeline(pipeline_state), config)
 
     @cached_property
     def _ids_by_display_form(self) -> dict[str, int]:

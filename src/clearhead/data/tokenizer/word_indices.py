@@ -23,10 +23,10 @@ def word_indices(surfaces: Sequence[bytes]) -> list[int]:
     for surface in surfaces:
         starts.append(starts[-1] + len(surface))
     words = [word_of_byte[start] if end > start else NO_WORD for start, end in pairwise(starts)]
-    dense = {
+    compact = {
         word: index for index, word in enumerate(sorted(set(words) - {NO_WORD}))
     }  # words without a token that starts with them are left out
-    return [dense.get(word, NO_WORD) for word in words]
+    return [compact.get(word, NO_WORD) for word in words]
 
 
 def _words_of_characters(text: str) -> list[int]:

@@ -89,7 +89,7 @@ def test_an_exported_model_is_whole_and_replaced_only_when_told(
 
 def test_a_model_with_heads_off_is_not_exported(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(clearhead.ClearheadError, match="parts switched off"):
-        clearhead.load(folder).with_heads_off(["cross.0"]).export(tmp_path / "out", "ctranslate2")
+        clearhead.load(folder).with_ablated(["cross.0"]).export(tmp_path / "out", "ctranslate2")
     assert not (tmp_path / "out").exists()
 
 

@@ -190,9 +190,7 @@ def test_every_family_can_be_inspected(name: str, tmp_path: Path, capsys: pytest
     folder = saved(name, tmp_path / "model")
     given = str(png(tmp_path)) if name in ("patches", "captions") else text_for(name)
     assert main(["inspect", str(folder), given, "--threads", "1"]) == 0
-    trace = (
-        clearhead.load(folder).trace_picture(given) if given.endswith("png") else clearhead.load(folder).trace(given)
-    )
+    trace = clearhead.load(folder).trace_image(given) if given.endswith("png") else clearhead.load(folder).trace(given)
     assert f"→ {trace.target_text}" in capsys.readouterr().out
     assert main(["inspect", str(folder), given, "--html", str(tmp_path / "page.html"), "--threads", "1"]) == 0
     assert len(Page((tmp_path / "page.html").read_text(encoding="utf-8")).scripts) == 2

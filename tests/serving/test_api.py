@@ -156,12 +156,12 @@ def test_ablation_is_the_librarys(client: TestClient) -> None:
     seen = model.trace(text_for(NAME), beam_size=2)
     for part in ("cross.1.0", "encoder.0", "decoder_feed_forward.1"):
         answer = client.post("/v1/ablation", json={"trace": found["id"], "off": [part]}).json()
-        truth = ablation_effect(model, model.with_heads_off([part]), seen, model.decoding(beam_size=2))
+        truth = ablation_effect(model, model.with_ablated([part]), seen, model.decoding(beam_size=2))
         assert answer["after"] == truth.after.target_text
         assert answer["change"] == pytest.approx(truth.change, abs=1e-5)
     every = client.get(f"/v1/trace/{found['id']}/effects").json()["effects"]
     one = next(each for each in every if each["part"] == "cross.1.0")
-    truth = ablation_effect(model, model.with_heads_off(["cross.1.0"]), seen, model.decoding(beam_size=2))
+    truth = ablation_effect(model, model.with_ablated(["cross.1.0"]), seen, model.decoding(beam_size=2))
     assert one["change"] == pytest.approx(truth.change, abs=1e-5)
     assert len(every) == len(found["heads"])
 

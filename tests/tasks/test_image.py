@@ -144,7 +144,7 @@ def test_classify_names_files_and_agrees_with_evaluate(
     assert record["picture"] == str(paths[0]) and record["label"] == rows[0][1]
     assert sum(record["probabilities"].values()) == pytest.approx(1)
     assert max(record["probabilities"], key=record["probabilities"].__getitem__) == record["label"]
-    alone = model.classify_pictures(paths[0])[0]
+    alone = model.classify_images(paths[0])[0]
     assert alone.probabilities == pytest.approx(record["probabilities"], abs=1e-5)
 
 

@@ -38,7 +38,7 @@ class Model(TranslationMethods, GenerationMethods, EncodingMethods, InspectionMe
         log: Callable[[str], object] = lambda _: None,
     ) -> AnyReport:
         """Return scores on test files of the kind that the model was trained on; `log` receives what was skipped."""
-        self.need_tag()
+        self.require_tag()
         return get_task(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, log)
 
 

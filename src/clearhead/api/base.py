@@ -49,7 +49,7 @@ class ModelBase:
     compute_type: str = "float32"
     _engines: dict[Any, Engine] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def need(self, verb: str, *, pictures: bool = False) -> None:
+    def require_task(self, verb: str, *, images: bool = False) -> None:
         """Refuses a verb, or an input, that this model was not trained for, and says which one fits."""
         fitting = get_task(self.config.task).verb
         if verb != fitting:
@@ -57,23 +57,23 @@ class ModelBase:
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
                 f"Use clearhead {fitting} {self.folder}"
             )
-        self._need_input(pictures=pictures)
+        self._require_input(images=images)
 
-    def _need_input(self, *, pictures: bool) -> None:
+    def _require_input(self, *, images: bool) -> None:
         """Refuses text where pictures are read, and the other way round."""
         verb = get_task(self.config.task).verb
-        if pictures and not self.config.model.reads_images:
+        if images and not self.config.model.reads_images:
             raise TaskError(
                 f"{self.folder} reads text, not files: give it lines on standard input, as in "
                 f"clearhead {verb} {self.folder} < input.txt"
             )
-        if not pictures and self.config.model.reads_images:
+        if not images and self.config.model.reads_images:
             raise TaskError(
                 f"{self.folder} reads pictures, not text: name them, as in clearhead {verb} {self.folder} picture.png"
             )
-        self.need_tag()
+        self.require_tag()
 
-    def need_tag(self) -> None:
+    def require_tag(self) -> None:
         """Refuses sources without a tag where the model was trained with one before each."""
         tags = self.config.data.source_tags
         if tags and not self.tokenizer.tag:
@@ -109,7 +109,7 @@ class ModelBase:
         check_decoding(given, merged, verb, f"clearhead {verb}")
         return merged
 
-    def _chosen(
+    def _resolve_settings(
         self, settings: DecodingConfig | None, by_name: Callable[..., DecodingConfig], **given: Any
     ) -> DecodingConfig:
         """Whole settings, or the bundle's with some replaced; both would leave one of them without effect."""

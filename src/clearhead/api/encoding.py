@@ -46,12 +46,12 @@ class EncodingMethods(ModelBase):
     ) -> list[Classification]:
         """Return the label of each text; an empty one for an empty text."""
         texts = check_texts(texts)
-        self.need("classify")
+        self.require_task("classify")
         return classify(self, texts, first_line, LongTexts.of(long_texts))
 
-    def classify_pictures(self, paths: StrPath | Sequence[StrPath]) -> list[Classification]:
+    def classify_images(self, paths: StrPath | Sequence[StrPath]) -> list[Classification]:
         """Return the label of each PNG, with the probability of every label."""
-        self.need("classify", pictures=True)
+        self.require_task("classify", images=True)
         return classify_images(self, paths_of(paths))
 
     @overload
@@ -73,7 +73,7 @@ class EncodingMethods(ModelBase):
     ) -> list[TaggedText]:
         """Return the spans of each text."""
         texts = check_texts(texts)
-        self.need("tag")
+        self.require_task("tag")
         return tag(self, texts, first_line, LongTexts.of(long_texts))
 
     @overload
@@ -104,7 +104,7 @@ class EncodingMethods(ModelBase):
     ) -> list[list[list[MaskFilling]]]:  # fmt: skip
         """Return the fillings of each mask of each text; nothing for a text without a mask."""
         texts = check_texts(texts)
-        self.need("fill")
+        self.require_task("fill")
         return fill(self, texts, top, first_line, LongTexts.of(long_texts))
 
     @overload
@@ -140,5 +140,5 @@ class EncodingMethods(ModelBase):
         texts = check_texts(texts)
         if self.config.model.family not in ("encoder", "transformer"):
             raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
-        self._need_input(pictures=False)
+        self._require_input(images=False)
         return embed(self, texts, first_line, unit, LongTexts.of(long_texts))

@@ -14,7 +14,7 @@ from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 class GenerationMethods(ModelBase):
     """What a language model writes."""
 
-    def writing(self, **overrides: Any) -> DecodingConfig:
+    def generation_settings(self, **overrides: Any) -> DecodingConfig:
         """The settings of `generate`, with fields of the decoding section and of its sampling replaced by their names.
 
         A beam searches and a temperature (top_k, top_p, min_p, seed) draws, unless `method` says otherwise.
@@ -56,7 +56,7 @@ class GenerationMethods(ModelBase):
         Settings are given by name, such as max_tokens, stop, temperature, seed or beam_size. The same settings give the
         same text; `sample` numbers the samples of one seed.
         """
-        chosen = self._chosen(settings, self.writing, **named)
+        chosen = self._resolve_settings(settings, self.generation_settings, **named)
         if isinstance(prompt, str):
             return self.generate_n_best([prompt], 1, chosen, engine, sample)[0][0]
         return [best[0] for best in self.generate_n_best(prompt, 1, chosen, engine, sample)]
@@ -70,7 +70,7 @@ class GenerationMethods(ModelBase):
         **named: Any,
     ) -> list[GeneratedText]:
         """As `generate`, for each of many prompts, batched; each is the same as if it were alone."""
-        chosen = self._chosen(settings, self.writing, **named)
+        chosen = self._resolve_settings(settings, self.generation_settings, **named)
         return [best[0] for best in self.generate_n_best(prompts, 1, chosen, engine)]
 
     def generate_n_best(
@@ -88,7 +88,7 @@ class GenerationMethods(ModelBase):
         A prompt that is too long is refused, or gives empty texts with long_texts="skip".
         """
         prompts = check_texts(prompts)
-        self.need("generate")
+        self.require_task("generate")
         self.check_n_best(n_best, settings)
         searching = self.engine(engine) if isinstance(engine, str) else engine
         tally = LongTexts.of(long_texts)
@@ -99,8 +99,10 @@ class GenerationMethods(ModelBase):
     ) -> Generator[str, None, GeneratedText]:
         """As `generate`, in parts while it is written: with a beam of 1 and in sampling piece by piece."""
         check_text(prompt)
-        self.need("generate")
-        return inference.stream(self, prompt, self._chosen(settings, self.writing, **named), sample)
+        self.require_task("generate")
+        return inference.stream(
+            self, prompt, self._resolve_settings(settings, self.generation_settings, **named), sample
+        )
 
     def generate_alternatives(
         self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **named: Any
@@ -110,5 +112,7 @@ class GenerationMethods(ModelBase):
         The `count` likeliest pieces there, likeliest first, each with the best text that goes on from it.
         """
         check_text(prompt)
-        self.need("generate")
-        return inference.alternatives(self, prompt, position, count, self._chosen(settings, self.writing, **named))
+        self.require_task("generate")
+        return inference.alternatives(
+            self, prompt, position, count, self._resolve_settings(settings, self.generation_settings, **named)
+        )

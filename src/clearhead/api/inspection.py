@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class InspectionMethods(ModelBase):
     """What happens inside."""
 
-    def looking(self, **overrides: Any) -> DecodingConfig:
+    def inspection_settings(self, **overrides: Any) -> DecodingConfig:
         """The settings with which a model is looked at: it searches, also where its own verb draws."""
         if get_task(self.config.task).verb != "generate":
             return self.decoding(**overrides)
@@ -29,7 +29,7 @@ class InspectionMethods(ModelBase):
 
     def attention(self, source: str, target: str) -> WordAttention:
         """Encoder-decoder attention between words while the model is made to write `target`."""
-        self.need("translate")
+        self.require_task("translate")
         return word_attention(self.trace(source, target))
 
     def trace(
@@ -51,13 +51,16 @@ class InspectionMethods(ModelBase):
         from clearhead.inspection.trace import run_trace
 
         check_text(text)
-        self._need_input(pictures=False)
-        given, settings = run_trace.text_input(self, text), self._chosen(settings, self.looking, beam_size=beam_size)
+        self._require_input(images=False)
+        given, settings = (
+            run_trace.text_input(self, text),
+            self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size),
+        )
         return run_trace.trace(
             self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
         )
 
-    def trace_picture(
+    def trace_image(
         self,
         path: StrPath,
         target: str | None = None,
@@ -71,16 +74,16 @@ class InspectionMethods(ModelBase):
         """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
         from clearhead.inspection.trace import run_trace
 
-        self._need_input(pictures=True)
+        self._require_input(images=True)
         given, settings = (
             run_trace.image_input(self, Path(path)),
-            self._chosen(settings, self.looking, beam_size=beam_size),
+            self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size),
         )
         return run_trace.trace(
             self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
         )
 
-    def with_heads_off(self, parts: Iterable[HeadRef | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
+    def with_ablated(self, parts: Iterable[HeadRef | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
         """This model with parts of its network switched off; all its verbs work, and the weights are the same.
 
         A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
@@ -98,10 +101,10 @@ class InspectionMethods(ModelBase):
         self, pairs: Sequence[Pair], head: HeadRef | None = None, path: StrPath = "pairs"
     ) -> Iterator[word_alignment.WordAlignment]:
         """The word alignment of each pair by a head's attention; an error names the line in `path`."""
-        self.need("translate")
+        self.require_task("translate")
         return word_alignment.align(self, pairs, head or word_alignment.default_head(self), path)
 
     def choose_head(self, gold: StrPath) -> word_alignment.ChosenHead:
         """The head that aligns best, measured against the gold alignments of a JSONL file."""
-        self.need("translate")
+        self.require_task("translate")
         return word_alignment.choose_head(self, [*read_aligned(gold)], gold)

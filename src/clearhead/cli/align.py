@@ -63,7 +63,7 @@ def align(
     if head is not None and layer is None:
         raise ConfigError("--head counts the heads of a layer; give --layer too")
     model = load(folder, tag, engine=engine, compute_type=compute_type)
-    model.need("translate")
+    model.require_task("translate")
     model = model.with_table(table_settings([], columns))
     if gold is not None:
         found = model.choose_head(gold)

@@ -44,10 +44,10 @@ def classify(
 
     use_threads(threads)
     model = load(folder, engine=engine, compute_type=compute_type)
-    model.need("classify", pictures=bool(pictures))
+    model.require_task("classify", images=bool(pictures))
     warn_untrained(model)
     if pictures:
-        for path, found in zip(pictures, model.classify_pictures(pictures), strict=True):
+        for path, found in zip(pictures, model.classify_images(pictures), strict=True):
             record = {"picture": str(path), **found.to_json()}
             print(json.dumps(record, ensure_ascii=False) if as_json else f"{path}\t{found.label}")
         return

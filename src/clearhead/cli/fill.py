@@ -44,7 +44,7 @@ def fill(
 
     use_threads(threads)
     model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
-    model.need("fill")
+    model.require_task("fill")
     warn_untrained(model)
     if text is not None:
         print(*_shown(model.fill(text, top, long_texts=long_texts), as_json), sep="\n")

@@ -95,7 +95,7 @@ def generate(
 
     use_threads(threads)
     model = load(folder, engine=engine, compute_type=compute_type)
-    model.need("generate")
+    model.require_task("generate")
     sampling = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop)
     given = _given(include=include, exclude=exclude, sampling=sampling)
     decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, given)))

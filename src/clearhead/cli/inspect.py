@@ -69,7 +69,7 @@ def inspect(
 
     use_threads(threads)
     model = load(folder, tag, engine=engine, compute_type=compute_type)
-    looked_at = model.with_heads_off(off) if off else model
+    looked_at = model.with_ablated(off) if off else model
     trace = _trace(looked_at, text, target, beam)
     is_drawn = not (as_json or html) or svg or png or kind or layer is not None or head is not None
     maps = _maps(trace, kind, layer, head) if is_drawn else []
@@ -93,13 +93,13 @@ def inspect(
 
 
 def _trace(model: "Model", text: str, target: str | None, beam: int | None) -> "Trace":
-    return (model.trace_picture if model.config.model.reads_images else model.trace)(text, target, beam)
+    return (model.trace_image if model.config.model.reads_images else model.trace)(text, target, beam)
 
 
 def _effect(model: "Model", off: "Model", text: str, target: str | None, beam: int | None) -> "AblationEffect":
     from clearhead.inspection.analyses.ablation import ablation_effect
 
-    return ablation_effect(model, off, _trace(model, text, target, beam), model.looking(beam_size=beam))
+    return ablation_effect(model, off, _trace(model, text, target, beam), model.inspection_settings(beam_size=beam))
 
 
 def _maps(trace: "Trace", kind: str | None, layer: int | None, head: int | None) -> "list[HeatMap]":

@@ -79,7 +79,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
     with listen(host, port) as listener:  # before loading: a port in use is reported at once
         models = named(load_all())
         for model in models.values():
-            model.need_tag()
+            model.require_tag()
             model.require_engine()
         application = make_app(models, limits, frozenset(LOCAL if host in LOCAL else ()))
         _print_address(host, listener.getsockname()[1])

@@ -32,7 +32,7 @@ def shortlist(
     from clearhead.data.readers.tables import TableOptions
 
     model = load(folder, tag)
-    model.need("translate")
+    model.require_task("translate")
     model = model.with_table(table_settings([], columns))
     corpus = load_pairs(files, table=TableOptions.of(model.config.data))
     for line in corpus.skips.messages():

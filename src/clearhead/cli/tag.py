@@ -33,7 +33,7 @@ def tag(
 
     use_threads(threads)
     model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
-    model.need("tag")
+    model.require_task("tag")
     warn_untrained(model)
 
     def answer(lines: list[str], first: int) -> Iterator[str]:

@@ -84,7 +84,7 @@ def translate(
 
     use_threads(threads)
     model = load(folder, tag, engine=engine, compute_type=compute_type)
-    model.need("translate", pictures=bool(pictures))
+    model.require_task("translate", images=bool(pictures))
     listed = None if shortlist is None else model.load_shortlist(shortlist)
     how = _How(n_best, alternatives, stream, as_json, listed, split)
     how.check(bool(pictures))
@@ -128,7 +128,7 @@ class _How:
 
 
 def _answer_pictures(model: "Model", pictures: list[Path], decoding: "DecodingConfig", how: _How) -> None:
-    for path, found in zip(pictures, model.caption_pictures(pictures, how.n_best, decoding), strict=True):
+    for path, found in zip(pictures, model.caption_images(pictures, how.n_best, decoding), strict=True):
         print(*_shown(str(path), found, how), sep="\n")
 
 

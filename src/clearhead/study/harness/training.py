@@ -165,5 +165,5 @@ def part(folder: Path, pictures: Sequence[Path]) -> Path:
 
 def accuracy(model: Model, pictures: Sequence[Path]) -> float:
     """The share that is recognised."""
-    found = model.classify_pictures(list(pictures))
+    found = model.classify_images(list(pictures))
     return sum(one.label == path.parent.name for one, path in zip(found, pictures, strict=True)) / len(pictures)

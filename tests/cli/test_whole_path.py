@@ -195,7 +195,7 @@ BAD = [
     (["translate", "{none}"], "none"),
     (["translate", "{model}", "--n-best", "9"], "n_best=9 needs a beam of at least 9, not 4"),
     (["translate", "{model}", "--beam", "0"], "decoding.beam_size=0"),
-    (["translate", "{model}", "--set", "model.dropout=0"], "here only decoding"),
+    (["translate", "{model}", "--set", "model.dropout=0"], "expected decoding"),
     (["translate", "{model}", "--set", "decoding.length_penalti=1"], "did you mean decoding.length_penalty?"),
     (["translate", "{model}", "--set", "decoding.sampling.seed=1"], "sampling has no meaning for clearhead tra"),
     (["evaluate", "{model}", "{none}"], "no such file"),

@@ -65,7 +65,7 @@ def start(folder: Path, log: Path, *options: object, descriptors: int | None = N
     with log.open("wb") as stderr:
         process = subprocess.Popen([*command, *map(str, options)], stderr=stderr, preexec_fn=limit_descriptors)
     try:
-        found = until(lambda: re.search(rb"open http://127\.0\.0\.1:(\d+) ", log.read_bytes()), process)
+        found = until(lambda: re.search(rb"Serving on http://127\.0\.0\.1:(\d+) ", log.read_bytes()), process)
         yield Running(process, int(found[1]), log)
     finally:
         process.kill()

@@ -141,7 +141,7 @@ def test_classify_names_files_and_agrees_with_evaluate(
     assert right / 80 == pytest.approx(model.evaluate_files([digits[1]]).to_json()["accuracy"]["score"])
     assert main(["classify", str(reader), str(paths[0]), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["picture"] == str(paths[0]) and record["label"] == rows[0][1]
+    assert record["image"] == str(paths[0]) and record["label"] == rows[0][1]
     assert sum(record["probabilities"].values()) == pytest.approx(1)
     assert max(record["probabilities"], key=record["probabilities"].__getitem__) == record["label"]
     alone = model.classify_images(paths[0])[0]

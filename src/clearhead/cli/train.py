@@ -1,4 +1,4 @@
-"""`clearhead train`: train a model."""
+"""`clearhead train`: train, fine-tune or resume a model."""
 
 import signal
 import sys
@@ -20,7 +20,9 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.", show_default=False)],
     valid: Annotated[
         list[Path] | None,
-        typer.Option("--valid", metavar="FILE [FILE]", help="To validate on. [default: held out]"),
+        typer.Option(
+            "--valid", metavar="FILE [FILE]", help="Validation files. [default: hold out part of the training data]"
+        ),
     ] = None,
     task: Annotated[
         str,
@@ -34,15 +36,17 @@ def train(
     columns: ColumnsOption = "",
     start: Annotated[
         Path | None,
-        typer.Option("--from", help="Model whose shape, tokenizer and weights to start from.", show_default=False),
+        typer.Option(
+            "--from", help="Pretrained model: start from its architecture, tokenizer and weights.", show_default=False
+        ),
     ] = None,
     old_valid: Annotated[
         list[Path] | None,
         typer.Option(
             "--old-valid",
             metavar="FILE [FILE]",
-            help="With --from: validation files of the old model, scored before and after. [default: those its run "
-            "kept]",
+            help="With --from: validation files of the pretrained model, scored before and after. "
+            "[default: saved by its run]",
             show_default=False,
         ),
     ] = None,
@@ -51,7 +55,7 @@ def train(
         typer.Option(
             "--replay",
             metavar="FILE [FILE]",
-            help="With --from: earlier training data, mixed into each batch so that the model forgets less.",
+            help="With --from: earlier training data to mix into each batch, which reduces forgetting.",
             show_default=False,
         ),
     ] = None,
@@ -64,32 +68,34 @@ def train(
         typer.Option(
             "--preset",
             help="tiny, small, paper-base, paper-big, bert-base, bert-large (mlm), gpt2 (lm), t5-small (denoise), "
-            "vit-tiny (image). [default: chosen]",
+            "vit-tiny (image). [default: by amount of data]",
         ),
     ] = "",
     recipe: Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file.")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Time to train.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Training time.")] = None,
     epochs: Annotated[float | None, typer.Option("--epochs", min=0.01, help="Passes over the data.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Number of updates.")] = None,
     languages: Annotated[
         str, typer.Option("--languages", metavar="SOURCE:TARGET", help="Translation: language codes, such as en:de.")
     ] = "",
     settings: Settings = [],  # noqa: B006
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, with time and memory.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan with estimated time and memory, without training.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out: same command, plus this.")
+        bool, typer.Option("--resume", help="Resume the run in --out; repeat its command with this option.")
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard's event files too, into DIR/tensorboard.")
+        bool, typer.Option("--tensorboard", help="Write TensorBoard event files to DIR/tensorboard.")
     ] = False,
     threads: Threads = 0,
     device: Device = "auto",
 ) -> int:
-    """Train a model on your own text: a translator, or what --task names.
+    """Train a model for --task on your own data.
 
-    What is not set is chosen from the amount of data and the time, and printed with the reason. In several processes:
-    torchrun --nproc-per-node 2 -m clearhead train ... (docs/scale.md).
+    Settings that are not given are chosen from the amount of data and the training time, and printed with the reason.
+    Several processes: torchrun --nproc-per-node 2 -m clearhead train ... (docs/scale.md).
 
     Example: clearhead train pairs.tsv --out runs/de --minutes 10
     """
@@ -98,15 +104,17 @@ def train(
     from clearhead.training import run
     from clearhead.training.distributed.process_group import is_first_process
 
-    given = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
-    named = {"columns": columns, "replay_share": replay_share, "languages": languages}
-    given = merge(given, {"data": {name: value for name, value in named.items() if value not in (None, "")}})
+    overrides = _settings(recipe, settings, {"minutes": minutes, "epochs": epochs, "steps": steps})
+    data_options = {"columns": columns, "replay_share": replay_share, "languages": languages}
+    overrides = merge(
+        overrides, {"data": {name: value for name, value in data_options.items() if value not in (None, "")}}
+    )
     request = run.TrainRequest(
         files=files,
         out=out,
         valid=valid or [],
         preset=preset,
-        settings=given,
+        settings=overrides,
         overwrite=overwrite,
         threads=threads,
         task=task,
@@ -117,25 +125,25 @@ def train(
         device=device,
         tensorboard=tensorboard,
     )
-    with training_display() as watcher:
+    with training_display() as callback:
         if dry_run:
-            run.dry_run(request, watcher)
+            run.dry_run(request, callback)
             return 0
-        result = run.train(request, watcher)
-    if not is_first_process():  # that one speaks for all
+        result = run.train(request, callback)
+    if not is_first_process():  # only rank 0 prints results
         return 128 + signal.Signals(result.outcome.signal) if result.outcome.signal else 0
     validation = result.validation
     if result.outcome.signal:
-        print(f"interrupted; the best model so far is in {out}; --resume goes on", file=sys.stderr)
+        print(f"interrupted; the best model so far is in {out}; --resume continues the run", file=sys.stderr)
         return 128 + signal.Signals(result.outcome.signal)
     print(f"{validation.figure} {validation.signature} (validation)")
     if validation.outputs:
         print(validation.outputs)
     if validation.warning:
-        print(f"model {out}")
+        print(f"Model saved to {out}.")
         print(f"warning: {validation.warning}; --dry-run estimates how long", file=sys.stderr)
     else:
-        print(f"model {out}   next: clearhead {result.verb} {out}")
+        print(f"Model saved to {out}. Next: clearhead {result.verb} {out}")
     return 0
 
 
@@ -144,9 +152,9 @@ def _settings(recipe: Path | None, assignments: list[str], length: dict[str, flo
     from clearhead.config import merge, parse_assignments
 
     settings = merge(_read_recipe(recipe) if recipe else {}, parse_assignments(assignments))
-    given = {name: value for name, value in length.items() if value is not None}
-    if given:  # a length on the command line replaces the recipe's
-        settings = merge(settings, {"training": {"minutes": 0, "epochs": 0, "steps": 0, **given}})
+    lengths = {name: value for name, value in length.items() if value is not None}
+    if lengths:  # a length on the command line replaces the recipe's
+        settings = merge(settings, {"training": {"minutes": 0, "epochs": 0, "steps": 0, **lengths}})
     return settings
 
 
@@ -156,4 +164,4 @@ def _read_recipe(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the recipe {path} is no valid TOML: {error}") from error
+        raise ConfigError(f"the recipe {path} is not valid TOML: {error}") from error

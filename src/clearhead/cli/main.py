@@ -40,6 +40,7 @@ VERBS = {
     "plot": "Draw the curves of a training.",
     "import": "Convert a checkpoint of Hugging Face, fairseq or torch.",
     "data": "Make data: the built-in English-German grammar, or handwritten digits.",
+    "doctor": "Report what is installed, which engine runs models, and what is missing.",
     "demo": "Train a translator on the built-in grammar and show what it can do.",
 }
 

@@ -63,7 +63,7 @@ def evaluate(
     model = load(folder, tag, engine=engine, compute_type=compute_type).with_table(table)
     if overrides and get_task(model.config.task).verb != "translate":
         raise ConfigError(
-            f"{folder} was trained for the task {model.config.task}: it does not search, so decoding settings have no effect"
+            f"{folder} was trained for the task {model.config.task}: decoding settings have no effect, it does not search"
         )
     if against is None:
         report = model.evaluate_files(files, model.decoding(**overrides), partial(typer.echo, err=True))
@@ -74,7 +74,7 @@ def evaluate(
         other = other.with_tag(tag)
     for each in (model, other):
         if each.config.task != "translate":
-            X
+            raise TaskError(f"--against compares translators; {each.folder} was trained for {each.config.task}")
     corpus = load_pairs(files, table=TableOptions.of(model.config.data))
     for line in corpus.skips.messages():
         typer.echo(line, err=True)

@@ -40,6 +40,7 @@ COMMANDS = {
     "plot": "Plot the curves of a training run.",
     "import": "Import a Hugging Face, fairseq or PyTorch checkpoint.",
     "data": "Generate data: the built-in English-German corpus, or handwritten digits.",
+    "doctor": "Report what is installed, which engine runs models, and what is missing.",
     "demo": "Train a translator on the built-in corpus and show its output.",
 }
 

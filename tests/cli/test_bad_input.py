@@ -51,7 +51,7 @@ def test_the_wrong_verb_names_the_right_one(
     assert code == 2
     error = refused(capsys)
     if verb == fitting:
-        assert f"reads pictures, not text: name them, as in clearhead {verb} {folder} picture.png" in error
+        assert f"reads images, not text: expected image files, as in clearhead {verb} {folder} image.png" in error
     else:
         assert f"was trained for the task {task}: it cannot {verb}" in error
         assert error.endswith(f"Use clearhead {fitting} {folder}")

@@ -46,7 +46,7 @@ def test_constraints_hold_in_every_line(translate, trained: Trained) -> None:  #
 
 
 def test_what_is_unmet_is_reported(translate) -> None:  # type: ignore[no-untyped-def]
-    """There is room for the words, but a rule stands in the way; and an empty line stays empty."""
+    """A rule prevents the words although the length limit allows them; an empty line stays empty."""
     options = ["--include", "Katze", "--set", "decoding.no_repeat_ngram_size=1", "--prefix", "Katz und", "--json"]
     records = [json.loads(line) for line in translate(*options, lines=[LINES[0], ""]).splitlines()]
     assert records[1]["text"] == "" and records[1]["unmet"] == ["Katz und", "Katze"]

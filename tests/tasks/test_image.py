@@ -170,9 +170,9 @@ def test_a_read_picture_shows_where_it_looked(reader: Path, digits: tuple[Path, 
 
 
 MISTAKES = [
-    (["classify", "{model}"], "reads pictures, not text: name them"),
+    (["classify", "{model}"], "reads images, not text: expected image files"),
     (["classify", "{text}", "{png}"], "cannot classify"),
-    (["translate", "{text}", "{png}"], "reads text, not files"),
+    (["translate", "{text}", "{png}"], "reads text, not image files"),
     (["translate", "{model}", "{png}"], "was trained for the task image: it cannot translate. Use clearhead classify"),
     (["classify", "{model}", "{none}.png"], "no such file"),
     (["classify", "{model}", "{large}"], "large.png: expected a picture of 8x8 in grey, got 9x9 in colour"),

@@ -63,7 +63,7 @@ def evaluate(
     model = load(folder, tag, engine=engine, compute_type=compute_type).with_table(table)
     if overrides and get_task(model.config.task).verb != "translate":
         raise ConfigError(
-            f"{folder} was trained for the task {model.config.task}: decoding settings have no effect, it does not search"
+            f"{folder} was trained for the task {model.config.task}, which does not search; leave out decoding settings"
         )
     if against is None:
         report = model.evaluate_files(files, model.decoding(**overrides), partial(typer.echo, err=True))

@@ -100,7 +100,7 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
 
 
 def test_n_best_is_filled_up_with_empty_lines(translate, trained: Trained) -> None:  # type: ignore[no-untyped-def]
-    """Empty lines have one translation and diverse groups may find duplicates; the number of output lines is constant."""
+    """Empty lines have one translation and diverse groups may find duplicates; the number of lines is constant."""
     same = ["--set", "decoding.beam_groups=4", "--set", "decoding.diversity_penalty=0", "--n-best", "3"]
     lines = translate(*same, lines=["", LINES[0], "", LINES[1]]).split("\n")[:-1]
     model = clearhead.load(trained.folder)

@@ -1,4 +1,4 @@
-"""Lines with more tokens than a model accepts: every line gets its output, and stderr reports the number of long lines."""
+"""Lines with more tokens than a model accepts: every line gets its output, and stderr reports their number."""
 
 import io
 import json

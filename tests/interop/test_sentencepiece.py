@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.errors import InteropError
-from clearhead.interop.bpe_files import sentencepiece_alone
-from clearhead.interop.sentencepiece import SentencePieceModel
+from clearhead.interop.subword_tokenizers import SentencePieceModel, sentencepiece_alone
 from tests.interop.folders import UNIGRAM, write_spm
 
 TEXTS = [

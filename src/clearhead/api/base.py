@@ -15,10 +15,10 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.training import encodable
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
+from clearhead.engines.engine_choice import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeScoringEngine
 from clearhead.engines.native_generator import NativeGenerator
-from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.threads import num_threads
 from clearhead.errors import ConfigError, DataError, DecodingError, TaskError
 from clearhead.extras import require_package

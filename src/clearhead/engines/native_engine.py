@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator as Generating
+from clearhead.decoding.generator import SlidingWindow
 from clearhead.decoding.penalties import length_penalties
 from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
-from clearhead.decoding.sliding_window import SlidingWindow
 from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.native_generator import NativeGenerator
 from clearhead.engines.threads import run_in_threads

@@ -19,10 +19,10 @@ import torch
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator as Generating
+from clearhead.decoding.generator import SlidingWindow
 from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
-from clearhead.decoding.sliding_window import SlidingWindow
 from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.threads import run_in_threads
 from clearhead.engines.torch_forward import evaluating

@@ -19,7 +19,7 @@ from clearhead.config.model import field_default
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
 from clearhead.extras import require_package
-from clearhead.interop.huggingface.formats import blocking_settings
+from clearhead.interop.huggingface.model_format import blocking_settings
 from clearhead.interop.settings import need_plain
 from clearhead.kernels.linear_layers import concatenate_weights
 from clearhead.model.attention import MultiHeadAttention

@@ -10,7 +10,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, InteropError
 from clearhead.files import filling, write_new
 from clearhead.interop import ctranslate2
-from clearhead.interop.huggingface import writer
+from clearhead.interop.huggingface import folders
 from clearhead.interop.onnx import encoders, generators
 from clearhead.model.parameters import named_weights
 
@@ -86,11 +86,11 @@ def _to_onnx(model: ExportSource, folder: Path, compute_type: str) -> list[str]:
 def _to_huggingface(model: ExportSource, folder: Path, compute_type: str) -> list[str]:
     _need_float32("huggingface", compute_type)
     tokenizer = model.tokenizer if model.config.model.has_text else None
-    return writer.write(model.config, named_weights(model.network), tokenizer, folder)
+    return folders.write_folder(model.config, named_weights(model.network), tokenizer, folder)
 
 
 def _huggingface_title(config: Config) -> str:
-    form, _ = writer.choose_format(config)
+    form, _ = folders.choose_format(config)
     return f"Hugging Face {form.title}" if form else "Hugging Face"
 
 
@@ -110,5 +110,5 @@ EXPORTERS: dict[str, Exporter] = {
         lambda config: "CTranslate2", lambda config: ctranslate2.refusals(config.model), _to_ctranslate2
     ),
     "onnx": Exporter(lambda config: "ONNX", lambda config: generators.blocking(config.model), _to_onnx),
-    "huggingface": Exporter(_huggingface_title, lambda config: writer.choose_format(config)[1], _to_huggingface),
+    "huggingface": Exporter(_huggingface_title, lambda config: folders.choose_format(config)[1], _to_huggingface),
 }

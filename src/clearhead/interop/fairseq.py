@@ -12,12 +12,11 @@ from clearhead.config import Config, ModelConfig
 from clearhead.data.segmentation import language_pair
 from clearhead.data.tokenizer.imported import ImportedTokenizer
 from clearhead.errors import InteropError
-from clearhead.interop.bpe_files import bpe_pipeline, numbered, read_lines, words_pipeline
 from clearhead.interop.checkpoint_tensors import CheckpointTensors, InMemoryTensors
-from clearhead.interop.huggingface.formats import ImportedModel, Settings
 from clearhead.interop.huggingface.marian import layer_links
-from clearhead.interop.sentencepiece import SentencePieceModel
+from clearhead.interop.huggingface.model_format import ImportedModel, Settings
 from clearhead.interop.settings import SettingsReader
+from clearhead.interop.subword_tokenizers import SentencePieceModel, bpe_pipeline, numbered, read_lines, words_pipeline
 from clearhead.interop.weight_mapping import TensorLink, WeightMapping, apply, check_size, linear
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3 of every dictionary

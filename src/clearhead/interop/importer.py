@@ -12,10 +12,9 @@ from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, InteropError
 from clearhead.interop import fairseq, pytorch_state_dicts
-from clearhead.interop.checkpoint_tensors import InMemoryTensors, SafetensorsFiles
-from clearhead.interop.huggingface import reader
-from clearhead.interop.huggingface.formats import ImportedModel
-from clearhead.interop.pickles import load_pickle
+from clearhead.interop.checkpoint_tensors import InMemoryTensors, SafetensorsFiles, load_pickle
+from clearhead.interop.huggingface import folders
+from clearhead.interop.huggingface.model_format import ImportedModel
 from clearhead.model.registry import with_tied_names
 
 INNER = ("model_state_dict", "state_dict", "model")  # where training scripts put the state dict
@@ -66,10 +65,10 @@ def read(source: ImportSource) -> ImportedModel:
     path, settings = source.path, dict(source.settings or {})
     if not path.exists():
         raise InteropError(f"there is no {path}; expected a folder or file on this machine, not a name on a hub")
-    if reader.is_folder(path):
+    if folders.is_folder(path):
         if source.dictionaries or source.codes:
             raise InteropError(f"--dict and --codes have no meaning for {path}, which has a tokenizer of its own")
-        return reader.read_folder(path, settings)
+        return folders.read_folder(path, settings)
     if path.is_dir():
         raise InteropError(
             f"{path} has no config.json, so it is no Hugging Face folder; name the checkpoint file itself, such as "

@@ -14,9 +14,9 @@ from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
 from clearhead.data.tokenizer.imported import ImportedTokenizer
 from clearhead.errors import InteropError
-from clearhead.interop.bpe_files import numbered, read_lines, words_pipeline
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
-from clearhead.interop.huggingface.formats import ImportedModel, Settings
+from clearhead.interop.huggingface.model_format import ImportedModel, Settings
+from clearhead.interop.subword_tokenizers import numbered, read_lines, words_pipeline
 from clearhead.interop.weight_mapping import (
     TensorLink,
     WeightMapping,

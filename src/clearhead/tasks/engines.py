@@ -3,9 +3,9 @@
 from typing import Protocol, cast
 
 from clearhead.engines.engine import Engine
+from clearhead.engines.engine_choice import check_native
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.engines.select import check_native
 from clearhead.engines.threads import num_threads
 from clearhead.runtime import ComputeType
 from clearhead.tasks.language_modeling.inference import context_length, suppressed_tokens

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.config import Config
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
-from clearhead.interop.huggingface.formats import (
+from clearhead.interop.huggingface.model_format import (
     ModelFormat,
     Settings,
     architecture,

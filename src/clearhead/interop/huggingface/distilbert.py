@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from clearhead.config import Config
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS, HEADS, required
-from clearhead.interop.huggingface.formats import (
+from clearhead.interop.huggingface.model_format import (
     ModelFormat,
     Settings,
     architecture,

@@ -5,7 +5,13 @@ from collections.abc import Collection, Iterator
 from clearhead.config import Config
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import ModelFormat, Settings, architecture, attention_dropout, plain_heads
+from clearhead.interop.huggingface.model_format import (
+    ModelFormat,
+    Settings,
+    architecture,
+    attention_dropout,
+    plain_heads,
+)
 from clearhead.interop.settings import SettingsReader
 from clearhead.interop.weight_mapping import TensorLink, WeightMapping, joint_projections, linear
 

@@ -12,7 +12,13 @@ from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import ModelFormat, Settings, architecture, attention_dropout, plain_heads
+from clearhead.interop.huggingface.model_format import (
+    ModelFormat,
+    Settings,
+    architecture,
+    attention_dropout,
+    plain_heads,
+)
 from clearhead.interop.settings import SettingsReader
 from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
 from clearhead.model.positions import sinusoids

@@ -7,7 +7,7 @@ import torch
 from clearhead.config import Config
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import ModelFormat, Settings, architecture
+from clearhead.interop.huggingface.model_format import ModelFormat, Settings, architecture
 from clearhead.interop.settings import SettingsReader
 from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
 

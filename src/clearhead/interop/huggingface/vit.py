@@ -6,7 +6,7 @@ from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import (
+from clearhead.interop.huggingface.model_format import (
     ModelFormat,
     Settings,
     architecture,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.files import write_new
-from clearhead.interop.huggingface.tokenizer_files import framed_pipeline
+from clearhead.interop.huggingface.tokenizers import framed_pipeline
 from clearhead.interop.onnx.generators import export_graph, require_onnx
 from clearhead.model.encoder_output import EncoderOutput, pool
 from clearhead.model.recurrent.cells import LayerState

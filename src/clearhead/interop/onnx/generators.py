@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.extras import require_package
 from clearhead.files import write_new
-from clearhead.interop.huggingface.formats import blocking_settings
+from clearhead.interop.huggingface.model_format import blocking_settings
 from clearhead.interop.settings import need_plain
 from clearhead.kernels import PaddedLayout
 from clearhead.model.attention import KVCache

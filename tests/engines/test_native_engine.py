@@ -227,9 +227,9 @@ def test_requests_that_were_cancelled_have_no_hypotheses() -> None:
             (DecodingConfig(beam_size=2, max_length="input+5"), phrase),
         ):
             requests = [Request(tuple(source), constraints=asked, cancellation=other) for source in SOURCES]
-            expected = constrained_decoding.run(engine, requests, settings)
+            expected = constrained_decoding.decode(engine, requests, settings)
             requests[3] = replace(requests[3], cancellation=cancelled)
-            answers = constrained_decoding.run(engine, requests, settings)
+            answers = constrained_decoding.decode(engine, requests, settings)
             assert [index for index, answer in enumerate(answers) if not answer] == [3]
             for answer, before in zip(answers, expected, strict=True):
                 assert [each.tokens for each in answer] in ([], [each.tokens for each in before])

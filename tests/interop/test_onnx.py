@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.interop.onnx.generators import write
+from clearhead.interop.onnx.generators import write_generator
 from tests.interop.test_ctranslate2 import END, LONGEST, PAD, VOCAB, network
 
 SOURCES = {"one piece": (1, 1), "one sentence": (1, 7), "several, padded": (4, 11), "as long as can be": (2, LONGEST)}
@@ -71,7 +71,7 @@ def check_translator(folder: Path, model: Any, steps: int) -> None:
 
 def test_encoder_and_steps_of_a_translator(tmp_path: Path) -> None:
     model = network("transformer", num_encoder_layers=1, num_decoder_layers=2)
-    write(model, tmp_path)
+    write_generator(model, tmp_path)
     check_translator(tmp_path, model, steps=5)
 
 
@@ -86,13 +86,13 @@ def test_encoder_and_steps_of_a_translator(tmp_path: Path) -> None:
 )
 def test_other_translators_up_to_the_last_place(settings: dict[str, Any], tmp_path: Path) -> None:
     model = network("transformer", num_encoder_layers=1, num_decoder_layers=2, **settings)
-    write(model, tmp_path)
+    write_generator(model, tmp_path)
     check_translator(tmp_path, model, steps=LONGEST)
 
 
 def test_steps_of_a_language_model(tmp_path: Path) -> None:
     model = network("decoder", positions="rotary")
-    write(model, tmp_path)
+    write_generator(model, tmp_path)
     decoder = read(tmp_path / "decoder.onnx")
     ids_NT = torch.randint(END + 1, VOCAB, (3, LONGEST))
     with torch.inference_mode():

@@ -15,7 +15,7 @@ import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.config import parse
-from clearhead.interop.onnx.encoders import write
+from clearhead.interop.onnx.encoders import write_encoder
 from clearhead.model.registry import build_model
 from tests.interop.test_export import BERT, make
 from tests.interop.test_onnx import read
@@ -81,7 +81,7 @@ def exported(folder: Path, task: str, **settings: Any) -> tuple[Any, Any]:
         for name, tensor in (*network.named_parameters(), *network.named_buffers()):
             if tensor.is_floating_point() and "table_L" not in name:
                 tensor += 0.2 * torch.randn_like(tensor).abs()
-    write(config, network, None, folder)
+    write_encoder(config, network, None, folder)
     return network, read(folder / "model.onnx")
 
 

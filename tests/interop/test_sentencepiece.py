@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.errors import InteropError
-from clearhead.interop.subword_tokenizers import SentencePieceModel, sentencepiece_alone
+from clearhead.interop.subword_tokenizers import SentencePieceModel, self_contained_sentencepiece_tokenizer
 from tests.interop.folders import UNIGRAM, write_spm
 
 TEXTS = [
@@ -64,7 +64,7 @@ def test_special_pieces_are_not_found_in_text(tmp_path: Path) -> None:
 def test_a_model_alone_numbers_its_own_pieces(tmp_path: Path) -> None:
     write_spm(tmp_path / "m.model", UNIGRAM)
     roles = {"pad": "<s>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-    tokenizer = sentencepiece_alone(tmp_path / "m.model", 40, ["<extra_id_0>"], roles)
+    tokenizer = self_contained_sentencepiece_tokenizer(tmp_path / "m.model", 40, ["<extra_id_0>"], roles)
     assert tokenizer.encode("the dogs").ids == [3, 4, 6]
     assert tokenizer.piece_id("<extra_id_0>") == 3 + len(UNIGRAM)
     assert 3 + len(UNIGRAM) in tokenizer.special_ids

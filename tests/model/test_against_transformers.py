@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.config import Config, ModelConfig, build, parse
 from clearhead.interop.huggingface import bert, gpt2, t5
-from clearhead.interop.weight_mapping import TensorLink, linear
+from clearhead.interop.weight_mapping import TensorLink, linear_links
 from clearhead.model.language_model import LanguageModel
 from clearhead.model.output_heads import EmbeddingModel, MaskedLanguageModel
 from clearhead.model.parameters import count_parameters
@@ -72,12 +72,12 @@ def neox_links() -> Iterator[TensorLink]:
         joint = f"{theirs}.attention.query_key_value"
         for block, (name, kind) in enumerate(product(("query", "key", "value"), ("weight", "bias"))):
             yield ByHead(f"{ours}.self_attention.{name}.{kind}", f"{joint}.{kind}", block=block // 2)
-        yield from linear(f"{ours}.self_attention.output", f"{theirs}.attention.dense")
-        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm")
-        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.mlp.dense_h_to_4h")
-        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.mlp.dense_4h_to_h")
-        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm")
-    yield from linear("decoder.norm", "gpt_neox.final_layer_norm")
+        yield from linear_links(f"{ours}.self_attention.output", f"{theirs}.attention.dense")
+        yield from linear_links(f"{ours}.self_attention_residual.norm", f"{theirs}.input_layernorm")
+        yield from linear_links(f"{ours}.feed_forward.w1", f"{theirs}.mlp.dense_h_to_4h")
+        yield from linear_links(f"{ours}.feed_forward.w2", f"{theirs}.mlp.dense_4h_to_h")
+        yield from linear_links(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm")
+    yield from linear_links("decoder.norm", "gpt_neox.final_layer_norm")
 
 
 @torch.no_grad()

@@ -16,12 +16,12 @@ from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
 
 
-def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
+def decode(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
     """Return the engine's hypotheses; the best plain output comes first if it contains all words to include."""
     asking = [place for place, request in enumerate(requests) if request.asked.include.size]
     if not asking:
         return engine.run(requests, settings)
-    plain = engine.run([_plain(request) for request in requests], settings)
+    plain = engine.run([_without_phrases(request) for request in requests], settings)
     answered = [place for place in asking if plain[place]]  # the others are cancelled
     lacking = [place for place in answered if not _is_met(requests[place], plain[place][0])]
     more = [place for place in answered if requests[place].n_best > 1 or place in {*lacking}]
@@ -32,14 +32,16 @@ def run(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -
     return plain
 
 
-def stream(engine: Engine, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
+def stream_tokens(
+    engine: Engine, request: Request, settings: DecodingConfig
+) -> Generator[tuple[int, ...], None, Hypothesis]:
     """Yield the tokens of the best output in parts, each as soon as it is certain, and return the hypothesis.
 
     With words to include all tokens come at once: which of two searches is used is known at the end only.
     """
     shown = 0
     if request.asked.include.size:
-        [[best]] = run(engine, [request], settings)
+        [[best]] = decode(engine, [request], settings)
     else:
         streaming = engine.stream(request, settings)
         while True:
@@ -55,7 +57,7 @@ def stream(engine: Engine, request: Request, settings: DecodingConfig) -> Genera
     return best
 
 
-def _plain(request: Request) -> Request:
+def _without_phrases(request: Request) -> Request:
     return replace(request, constraints=replace(request.asked, include=LexicalConstraints()))
 
 
@@ -68,7 +70,7 @@ class NoSuchPositionError(DecodingError):
     """A position after the end of the output."""
 
 
-def alternatives(
+def find_alternatives(
     engine: Engine, request: Request, position: int, count: int, settings: DecodingConfig
 ) -> list[Hypothesis]:
     """Return the `count` most probable tokens at a position of the best output, each with its best continuation.
@@ -77,7 +79,7 @@ def alternatives(
     are kept; the end of the output counts as a token. Tokens that fill the limit, or leave no room for the words to
     include, are not continued.
     """
-    [[best]] = run(engine, [request], settings)
+    [[best]] = decode(engine, [request], settings)
     limit, asked = request.longest(settings, engine.max_positions), request.asked
     last = min(len(best.tokens), limit - 1)
     if not 0 <= position <= last:
@@ -87,14 +89,14 @@ def alternatives(
         )
     kept = replace(asked, prefix=best.tokens[:position], include=LexicalConstraints())
     one_more = replace(request, n_best=count, constraints=kept, limit=position + 1)
-    [tokens] = engine.run([one_more], _likeliest(settings, count, position + 1))
+    [tokens] = engine.run([one_more], _next_token_settings(settings, count, position + 1))
     going = [each for each in tokens if each.finish_reason == "length" and _has_room(each, request, limit)]
     requests = [replace(request, constraints=replace(asked, prefix=each.tokens)) for each in going]
-    found = {each.tokens: best for each, [best] in zip(going, run(engine, requests, settings), strict=True)}
+    found = {each.tokens: best for each, [best] in zip(going, decode(engine, requests, settings), strict=True)}
     return [found.get(each.tokens, each) for each in tokens]
 
 
-def _likeliest(settings: DecodingConfig, count: int, limit: int) -> DecodingConfig:
+def _next_token_settings(settings: DecodingConfig, count: int, limit: int) -> DecodingConfig:
     """Return settings that find the next token only, under the same rules."""
     return settings.model_copy(
         update={

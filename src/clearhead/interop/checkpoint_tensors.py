@@ -109,12 +109,12 @@ def _weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def count_numbers(tensors: CheckpointTensors) -> int:
+def count_values(tensors: CheckpointTensors) -> int:
     """How many numbers there are in all."""
     return sum(prod(shape) for shape in tensors.shapes.values())
 
 
-def as_float(tensor: Tensor, name: str) -> Tensor:
+def to_float32(tensor: Tensor, name: str) -> Tensor:
     """The tensor in single precision, which half precision goes into without loss."""
     if not tensor.is_floating_point():
         raise InteropError(
@@ -123,12 +123,24 @@ def as_float(tensor: Tensor, name: str) -> Tensor:
     return tensor.to(torch.float32)
 
 
-_NUMBERS = ("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64")
+_NUMERIC_TYPES = (
+    "Bool",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "Float32",
+    "Float64",
+)
 ALLOWED: list[Any] = [
     argparse.Namespace,
     np.ndarray,
     np.dtype,
-    *(getattr(np.dtypes, f"{name}DType") for name in _NUMBERS),
+    *(getattr(np.dtypes, f"{name}DType") for name in _NUMERIC_TYPES),
     *((_reconstruct, f"numpy.{package}.multiarray._reconstruct") for package in ("core", "_core")),
 ]
 
@@ -142,7 +154,7 @@ def load_pickle(path: Path) -> Any:
         except (ValueError, RuntimeError, UnpicklingError, EOFError, IndexError, KeyError):
             refused = []  # an old file, or none at all: the reader itself will say
         if refused:
-            raise _refusal(path, ", ".join(refused))
+            raise _forbidden_name_error(path, ", ".join(refused))
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except OSError as error:
@@ -150,12 +162,12 @@ def load_pickle(path: Path) -> Any:
         except (UnpicklingError, RuntimeError, EOFError, ValueError, TypeError, KeyError, IndexError) as error:
             named = re.search(r"GLOBAL (\S+)", str(error))
             if named:
-                raise _refusal(path, named[1]) from None
+                raise _forbidden_name_error(path, named[1]) from None
             reason = str(error).split("WeightsUnpickler error:")[-1].strip().split("\n")[0]
             raise InteropError(f"{path} cannot be read as a torch checkpoint: {reason}") from error
 
 
-def _refusal(path: Path, names: str) -> InteropError:
+def _forbidden_name_error(path: Path, names: str) -> InteropError:
     return InteropError(
         f"{path} asks to call {names}, which is not let through: a checkpoint is tensors, plain values, "
         "argparse.Namespace and NumPy arrays. Nothing was run"

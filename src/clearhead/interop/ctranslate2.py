@@ -19,8 +19,8 @@ from clearhead.config.model import field_default
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
 from clearhead.extras import require_package
-from clearhead.interop.huggingface.model_format import blocking_settings
-from clearhead.interop.settings import need_plain
+from clearhead.interop.huggingface.model_format import unsupported_settings
+from clearhead.interop.settings import require_unchanged
 from clearhead.kernels.linear_layers import concatenate_weights
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.embedding import PositionedEmbedding
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 # What a spec says, and what has no meaning outside of training.
-_EXPRESSED = {
+_SUPPORTED = {
     "num_encoder_layers", "num_decoder_layers", "model_dim", "feed_forward_dim", "num_heads", "scale_attention",
     "dropout", "norm_epsilon", "norm_placement", "gated", "bias", "positions", "max_positions", "relative_max_distance",
     "tied_embeddings",
@@ -43,7 +43,7 @@ _EXPRESSED = {
     "family", "head", "input", "norm", "activation", "key_dim", "value_dim", "relative_buckets", "source_vocab_size",
     "output_bias", "sinusoidal_layout", "final_norm", "attention_dropout",
 }  # fmt: skip
-_FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
+_MIN_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def library() -> Any:
     return require_package("ctranslate2", "CTranslate2")
 
 
-def refusals(config: ModelConfig) -> list[str]:
+def unsupported(config: ModelConfig) -> list[str]:
     """Return the settings that CTranslate2 cannot express, each with its value and what is expected."""
     required: dict[str, Any] = {
         "family": ("transformer", "decoder"),
@@ -78,13 +78,13 @@ def refusals(config: ModelConfig) -> list[str]:
     }
     if config.head_key_dim != config.head_value_dim:  # CTranslate2 has one head width
         required["value_dim"] = config.head_key_dim
-    if config.positions == "relative" and config.relative_buckets < _FEWEST_BUCKETS:
-        required["relative_buckets"] = f"at least {_FEWEST_BUCKETS}"
+    if config.positions == "relative" and config.relative_buckets < _MIN_BUCKETS:
+        required["relative_buckets"] = f"at least {_MIN_BUCKETS}"
     has_use = config.family in required["family"]  # of another family, the rest says nothing
     for name in ModelConfig.model_fields if has_use else ():  # settings that this module does not handle
-        if name not in _EXPRESSED:
+        if name not in _SUPPORTED:
             required.setdefault(name, field_default(name))
-    return blocking_settings(config, required)
+    return unsupported_settings(config, required)
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> CTranslate2Vocabulary:
@@ -106,12 +106,16 @@ def convert(
 
 def build_spec(network: Any, vocabulary: CTranslate2Vocabulary) -> Any:
     """The network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
-    need_plain(network)
+    require_unchanged(network)
     config: ModelConfig = network.config
-    if found := refusals(config):
+    if found := unsupported(config):
         raise InteropError(f"CTranslate2 cannot express {', '.join(found)}")
     with torch.no_grad():
-        spec = _translator(network, vocabulary) if config.family == "transformer" else _writer(network, vocabulary)
+        spec = (
+            _transformer_spec(network, vocabulary)
+            if config.family == "transformer"
+            else _language_model_spec(network, vocabulary)
+        )
     pieces = vocabulary.pieces
     spec.config.unk_token = pieces[vocabulary.unknown]
     spec.config.bos_token = pieces[config.decoder_start_id]
@@ -120,11 +124,11 @@ def build_spec(network: Any, vocabulary: CTranslate2Vocabulary) -> Any:
     return spec
 
 
-def _translator(network: "Transformer", vocabulary: CTranslate2Vocabulary) -> Any:
+def _transformer_spec(network: "Transformer", vocabulary: CTranslate2Vocabulary) -> Any:
     """Encoder and decoder."""
     config, specs = network.config, library().specs
-    encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_shape(config))
-    decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **_shape(config))
+    encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_spec_options(config))
+    decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **_spec_options(config))
     assert isinstance(network.source_embedding, PositionedEmbedding)
     _fill_stack(encoder, network.encoder, network.source_embedding, config)
     _fill_stack(decoder, network.decoder, network.target_embedding, config)
@@ -141,10 +145,10 @@ def _translator(network: "Transformer", vocabulary: CTranslate2Vocabulary) -> An
     return spec
 
 
-def _writer(network: "LanguageModel", vocabulary: CTranslate2Vocabulary) -> Any:
+def _language_model_spec(network: "LanguageModel", vocabulary: CTranslate2Vocabulary) -> Any:
     """A decoder alone."""
     config, specs = network.config, library().specs
-    shape = _shape(config)
+    shape = _spec_options(config)
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **shape, with_encoder_attention=False)
     _fill_stack(decoder, network.decoder, network.embedding, config)
     decoder.projection.weight = _array(network.output.weight)
@@ -153,7 +157,7 @@ def _writer(network: "LanguageModel", vocabulary: CTranslate2Vocabulary) -> Any:
     return spec
 
 
-def _shape(config: ModelConfig) -> dict[str, Any]:
+def _spec_options(config: ModelConfig) -> dict[str, Any]:
     """What encoder and decoder specs are built from alike."""
     activations = library().specs.Activation
     shape: dict[str, Any] = {

@@ -76,10 +76,10 @@ def _to_ctranslate2(model: ExportSource, folder: Path, compute_type: str) -> lis
 def _to_onnx(model: ExportSource, folder: Path, compute_type: str) -> list[str]:
     _need_float32("onnx", compute_type)
     if model.config.model.head == "generation":
-        generators.write(model.network, folder)
+        generators.write_generator(model.network, folder)
         return _add_tokenizer(model, folder)
     tokenizer = model.tokenizer if model.config.model.has_text else None
-    encoders.write(model.config, model.network, tokenizer, folder)
+    encoders.write_encoder(model.config, model.network, tokenizer, folder)
     return []
 
 
@@ -107,8 +107,8 @@ def _add_tokenizer(model: ExportSource, folder: Path) -> list[str]:
 
 EXPORTERS: dict[str, Exporter] = {
     "ctranslate2": Exporter(
-        lambda config: "CTranslate2", lambda config: ctranslate2.refusals(config.model), _to_ctranslate2
+        lambda config: "CTranslate2", lambda config: ctranslate2.unsupported(config.model), _to_ctranslate2
     ),
-    "onnx": Exporter(lambda config: "ONNX", lambda config: generators.blocking(config.model), _to_onnx),
+    "onnx": Exporter(lambda config: "ONNX", lambda config: generators.unsupported(config.model), _to_onnx),
     "huggingface": Exporter(_huggingface_title, lambda config: folders.choose_format(config)[1], _to_huggingface),
 }

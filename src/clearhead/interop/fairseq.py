@@ -16,8 +16,20 @@ from clearhead.interop.checkpoint_tensors import CheckpointTensors, InMemoryTens
 from clearhead.interop.huggingface.marian import layer_links
 from clearhead.interop.huggingface.model_format import ImportedModel, Settings
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.subword_tokenizers import SentencePieceModel, bpe_pipeline, numbered, read_lines, words_pipeline
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, apply, check_size, linear
+from clearhead.interop.subword_tokenizers import (
+    SentencePieceModel,
+    bpe_pipeline,
+    build_tokenizer,
+    read_lines,
+    words_pipeline,
+)
+from clearhead.interop.weight_mapping import (
+    TensorLink,
+    WeightMapping,
+    check_parameter_count,
+    import_weights,
+    linear_links,
+)
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3 of every dictionary
 ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
@@ -33,26 +45,26 @@ def is_checkpoint(found: Any) -> bool:
     )
 
 
-def read(
+def read_checkpoint(
     found: Mapping[str, Any], path: Path, dictionaries: Sequence[Path], codes: Path | None, settings: Settings
 ) -> ImportedModel:
     """The model of a loaded checkpoint."""
     tensors = InMemoryTensors({name: tensor for name, tensor in found["model"].items() if isinstance(tensor, Tensor)})
-    cfg = _plain(found.get("cfg"))
-    options = SettingsReader(_plain(found.get("args") or cfg.get("model")), str(path))
-    generation = SettingsReader(_plain(cfg.get("generation")), str(path))
+    cfg = _to_dict(found.get("cfg"))
+    options = SettingsReader(_to_dict(found.get("args") or cfg.get("model")), str(path))
+    generation = SettingsReader(_to_dict(cfg.get("generation")), str(path))
     notes: list[str] = []
     own = {**_model_settings(options, tensors), "decoding": _decoding(generation, notes)}
     config = configs.parse(configs.merge(own, settings))
-    check_size(config.model, tensors)
+    check_parameter_count(config.model, tensors)
     tokenizer = _tokenizer(path, dictionaries, codes, config.model, options)
     sizes = {"kind": "imported", "vocab_size": tokenizer.vocab_size}
     config = configs.override(config, {"tokenizer": sizes})
-    applied = apply(table(config, tensors), tensors, config.model)
+    applied = import_weights(weight_mapping(config, tensors), tensors, config.model)
     return ImportedModel(config, applied.weights, tokenizer, applied.left_out, "fairseq transformer", notes)
 
 
-def _plain(settings: Any) -> dict[str, Any]:
+def _to_dict(settings: Any) -> dict[str, Any]:
     """Settings as a dictionary; none where there are none."""
     if isinstance(settings, Namespace):
         return dict(vars(settings))
@@ -75,7 +87,7 @@ def _model_settings(options: SettingsReader, tensors: CheckpointTensors) -> Sett
     width = options.number("encoder_embed_dim", 512)
     for name in ("decoder_input_dim", "decoder_output_dim"):
         options.only(**{name: width})
-    sizes = [_rows(tensors, f"{stack}.embed_tokens.weight") for stack in ("encoder", "decoder")]
+    sizes = [_vocab_size(tensors, f"{stack}.embed_tokens.weight") for stack in ("encoder", "decoder")]
     is_shared, is_tied = (
         bool(options.get("share_all_embeddings")),
         bool(options.get("share_decoder_input_output_embed")),
@@ -109,7 +121,7 @@ def _model_settings(options: SettingsReader, tensors: CheckpointTensors) -> Sett
     }
 
 
-def _rows(tensors: CheckpointTensors, name: str) -> int:
+def _vocab_size(tensors: CheckpointTensors, name: str) -> int:
     if len(tensors.shapes.get(name, ())) != 2:
         raise InteropError(f"the checkpoint has no matrix {name}; expected an encoder-decoder Transformer of fairseq")
     return tensors.shapes[name][0]
@@ -131,7 +143,7 @@ def _decoding(options: SettingsReader, notes: list[str]) -> Settings:
     }
 
 
-def table(config: Config, tensors: CheckpointTensors) -> WeightMapping:
+def weight_mapping(config: Config, tensors: CheckpointTensors) -> WeightMapping:
     """The names."""
     model = config.model
     links = [*_embedding_links(model, tensors)]
@@ -139,7 +151,7 @@ def table(config: Config, tensors: CheckpointTensors) -> WeightMapping:
         for number in range(count):
             links += layer_links(f"{stack}.layers.{number}", f"{stack}.layers.{number}", stack)
         if model.has_final_norm:
-            links += linear(f"{stack}.norm", f"{stack}.layer_norm")
+            links += linear_links(f"{stack}.norm", f"{stack}.layer_norm")
     copies = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"} if model.tied_embeddings == "all" else {}
     if model.tied_embeddings != "none":
         copies |= dict.fromkeys(OUTPUTS, "decoder.embed_tokens.weight")
@@ -156,7 +168,7 @@ def _embedding_links(model: ModelConfig, tensors: CheckpointTensors) -> list[Ten
         )
     if model.embedding_norm:
         for stack, ours in (("encoder", "source_embedding"), ("decoder", "target_embedding")):
-            links += linear(f"{ours}.norm", f"{stack}.layernorm_embedding")
+            links += linear_links(f"{ours}.norm", f"{stack}.layernorm_embedding")
     return links
 
 
@@ -167,7 +179,7 @@ def _tokenizer(
     sizes = [model.read_vocab_size, model.vocab_size]
     files = _find_dictionaries(path, dictionaries, sizes, options)
     pieces = [_read_dictionary(file, size) for file, size in zip(files, sizes, strict=True)]
-    codes = codes or _find(path, CODES)
+    codes = codes or _find_file(path, CODES)
     sides = []
     for names, size in zip(pieces, sizes, strict=True):
         ids = {name: index for index, name in reversed([*enumerate([*SPECIALS, *names])])}
@@ -179,7 +191,7 @@ def _tokenizer(
         else:
             pipeline, cut = bpe_pipeline(codes, names)
         spelling = "metaspace" if codes is not None and codes.suffix == ".model" else "joiner"
-        sides.append(numbered(pipeline, cut, ids, spelling, ROLES, size))  # type: ignore[arg-type]
+        sides.append(build_tokenizer(pipeline, cut, ids, spelling, ROLES, size))  # type: ignore[arg-type]
     return ImportedTokenizer(sides[0].pipeline, sides[0].vocabulary, target=sides[1])
 
 
@@ -205,10 +217,10 @@ def _find_dictionaries(path: Path, given: Sequence[Path], sizes: Sequence[int], 
         return [given[0], given[-1]]
     languages = [options.get("source_lang"), options.get("target_lang")]
     if all(languages):
-        named = [_find(path, (f"dict.{language}.txt",)) for language in languages]
+        named = [_find_file(path, (f"dict.{language}.txt",)) for language in languages]
         if all(named):
             return [file for file in named if file]
-    found = sorted(file for folder in _near(path) for file in folder.glob("dict.*.txt"))
+    found = sorted(file for folder in _search_folders(path) for file in folder.glob("dict.*.txt"))
     counts = {file: sum(bool(line) for line in read_lines(file)) + len(SPECIALS) for file in found}
     fitting = [[file for file in found if counts[file] == size] for size in sizes]
     if any(len(files) != 1 for files in fitting):
@@ -220,14 +232,14 @@ def _find_dictionaries(path: Path, given: Sequence[Path], sizes: Sequence[int], 
     return [files[0] for files in fitting]
 
 
-def _near(path: Path) -> list[Path]:
+def _search_folders(path: Path) -> list[Path]:
     """The folder of the file, and those next to it."""
     folder = path.resolve().parent
     return [folder, *sorted(other for other in folder.parent.iterdir() if other.is_dir() and other != folder)]
 
 
-def _find(path: Path, patterns: Sequence[str]) -> Path | None:
-    for folder in _near(path):
+def _find_file(path: Path, patterns: Sequence[str]) -> Path | None:
+    for folder in _search_folders(path):
         for pattern in patterns:
             for file in sorted(folder.glob(pattern)):
                 if file.is_file():

@@ -17,7 +17,7 @@ from clearhead.interop.huggingface import folders
 from clearhead.interop.huggingface.model_format import ImportedModel
 from clearhead.model.registry import with_tied_names
 
-INNER = ("model_state_dict", "state_dict", "model")  # where training scripts put the state dict
+STATE_DICT_KEYS = ("model_state_dict", "state_dict", "model")  # where training scripts put the state dict
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def import_checkpoint(source: ImportSource, out: Path, overwrite: bool = False) 
     """Converts a checkpoint into a bundle."""
     if bundle.exists(out) and not overwrite:
         raise BundleError(f"{out} holds a model already; choose another folder, or give --overwrite")
-    foreign = read(source)
+    foreign = read_checkpoint(source)
     parameters = sum(tensor.numel() for tensor in foreign.weights.values())
     save_bundle(
         out,
@@ -60,7 +60,7 @@ def import_checkpoint(source: ImportSource, out: Path, overwrite: bool = False) 
     return ImportResult(out, foreign.config, foreign.format, parameters, foreign.left_out, foreign.notes)
 
 
-def read(source: ImportSource) -> ImportedModel:
+def read_checkpoint(source: ImportSource) -> ImportedModel:
     """The checkpoint, whatever format it has."""
     path, settings = source.path, dict(source.settings or {})
     if not path.exists():
@@ -78,7 +78,7 @@ def read(source: ImportSource) -> ImportedModel:
         return _read_state_dict(SafetensorsFiles.open_file(path), source, settings)
     found = load_pickle(path)
     if fairseq.is_checkpoint(found):
-        return fairseq.read(found, path, source.dictionaries, source.codes, settings)
+        return fairseq.read_checkpoint(found, path, source.dictionaries, source.codes, settings)
     return _read_state_dict(InMemoryTensors(_state_dict(found, path)), source, settings)
 
 
@@ -92,12 +92,12 @@ def _read_state_dict(
         )
     if source.codes:
         raise InteropError("--codes has no meaning for a state dict, whose vocabulary is words; leave it out")
-    return pytorch_state_dicts.read(tensors, source.path, source.dictionaries, settings)
+    return pytorch_state_dicts.read_state_dict(tensors, source.path, source.dictionaries, settings)
 
 
 def _state_dict(found: object, path: Path) -> dict[str, Tensor]:
     """The tensors by name, also where a training script put them beside its other state."""
-    for name in INNER:
+    for name in STATE_DICT_KEYS:
         if isinstance(found, dict) and isinstance(found.get(name), dict):
             found = found[name]
     tensors = (

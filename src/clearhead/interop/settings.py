@@ -74,7 +74,7 @@ class SettingsReader:
                 raise InteropError(f"{key} {found} is not supported, only {value}; {self.name} asks for it")
 
 
-def need_plain(network: nn.Module) -> None:
+def require_unchanged(network: nn.Module) -> None:
     """Refuses a network in which parts are switched off or watched: another format would hold its weights alone."""
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         raise InteropError(

@@ -145,7 +145,7 @@ END = "</w>"
 UNKNOWN_TOKEN = "<unk>"
 
 
-def numbered(
+def build_tokenizer(
     pipeline: Pipeline,
     cut: Sequence[str],
     ids: Mapping[str, int],
@@ -178,13 +178,17 @@ def numbered(
     return ImportedTokenizer(pipeline, vocabulary)
 
 
-def sentencepiece_side(path: Path, ids: Mapping[str, int], roles: Mapping[str, int], size: int) -> ImportedTokenizer:
+def sentencepiece_tokenizer(
+    path: Path, ids: Mapping[str, int], roles: Mapping[str, int], size: int
+) -> ImportedTokenizer:
     """One side: the pieces of a .model file, numbered by a vocabulary."""
     pipeline, cut = SentencePieceModel.read(path).pipeline()
-    return numbered(pipeline, cut, ids, "metaspace", roles, size)
+    return build_tokenizer(pipeline, cut, ids, "metaspace", roles, size)
 
 
-def sentencepiece_alone(path: Path, size: int, extra: Sequence[str], roles: Mapping[str, str]) -> ImportedTokenizer:
+def self_contained_sentencepiece_tokenizer(
+    path: Path, size: int, extra: Sequence[str], roles: Mapping[str, str]
+) -> ImportedTokenizer:
     """A .model file whose own places are the ids, with further special pieces behind them."""
     model = SentencePieceModel.read(path)
     names = [*(piece.name for piece in model.pieces), *extra]
@@ -192,7 +196,7 @@ def sentencepiece_alone(path: Path, size: int, extra: Sequence[str], roles: Mapp
     missing = [name for name in roles.values() if name not in ids]
     if missing:
         raise InteropError(f"{path} has no piece {', '.join(missing)}")
-    side = sentencepiece_side(path, ids, {role: ids[name] for role, name in roles.items()}, size)
+    side = sentencepiece_tokenizer(path, ids, {role: ids[name] for role, name in roles.items()}, size)
     specials = {*side.vocabulary.specials, *(ids[name] for name in extra)}
     vocabulary = side.vocabulary.model_copy(update={"specials": tuple(sorted(specials))})
     return ImportedTokenizer(model.pipeline()[0], vocabulary)

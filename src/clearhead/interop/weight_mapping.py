@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
-from clearhead.interop.checkpoint_tensors import CheckpointTensors, Shape, as_float, count_numbers
+from clearhead.interop.checkpoint_tensors import CheckpointTensors, Shape, count_values, to_float32
 from clearhead.model.parameters import Weights, named_weights
 from clearhead.model.registry import build_model
 
@@ -76,31 +76,33 @@ class MappedWeights:
     left_out: list[str]
 
 
-def linear(ours: str, theirs: str, bias: bool = True, arrangement: Arrangement = "same") -> Iterator[TensorLink]:
+def linear_links(ours: str, theirs: str, bias: bool = True, arrangement: Arrangement = "same") -> Iterator[TensorLink]:
     """A linear layer or a norm."""
     yield TensorLink(f"{ours}.weight", f"{theirs}.weight", arrangement)
     if bias:
         yield TensorLink(f"{ours}.bias", f"{theirs}.bias")
 
 
-def attention(ours: str, theirs: Sequence[str], output: str, bias: bool = True) -> Iterator[TensorLink]:
+def attention_links(ours: str, theirs: Sequence[str], output: str, bias: bool = True) -> Iterator[TensorLink]:
     """Attention whose queries, keys and values are three linear layers there as here."""
     for name, their_name in zip(PROJECTIONS, theirs, strict=True):
-        yield from linear(f"{ours}.{name}", their_name, bias)
-    yield from linear(f"{ours}.output", output, bias)
+        yield from linear_links(f"{ours}.{name}", their_name, bias)
+    yield from linear_links(f"{ours}.output", output, bias)
 
 
-def joint_projections(ours: str, weight: str, bias: str, arrangement: Arrangement = "same") -> Iterator[TensorLink]:
+def joint_projection_links(
+    ours: str, weight: str, bias: str, arrangement: Arrangement = "same"
+) -> Iterator[TensorLink]:
     """Queries, keys and values that are one linear layer there."""
     for block, name in enumerate(PROJECTIONS):
         yield TensorLink(f"{ours}.{name}.weight", weight, arrangement, block=block, blocks=len(PROJECTIONS))
         yield TensorLink(f"{ours}.{name}.bias", bias, block=block, blocks=len(PROJECTIONS))
 
 
-def apply(table: WeightMapping, tensors: CheckpointTensors, config: ModelConfig) -> MappedWeights:
+def import_weights(table: WeightMapping, tensors: CheckpointTensors, config: ModelConfig) -> MappedWeights:
     """Our weights from theirs. Everything is checked before anything is read."""
-    check_size(config, tensors)
-    shapes = our_shapes(config)
+    check_parameter_count(config, tensors)
+    shapes = weight_shapes(config)
     links = {link.ours: link for link in table.links}
     assert links.keys() == shapes.keys(), f"the table does not fit the network: {links.keys() ^ shapes.keys()}"
     _check_names(table, tensors.shapes)
@@ -108,14 +110,14 @@ def apply(table: WeightMapping, tensors: CheckpointTensors, config: ModelConfig)
         _check_shapes(link, shapes[name], tensors.shapes)
     _check_copies(table, tensors)
     weights = {
-        name: link.read(as_float(tensors.get(link.theirs), link.theirs), shapes[name]).clone()
+        name: link.read(to_float32(tensors.get(link.theirs), link.theirs), shapes[name]).clone()
         for name, link in links.items()
     }
     unused = [name for name in tensors.shapes if re.fullmatch(table.left_out, name)]
     return MappedWeights(weights, sorted(unused))
 
 
-def invert(table: WeightMapping, weights: Mapping[str, Tensor]) -> Weights:
+def export_weights(table: WeightMapping, weights: Mapping[str, Tensor]) -> Weights:
     """Their tensors from our weights."""
     blocks: dict[str, dict[int, Tensor]] = {}
     axes: dict[str, int] = {}
@@ -135,14 +137,14 @@ def invert(table: WeightMapping, weights: Mapping[str, Tensor]) -> Weights:
     }
 
 
-def our_shapes(config: ModelConfig) -> dict[str, Shape]:
+def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
     """The shape of each weight that a network would have, which is not built."""
     with torch.device("meta"):
         network: Any = build_model(config)
     return {name: tuple(tensor.shape) for name, tensor in named_weights(network).items()}
 
 
-def check_size(config: ModelConfig, tensors: CheckpointTensors) -> None:
+def check_parameter_count(config: ModelConfig, tensors: CheckpointTensors) -> None:
     """Refuses a config that asks for far more numbers than the file holds, before a network is thought of.
 
     Of smaller differences the names of missing tensors tell more.
@@ -155,7 +157,7 @@ def check_size(config: ModelConfig, tensors: CheckpointTensors) -> None:
     }
     asked = layers.get(config.family, config.num_encoder_layers) * layer
     asked += width * config.read_vocab_size if config.has_text else 0
-    held = count_numbers(tensors)
+    held = count_values(tensors)
     if asked > _FAR * held:
         raise InteropError(
             f"the settings ask for {asked:,} parameters or more, the file holds {held:,} numbers; "
@@ -170,11 +172,11 @@ def _check_names(table: WeightMapping, shapes: Mapping[str, Shape]) -> None:
     unexpected = {name for name in shapes.keys() - expected - table.copies.keys() if not re.fullmatch(unused, name)}
     if missing or unexpected:
         raise InteropError(
-            f"the tensors do not fit the settings: missing {_listed(missing)}; unexpected {_listed(unexpected)}"
+            f"the tensors do not fit the settings: missing {_join_names(missing)}; unexpected {_join_names(unexpected)}"
         )
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     ordered = sorted(names)
     more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
     return (", ".join(ordered[:_SHOWN]) or "none") + more

@@ -12,12 +12,12 @@ from clearhead.interop.huggingface.model_format import (
     Settings,
     architecture,
     attention_dropout,
+    equal_head_widths,
     label_settings,
-    labels_of,
-    plain_heads,
+    read_labels,
 )
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention_links, linear_links
 
 TASKS = {
     "BertModel": "embed",
@@ -38,7 +38,7 @@ def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     options.only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
     if task == "mlm":
         options.only(hidden_act="gelu", tie_word_embeddings=True)  # the head's own activation is gelu here
-    labels = labels_of(options) if task in ("classify", "tag") else []
+    labels = read_labels(options) if task in ("classify", "tag") else []
     limit = options.number("max_position_embeddings", 512)
     has_pooler = task in ("embed", "classify") and any("pooler.dense" in name for name in tensors.shapes)
     return {
@@ -76,14 +76,14 @@ def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
     prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
     links = [*_body(prefix, model.num_encoder_layers, bool(model.num_segments))]
     if _has_pooler(config):
-        links += linear("backbone.pooler", f"{prefix}pooler.dense")
+        links += linear_links("backbone.pooler", f"{prefix}pooler.dense")
     if task == "mlm":
         head = "cls.predictions"
-        links += linear("transform", f"{head}.transform.dense")
-        links += linear("norm", f"{head}.transform.LayerNorm")
+        links += linear_links("transform", f"{head}.transform.dense")
+        links += linear_links("norm", f"{head}.transform.LayerNorm")
         links.append(TensorLink("output.bias", f"{head}.bias"))
     elif task != "embed":
-        links += linear("output", "classifier")
+        links += linear_links("output", "classifier")
     copies = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
         "cls.predictions.decoder.weight": f"{prefix}embeddings.word_embeddings.weight",
@@ -99,15 +99,15 @@ def _body(prefix: str, num_layers: int, has_segments: bool) -> Iterator[TensorLi
     yield TensorLink("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
     if has_segments:
         yield TensorLink("backbone.embedding.segments.weight", f"{embedding}.token_type_embeddings.weight")
-    yield from linear("backbone.embedding.norm", f"{embedding}.LayerNorm")
+    yield from linear_links("backbone.embedding.norm", f"{embedding}.LayerNorm")
     for number in range(num_layers):
         ours, theirs = f"backbone.encoder.layers.{number}", f"{prefix}encoder.layer.{number}"
         parts = [f"{theirs}.attention.self.{name}" for name in ("query", "key", "value")]
-        yield from attention(f"{ours}.self_attention", parts, f"{theirs}.attention.output.dense")
-        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.attention.output.LayerNorm")
-        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.intermediate.dense")
-        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.output.dense")
-        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm")
+        yield from attention_links(f"{ours}.self_attention", parts, f"{theirs}.attention.output.dense")
+        yield from linear_links(f"{ours}.self_attention_residual.norm", f"{theirs}.attention.output.LayerNorm")
+        yield from linear_links(f"{ours}.feed_forward.w1", f"{theirs}.intermediate.dense")
+        yield from linear_links(f"{ours}.feed_forward.w2", f"{theirs}.output.dense")
+        yield from linear_links(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm")
 
 
 def required(config: Config) -> Settings:
@@ -124,7 +124,7 @@ def required(config: Config) -> Settings:
         "scale_attention": True,
         "gated": False,
         "bias": True,
-        **plain_heads(config.model),
+        **equal_head_widths(config.model),
         **({"activation": "gelu"} if config.task == "mlm" else {}),
         **({"pooling": "first", "pooler": True} if config.task == "classify" else {}),
     }

@@ -11,10 +11,10 @@ from clearhead.interop.huggingface.model_format import (
     architecture,
     attention_dropout,
     label_settings,
-    labels_of,
+    read_labels,
 )
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention_links, linear_links
 
 TASKS = {
     "DistilBertModel": "embed",
@@ -31,7 +31,7 @@ def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     task = architecture(options, TASKS)
     if task == "mlm":
         options.only(activation="gelu", tie_word_embeddings=True)
-    labels = labels_of(options) if task in ("classify", "tag") else []
+    labels = read_labels(options) if task in ("classify", "tag") else []
     limit = options.number("max_position_embeddings", 512)
     return {
         "task": task,
@@ -68,13 +68,13 @@ def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
     prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
     links = [*_body(prefix, config.model.num_encoder_layers)]
     if task == "mlm":
-        links += linear("transform", "vocab_transform")
-        links += linear("norm", "vocab_layer_norm")
+        links += linear_links("transform", "vocab_transform")
+        links += linear_links("norm", "vocab_layer_norm")
         links.append(TensorLink("output.bias", "vocab_projector.bias"))
     elif task != "embed":
-        links += linear("output", "classifier")
+        links += linear_links("output", "classifier")
     if task == "classify" and config.model.pooler:
-        links += linear("backbone.pooler", "pre_classifier")
+        links += linear_links("backbone.pooler", "pre_classifier")
     copies = {"vocab_projector.weight": f"{prefix}embeddings.word_embeddings.weight"}
     return WeightMapping(links, copies, r".*\.position_ids", r"vocab_.*" if task == "embed" else r"(?!)")
 
@@ -83,15 +83,15 @@ def _body(prefix: str, num_layers: int) -> Iterator[TensorLink]:
     embedding = f"{prefix}embeddings"
     yield TensorLink("backbone.embedding.tokens.weight", f"{embedding}.word_embeddings.weight")
     yield TensorLink("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
-    yield from linear("backbone.embedding.norm", f"{embedding}.LayerNorm")
+    yield from linear_links("backbone.embedding.norm", f"{embedding}.LayerNorm")
     for number in range(num_layers):
         ours, theirs = f"backbone.encoder.layers.{number}", f"{prefix}transformer.layer.{number}"
         parts = [f"{theirs}.attention.{name}_lin" for name in "qkv"]
-        yield from attention(f"{ours}.self_attention", parts, f"{theirs}.attention.out_lin")
-        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.sa_layer_norm")
-        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.ffn.lin1")
-        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.ffn.lin2")
-        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output_layer_norm")
+        yield from attention_links(f"{ours}.self_attention", parts, f"{theirs}.attention.out_lin")
+        yield from linear_links(f"{ours}.self_attention_residual.norm", f"{theirs}.sa_layer_norm")
+        yield from linear_links(f"{ours}.feed_forward.w1", f"{theirs}.ffn.lin1")
+        yield from linear_links(f"{ours}.feed_forward.w2", f"{theirs}.ffn.lin2")
+        yield from linear_links(f"{ours}.feed_forward_residual.norm", f"{theirs}.output_layer_norm")
 
 
 def _required(config: Config) -> Settings:

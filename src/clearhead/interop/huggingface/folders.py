@@ -21,7 +21,7 @@ from clearhead.interop.huggingface.generation_config import read_generation, wri
 from clearhead.interop.huggingface.model_format import ImportedModel, ModelFormat
 from clearhead.interop.huggingface.tokenizers import read_json, read_tokenizer, tokenizer_files
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import apply, check_size, invert
+from clearhead.interop.weight_mapping import check_parameter_count, export_weights, import_weights
 from clearhead.model.parameters import Weights
 
 _ALL = bert.FORMAT, distilbert.FORMAT, gpt2.FORMAT, t5.FORMAT, marian.MARIAN, marian.PEGASUS, vit.FORMAT
@@ -45,15 +45,15 @@ def read_folder(folder: Path, settings: Mapping[str, Any]) -> ImportedModel:
     notes: list[str] = []
     if found["task"] in ("translate", "lm"):
         found = configs.merge(found, {"decoding": read_generation(folder, found["task"], notes)})
-    _check_pictures(folder)
+    _check_image_scaling(folder)
     config = _parse(configs.merge(found, settings), options.name)
-    check_size(config.model, tensors)
+    check_parameter_count(config.model, tensors)
     tokenizer = None
     if config.model.has_text:
         model = config.model
         tokenizer = read_tokenizer(folder, model.family, model.vocab_size, model.source_vocab_size)
         config = _with_ids(config, tokenizer)
-    applied = apply(form.table(config, tensors.shapes.keys()), tensors, config.model)
+    applied = import_weights(form.table(config, tensors.shapes.keys()), tensors, config.model)
     return ImportedModel(config, applied.weights, tokenizer, applied.left_out, f"Hugging Face {form.name}", notes)
 
 
@@ -94,7 +94,7 @@ def _with_ids(config: Config, tokenizer: Tokenizer) -> Config:
     return configs.override(config, {"model": ids, "tokenizer": tokenizer.config.model_dump()})
 
 
-def _check_pictures(folder: Path) -> None:
+def _check_image_scaling(folder: Path) -> None:
     """Pixels are read from -1 to 1 here; another scale is refused."""
     path = folder / "preprocessor_config.json"
     if path.is_file():
@@ -143,7 +143,7 @@ def write_folder(config: Config, weights: Weights, tokenizer: Tokenizer | None, 
     assert form is not None and not blocking
     texts: dict[str, dict[str, Any]] = {CONFIG: form.write(config)}
     table = form.table(config, ())
-    tensors = {**invert(table, weights), **form.extra(config)}
+    tensors = {**export_weights(table, weights), **form.extra(config)}
     notes: list[str] = []
     if unused := sorted(weights.keys() - {link.ours for link in table.links}):
         notes.append(f"left out, because {texts[CONFIG]['architectures'][0]} has no such weights: {', '.join(unused)}")

@@ -14,10 +14,10 @@ from clearhead.errors import InteropError
 from clearhead.interop.huggingface.tokenizers import read_json
 from clearhead.interop.settings import SettingsReader
 
-STOPS = {"False": "no_better_now", "True": "beam_finished", "never": "cannot_improve"}
-SECTION = "clearhead"
+STOPPING_RULES = {"False": "no_better_now", "True": "beam_finished", "never": "cannot_improve"}
+CLEARHEAD_SECTION = "clearhead"
 # What `generate` knows and search here does not, each with the value at which it does nothing.
-IDLE: dict[str, Any] = {
+UNSUPPORTED_OPTIONS: dict[str, Any] = {
     "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "min_length": 0,
     "min_new_tokens": None, "diversity_penalty": 0.0, "forced_bos_token_id": None, "suppress_tokens": None,
     "begin_suppress_tokens": None, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "num_beam_groups": 1,
@@ -30,11 +30,11 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     if not path.is_file():
         path = folder / "config.json"
     options = SettingsReader(read_json(path), str(path))
-    own = _own_section(options.settings)
+    own = _clearhead_section(options.settings)
     if own is not None and _is_unchanged(options.settings, own, task):
         return own.model_dump(mode="json")
     start = {} if own is None else {"add_start_token": own.sampling.add_start_token}
-    for name, idle in IDLE.items():
+    for name, idle in UNSUPPORTED_OPTIONS.items():
         if options.get(name, idle) not in (idle, None):
             notes.append(f"not carried over: {name}={options.get(name)}")
     if task == "lm" and options.get("do_sample", False):
@@ -42,20 +42,20 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     if options.get("do_sample", False):
         notes.append("not carried over: do_sample=True; translations are searched for")
     stop = str(options.get("early_stopping", False))
-    if stop not in STOPS:
+    if stop not in STOPPING_RULES:
         raise InteropError(f"early_stopping {stop} is not supported; {path} asks for it")
     settings: dict[str, Any] = {
         "beam_size": options.number("num_beams", 1),
         "length_penalty_form": "length",
         "length_penalty": options.small("length_penalty", 1.0),
-        "stopping_rule": STOPS[stop],
+        "stopping_rule": STOPPING_RULES[stop],
     }
     if settings["length_penalty"] < 0:
         raise InteropError(
             f"length_penalty {settings['length_penalty']} is not supported, only 0 and more; {path} asks for it"
         )
     if task == "lm":  # the likeliest text, or piece by piece where the beam is 1
-        return {**settings, "method": "search", "sampling": _limit(options) | start}
+        return {**settings, "method": "search", "sampling": _max_tokens(options) | start}
     is_new = options.get("max_new_tokens") is not None
     longest = options.number("max_new_tokens") if is_new else options.number("max_length", 1) - 1  # with the start
     return settings | ({"max_length": str(longest)} if longest > 0 else {})
@@ -68,11 +68,11 @@ def _sampling(options: SettingsReader) -> dict[str, Any]:
         "top_k": options.identifier("top_k", 50),
         "top_p": options.small("top_p", 1.0),
         "min_p": options.small("min_p", 0.0),
-        **_limit(options),
+        **_max_tokens(options),
     }
 
 
-def _limit(options: SettingsReader) -> dict[str, Any]:
+def _max_tokens(options: SettingsReader) -> dict[str, Any]:
     """How much text is written, where that is said."""
     return {"max_tokens": options.number("max_new_tokens")} if options.get("max_new_tokens") else {}
 
@@ -85,7 +85,7 @@ def write_generation(config: Config, notes: list[str]) -> dict[str, Any]:
     return {
         "eos_token_id": config.model.eos_id,
         **_generation(decoding, config.task),
-        SECTION: decoding.model_dump(mode="json"),
+        CLEARHEAD_SECTION: decoding.model_dump(mode="json"),
     }
 
 
@@ -105,10 +105,10 @@ def _generation(decoding: DecodingConfig, task: str) -> dict[str, Any]:
     return settings
 
 
-def _own_section(settings: Mapping[str, Any]) -> DecodingConfig | None:
+def _clearhead_section(settings: Mapping[str, Any]) -> DecodingConfig | None:
     """Return the decoding section that clearhead wrote, or None."""
     try:
-        return DecodingConfig.model_validate(settings[SECTION])
+        return DecodingConfig.model_validate(settings[CLEARHEAD_SECTION])
     except (KeyError, ValidationError):
         return None
 

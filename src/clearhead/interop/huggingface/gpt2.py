@@ -10,10 +10,10 @@ from clearhead.interop.huggingface.model_format import (
     Settings,
     architecture,
     attention_dropout,
-    plain_heads,
+    equal_head_widths,
 )
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, joint_projections, linear
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, joint_projection_links, linear_links
 
 PREFIX = "transformer."
 
@@ -67,13 +67,13 @@ def _body(prefix: str, num_layers: int) -> Iterator[TensorLink]:
     for number in range(num_layers):
         ours, theirs = f"decoder.layers.{number}", f"{prefix}h.{number}"
         joint = f"{theirs}.attn.c_attn"
-        yield from joint_projections(f"{ours}.self_attention", f"{joint}.weight", f"{joint}.bias", "transposed")
-        yield from linear(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", arrangement="transposed")
-        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.ln_1")
-        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.mlp.c_fc", arrangement="transposed")
-        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.mlp.c_proj", arrangement="transposed")
-        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2")
-    yield from linear("decoder.norm", f"{prefix}ln_f")
+        yield from joint_projection_links(f"{ours}.self_attention", f"{joint}.weight", f"{joint}.bias", "transposed")
+        yield from linear_links(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", arrangement="transposed")
+        yield from linear_links(f"{ours}.self_attention_residual.norm", f"{theirs}.ln_1")
+        yield from linear_links(f"{ours}.feed_forward.w1", f"{theirs}.mlp.c_fc", arrangement="transposed")
+        yield from linear_links(f"{ours}.feed_forward.w2", f"{theirs}.mlp.c_proj", arrangement="transposed")
+        yield from linear_links(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2")
+    yield from linear_links("decoder.norm", f"{prefix}ln_f")
 
 
 def required(config: Config) -> Settings:
@@ -90,7 +90,7 @@ def required(config: Config) -> Settings:
         "tied_embeddings": ("all", "target", "none"),
         "gated": False,
         "bias": True,
-        **plain_heads(config.model),
+        **equal_head_widths(config.model),
     }
 
 

@@ -17,10 +17,10 @@ from clearhead.interop.huggingface.model_format import (
     Settings,
     architecture,
     attention_dropout,
-    plain_heads,
+    equal_head_widths,
 )
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention_links, linear_links
 from clearhead.model.positions import sinusoids
 
 STACKS = (("encoder", "source_embedding"), ("decoder", "target_embedding"))
@@ -86,7 +86,7 @@ def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
         for number in range(number_of_layers):
             links += layer_links(f"{stack}.layers.{number}", f"model.{stack}.layers.{number}", stack)
         if model.has_final_norm:
-            links += linear(f"{stack}.norm", f"model.{stack}.layer_norm")
+            links += linear_links(f"{stack}.norm", f"model.{stack}.layer_norm")
     if model.output_bias:
         links.append(TensorLink("output.bias", "final_logits_bias", "reshaped", (1, model.vocab_size)))
     shared = "model.shared.weight"
@@ -112,11 +112,11 @@ def layer_links(ours: str, theirs: str, stack: str) -> Iterator[TensorLink]:
     for name, look in (("self_attention", "self_attn"), ("cross_attention", "encoder_attn")):
         if name == "self_attention" or stack == "decoder":
             parts = [f"{theirs}.{look}.{part}_proj" for part in "qkv"]
-            yield from attention(f"{ours}.{name}", parts, f"{theirs}.{look}.out_proj")
-            yield from linear(f"{ours}.{name}_residual.norm", f"{theirs}.{look}_layer_norm")
-    yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.fc1")
-    yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.fc2")
-    yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
+            yield from attention_links(f"{ours}.{name}", parts, f"{theirs}.{look}.out_proj")
+            yield from linear_links(f"{ours}.{name}_residual.norm", f"{theirs}.{look}_layer_norm")
+    yield from linear_links(f"{ours}.feed_forward.w1", f"{theirs}.fc1")
+    yield from linear_links(f"{ours}.feed_forward.w2", f"{theirs}.fc2")
+    yield from linear_links(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
 
 
 def _required(config: Config, placement: str, embeddings: tuple[str, ...]) -> Settings:
@@ -134,7 +134,7 @@ def _required(config: Config, placement: str, embeddings: tuple[str, ...]) -> Se
         "tied_embeddings": embeddings,
         "gated": False,
         "bias": True,
-        **plain_heads(config.model),
+        **equal_head_widths(config.model),
     }
 
 

@@ -51,7 +51,7 @@ class ModelFormat:
 
     def blocking(self, config: Config) -> list[str]:
         """Return the settings that the architecture cannot express; every architecture has residual connections."""
-        return blocking_settings(config.model, {"residual": True, **self.required(config)})
+        return unsupported_settings(config.model, {"residual": True, **self.required(config)})
 
 
 def architecture(options: SettingsReader, known: Mapping[str, str]) -> str:
@@ -64,7 +64,7 @@ def architecture(options: SettingsReader, known: Mapping[str, str]) -> str:
     return known[names[0]]
 
 
-def labels_of(options: SettingsReader) -> list[str]:
+def read_labels(options: SettingsReader) -> list[str]:
     """What labels are called, in the order of their numbers."""
     named = options.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
     try:
@@ -86,7 +86,7 @@ def attention_dropout(model: ModelConfig, name: str) -> dict[str, float]:
     return {name: model.attention_dropout} if model.attention_dropout else {}
 
 
-def blocking_settings(model: ModelConfig, required: Mapping[str, Any]) -> list[str]:
+def unsupported_settings(model: ModelConfig, required: Mapping[str, Any]) -> list[str]:
     """Return every setting that differs from its required value, as `model.norm=rms (expected layer)`.
 
     A tuple lists several allowed values.
@@ -99,7 +99,7 @@ def blocking_settings(model: ModelConfig, required: Mapping[str, Any]) -> list[s
     return found
 
 
-def plain_heads(model: ModelConfig) -> Settings:
+def equal_head_widths(model: ModelConfig) -> Settings:
     """Return the required head widths of formats that divide the model width by the number of heads."""
     width = model.model_dim // model.num_heads
     return {"key_dim": (0, width), "value_dim": (0, width)}

@@ -9,7 +9,7 @@ from clearhead.interop.checkpoint_tensors import CheckpointTensors
 from clearhead.interop.huggingface.bert import ACTIVATIONS
 from clearhead.interop.huggingface.model_format import ModelFormat, Settings, architecture
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention_links, linear_links
 
 LONGEST = 1024  # there is no table of places; longer texts than T5 was trained on are allowed up to here
 
@@ -80,7 +80,7 @@ def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
         links.append(TensorLink(f"{stack}.relative_bias.weight", bias))
         for number in range(num_layers):
             links += _layer(f"{stack}.layers.{number}", f"{stack}.block.{number}.layer", stack, model.gated)
-        links += linear(f"{stack}.norm", f"{stack}.final_layer_norm", bias=False)
+        links += linear_links(f"{stack}.norm", f"{stack}.final_layer_norm", bias=False)
     unused = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"  # of old conversions
     return WeightMapping(links, copies, left_out=unused)
 
@@ -91,14 +91,16 @@ def _layer(ours: str, theirs: str, stack: str, gated: bool) -> Iterator[TensorLi
         looks.append(("cross_attention", f"{theirs}.1", "EncDecAttention"))
     for name, layer, kind in looks:
         parts = [f"{layer}.{kind}.{part}" for part in "qkv"]
-        yield from attention(f"{ours}.{name}", parts, f"{layer}.{kind}.o", bias=False)
-        yield from linear(f"{ours}.{name}_residual.norm", f"{layer}.layer_norm", bias=False)
+        yield from attention_links(f"{ours}.{name}", parts, f"{layer}.{kind}.o", bias=False)
+        yield from linear_links(f"{ours}.{name}_residual.norm", f"{layer}.layer_norm", bias=False)
     network = f"{theirs}.{len(looks)}"
-    yield from linear(f"{ours}.feed_forward.w1", f"{network}.DenseReluDense.{'wi_0' if gated else 'wi'}", bias=False)
+    yield from linear_links(
+        f"{ours}.feed_forward.w1", f"{network}.DenseReluDense.{'wi_0' if gated else 'wi'}", bias=False
+    )
     if gated:
-        yield from linear(f"{ours}.feed_forward.w3", f"{network}.DenseReluDense.wi_1", bias=False)
-    yield from linear(f"{ours}.feed_forward.w2", f"{network}.DenseReluDense.wo", bias=False)
-    yield from linear(f"{ours}.feed_forward_residual.norm", f"{network}.layer_norm", bias=False)
+        yield from linear_links(f"{ours}.feed_forward.w3", f"{network}.DenseReluDense.wi_1", bias=False)
+    yield from linear_links(f"{ours}.feed_forward.w2", f"{network}.DenseReluDense.wo", bias=False)
+    yield from linear_links(f"{ours}.feed_forward_residual.norm", f"{network}.layer_norm", bias=False)
 
 
 def required(config: Config) -> Settings:

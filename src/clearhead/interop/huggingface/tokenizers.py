@@ -19,32 +19,34 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.imported import ImportedTokenizer, ImportedVocabulary, Spelling
 from clearhead.errors import InteropError
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.subword_tokenizers import sentencepiece_alone, sentencepiece_side
+from clearhead.interop.subword_tokenizers import self_contained_sentencepiece_tokenizer, sentencepiece_tokenizer
 
-FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-OWN_FILE = "clearhead_tokenizer.json"
+TOKENIZER_FILE, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+CLEARHEAD_FILE = "clearhead_tokenizer.json"
 """A tokenizer that `transformers` cannot hold in one file, in clearhead's format, for `clearhead import`."""
-SECTION = "clearhead"
+CLEARHEAD_SECTION = "clearhead"
 """Key in tokenizer_config.json with the settings of a tokenizer that clearhead trained."""
 
 
 def tokenizer_files(tokenizer: Tokenizer, config: Config) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return the content of each file by its name, and notes on what could not be included."""
-    if _has_several_parts(tokenizer):
-        note = f"the tokenizer was imported from several files, which one {FILE} cannot hold: copy the old files for "
-        return {OWN_FILE: json.loads(tokenizer.to_json())}, [f"{note}transformers; `clearhead import` reads {OWN_FILE}"]
+    if _needs_several_files(tokenizer):
+        note = f"the tokenizer was imported from several files, which one {TOKENIZER_FILE} cannot hold: copy the old files for "
+        return {CLEARHEAD_FILE: json.loads(tokenizer.to_json())}, [
+            f"{note}transformers; `clearhead import` reads {CLEARHEAD_FILE}"
+        ]
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.model.max_positions,
         "clean_up_tokenization_spaces": False,
-        **_roles(tokenizer, config),
+        **_special_token_settings(tokenizer, config),
     }
     if not isinstance(tokenizer, ImportedTokenizer):
-        settings[SECTION] = json.loads(tokenizer.to_json())["clearhead"]
-    return {FILE: json.loads(framed_pipeline(tokenizer, config)), SETTINGS: settings}, []
+        settings[CLEARHEAD_SECTION] = json.loads(tokenizer.to_json())["clearhead"]
+    return {TOKENIZER_FILE: json.loads(pipeline_with_special_tokens(tokenizer, config)), TOKENIZER_CONFIG: settings}, []
 
 
-def framed_pipeline(tokenizer: Tokenizer, config: Config) -> str:
+def pipeline_with_special_tokens(tokenizer: Tokenizer, config: Config) -> str:
     """Return tokenizer.json of the `tokenizers` library, which adds the special tokens that the network expects."""
     state = json.loads(tokenizer.to_json())["tokenizer"]
     pipeline = Pipeline.from_str(json.dumps(state))
@@ -55,11 +57,11 @@ def framed_pipeline(tokenizer: Tokenizer, config: Config) -> str:
         mask = None if tokenizer.mask_id is None else tokenizer.piece(tokenizer.mask_id)
         pipeline.add_special_tokens([AddedToken(name, special=True, normalized=name == mask) for name in specials])
     if pipeline.post_processor is None:
-        pipeline.post_processor = _frame(tokenizer, config)
+        pipeline.post_processor = _post_processor(tokenizer, config)
     return pipeline.to_str()
 
 
-def _has_several_parts(tokenizer: Tokenizer) -> bool:
+def _needs_several_files(tokenizer: Tokenizer) -> bool:
     """Whether a tokenizer was imported from several files: two sides, or a pipeline with other ids than the model."""
     if not isinstance(tokenizer, ImportedTokenizer):
         return False
@@ -67,7 +69,7 @@ def _has_several_parts(tokenizer: Tokenizer) -> bool:
     return bool(own.ids or own.pieces or own.prefix) or tokenizer.target is not tokenizer
 
 
-def _roles(tokenizer: Tokenizer, config: Config) -> dict[str, str]:
+def _special_token_settings(tokenizer: Tokenizer, config: Config) -> dict[str, str]:
     """The special pieces by their names for them."""
     ids = {"pad_token": tokenizer.pad_id, "unk_token": tokenizer.unk_id, "eos_token": tokenizer.eos_id}
     if config.model.family == "encoder":
@@ -80,7 +82,7 @@ def _roles(tokenizer: Tokenizer, config: Config) -> dict[str, str]:
     return {role: tokenizer.piece(index) for role, index in ids.items() if 0 <= index < tokenizer.vocab_size}
 
 
-def _frame(tokenizer: Tokenizer, config: Config) -> Any:
+def _post_processor(tokenizer: Tokenizer, config: Config) -> Any:
     """Return the post-processor that adds the special tokens around a text, or None if there are none."""
     begin, end = ((tokenizer.piece(index), index) for index in (tokenizer.bos_id, tokenizer.eos_id))
     if config.model.head != "generation":
@@ -92,14 +94,14 @@ def _frame(tokenizer: Tokenizer, config: Config) -> Any:
     return None
 
 
-ROLES: dict[
+SPECIAL_TOKEN_KEYS: dict[
     str, dict[str, tuple[str, ...]]
 ] = {  # the kind of network -> our role -> their names for it, the first that is there
     "encoder": {"bos": ("cls_token", "bos_token"), "eos": ("sep_token", "eos_token")},
     "decoder": {"bos": ("bos_token", "eos_token"), "eos": ("eos_token",)},
     "transformer": {"bos": ("pad_token",), "eos": ("eos_token",)},
 }
-USUAL: dict[str, dict[str, str]] = {
+DEFAULT_SPECIAL_TOKENS: dict[str, dict[str, str]] = {
     "wordpiece": {
         "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]",
     },
@@ -122,29 +124,29 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int = 0) -> Tokenizer:
     """The tokenizer of a folder, for a network of that family that has rows for so many pieces."""
-    if (own := _own_tokenizer(folder)) is not None:
+    if (own := _clearhead_tokenizer(folder)) is not None:
         if own.target.vocab_size != vocab_size:
             raise InteropError(
                 f"{folder}: the tokenizer has {own.target.vocab_size:,} tokens, the model {vocab_size:,}"
             )
         return own
     if (folder / "source.spm").is_file() and not (folder / "tokenizer.json").is_file():
-        return _marian(folder, vocab_size, source_size)
+        return _marian_tokenizer(folder, vocab_size, source_size)
     if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
-        count = SettingsReader(_options(folder), str(folder)).identifier("extra_ids", 100)
+        count = SettingsReader(_tokenizer_config(folder), str(folder)).identifier("extra_ids", 100)
         if count > vocab_size:
             raise InteropError(
                 f"{folder}: expected extra_ids below the {vocab_size:,} pieces of the model, found {count:,}"
             )
         extra = [f"<extra_id_{number}>" for number in range(count - 1, -1, -1)]
         pieces = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
-        return sentencepiece_alone(folder / "spiece.model", vocab_size, extra, pieces)
+        return self_contained_sentencepiece_tokenizer(folder / "spiece.model", vocab_size, extra, pieces)
     pipeline = _pipeline(folder)
     spelling = _spelling(pipeline, folder)
     ids = pipeline.get_vocab(with_added_tokens=True)
-    names = USUAL[spelling] | _special_names(folder)
+    names = DEFAULT_SPECIAL_TOKENS[spelling] | _special_tokens(folder)
     known = {role: ids[name] for role, name in names.items() if name in ids}
-    roles = {role: _first(known, theirs, role, folder) for role, theirs in ROLES[family].items()}
+    roles = {role: _first_known(known, theirs, role, folder) for role, theirs in SPECIAL_TOKEN_KEYS[family].items()}
     pad = known.get("pad_token") if family != "decoder" else vocab_size  # left-to-right models have none of their own
     if pad is None:
         raise InteropError(f"{folder}: the tokenizer names no pad_token; expected it in tokenizer_config.json")
@@ -164,21 +166,23 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int 
     return ImportedTokenizer(pipeline, vocabulary)
 
 
-def _own_tokenizer(folder: Path) -> Tokenizer | None:
+def _clearhead_tokenizer(folder: Path) -> Tokenizer | None:
     """Return the tokenizer of a folder that `clearhead export` wrote, or None if the folder has another one."""
-    section = _options(folder).get(SECTION)
-    if (folder / FILE).is_file() and section is not None:
-        state = read_json(folder / FILE) | {"added_tokens": [], "post_processor": None}
+    section = _tokenizer_config(folder).get(CLEARHEAD_SECTION)
+    if (folder / TOKENIZER_FILE).is_file() and section is not None:
+        state = read_json(folder / TOKENIZER_FILE) | {"added_tokens": [], "post_processor": None}
         return Tokenizer.from_json(json.dumps({"clearhead": section, "tokenizer": state}))
-    if (folder / OWN_FILE).is_file() and not any((folder / name).is_file() for name in (FILE, "source.spm")):
-        return Tokenizer.from_json(json.dumps(read_json(folder / OWN_FILE)))
+    if (folder / CLEARHEAD_FILE).is_file() and not any(
+        (folder / name).is_file() for name in (TOKENIZER_FILE, "source.spm")
+    ):
+        return Tokenizer.from_json(json.dumps(read_json(folder / CLEARHEAD_FILE)))
     return None
 
 
-def _marian(folder: Path, size: int, source_size: int) -> ImportedTokenizer:
+def _marian_tokenizer(folder: Path, size: int, source_size: int) -> ImportedTokenizer:
     """Two SentencePiece models, and one vocabulary for both or one for each."""
     names = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
-    is_separate = bool(_options(folder).get("separate_vocabs", False))
+    is_separate = bool(_tokenizer_config(folder).get("separate_vocabs", False))
     sides = []
     for model, file, rows in (
         ("target.spm", "target_vocab.json", size),
@@ -190,11 +194,11 @@ def _marian(folder: Path, size: int, source_size: int) -> ImportedTokenizer:
         roles = {role: ids[name] for role, name in names.items() if name in ids}
         if len(roles) < len(names):
             raise InteropError(f"{folder}: the vocabulary has no {' or '.join(sorted({*names.values()} - ids.keys()))}")
-        sides.append(sentencepiece_side(folder / model, ids, roles, rows))
+        sides.append(sentencepiece_tokenizer(folder / model, ids, roles, rows))
     return ImportedTokenizer(sides[1].pipeline, sides[1].vocabulary, target=sides[0])
 
 
-def _first(known: Mapping[str, int], theirs: tuple[str, ...], role: str, folder: Path) -> int:
+def _first_known(known: Mapping[str, int], theirs: tuple[str, ...], role: str, folder: Path) -> int:
     for name in theirs:
         if name in known:
             return known[name]
@@ -222,10 +226,10 @@ def _pipeline(folder: Path) -> Pipeline:
 
 def _wordpiece(folder: Path) -> Pipeline:
     """BERT's: one piece a line."""
-    options = _options(folder)
+    options = _tokenizer_config(folder)
     pieces = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     ids = {piece: index for index, piece in enumerate(pieces)}
-    unknown = _special_names(folder).get("unk_token", "[UNK]")
+    unknown = _special_tokens(folder).get("unk_token", "[UNK]")
     pipeline = Pipeline(models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=100))
     pipeline.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -242,10 +246,10 @@ def _byte_level(folder: Path) -> Pipeline:
     """GPT-2's: merges of bytes that are written as letters."""
     model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     pipeline = Pipeline(model)
-    add_space = bool(_options(folder).get("add_prefix_space", False))
+    add_space = bool(_tokenizer_config(folder).get("add_prefix_space", False))
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_space)
     pipeline.decoder = decoders.ByteLevel()
-    names = _special_names(folder) or USUAL["bytes"]
+    names = _special_tokens(folder) or DEFAULT_SPECIAL_TOKENS["bytes"]
     pipeline.add_special_tokens([AddedToken(name, special=True) for name in dict.fromkeys(names.values())])
     return pipeline
 
@@ -253,7 +257,9 @@ def _byte_level(folder: Path) -> Pipeline:
 def _spelling(pipeline: Pipeline, folder: Path) -> Spelling:
     """How pieces stand for text, from the parts of the pipeline."""
     state = json.loads(pipeline.to_str())
-    parts = {part["type"] for name in ("pre_tokenizer", "decoder") if state[name] for part in _flat(state[name])}
+    parts = {
+        part["type"] for name in ("pre_tokenizer", "decoder") if state[name] for part in _flatten_steps(state[name])
+    }
     if state["model"]["type"] == "WordPiece" and state["model"]["continuing_subword_prefix"] == "##":
         return "wordpiece"
     if "ByteLevel" in parts:
@@ -264,22 +270,22 @@ def _spelling(pipeline: Pipeline, folder: Path) -> Spelling:
     raise InteropError(f"{folder}: a {state['model']['type']} tokenizer with the parts {found} is not supported")
 
 
-def _flat(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _flatten_steps(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """A part of a pipeline, or those that it is a sequence of."""
     inner = part.get("pretokenizers") or part.get("decoders")
-    return [each for one in inner for each in _flat(one)] if inner else [part]
+    return [each for one in inner for each in _flatten_steps(one)] if inner else [part]
 
 
-def _options(folder: Path) -> dict[str, Any]:
+def _tokenizer_config(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
     return read_json(path) if path.is_file() else {}
 
 
-def _special_names(folder: Path) -> dict[str, str]:
+def _special_tokens(folder: Path) -> dict[str, str]:
     """The special pieces that the folder names, such as pad_token."""
     found = dict[str, str]()
     path = folder / "special_tokens_map.json"
-    for settings in (read_json(path) if path.is_file() else {}, _options(folder)):
+    for settings in (read_json(path) if path.is_file() else {}, _tokenizer_config(folder)):
         for role, token in settings.items():
             name = token.get("content") if isinstance(token, dict) else token
             if role.endswith("_token") and isinstance(name, str):

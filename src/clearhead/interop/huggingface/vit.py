@@ -11,19 +11,19 @@ from clearhead.interop.huggingface.model_format import (
     Settings,
     architecture,
     attention_dropout,
+    equal_head_widths,
     label_settings,
-    labels_of,
-    plain_heads,
+    read_labels,
 )
 from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention_links, linear_links
 
 
 def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
     """Our settings."""
     architecture(options, {"ViTForImageClassification": "image"})
     options.only(qkv_bias=True)
-    labels = labels_of(options)
+    labels = read_labels(options)
     channels = options.number("num_channels", 3)
     if channels not in (1, 3):
         raise InteropError(f"num_channels {channels} is not supported, only 1 or 3; {options.name} asks for it")
@@ -72,13 +72,13 @@ def _links(model: ModelConfig) -> Iterator[TensorLink]:
     for number in range(model.num_encoder_layers):
         ours, theirs = f"backbone.encoder.layers.{number}", f"vit.encoder.layer.{number}"
         parts = [f"{theirs}.attention.attention.{name}" for name in ("query", "key", "value")]
-        yield from attention(f"{ours}.self_attention", parts, f"{theirs}.attention.output.dense")
-        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.layernorm_before")
-        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.intermediate.dense")
-        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.output.dense")
-        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.layernorm_after")
-    yield from linear("backbone.encoder.norm", "vit.layernorm")
-    yield from linear("output", "classifier")
+        yield from attention_links(f"{ours}.self_attention", parts, f"{theirs}.attention.output.dense")
+        yield from linear_links(f"{ours}.self_attention_residual.norm", f"{theirs}.layernorm_before")
+        yield from linear_links(f"{ours}.feed_forward.w1", f"{theirs}.intermediate.dense")
+        yield from linear_links(f"{ours}.feed_forward.w2", f"{theirs}.output.dense")
+        yield from linear_links(f"{ours}.feed_forward_residual.norm", f"{theirs}.layernorm_after")
+    yield from linear_links("backbone.encoder.norm", "vit.layernorm")
+    yield from linear_links("output", "classifier")
 
 
 def required(config: Config) -> Settings:
@@ -95,7 +95,7 @@ def required(config: Config) -> Settings:
         "pooling": "first",
         "gated": False,
         "bias": True,
-        **plain_heads(config.model),
+        **equal_head_widths(config.model),
     }
 
 

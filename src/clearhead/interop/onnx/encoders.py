@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.files import write_new
-from clearhead.interop.huggingface.tokenizers import framed_pipeline
+from clearhead.interop.huggingface.tokenizers import pipeline_with_special_tokens
 from clearhead.interop.onnx.generators import export_graph, require_onnx
 from clearhead.model.encoder_output import EncoderOutput, pool
 from clearhead.model.recurrent.cells import LayerState
@@ -147,7 +147,7 @@ class EmbeddingGraph(nn.Module):
         return pool(encoded.states_BSD, ids_BS != self.network.config.pad_id, "mean")
 
 
-def write(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Path) -> None:
+def write_encoder(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Path) -> None:
     """Write the graph, its settings and an example into an empty folder."""
     require_onnx(network)
     model = config.model
@@ -167,7 +167,7 @@ def write(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Pat
     write_new(folder / "config.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
     mask_token = ""
     if tokenizer is not None:
-        write_new(folder / "tokenizer.json", (framed_pipeline(tokenizer, config) + "\n").encode())
+        write_new(folder / "tokenizer.json", (pipeline_with_special_tokens(tokenizer, config) + "\n").encode())
         mask_token = "" if tokenizer.mask_id is None else tokenizer.piece(tokenizer.mask_id)
     write_new(folder / "README.md", readme(config, mask_token).encode())
 

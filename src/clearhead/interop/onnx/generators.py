@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.extras import require_package
 from clearhead.files import write_new
-from clearhead.interop.huggingface.model_format import blocking_settings
-from clearhead.interop.settings import need_plain
+from clearhead.interop.huggingface.model_format import unsupported_settings
+from clearhead.interop.settings import require_unchanged
 from clearhead.kernels import PaddedLayout
 from clearhead.model.attention import KVCache
 from clearhead.model.decoder import Memory
@@ -51,7 +51,7 @@ class EncoderGraph(nn.Module):
         network = self.network
         memory = network.encode(src_NS)
         assert memory.layout.allowed_B11S is not None
-        return memory.layout.allowed_B11S, *_flat(memory.keys_values)
+        return memory.layout.allowed_B11S, *_flatten_caches(memory.keys_values)
 
 
 class DecoderGraph(nn.Module):
@@ -63,12 +63,12 @@ class DecoderGraph(nn.Module):
 
     def forward(self, token_N1: Tensor, allowed_N11S: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
         """logits_NV of the next token, and the past with this one in it; `cache`: of the source, then the past."""
-        pairs = _pairs(cache)
+        pairs = _to_caches(cache)
         source, past = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
         layout = PaddedLayout.of(allowed_N11S.shape[3], token_N1.device, allowed_B11S=allowed_N11S)
         state = DecoderState(Memory(source, layout), 1, past, past[0].k_HK.shape[1])
         step = self.network.step(token_N1, state)
-        return step.logits_RTV[:, 0], *_flat(step.state.caches)
+        return step.logits_RTV[:, 0], *_flatten_caches(step.state.caches)
 
 
 class LanguageGraph(nn.Module):
@@ -80,19 +80,19 @@ class LanguageGraph(nn.Module):
 
     def forward(self, token_N1: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
         """logits_NV of the next token, and the past with this one in it."""
-        past = _pairs(cache)
+        past = _to_caches(cache)
         step = self.network.step(token_N1, LanguageModelState(past, past[0].k_HK.shape[1]))
-        return step.logits_RTV[:, 0], *_flat(step.state.caches)
+        return step.logits_RTV[:, 0], *_flatten_caches(step.state.caches)
 
 
-def blocking(config: ModelConfig) -> list[str]:
+def unsupported(config: ModelConfig) -> list[str]:
     """Return the settings that cannot be exported; every encoder can, and every Transformer that reads text."""
     if config.head != "generation":
         return []
-    return blocking_settings(config, {"family": ("transformer", "decoder"), "input": "tokens"})
+    return unsupported_settings(config, {"family": ("transformer", "decoder"), "input": "tokens"})
 
 
-def write(network: Any, folder: Path) -> None:
+def write_generator(network: Any, folder: Path) -> None:
     """Writes the graphs of a network into an empty folder."""
     require_onnx(network)
     config: ModelConfig = network.config
@@ -105,7 +105,7 @@ def write(network: Any, folder: Path) -> None:
 def _write_encoder(network: "Transformer", path: Path) -> None:
     config = network.config
     axes = {0: torch.export.Dim("N"), 1: torch.export.Dim("S", max=config.max_positions)}
-    outputs = ["allowed", *_names("source", config.num_decoder_layers)]
+    outputs = ["allowed", *_cache_names("source", config.num_decoder_layers)]
     src_NS = torch.full((3, min(5, config.max_positions)), config.eos_id)
     export_graph(EncoderGraph(network), (src_NS,), ({**axes},), ["src"], outputs, path)
 
@@ -122,22 +122,22 @@ def _write_decoder(network: Any, path: Path) -> None:
     cache: list[Tensor] = []
     cache_axes: list[dict[int, Any]] = []
     if has_source:
-        inputs += ["allowed", *_names("source", layers)]
+        inputs += ["allowed", *_cache_names("source", layers)]
         arguments.append(torch.ones(rows, 1, 1, source_length, dtype=torch.bool))
         axes.append({**by_row, 3: by_source[2]})
-        cache += _flat(_zeros(config, rows, source_length) for _ in range(layers))
+        cache += _flatten_caches(_zeros(config, rows, source_length) for _ in range(layers))
         cache_axes += [by_source] * (2 * layers)
-    inputs += _names("past", layers)
-    cache += _flat(_zeros(config, rows, past_length) for _ in range(layers))
+    inputs += _cache_names("past", layers)
+    cache += _flatten_caches(_zeros(config, rows, past_length) for _ in range(layers))
     cache_axes += [by_past] * (2 * layers)
-    outputs = ["logits", *(f"{name}_next" for name in _names("past", layers))]
+    outputs = ["logits", *(f"{name}_next" for name in _cache_names("past", layers))]
     graph = DecoderGraph(network) if has_source else LanguageGraph(network)
     export_graph(graph, (*arguments, *cache), (*axes, tuple(cache_axes)), inputs, outputs, path)
 
 
 def require_onnx(network: nn.Module) -> None:
     """Raise an error if the network cannot be traced: hooks are attached, or the package onnxscript is missing."""
-    need_plain(network)
+    require_unchanged(network)
     require_package("onnxscript", "export --to onnx")  # used by torch.onnx
 
 
@@ -151,7 +151,7 @@ def export_graph(
 ) -> None:
     """Trace a module with dynamic axes and write it as one file, or with its weights in a second file if large."""
     size = sum(parameter.nbytes for parameter in graph.parameters())
-    with torch.no_grad(), _quietly():
+    with torch.no_grad(), _suppress_messages():
         program = torch.onnx.export(
             graph.eval(),
             arguments,
@@ -178,7 +178,7 @@ def _strip_metadata(model: Any) -> None:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _suppress_messages() -> Iterator[None]:
     """Suppress the exporter's messages to its own developers: missing packages, merged axes, constant folding."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [log.level for log in logs]
@@ -193,7 +193,7 @@ def _quietly() -> Iterator[None]:
             log.setLevel(level)
 
 
-def _names(what: str, layers: int) -> list[str]:
+def _cache_names(what: str, layers: int) -> list[str]:
     return [f"{what}_{part}_{layer}" for layer in range(layers) for part in "kv"]
 
 
@@ -202,12 +202,12 @@ def _zeros(config: ModelConfig, rows: int, length: int) -> KVCache:
     return KVCache(torch.zeros(*shape, config.head_key_dim), torch.zeros(*shape, config.head_value_dim))
 
 
-def _flat(caches: Iterable[KVCache]) -> list[Tensor]:
+def _flatten_caches(caches: Iterable[KVCache]) -> list[Tensor]:
     """Return keys and values as the graph's outputs, [N, H, S, K]."""
     return [tensor.transpose(1, 2) for each in caches for tensor in each]
 
 
-def _pairs(tensors: Sequence[Tensor]) -> tuple[KVCache, ...]:
+def _to_caches(tensors: Sequence[Tensor]) -> tuple[KVCache, ...]:
     """Return the caches of inputs of the graph."""
     pairs = zip(tensors[::2], tensors[1::2], strict=True)
     return tuple(KVCache(k_BHSK.transpose(1, 2), v_BHSE.transpose(1, 2)) for k_BHSK, v_BHSE in pairs)

@@ -38,14 +38,14 @@ SHAPE = {
 def pair() -> tuple[LanguageModel, Any]:
     """Ours and a GPT-2 with the same weights, which end now and then."""
     torch.manual_seed(3)
-    ours = LanguageModel(ModelConfig.model_validate(SHAPE))
+    model = LanguageModel(ModelConfig.model_validate(SHAPE))
     make: Any = hf.GPT2LMHeadModel
-    theirs = make(
+    reference = make(
         hf.GPT2Config(vocab_size=V, n_positions=29, n_embd=12, n_layer=2, n_head=3, n_inner=17, bos_token_id=BEGIN,
                       eos_token_id=STOP)
     )  # fmt: skip
-    copy(ours, theirs, pairs(ours, theirs, gpt2.table(whole("lm", SHAPE)).links))
-    return ours.eval(), theirs.eval()
+    copy(model, reference, pairs(model, reference, gpt2.GPT2.weight_mapping(whole("lm", SHAPE), ()).links))
+    return model.eval(), reference.eval()
 
 
 def writer(model: LanguageModel, context: int = 29, **more: Any) -> TorchEngine:
@@ -58,7 +58,7 @@ def prompts(count: int, longest: int = 5) -> list[tuple[int, ...]]:
     return [tuple(draw.randrange(STOP + 1, V) for _ in range(draw.randint(1, longest))) for _ in range(count)]
 
 
-def theirs_of(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
+def generate_with_transformers(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
     """What `generate` writes behind a prompt, without the end."""
     found_NT = model.generate(
         input_ids=torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -84,7 +84,7 @@ def test_the_same_is_written_as_by_transformers(
     decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **more})
     found = writer(pair[0]).run(asked, decoding)
     for request, [each] in zip(asked, found, strict=True):
-        expected = theirs_of(
+        expected = generate_with_transformers(
             pair[1], request.source, num_beams=beam, length_penalty=0.0, early_stopping=beam > 1, **their_more
         )
         assert list(each.tokens) == expected

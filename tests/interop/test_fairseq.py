@@ -123,7 +123,7 @@ def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
     [
         ({"beam": 7, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}, (7, 0.6, "length", "input+11"), ""),
         ({"unnormalized": True, "max_len_b": 30}, (5, 1.0, "none", "31"), ""),
-        ({"max_len_a": 1.2, "unkpen": 2}, (5, 1.0, "length", "input+201"), "not carried over: max_len_a=1.2"),
+        ({"max_len_a": 1.2, "unkpen": 2}, (5, 1.0, "length", "input+201"), "not imported: max_len_a=1.2"),
     ],
 )
 def test_newer_checkpoints_keep_their_settings_in_sections(
@@ -176,12 +176,12 @@ def test_one_dictionary_is_shared_and_files_can_be_named(tmp_path: Path, capsys:
         ({"encoder_learned_pos": True}, "encoder_learned_pos True is not supported"),
         ({"decoder_embed_dim": 44}, "decoder_embed_dim 44 is not supported"),
         ({"max_source_positions": 10**12, "max_target_positions": 10**12}, "less than or equal to 1000000"),
-        ({"encoder_layers": 10**9}, "parameters or more, the file holds"),
+        ({"encoder_layers": 10**9}, "parameters or more, but the file has"),
         ({"encoder_layers": 3}, "missing encoder.layers.2."),
         ({"encoder_layers": 1}, "unexpected encoder.layers.1."),
         (
             {"encoder_ffn_embed_dim": 16, "decoder_ffn_embed_dim": 16},
-            "has shape (17, 22), the settings ask for (16, 22)",
+            "has shape (17, 22), but the settings imply (16, 22)",
         ),
     ],
 )
@@ -202,7 +202,7 @@ def test_a_malicious_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["import", str(path), "--out", str(tmp_path / "ours")]) == 2
     message = capsys.readouterr().err
     assert "posix.mkdir" in message
-    assert "Nothing was run" in message
+    assert "Nothing was executed" in message
     assert not mark.exists()
     torch.load(path, weights_only=False)  # the file is what it should be: an open reader is caught
     assert mark.is_dir()

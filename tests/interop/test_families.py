@@ -80,7 +80,7 @@ def test_gpt2_draws_as_its_settings_say(tmp_path: Path, capsys: pytest.CaptureFi
     theirs.generation_config.update(do_sample=True, max_new_tokens=11, no_repeat_ngram_size=3, **drawn)
     save(theirs, tmp_path / "theirs")
     assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
-    assert "not carried over: no_repeat_ngram_size=3" in capsys.readouterr().err
+    assert "not imported: no_repeat_ngram_size=3" in capsys.readouterr().err
     decoding = clearhead.load(tmp_path / "ours").config.decoding
     assert decoding.method == "sample"
     assert {name: getattr(decoding.sampling, name) for name in (*drawn, "max_tokens")} == {**drawn, "max_tokens": 11}

@@ -197,7 +197,7 @@ def test_sentence_embeddings(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_weights_of_a_large_model_are_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearhead.interop.onnx.generators._SINGLE_FILE", 0)
+    monkeypatch.setattr("clearhead.interop.onnx.generators._MAX_SINGLE_FILE", 0)
     make(tmp_path / "ours", "classify", labels=("a", "b"), family="encoder", head="classification")
     assert main(["export", str(tmp_path / "ours"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
     assert (tmp_path / "onnx" / "model.onnx.data").stat().st_size > (tmp_path / "onnx" / "model.onnx").stat().st_size

@@ -1,4 +1,4 @@
-"""What clearhead lacks is refused by name, and damaged or crafted files before anything is allocated."""
+"""Unsupported settings are refused by name, and damaged or crafted files before anything is allocated."""
 
 import json
 import struct
@@ -59,13 +59,13 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
         ({"architectures": []}, "expected one name in architectures"),
         ({"model_type": "mamba"}, "model_type 'mamba' is not supported"),
         ({"num_hidden_layers": 2}, "missing bert.encoder.layer.1."),
-        ({"num_hidden_layers": 10**12}, "parameters or more, the file holds"),
-        ({"hidden_size": 10**6 * 11}, "parameters or more, the file holds"),
-        ({"vocab_size": 10**12}, "parameters or more, the file holds"),
-        ({"hidden_size": "wide"}, "expected a whole number for hidden_size"),
+        ({"num_hidden_layers": 10**12}, "parameters or more, but the file has"),
+        ({"hidden_size": 10**6 * 11}, "parameters or more, but the file has"),
+        ({"vocab_size": 10**12}, "parameters or more, but the file has"),
+        ({"hidden_size": "wide"}, "expected a positive integer for hidden_size"),
         ({"num_attention_heads": 4}, "num_heads=4 does not divide"),
-        ({"intermediate_size": 16}, "has shape (17, 22), the settings ask for (16, 22)"),
-        ({"max_position_embeddings": 18}, "has shape (19, 22), the settings ask for (18, 22)"),
+        ({"intermediate_size": 16}, "has shape (17, 22), but the settings imply (16, 22)"),
+        ({"max_position_embeddings": 18}, "has shape (19, 22), but the settings imply (18, 22)"),
         ({"vocab_size": len(BERT_PIECES) - 2}, "the tokenizer has"),
     ],
 )
@@ -94,7 +94,7 @@ def header(entries: dict[str, Any], size: int = 0) -> bytes:
 def test_crafted_headers(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     folder = copied(saved, tmp_path / "model")
     (folder / "model.safetensors").write_bytes(content)
-    assert "is no sound safetensors file" in refused(folder, capsys)
+    assert "is not a valid safetensors file" in refused(folder, capsys)
 
 
 def change(folder: Path, **tensors: torch.Tensor | None) -> None:
@@ -125,14 +125,14 @@ def test_a_tie_that_does_not_hold_is_refused(saved: Path, tmp_path: Path, capsys
 def test_whole_numbers_are_no_weights(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = copied(saved, tmp_path / "model")
     change(folder, **{"cls.predictions.bias": torch.ones(len(BERT_PIECES), dtype=torch.int8)})
-    assert "quantised weights are not read" in refused(folder, capsys)
+    assert "quantized weights cannot be imported" in refused(folder, capsys)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
         ("config.json", "{", "cannot be read as JSON"),
-        ("config.json", "[]", "must hold a JSON object"),
+        ("config.json", "[]", "expected a JSON object"),
         ("vocab.txt", None, "has no tokenizer"),
         ("model.safetensors", None, "expected model.safetensors"),
         ("vocab.txt", "a\nb\n", "the tokenizer has no cls_token"),

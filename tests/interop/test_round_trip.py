@@ -248,7 +248,7 @@ def test_imported_models(tmp_path: Path, name: str, capsys: pytest.CaptureFixtur
     save(shaken(getattr(hf, f"{family}{kind}")(config)), tmp_path / "foreign")
     assert main(["import", str(tmp_path / "foreign"), "--out", str(tmp_path / "ours")]) == 0
     before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
-    assert ("copy the old files for transformers" in capsys.readouterr().err) == (name in OWN_FILES)
+    assert ("copy the original files for transformers" in capsys.readouterr().err) == (name in OWN_FILES)
     assert (tmp_path / "theirs" / "clearhead_tokenizer.json").exists() == (name in OWN_FILES)
     for text in (*folders.TEXTS, "the dogs run.", "ein hund"):
         assert after.tokenizer.encode(text) == before.tokenizer.encode(text)

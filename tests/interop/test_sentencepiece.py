@@ -49,7 +49,7 @@ def test_pieces_are_the_librarys(tmp_path: Path) -> None:
     )
     truth = library.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
     model = SentencePieceModel.read(tmp_path / "m.model")
-    assert [piece.name for piece in model.pieces] == [truth.id_to_piece(index) for index in range(len(truth))]
+    assert [token.name for token in model.tokens] == [truth.id_to_piece(index) for index in range(len(truth))]
     for text in TEXTS:
         ids = truth.encode(text)
         expected = [truth.id_to_piece(index) for index in ids]

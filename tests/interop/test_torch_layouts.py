@@ -118,4 +118,4 @@ def test_other_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     theirs.positional_encoding.pos_embedding.mul_(2)
     torch.save(theirs.state_dict(), tmp_path / "model.pt")
     assert main(["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "ours"), *given(tmp_path)]) == 2
-    assert "pos_embedding are not the paper's" in capsys.readouterr().err
+    assert "pos_embedding are not supported; expected the sinusoids" in capsys.readouterr().err

@@ -39,13 +39,13 @@ def import_checkpoint(
 
     source = ImportSource(path, dictionaries or [], codes, parse_assignments(settings))
     found = import_checkpoint(source, out, overwrite)
-    if found.left_out:
-        typer.echo(f"not used: {', '.join(found.left_out)}", err=True)
+    if found.unused_tensors:
+        typer.echo(f"not used: {', '.join(found.unused_tensors)}", err=True)
     for note in found.notes:
         typer.echo(note, err=True)
     if as_json:
         facts = {"folder": str(out), "format": found.format, "parameters": found.parameters, "task": found.config.task}
-        print(json.dumps({**facts, "left_out": found.left_out}))
+        print(json.dumps({**facts, "unused_tensors": found.unused_tensors}))
         return
     print(f"{found.format}: {found.config.model.describe()}: {found.parameters:,} parameters")
     print(f"model {out}   next: clearhead {get_task(found.config.task).verb} {out}")

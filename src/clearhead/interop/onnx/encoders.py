@@ -2,12 +2,10 @@
 
     model.onnx       ids (or pixels) -> logits (or sentence_embedding), for any batch size and length, with padding
     config.json      the model section of the bundle, the task and the labels
-    tokenizer.json   a file of the `tokenizers` library that adds the tokens around a text
-    README.md        a Python example
+    tokenizer.json   a file of the `tokenizers` library that adds the special tokens around a text
+    README.md        a description and a Python example for the head of the model
 
 B batch, S positions, C channels, Y height, X width, I input width, D model width, G gates, L labels, V vocabulary
-
-README.md of an ONNX folder that holds an encoder: a description and a Python example, by head.
 """
 
 import json
@@ -88,7 +86,7 @@ _TITLES = {
 
 
 def readme(config: Config, mask_token: str) -> str:
-    """Return the text; the example runs in the folder, with the images or texts of the user."""
+    """Return the text of README.md; its example runs in the folder."""
     model = config.model
     head = _HEAD.format(
         title=_TITLES[model.head],
@@ -179,7 +177,7 @@ def input_name(config: Config) -> str:
 
 @contextmanager
 def _onnx_recurrence(network: nn.Module) -> Iterator[None]:
-    """Run recurrent layers as ONNX operators inside: torch.export would unroll them to the length of the example."""
+    """Run recurrent layers as ONNX operators, since torch.export would unroll them to the length of the example."""
     layers = [module for module in network.modules() if isinstance(module, RecurrentLayer)]
     for layer in layers:
         layer.run_kernel = lambda *given, layer=layer: _run_operator(layer, *given)  # type: ignore[method-assign]

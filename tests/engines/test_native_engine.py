@@ -248,5 +248,5 @@ def test_a_model_without_finite_probabilities_is_named() -> None:
     ]
     for token_log_probs, settings in cases:
         engine = engine_of(network, token_log_probs=token_log_probs)
-        with pytest.raises(NoOutputError, match="line 4: the model gives no finite probabilities"):
+        with pytest.raises(NoOutputError, match="line 4: the model returns no finite probabilities"):
             engine.run([Request(tuple(SOURCES[2]), name="line 4")], settings)

@@ -17,7 +17,7 @@ from clearhead.decoding.grid_beam_search import LETTER, LexicalConstraints
 from clearhead.decoding.logits_rules import TokenAutomaton, exact_tokens
 from clearhead.decoding.penalties import normalized_score, sum_log_probs
 from clearhead.decoding.requests import Constraints, Hypothesis, Request
-from clearhead.decoding.sampling import gumbel, rank_samples, sample_rng
+from clearhead.decoding.sampling import gumbel, rank_tokens, sample_rng
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_engine import TorchEngine
@@ -59,7 +59,7 @@ def prompts(count: int, longest: int = 5) -> list[tuple[int, ...]]:
 
 
 def generate_with_transformers(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
-    """What `generate` writes behind a prompt, without the end."""
+    """Return the output of `generate` after a prompt, without the end token."""
     found_NT = model.generate(
         input_ids=torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         do_sample=False, max_new_tokens=11, suppress_tokens=[0, 1, 2], eos_token_id=STOP, pad_token_id=0, **more,
@@ -110,7 +110,7 @@ def test_cached_and_sliding_is_what_a_slow_loop_gives(
             log_probs_V = model.logits(model(torch.tensor([ids])))[0, -1].log_softmax(-1)
             allowed_V = log_probs_V.index_fill(0, torch.tensor([0, 1, 2, STOP]), float("-inf"))
             noise_V = gumbel(rng, V) if temperature else np.zeros(V, dtype=np.float32)
-            slow.append(int(rank_samples(allowed_V.double().numpy(), decoding.sampling, noise_V)[0].argmax()))
+            slow.append(int(rank_tokens(allowed_V.double().numpy(), decoding.sampling, noise_V)[0].argmax()))
             log_probs.append(float(log_probs_V[slow[-1]]))
             ids.append(slow[-1])
     assert list(found.tokens) == slow
@@ -174,7 +174,7 @@ def test_every_mode_in_any_company(mode: str, pair: tuple[LanguageModel, Any]) -
 
 @pytest.mark.parametrize("norm", ["none", "length"])
 def test_stops_against_every_output_there_is(norm: str) -> None:
-    """A beam that holds everything: each output goes on to its first 4, to the end or to the limit."""
+    """With an exhaustive beam, each output continues to its first token 4, to its end or to the limit."""
     table, limit = TableGenerator(6), 3
     decoding = DecodingConfig.model_validate(
         {"beam_size": 64, "length_penalty_form": norm, "stopping_rule": "cannot_improve"}
@@ -197,7 +197,7 @@ def test_stops_against_every_output_there_is(norm: str) -> None:
 
 
 def word_of(token: int, opening: frozenset[int]) -> TokenAutomaton:
-    """A word that one token writes, where nothing but `opening` stands before it."""
+    """Return a word of one token that may begin only after the tokens `opening`."""
     return TokenAutomaton(1, ({},), {}, {token: (1,)}, opening)
 
 

@@ -1,4 +1,4 @@
-"""SentencePiece models: pieces as the library itself gives them, and damaged files refused."""
+"""SentencePiece models: the tokens of the library, and damaged files."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def cut(path: Path, text: str) -> list[str]:
-    """The pieces of a text by our reading of a model."""
-    pipeline, pieces = SentencePieceModel.read(path).pipeline()
-    return [pieces[index] for index in pipeline.encode(text, add_special_tokens=False).ids]
+def segment(path: Path, text: str) -> list[str]:
+    """Return the tokens of a text."""
+    pipeline, tokens = SentencePieceModel.read(path).pipeline()
+    return [tokens[index] for index in pipeline.encode(text, add_special_tokens=False).ids]
 
 
-def test_pieces_are_the_librarys(tmp_path: Path) -> None:
+def test_tokens_equal_those_of_the_library(tmp_path: Path) -> None:
     library = pytest.importorskip("sentencepiece")
     words = [
         "the",
@@ -53,15 +53,15 @@ def test_pieces_are_the_librarys(tmp_path: Path) -> None:
     for text in TEXTS:
         ids = truth.encode(text)
         expected = [truth.id_to_piece(index) for index in ids]
-        assert cut(tmp_path / "m.model", text) == expected, text
+        assert segment(tmp_path / "m.model", text) == expected, text
 
 
-def test_special_pieces_are_not_found_in_text(tmp_path: Path) -> None:
+def test_special_tokens_do_not_occur_in_text(tmp_path: Path) -> None:
     write_spm(tmp_path / "m.model", [("▁a", -1.0), ("<", -3.0), ("/", -3.0), ("s", -3.0), (">", -3.0)])
-    assert cut(tmp_path / "m.model", "a</s>") == ["▁a", "<", "/", "s", ">"]
+    assert segment(tmp_path / "m.model", "a</s>") == ["▁a", "<", "/", "s", ">"]
 
 
-def test_a_model_alone_numbers_its_own_pieces(tmp_path: Path) -> None:
+def test_a_model_without_vocabulary_has_its_own_ids(tmp_path: Path) -> None:
     write_spm(tmp_path / "m.model", UNIGRAM)
     roles = {"pad": "<s>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
     tokenizer = self_contained_sentencepiece_tokenizer(tmp_path / "m.model", 40, ["<extra_id_0>"], roles)

@@ -79,7 +79,7 @@ def padded_sources() -> Tensor:
     return src_NS
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch on a fast path of its own
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # a warning of torch's fast path
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_forward_and_gradients_equal_torch(norm: str) -> None:
     model, reference = pair(norm)

@@ -121,7 +121,7 @@ class ModelBase:
     @property
     def network(self) -> Any:
         """The torch network, built on first use."""
-        return self.weights.network
+        return self.weights.torch_network
 
     def with_network(self, network: Any) -> Self:
         """Return this model with another torch network, such as one with heads ablated; torch is its engine."""
@@ -207,7 +207,7 @@ class ModelBase:
 
     def _native(self) -> NativeModel:
         """The model in the native engine, with the compute type of this model."""
-        return self.weights.native(cast(ComputeType, self._engine_of()[1]))
+        return self.weights.native_model(cast(ComputeType, self._engine_of()[1]))
 
     def _torch_encoder_engine(self) -> "TorchEncoderEngine":
         from clearhead.engines.torch_forward import TorchEncoderEngine

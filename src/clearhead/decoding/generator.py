@@ -2,10 +2,6 @@
 
 N sentences, W hypotheses of each, R = N*W rows (row = sentence * W + hypothesis), S source length, T tokens per call,
 V vocabulary, U tokens of a shortlist, K best tokens, H heads, C channels, Y height, X width
-
-Generation beyond the context of a decoder-only model.
-
-R rows, T tokens per call, V vocabulary
 """
 
 from collections.abc import Sequence
@@ -43,8 +39,8 @@ class Step:
 class Generator(Protocol):
     """Model that generates tokens step by step.
 
-    Memory and state are opaque. A state that has been passed to `step`, `repeat`, `reorder` or `restrict` must not be
-    used again, since they may change it in place.
+    Memory and state are opaque. A state that has been passed to `step`, `reorder` or `restrict` must not be used again,
+    since they may change it in place.
     """
 
     def encode(self, sources: Sources, /) -> Any:
@@ -68,12 +64,9 @@ class Generator(Protocol):
         generator may return these in `tokens_RK`, or all tokens.
         """
 
-    def repeat(self, state: Any, width: int, /) -> Any:
-        """Return the state with `width` copies of the one row of each sentence."""
-
     def reorder(self, state: Any, rows_R: Ints, /) -> Any:
-        """Return the state with these rows in this order. Rows may be repeated or dropped; they come in whole groups
-        of `width` rows that belong to one sentence."""
+        """Return the state with these rows in this order. Rows may be repeated or dropped; the rows of a sentence are
+        adjacent, and all remaining sentences have the same number of rows."""
 
     def restrict(self, state: Any, tokens_U: Ints, allowed_NU: Bools, /) -> Any:
         """Return a state whose steps return log-probabilities of these tokens only (ids ascending), normalized over
@@ -119,25 +112,21 @@ class SlidingWindow:
         room = max(self.context - state.ids_RT.shape[1], 1)
         step = self._step(tokens_RT[:, :room], state, want_attention, all_positions, num_best)
         parts = [step.log_probs_RTV]
-        for place in range(room, tokens_RT.shape[1]):
-            step = self._step(tokens_RT[:, place : place + 1], step.state, want_attention, False, num_best)
+        for index in range(room, tokens_RT.shape[1]):
+            step = self._step(tokens_RT[:, index : index + 1], step.state, want_attention, False, num_best)
             parts.append(step.log_probs_RTV)
         return replace(step, log_probs_RTV=np.concatenate(parts, 1)) if all_positions and len(parts) > 1 else step
 
     def _step(
         self, tokens_RT: Ints, state: WindowState, want_attention: bool, all_positions: bool, num_best: int | None
     ) -> Step:
-        ids_RT, inner, given_RT = np.concatenate((state.ids_RT, tokens_RT), 1), state.inner, tokens_RT
+        ids_RT, inner, next_RT = np.concatenate((state.ids_RT, tokens_RT), 1), state.inner, tokens_RT
         if ids_RT.shape[1] > self.context:  # one token: the window becomes a new prompt of each row
             ids_RT = np.ascontiguousarray(ids_RT[:, -max(1, self.context // 2) :])
-            given_RT, inner = self.generator.start(self.generator.encode(ids_RT.tolist()), 1)
+            next_RT, inner = self.generator.start(self.generator.encode(ids_RT.tolist()), 1)
             all_positions = False
-        step = self.generator.step(given_RT, inner, want_attention, all_positions, num_best)
+        step = self.generator.step(next_RT, inner, want_attention, all_positions, num_best)
         return replace(step, state=WindowState(step.state, ids_RT))
-
-    def repeat(self, state: WindowState, width: int) -> WindowState:
-        """Return the state with `width` copies of each row."""
-        return WindowState(self.generator.repeat(state.inner, width), state.ids_RT.repeat(width, 0))
 
     def reorder(self, state: WindowState, rows_R: Ints) -> WindowState:
         """Return the state with these rows in this order."""

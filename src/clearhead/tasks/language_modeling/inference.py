@@ -166,7 +166,7 @@ def prompt_request(
     prompt = tuple(ids) if ids and not drawn.add_start_token else (tokenizer.bos_id, *ids)
     asked = constraints_of(settings, tokenizer) or Constraints()
     include = asked.include
-    if include.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
+    if include.num_tokens and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
         include = replace(include, lead=(LETTER,))
     asked = replace(
         asked,

@@ -69,13 +69,13 @@ def test_the_command_removes_old_corpora(
     old, new = cache_corpus(tmp_path, 11), cache_corpus(tmp_path, 7)
     [folder] = [corpus.folder for corpus in list_cached_corpora() if corpus.files == (str(old),)]
     age(folder, 9)
-    assert main(["data", "kept", "--days", "8", "--json"]) == 0
+    assert main(["data", "cached", "--days", "8", "--json"]) == 0
     [listed] = json.loads(capsys.readouterr().out)
     assert listed["files"] == [str(old)] and listed["records"] == 11 and listed["bytes"] > 0
-    assert main(["data", "kept", "--days", "8", "--remove"]) == 0
+    assert main(["data", "cached", "--days", "8", "--remove"]) == 0
     assert str(folder) in capsys.readouterr().out
     assert [corpus.files for corpus in list_cached_corpora()] == [(str(new),)]
-    assert main(["data", "kept", "--remove"]) == 0
+    assert main(["data", "cached", "--remove"]) == 0
     assert list(cache_folder.iterdir()) == []
     assert len(load_pairs_cached([new], PairFilters(60)).records) == 7  # it is written again
 
@@ -89,7 +89,7 @@ def test_a_corpus_that_is_being_written_is_not_removed(
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="is being written"):
             corpus.remove()
-        assert main(["data", "kept", "--remove"]) == 2
+        assert main(["data", "cached", "--remove"]) == 2
     assert corpus.folder.is_dir() and list_cached_corpora() == [corpus]
 
 

@@ -190,7 +190,7 @@ def _encode_blocks(job: _EncodingJob, tokenizer: Tokenizer, workers: int) -> Ite
     if workers > 1:
         try:
             with ExitStack() as stack:
-                running = [stack.enter_context(_Worker(job, worker, workers)) for worker in range(workers)]
+                running = [stack.enter_context(_EncodingWorker(job, worker, workers)) for worker in range(workers)]
                 for number in range(count):
                     yield running[number % workers].block()
             return
@@ -203,7 +203,7 @@ class _CannotStartWorkerError(Exception):
     """The system refuses to start a process."""
 
 
-class _Worker:
+class _EncodingWorker:
     """A worker process. It ends with this process because its pipe is then broken."""
 
     def __init__(self, job: _EncodingJob, worker: int, workers: int) -> None:
@@ -228,7 +228,7 @@ class _Worker:
         assert self.process.stdout is not None
         self.stream: BinaryIO = self.process.stdout  # type: ignore[assignment]
 
-    def __enter__(self) -> "_Worker":
+    def __enter__(self) -> "_EncodingWorker":
         return self
 
     def __exit__(self, *_: object) -> None:

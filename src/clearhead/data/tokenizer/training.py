@@ -140,6 +140,7 @@ def _untrained_pipeline(config: TokenizerConfig) -> Pipeline:
 
 
 def _model(config: TokenizerConfig) -> models.Model:
+    """Return the untrained model of a kind."""
     if config.kind == "bpe":
         return models.BPE(unk_token="<unk>", byte_fallback=True)
     if config.kind == "unigram":
@@ -150,36 +151,23 @@ def _model(config: TokenizerConfig) -> models.Model:
 
 
 def _joining_decoder(config: TokenizerConfig) -> decoders.Decoder:
+    """Return the decoder step that turns tokens into text."""
     if config.kind == "wordpiece":
         return decoders.Replace(Regex(rf"\A{CONTINUATION}"), "")
     return decoders.ByteFallback()
 
 
 def _trainer(fixed: list[str], config: TokenizerConfig) -> trainers.Trainer:
-    size, min_frequency = config.vocab_size, config.effective_min_frequency
-    if config.kind == "bpe":
-        return trainers.BpeTrainer(
-            vocab_size=size,
-            min_frequency=min_frequency,
-            show_progress=False,
-            special_tokens=fixed,
-            initial_alphabet=[" "],
-        )
+    """Return the trainer of a kind."""
+    options: dict[str, Any] = {"vocab_size": config.vocab_size, "show_progress": False, "special_tokens": fixed}
     if config.kind == "unigram":
-        return trainers.UnigramTrainer(
-            vocab_size=size, show_progress=False, special_tokens=fixed, unk_token="<unk>", initial_alphabet=[" "]
-        )
+        return trainers.UnigramTrainer(**options, unk_token="<unk>", initial_alphabet=[" "])
+    options["min_frequency"] = config.effective_min_frequency
+    if config.kind == "bpe":
+        return trainers.BpeTrainer(**options, initial_alphabet=[" "])
     if config.kind == "wordpiece":
-        return trainers.WordPieceTrainer(
-            vocab_size=size,
-            min_frequency=min_frequency,
-            show_progress=False,
-            special_tokens=fixed,
-            initial_alphabet=[" "],
-        )
-    return trainers.WordLevelTrainer(
-        vocab_size=size, min_frequency=min_frequency, show_progress=False, special_tokens=fixed
-    )
+        return trainers.WordPieceTrainer(**options, initial_alphabet=[" "])
+    return trainers.WordLevelTrainer(**options)
 
 
 def _make_repeatable(state: dict[str, Any], config: TokenizerConfig) -> dict[str, Any]:

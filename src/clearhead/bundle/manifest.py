@@ -21,6 +21,23 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from clearhead.errors import BundleError
 
+FORMAT_VERSION = 2
+PRERELEASE_VERSION = 1  # other names of tensors and settings; written by pre-release versions only
+
+WeightsKind = Literal["best", "averaged", "ema", "last", "imported"]
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+CARD = "README.md"
+MANIFEST = "manifest.json"
+NO_TOKENIZER = "null"
+"""Content of `tokenizer.json` for a model without text."""
+CHECKSUMMED = (WEIGHTS, CONFIG, TOKENIZER)
+"""Files with a checksum in the manifest. The model card has none, so that users may edit it."""
+
+COMMIT = ".commit"
+INCOMING = ".incoming-"
+
 
 class FileRecord(BaseModel):
     """Size and SHA-256 of one file."""
@@ -77,20 +94,6 @@ def _check_digest(digest: str, path: Path, expected: FileRecord, remedy: str) ->
         )
 
 
-WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
-TOKENIZER = "tokenizer.json"
-CARD = "README.md"
-MANIFEST = "manifest.json"
-NO_TOKENIZER = "null"
-"""Content of `tokenizer.json` for a model without text."""
-CHECKSUMMED = (WEIGHTS, CONFIG, TOKENIZER)
-"""Files with a checksum in the manifest. The model card has none, so that users may edit it."""
-
-COMMIT = ".commit"
-INCOMING = ".incoming-"
-
-
 def open_file(folder: Path, name: str) -> BufferedReader:
     """Open the current file of that name; raise FileNotFoundError if there is none."""
     for path in (folder / COMMIT / name, folder / name):
@@ -110,12 +113,6 @@ def exists(folder: Path) -> bool:
     except (FileNotFoundError, BundleError):
         return False
     return True
-
-
-FORMAT_VERSION = 2
-PRERELEASE_VERSION = 1  # other names of tensors and settings; written by pre-release versions only
-
-WeightsKind = Literal["best", "averaged", "ema", "last", "imported"]
 
 
 class Manifest(BaseModel):

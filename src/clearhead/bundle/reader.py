@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+_ATTEMPTS = 50
+_PAUSE_SECONDS = 0.02
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -99,10 +101,6 @@ def _view(name: str, entry: dict[str, Any], data: NDArray[np.uint8]) -> Array:
 
 def _are_sizes(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 2**63 for size in value)
-
-
-_ATTEMPTS = 50
-_PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)

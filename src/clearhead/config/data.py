@@ -8,6 +8,10 @@ from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from clearhead.config.base import Section
 
+SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
+"""The first four entries of every vocabulary: ids 0 to 3."""
+SPECIAL_TOKEN_PATTERN = re.compile(r"<[^\s<>▁]+>")
+BYTE_TOKEN_PATTERN = re.compile(r"<0x[0-9A-F]{2}>")
 TAG_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 LANGUAGE_PATTERN = re.compile(r"(?:[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)?")  # empty: unknown language
 RESERVED_TAGS = ("pad", "unk", "s", "mask")  # names of special tokens
@@ -156,12 +160,6 @@ def parse_columns(text: str) -> dict[str, str]:
             raise ValueError(f"{COLUMNS_ADVICE}, got {text!r}")
         columns[name] = column
     return columns
-
-
-SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
-"""The first four entries of every vocabulary: ids 0 to 3."""
-SPECIAL_TOKEN_PATTERN = re.compile(r"<[^\s<>▁]+>")
-BYTE_TOKEN_PATTERN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class TokenizerConfig(Section):

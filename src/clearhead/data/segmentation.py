@@ -197,7 +197,7 @@ def _segment(text: str, code: str) -> Iterator[str]:
 
 
 def _is_complete(parts: Sequence[str], has_letter: bool, has_ordinals: bool) -> bool:
-    """Whether parts can be a sentence, and not the beginning of one: a number, an initial or an abbreviation."""
+    """Return whether parts can be a sentence, and not the beginning of one: a number, an initial or an abbreviation."""
     last = parts[-1]
     if "\n" in last[len(last.rstrip()) :]:
         return True  # a newline ends any sentence
@@ -223,7 +223,7 @@ def _separate(groups: Sequence[Sequence[str]], is_long: bool) -> SegmentedText:
 
 
 def is_language_code(code: str) -> bool:
-    """Whether a file suffix is a language code: any of two letters, or a common one of ISO 639-3."""
+    """Return whether a file suffix is a language code: any of two letters, or a common one of ISO 639-3."""
     return code in _TWO_LETTERS or (len(code) == 2 and code.isascii() and code.islower())
 
 
@@ -278,5 +278,5 @@ def _has_letter(text: str) -> bool:
 
 
 def _is_wide(char: str) -> bool:
-    """Whether a character belongs to a script that is written without spaces."""
+    """Return whether a character belongs to a script that is written without spaces."""
     return unicodedata.east_asian_width(char) in "WF"

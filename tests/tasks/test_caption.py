@@ -11,9 +11,9 @@ from PIL import Image as PillowImage
 import clearhead
 from clearhead.cli.main import main
 from clearhead.data.readers.images import DIGIT_NAMES
-from clearhead.tasks.captioning.inference import write_captions
+from clearhead.tasks.captioning.inference import generate_captions
 from clearhead.tasks.captioning.training import load_captions
-from clearhead.tasks.image_classification.inference import scaled
+from clearhead.tasks.image_classification.inference import scale_pixels
 from tests.whole import Trained
 
 SETTINGS = [
@@ -107,11 +107,11 @@ def test_the_score_is_that_of_the_network_itself(teller: Path, tables: tuple[Pat
     model = clearhead.load(teller)
     corpus = load_captions([tables[1]], 100)
     pixels_NCYX = np.stack([record.pixels_CYX for record in corpus.records[:7]])
-    found = write_captions(model, pixels_NCYX, model.decoding(beam_size=1))
+    found = generate_captions(model, pixels_NCYX, model.decoding(beam_size=1))
     for picture_CYX, (best,) in zip(pixels_NCYX, found, strict=True):
         tgt = torch.tensor([[model.tokenizer.bos_id, *best.tokens]])
         with torch.inference_mode():
-            logits_TV = model.network.logits(model.network(torch.from_numpy(scaled(picture_CYX[None])), tgt))[0]
+            logits_TV = model.network.logits(model.network(torch.from_numpy(scale_pixels(picture_CYX[None])), tgt))[0]
         assert logits_TV.argmax(-1).tolist() == [*best.tokens, model.tokenizer.eos_id]
         expected = logits_TV.log_softmax(-1).max(-1).values.sum()
         assert best.log_prob == pytest.approx(float(expected), abs=1e-4)

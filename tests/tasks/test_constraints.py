@@ -11,7 +11,13 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import ClearheadError, ConfigError
-from clearhead.tasks.lexical_constraints import _phrases, constraints_of, contains, spelling, unmet
+from clearhead.tasks.lexical_constraints import (
+    _phrases,
+    build_automaton,
+    contains_word,
+    find_unmet_constraints,
+    resolve_constraints,
+)
 from tests.decoding.table import TableGenerator
 
 TEXTS = ["Der Hund sieht die Hunde.", "Die Hündin, der Hund und das Hundehaus.", "Der alte Mann schläft."] * 9
@@ -35,7 +41,7 @@ BPE, CHAR, WORD = (tokenizer_of(kind) for kind in ("bpe", "char", "word"))
     ],
 )  # fmt: skip
 def test_a_word_stands_on_its_own(text: str, word: str, expected: bool) -> None:
-    assert contains(text, word) is expected
+    assert contains_word(text, word) is expected
 
 
 pieces = st.integers(4, BPE.vocab_size - 1)
@@ -56,9 +62,9 @@ def test_exactly_what_completes_a_word_is_banned(start: str, more: list[int], wo
     new = text[len(before_text) :]
     ends = [end for end in range(1, len(text) + 1) if text[:end].endswith(word) and end > len(text) - len(new)]
     completes = any(
-        contains(text[:end], word) and _is_last(text[:end], word) for end in ends if _closes(text, end, word)
+        contains_word(text[:end], word) and _is_last(text[:end], word) for end in ends if _closes(text, end, word)
     )
-    assert (token in spelling(BPE, word).ends(tokens)) == completes
+    assert (token in build_automaton(BPE, word).ends(tokens)) == completes
 
 
 def _is_last(text: str, word: str) -> bool:
@@ -74,7 +80,7 @@ def _closes(text: str, end: int, word: str) -> bool:
 
 def test_every_way_to_cut_an_excluded_word_is_banned() -> None:
     """As one piece, as bytes, and letter by letter behind a piece that holds its beginning."""
-    asked = constraints_of(DecodingConfig(exclude=("Hund",)), BPE)
+    asked = resolve_constraints(DecodingConfig(exclude=("Hund",)), BPE)
     assert asked is not None
     [word] = asked.exclude
     byte = {value: BPE.piece_id(f"<0x{value:02X}>") for value in b"Hund "}
@@ -85,7 +91,7 @@ def test_every_way_to_cut_an_excluded_word_is_banned() -> None:
 
 
 def test_phrases_are_the_pieces_of_their_words() -> None:
-    asked = constraints_of(DecodingConfig(prefix="Der", include=("alte Mann", "Mann", "Hund")), BPE)
+    asked = resolve_constraints(DecodingConfig(prefix="Der", include=("alte Mann", "Mann", "Hund")), BPE)
     assert asked is not None
     assert asked.prefix == tuple(BPE.encode("Der").ids)
     expected = {tuple(BPE.encode(word).ids) for word in ("alte Mann", "Hund")}
@@ -93,7 +99,7 @@ def test_phrases_are_the_pieces_of_their_words() -> None:
     joining = asked.include.joining
     assert BPE.encode("Hund").ids[0] not in joining
     assert BPE.piece_id("e") in joining and BPE.piece_id(".") not in joining
-    assert constraints_of(DecodingConfig(), BPE) is None
+    assert resolve_constraints(DecodingConfig(), BPE) is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +119,7 @@ def test_a_phrase_counts_wherever_its_word_stands(tokenizer: Tokenizer, word: st
     ids = tokenizer.encode(text).ids
     assert (phrases.bank(ids) == phrases.size) is expected
     assert (phrases.needed(ids) == 0) is expected
-    assert contains(tokenizer.decode(ids), word) is expected
+    assert contains_word(tokenizer.decode(ids), word) is expected
 
 
 @given(st.lists(pieces, max_size=9), st.sampled_from(["Hund", "die", ".", "alte Mann", "ie"]))
@@ -124,7 +130,7 @@ def test_pieces_in_any_order_have_a_phrase_as_their_text_does(ids: list[int], wo
     except UnicodeDecodeError:
         return
     phrases = _phrases(DecodingConfig(include=(word,)), BPE)
-    assert (phrases.bank(ids) == phrases.size) is contains(text, word)
+    assert (phrases.bank(ids) == phrases.size) is contains_word(text, word)
 
 
 def test_a_full_stop_needs_no_space_before_it() -> None:
@@ -144,14 +150,14 @@ def test_words_without_a_space_of_their_own_need_one_between_them() -> None:
 
 @pytest.mark.parametrize("limit", [6, 7, 11])
 def test_words_of_letters_are_written_by_narrow_beams(limit: int) -> None:
-    table, asked = TableGenerator(CHAR.vocab_size), constraints_of(DecodingConfig(include=("er", "sie")), CHAR)
+    table, asked = TableGenerator(CHAR.vocab_size), resolve_constraints(DecodingConfig(include=("er", "sie")), CHAR)
     assert asked is not None
     found = search(SearchBatch(
         table, [[key] for key in range(5)], DecodingConfig(beam_size=2), [limit] * 5, CHAR.eos_id, CHAR.pad_id, 1, None,
         [asked] * 5,
     ))  # fmt: skip
     for [best] in found:
-        assert contains(CHAR.decode(best.tokens), "er") and contains(CHAR.decode(best.tokens), "sie")
+        assert contains_word(CHAR.decode(best.tokens), "er") and contains_word(CHAR.decode(best.tokens), "sie")
 
 
 @pytest.mark.parametrize(
@@ -177,14 +183,14 @@ def test_what_cannot_be_met_is_refused(tokenizer: Tokenizer, change: dict[str, A
     from clearhead.config import parse
 
     with pytest.raises(ClearheadError) as caught:
-        constraints_of(parse({"decoding": change}).decoding, tokenizer)
+        resolve_constraints(parse({"decoding": change}).decoding, tokenizer)
     assert message in str(caught.value)
     assert isinstance(caught.value, ConfigError) or "decoding." in str(caught.value)
 
 
 def test_what_is_unmet_is_named() -> None:
     decoding = DecodingConfig(prefix="Der", include=("Hund", "Mann"), exclude=("die", "Katze"))
-    assert unmet(decoding, BPE, "Der Hund und der Mann.") == ()
-    assert unmet(decoding, BPE, "Der Hund und die Hunde.") == ("Mann", "die")
-    assert unmet(decoding, BPE, "Ein Hundehaus.") == ("Der", "Hund", "Mann")
-    assert unmet(DecodingConfig(), BPE, "") == ()
+    assert find_unmet_constraints(decoding, BPE, "Der Hund und der Mann.") == ()
+    assert find_unmet_constraints(decoding, BPE, "Der Hund und die Hunde.") == ("Mann", "die")
+    assert find_unmet_constraints(decoding, BPE, "Ein Hundehaus.") == ("Der", "Hund", "Mann")
+    assert find_unmet_constraints(DecodingConfig(), BPE, "") == ()

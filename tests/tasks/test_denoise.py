@@ -19,14 +19,14 @@ from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
-from clearhead.tasks.denoising.evaluation import cut_texts
+from clearhead.tasks.denoising.evaluation import split_documents
 from clearhead.tasks.denoising.span_corruption import (
     CorruptedText,
     SpanCorruption,
-    decode_marked,
-    encode_marked,
-    sentinels_of,
-    spans_of,
+    decode_with_sentinels,
+    encode_with_sentinels,
+    find_sentinels,
+    spans_by_sentinel,
 )
 from clearhead.tasks.denoising.training import DenoisingTask
 from clearhead.tasks.registry import get_task
@@ -91,13 +91,13 @@ def test_the_paper_s_example_is_read_as_it_is_printed() -> None:
     config = TokenizerConfig(kind="word", min_frequency=1, special_tokens=("<x0>", "<x1>", "<x2>"))
     tokenizer = Tokenizer.train([text], config)
     whole = tokenizer.encode(text).ids
-    source = encode_marked(tokenizer, "Thank you <x0> me to your party <x1> week.")
+    source = encode_with_sentinels(tokenizer, "Thank you <x0> me to your party <x1> week.")
     assert source == [*whole[:2], 4, *whole[4:8], 5, *whole[9:]]
-    assert decode_marked(tokenizer, source) == "Thank you <x0> me to your party <x1> week."
+    assert decode_with_sentinels(tokenizer, source) == "Thank you <x0> me to your party <x1> week."
     target = [4, *whole[2:4], 5, whole[8], 6]
-    assert decode_marked(tokenizer, target) == "<x0> for inviting <x1> last <x2>"
-    assert encode_marked(tokenizer, "<x0> for inviting <x1> last <x2>") == target
-    assert spans_of(target, sentinels_of(tokenizer)) == {4: tuple(whole[2:4]), 5: (whole[8],), 6: ()}
+    assert decode_with_sentinels(tokenizer, target) == "<x0> for inviting <x1> last <x2>"
+    assert encode_with_sentinels(tokenizer, "<x0> for inviting <x1> last <x2>") == target
+    assert spans_by_sentinel(target, find_sentinels(tokenizer)) == {4: tuple(whole[2:4]), 5: (whole[8],), 6: ()}
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char"])
@@ -118,13 +118,13 @@ def test_marks_leave_the_pieces_around_them_alone(kind: Any, normalisation: Any,
     low, high = inside[0], inside[-1] + 1
     space = " " if hidden.startswith(" ") and kind != "char" else ""  # only there is a space a piece of its own
     marked = f"{text[:start]}{space}<x0>{text[last:]}"
-    assert encode_marked(tokenizer, marked) == [*encoding.ids[:low], 4, *encoding.ids[high:]]
+    assert encode_with_sentinels(tokenizer, marked) == [*encoding.ids[:low], 4, *encoding.ids[high:]]
 
 
 def test_an_ordinary_tokenizer_has_no_marks() -> None:
     tokenizer = Tokenizer.train(["some text"], TokenizerConfig(kind="char"))
     with pytest.raises(ConfigError, match="two or more sentinels"):
-        sentinels_of(tokenizer)
+        find_sentinels(tokenizer)
 
 
 def task_of(texts: list[str]) -> DenoisingTask:
@@ -153,7 +153,7 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
     text = "".join(string.ascii_lowercase[number % 26] for number in range(97))
     tokenizer = Tokenizer.train([text], TokenizerConfig(kind="char"))
     skips = SkipReport()
-    texts, lines = cut_texts([Document(text, 3), Document("a", 9)], tokenizer, 20, skips, Path("x"))
+    texts, lines = split_documents([Document(text, 3), Document("a", 9)], tokenizer, 20, skips, Path("x"))
     assert [*map(len, texts)] == [20, 20, 19, 19, 19]
     assert tokenizer.decode([token for one in texts for token in one]) == text
     assert lines == [3] * 5 and skips.counts == {"fewer than 2 pieces": 1}

@@ -14,7 +14,7 @@ from clearhead.bundle import NO_TOKENIZER
 from clearhead.cli.main import main
 from clearhead.config import build
 from clearhead.data.readers.images import load_image_folder
-from clearhead.tasks.image_classification.inference import load_labelled_images, scaled
+from clearhead.tasks.image_classification.inference import load_labelled_images, scale_pixels
 from clearhead.tasks.image_classification.training import ImageTask, images_per_batch, random_shift
 from clearhead.tasks.registry import get_task
 from tests.whole import Trained, fitting
@@ -62,7 +62,7 @@ def reader(digits: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 def test_pixels_go_from_minus_one_to_one() -> None:
     pixels = np.array([[[[0, 255], [51, 204]]]], dtype=np.uint8)
-    assert scaled(pixels).flatten().tolist() == pytest.approx([-1.0, 1.0, -0.6, 0.6])
+    assert scale_pixels(pixels).flatten().tolist() == pytest.approx([-1.0, 1.0, -0.6, 0.6])
 
 
 def test_a_shift_depends_on_seed_epoch_and_picture_alone() -> None:
@@ -162,7 +162,7 @@ def test_held_out_pictures_are_not_trained_on(digits: tuple[Path, Path]) -> None
 
 def test_a_read_picture_shows_where_it_looked(reader: Path, digits: tuple[Path, Path]) -> None:
     model = clearhead.load(reader)
-    pictures = torch.from_numpy(scaled(load_image_folder(digits[1]).pixels_NCYX[:3]))
+    pictures = torch.from_numpy(scale_pixels(load_image_folder(digits[1]).pixels_NCYX[:3]))
     with torch.inference_mode():
         (weights_BHSS,) = model.network.backbone(pictures, want_attention=True).attention
     assert weights_BHSS.shape == (3, 2, 5, 5)

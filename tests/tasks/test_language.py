@@ -23,9 +23,9 @@ from clearhead.engines.torch_forward import TorchScoringEngine
 from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model
-from clearhead.tasks.incremental_detokenizer import IncrementalText
-from clearhead.tasks.language_modeling.evaluation import nll_of, score_documents
-from clearhead.tasks.language_modeling.training import LanguageTask, total_nll
+from clearhead.tasks.incremental_detokenizer import IncrementalDetokenizer
+from clearhead.tasks.language_modeling.evaluation import score_documents, total_target_nll
+from clearhead.tasks.language_modeling.training import LanguageModelingTask, total_nll
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.task import TrainingFiles
 from clearhead.tasks.trainable.text_data import split_end
@@ -137,7 +137,7 @@ def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
     config, network = small(f"model.positions={positions}", "data.max_tokens=200", "training.batch_tokens=200")
     tokenizer = Tokenizer.train(["abc"], TokenizerConfig(kind="char"))
     stream = PackedDocuments.build(DOCUMENTS, range(6), 200, START, END)
-    task = LanguageTask(config, tokenizer, stream, [], [])
+    task = LanguageModelingTask(config, tokenizer, stream, [], [])
     together = task.loss(network, task.batch(task.plan(0)[0], 0))
     alone = 0.0
     for ids in DOCUMENTS:
@@ -145,7 +145,7 @@ def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
         alone += float(torch.nn.functional.cross_entropy(logits, torch.tensor([*ids, END]), reduction="sum").detach())
     assert together.tokens == sum(SIZES) + len(SIZES)
     assert float(together.nll) == pytest.approx(alone, rel=1e-5)
-    open_task = LanguageTask(
+    open_task = LanguageModelingTask(
         configs.override(config, {"data": {"attend_across_documents": True}}), tokenizer, stream, [], []
     )
     assert float(open_task.loss(network, open_task.batch(task.plan(0)[0], 0)).nll) != pytest.approx(alone, rel=1e-3)
@@ -177,7 +177,7 @@ def test_sliding_perplexity_is_what_a_slow_loop_gives(stride: int, together: boo
     report = score_documents(partial(total_nll, network, config), config, tokenizer, documents, ids, stride)
     assert report.nll == pytest.approx(total, rel=1e-5)
     for engine in (TorchScoringEngine(network), NativeScoringEngine(native(network))):
-        nll = partial(nll_of, engine, pad_id=tokenizer.pad_id)
+        nll = partial(total_target_nll, engine, pad_id=tokenizer.pad_id)
         by_engine = score_documents(nll, config, tokenizer, documents, ids, stride)
         assert by_engine.nll == pytest.approx(total, rel=1e-5)
     assert report.tokens == sum(map(len, ids)) + 3 and report.unknown == 3  # the comma, é and €
@@ -211,7 +211,7 @@ def shown(tokenizer: Tokenizer, prompt: str, text: str, *stops: str) -> list[str
     """What is streamed for each piece of the text, and at the end."""
     before, both = tokenizer.encode(prompt).ids, tokenizer.encode(prompt + text).ids
     assert both[: len(before)] == before
-    running = IncrementalText(tokenizer, before, stops)
+    running = IncrementalDetokenizer(tokenizer, before, stops)
     return [*(running.add(token) for token in both[len(before) :]), running.finish()]
 
 
@@ -221,7 +221,7 @@ def test_only_whole_characters_are_streamed() -> None:
     assert "".join(parts) == " b€😀c 字"
     assert parts.count("€") == 1 and parts.count("😀") == 1
     assert "".join(shown(tokenizer, "", "a b")) == "a b"
-    half = IncrementalText(tokenizer, [], ())
+    half = IncrementalDetokenizer(tokenizer, [], ())
     ids = tokenizer.encode("€").ids
     assert [half.add(token) for token in ids[:-1]] == [""] * (len(ids) - 1) and half.finish() == "\ufffd"
 

@@ -20,7 +20,7 @@ from clearhead.bundle import load as load_bundle
 from clearhead.cli.main import main
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import ConfigError
-from clearhead.tasks.masked_lm.training import MaskedTask
+from clearhead.tasks.masked_lm.training import MaskedLMTask
 from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.run import TrainRequest, prepare
 from tests.tasks.made_up import ADJECTIVES, BEINGS, SMALL, made_up_text, sets, write_lines
@@ -176,7 +176,7 @@ def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
     settings = configs.merge(SMALL, {"data": {"document_unit": documents, "max_tokens": PIECES}})
     prepared = prepare(TrainRequest(paths, tmp_path / "m", settings=settings, task="mlm"), NullCallback())
     assert prepared.data["records"] == count
-    assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedTask)
+    assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedLMTask)
     assert max(prepared.task.examples.ids.lengths) <= PIECES
 
 

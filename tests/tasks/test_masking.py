@@ -17,17 +17,17 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import DataError
 from clearhead.model.registry import build_model
-from clearhead.tasks.masked_lm.evaluation import cut_documents
-from clearhead.tasks.masked_lm.mask_tokens import encode_gaps
-from clearhead.tasks.masked_lm.masking import NO_UNIT, asked_count, choose_places, units_of
-from clearhead.tasks.masked_lm.training import MaskedTask
+from clearhead.tasks.masked_lm.evaluation import split_documents
+from clearhead.tasks.masked_lm.mask_tokens import encode_with_masks
+from clearhead.tasks.masked_lm.masking import NO_UNIT, choose_positions, count_targets, masking_units
+from clearhead.tasks.masked_lm.training import MaskedLMTask
 from clearhead.tasks.registry import get_task
 from tests.tasks.made_up import SMALL, made_up_text
 
 PIECES = 29
 
 
-def small_task(whole_word_masking: bool = False, share: float = 0.15) -> MaskedTask:
+def small_task(whole_word_masking: bool = False, share: float = 0.15) -> MaskedLMTask:
     """The task over a few lines in small pieces."""
     lines = made_up_text(40)
     settings = {"tokenizer": {"vocab_size": 300}, "model": SMALL["model"],
@@ -36,8 +36,8 @@ def small_task(whole_word_masking: bool = False, share: float = 0.15) -> MaskedT
     tokenizer = Tokenizer.train(lines, config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
     documents = [Document(line, number) for number, line in enumerate(lines, 1)]
-    cut = cut_documents(documents, tokenizer, 256, SkipReport(), Path("t"))
-    return MaskedTask(config, tokenizer, cut, cut)
+    cut = split_documents(documents, tokenizer, 256, SkipReport(), Path("t"))
+    return MaskedLMTask(config, tokenizer, cut, cut)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def small_task(whole_word_masking: bool = False, share: float = 0.15) -> MaskedT
 )
 def test_units_are_hidden_whole_and_the_number_asked_for_is_fixed(sizes: list[int], share: float, count: int) -> None:
     unit_S = np.concatenate([[NO_UNIT], *([unit] * size for unit, size in enumerate(sizes)), [NO_UNIT]]).astype(int)
-    assert asked_count(unit_S, share) == count
+    assert count_targets(unit_S, share) == count
     seen = set()
     for seed in range(99):
-        hidden_P, asked_M = choose_places(unit_S, count, np.random.default_rng(seed))
+        hidden_P, asked_M = choose_positions(unit_S, count, np.random.default_rng(seed))
         assert len(asked_M) == len(set(asked_M)) == count and set(asked_M) <= set(hidden_P)
         assert NO_UNIT not in unit_S[hidden_P] and len(hidden_P) < count + max(sizes)
         assert set(unit_S[hidden_P]).isdisjoint(np.delete(unit_S, hidden_P))
@@ -65,8 +65,8 @@ def test_units_are_hidden_whole_and_the_number_asked_for_is_fixed(sizes: list[in
 
 
 def test_special_pieces_are_no_units() -> None:
-    assert units_of([2, 9, 1, 7, 3], None, range(5)).tolist() == [NO_UNIT, 1, NO_UNIT, 3, NO_UNIT]
-    assert units_of([2, 9, 8, 7, 3], [-1, 0, 0, 1, -1], range(5)).tolist() == [NO_UNIT, 0, 0, 1, NO_UNIT]
+    assert masking_units([2, 9, 1, 7, 3], None, range(5)).tolist() == [NO_UNIT, 1, NO_UNIT, 3, NO_UNIT]
+    assert masking_units([2, 9, 8, 7, 3], [-1, 0, 0, 1, -1], range(5)).tolist() == [NO_UNIT, 0, 0, 1, NO_UNIT]
 
 
 def test_eighty_ten_ten() -> None:
@@ -134,7 +134,7 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
     tokenizer = Tokenizer.train(made_up_text(40), TokenizerConfig(vocab_size=330, special_tokens=(MASK,)))
     text = " ".join(made_up_text(9))
     ids = tokenizer.encode(text).ids
-    cut = cut_documents([Document(text, 5), Document("The dog.", 6)], tokenizer, PIECES, SkipReport(), Path("t"))
+    cut = split_documents([Document(text, 5), Document("The dog.", 6)], tokenizer, PIECES, SkipReport(), Path("t"))
     assert max(map(len, cut.rows)) <= PIECES and cut.num_long == 1 and cut.lines == [5] * (len(cut.rows) - 1) + [6]
     assert [index for row in cut.rows[:-1] for index in row[1:-1]] == ids
     assert all(row[0] == tokenizer.bos_id and row[-1] == tokenizer.eos_id for row in cut.rows)
@@ -143,10 +143,10 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
 def test_text_that_the_tokenizer_does_not_know_is_told() -> None:
     tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, special_tokens=(MASK,)))
     skips = SkipReport()
-    assert len(cut_documents([Document("zz", 1), Document("ab", 2)], tokenizer, 9, skips, Path("t")).rows) == 1
+    assert len(split_documents([Document("zz", 1), Document("ab", 2)], tokenizer, 9, skips, Path("t")).rows) == 1
     assert skips.counts == {"no known piece": 1}
     with pytest.raises(DataError, match="knows no piece"):
-        cut_documents([Document("zz", 1)], tokenizer, 9, skips, Path("t"))
+        split_documents([Document("zz", 1)], tokenizer, 9, skips, Path("t"))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char", "pretokenized"])
@@ -177,4 +177,4 @@ def test_pieces_around_gaps_are_those_of_the_whole_text(kind: str, text: str) ->
     expected = segments[0] + [index for segment in segments[1:] for index in (4, *segment)]
     for gap_sign in ("[MASK]", "<mask>"):
         given = "".join(gap_sign if number % 2 else part for number, part in enumerate(parts))
-        assert encode_gaps(tokenizer, given) == expected
+        assert encode_with_masks(tokenizer, given) == expected

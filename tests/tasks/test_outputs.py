@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import DecodingError
-from clearhead.tasks.lexical_constraints import contains
+from clearhead.tasks.lexical_constraints import contains_word
 from tests.whole import Trained
 
 LINES = ["The dog sees the cat.", "", "A child laughs."]
@@ -35,17 +35,17 @@ def test_alternatives_up_to_the_last_place(model: clearhead.Model, limit: int) -
 
 def test_alternatives_without_room_for_a_word_are_given_as_they_are(model: clearhead.Model) -> None:
     plain = model.translate(LINES[0], min_length=6, max_length="6")
-    word = next(one for one in ("Katze", "Hund", "Kind") if not contains(plain.text, one))
+    word = next(one for one in ("Katze", "Hund", "Kind") if not contains_word(plain.text, one))
     found = model.alternatives(LINES[0], 4, 3, max_length="6", min_length=6, include=[word])
     assert len(found) == 3
-    assert all((one.unmet == ()) is contains(one.text, word) for one in found)
+    assert all((one.unmet == ()) is contains_word(one.text, word) for one in found)
 
 
 def test_what_plain_search_writes_is_kept(model: clearhead.Model) -> None:
     """Of a model that has hardly learned, in which wider search finds shorter outputs."""
     lines = [f"The {noun} {verb}." for noun in ("dog", "cat", "child", "king") for verb in ("sleeps", "sees the cat")]
     plain = model.translate_many(lines)
-    having = [one for one in plain if contains(one.text, ".") and one.finish_reason == "end"]
+    having = [one for one in plain if contains_word(one.text, ".") and one.finish_reason == "end"]
     assert having, "this shows nothing"
     for n_best in (1, 2):
         found = [found[0] for found in model.translate_n_best(lines, n_best, model.decoding(include=["."]))]

@@ -20,8 +20,8 @@ from clearhead.cli.main import main
 from clearhead.config import TokenizerConfig
 from clearhead.data.readers.labelled import load_tagged
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.tasks.tagging.overlapping_windows import WordWindow, best_windows, cut_words, windows
-from clearhead.tasks.tagging.tagged_text import find_words, mark
+from clearhead.tasks.tagging.overlapping_windows import WordWindow, best_windows, cover_words, tokenize_words
+from clearhead.tasks.tagging.tagged_text import find_words, mark_spans
 from clearhead.tasks.tagging.training import IGNORED, tag_loss
 from tests.whole import fitting
 
@@ -234,7 +234,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 def test_the_pieces_of_a_word_spell_it(tokenizer: Tokenizer) -> None:
     words = ["Zoë", ",", "Ben-Lee", "New", "1984", "...", "don't", "(U.N.)", "Nakamura", "東京", "😀", "?"]
-    pieces = cut_words(tokenizer, words)
+    pieces = tokenize_words(tokenizer, words)
     bounds = pieces.bounds
     for number, word in enumerate(words):
         ids = pieces.ids[bounds[number] : bounds[number + 1]]
@@ -242,7 +242,7 @@ def test_the_pieces_of_a_word_spell_it(tokenizer: Tokenizer) -> None:
         assert tokenizer.piece(pieces.ids[pieces.firsts[number]]) != "▁"  # a space alone tells nothing of the word
         if tokenizer.unk_id not in ids:
             assert tokenizer.decode(ids).strip() == word
-    known = [word for word in words if tokenizer.unk_id not in cut_words(tokenizer, [word]).ids]
+    known = [word for word in words if tokenizer.unk_id not in tokenize_words(tokenizer, [word]).ids]
     assert {"Zoë", "New", "Nakamura"} <= set(known)
 
 
@@ -253,7 +253,7 @@ SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=61)
 @given(SIZES, st.integers(5, 47))
 def test_windows_cover_all_words_with_context(sizes: list[int], room: int) -> None:
     bounds = [0, *np.cumsum(sizes).tolist()]
-    found = windows(bounds, room)
+    found = cover_words(bounds, room)
     assert all(0 < bounds[end] - bounds[start] <= room for start, end in found)
     chosen = best_windows(bounds, found)
     assert len(chosen) == len(sizes)
@@ -268,10 +268,10 @@ def test_windows_cover_all_words_with_context(sizes: list[int], room: int) -> No
 
 def test_windows_by_hand() -> None:
     bounds = list(range(11))  # ten words of one piece
-    assert windows(bounds, 10) == [WordWindow(0, 10)]
-    assert windows(bounds, 6) == [WordWindow(0, 6), WordWindow(3, 9), WordWindow(4, 10)]  # the last reaches back
-    assert best_windows(bounds, windows(bounds, 6)) == [0, 0, 0, 0, 0, 1, 1, 2, 2, 2]
-    assert windows([0], 6) == []
+    assert cover_words(bounds, 10) == [WordWindow(0, 10)]
+    assert cover_words(bounds, 6) == [WordWindow(0, 6), WordWindow(3, 9), WordWindow(4, 10)]  # the last reaches back
+    assert best_windows(bounds, cover_words(bounds, 6)) == [0, 0, 0, 0, 0, 1, 1, 2, 2, 2]
+    assert cover_words([0], 6) == []
 
 
 WORDS = [
@@ -308,5 +308,5 @@ def test_marks_can_be_read_back(text: str, rng: random.Random) -> None:
     places = find_words(text)
     assert "".join(text[start:end] for start, end in places) == "".join(text.split())
     tags = [rng.choice(["O", "B-[x]", "I-[x]", "B-Y"]) for _ in places]
-    found = mark(text, places, tags, np.ones(len(tags)))
+    found = mark_spans(text, places, tags, np.ones(len(tags)))
     assert read_back(str(found)) == (text, [(one.type, one.start, one.end) for one in found.entities])

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, ConfigError, DecodingError
-from clearhead.tasks.incremental_detokenizer import IncrementalText, StopStrings
-from clearhead.tasks.language_modeling.inference import by_name, with_method
-from clearhead.tasks.lexical_constraints import contains, unmet
+from clearhead.tasks.incremental_detokenizer import IncrementalDetokenizer, StopStrings
+from clearhead.tasks.language_modeling.inference import infer_method, nest_sampling_fields
+from clearhead.tasks.lexical_constraints import contains_word, find_unmet_constraints
 from tests.tasks.every import Models
 
 PROMPTS = ["", "The", "The ho", "Look at", "in", "the street", "The gar"]
@@ -94,8 +94,8 @@ def test_words_are_there_or_not_also_across_the_prompt(model: clearhead.Model) -
         found = model.generate(prompt, beam_size=2, include=["house", "field"], exclude=["the"], max_tokens=25)
         assert found.unmet == ()
         whole = f"{prompt}{found.text}"
-        assert all(contains(whole, word, len(prompt)) for word in ("house", "field"))
-        assert not contains(whole, "the", len(prompt))
+        assert all(contains_word(whole, word, len(prompt)) for word in ("house", "field"))
+        assert not contains_word(whole, "the", len(prompt))
 
 
 def test_what_counts_as_a_word_behind_a_prompt(model: clearhead.Model) -> None:
@@ -110,9 +110,9 @@ def test_what_counts_as_a_word_behind_a_prompt(model: clearhead.Model) -> None:
         ("wall", "a", False),
         (" wall", "a", True),
     ):
-        assert (unmet(include, model.tokenizer, text, before) == ()) is has_word
+        assert (find_unmet_constraints(include, model.tokenizer, text, before) == ()) is has_word
     for text, before, has_word in ((" is", "the wall", False), ("ll is", "the wa", True), ("ll", "a swa", False)):
-        assert (unmet(exclude, model.tokenizer, text, before) == ("wall",)) is has_word
+        assert (find_unmet_constraints(exclude, model.tokenizer, text, before) == ("wall",)) is has_word
 
 
 def test_alternatives_differ_at_the_position_only(model: clearhead.Model) -> None:
@@ -135,7 +135,7 @@ def test_stops_are_seen_by_search_where_the_text_has_them(model: clearhead.Model
     tokenizer = model.tokenizer
     ids = [index for index in ids if index < tokenizer.vocab_size]
     strings, before = ("e", " th", "wa", "\ufffd\ufffd"), tuple(tokenizer.encode(prompt).ids)
-    running, stops = IncrementalText(tokenizer, before, strings[:3]), StopStrings(tokenizer, before, strings[:3])
+    running, stops = IncrementalDetokenizer(tokenizer, before, strings[:3]), StopStrings(tokenizer, before, strings[:3])
     text = tokenizer.decode([*before, *ids])[len(tokenizer.decode(before)) :]
     is_seen = any(stops(ids[:end]) for end in range(1, len(ids) + 1))
     assert is_seen is any(each in text for each in strings[:3])
@@ -168,7 +168,7 @@ def test_a_stop_string_may_begin_with_the_space_behind_the_prompt(model: clearhe
     ],
 )
 def test_settings_by_name(given_: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert with_method(by_name(given_)) == expected
+    assert infer_method(nest_sampling_fields(given_)) == expected
 
 
 def test_the_verb_prints_what_python_gives(

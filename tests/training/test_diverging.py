@@ -45,4 +45,4 @@ def test_only_what_has_no_output_is_empty(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(constrained_decoding, "run", half)
     monkeypatch.setattr(validation_decoding, "_engine_of", lambda network: None)
-    assert validation_decoding.best_of(requests, None, DecodingConfig()) == [(8, 9), ()]
+    assert validation_decoding.decode_requests(requests, None, DecodingConfig()) == [(8, 9), ()]

@@ -11,7 +11,7 @@ from clearhead.cli.main import main
 from clearhead.data.corpus import cached_corpus, encoding
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
-from clearhead.tasks.language_modeling.training import LanguageTask
+from clearhead.tasks.language_modeling.training import LanguageModelingTask
 from clearhead.tasks.trainable import text_data
 from clearhead.tasks.translation import training_data
 from clearhead.tasks.translation.training import TranslationTask
@@ -99,7 +99,7 @@ def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
         len(list(cache.rglob("columns.json"))) == 2
         and f"their ids are kept in {cache}/clearhead/corpora" in watcher.messages
     )
-    assert isinstance(made.task, LanguageTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
+    assert isinstance(made.task, LanguageModelingTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
 
 
 @pytest.mark.usefixtures("on_disk")

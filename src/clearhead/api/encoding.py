@@ -13,7 +13,7 @@ from clearhead.tasks.image_classification.inference import classify_images
 from clearhead.tasks.label_prediction import Classification
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 from clearhead.tasks.masked_lm.inference import MaskFilling, fill
-from clearhead.tasks.masked_lm.mask_tokens import GAP
+from clearhead.tasks.masked_lm.mask_tokens import MASK_PATTERN
 from clearhead.tasks.sentence_embedding import EmbeddedText, embed
 from clearhead.tasks.tagging.inference import tag
 from clearhead.tasks.tagging.tagged_text import TaggedText
@@ -94,7 +94,7 @@ class EncodingMethods(ModelBase):
         if not isinstance(text, str):
             return self.fill_many(text, top, long_texts=long_texts)
         [found] = self.fill_many([text], top, long_texts=long_texts)
-        if not found and not GAP.search(text):
+        if not found and not MASK_PATTERN.search(text):
             raise DataError("the text has no mask; write [MASK] where a word is missing, as in: The [MASK] sat.")
         return found
 

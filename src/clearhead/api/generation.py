@@ -7,7 +7,7 @@ from clearhead.api.base import ModelBase, check_text, check_texts
 from clearhead.config import DecodingConfig
 from clearhead.engines.engine import Engine
 from clearhead.tasks.language_modeling import inference
-from clearhead.tasks.language_modeling.inference import GeneratedText, by_name, with_method
+from clearhead.tasks.language_modeling.inference import GeneratedText, infer_method, nest_sampling_fields
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 
 
@@ -20,7 +20,7 @@ class GenerationMethods(ModelBase):
         A beam searches and a temperature (top_k, top_p, min_p, seed) draws, unless `method` says otherwise.
         """
         given = {name: value for name, value in overrides.items() if value is not None}
-        return self.decoding("generate", **with_method(by_name(given)))
+        return self.decoding("generate", **infer_method(nest_sampling_fields(given)))
 
     @overload
     def generate(

@@ -10,15 +10,15 @@ from clearhead.data.segmentation import gap_between
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
 from clearhead.engines.engine import Engine
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks.captioning.inference import write_captions
+from clearhead.tasks.captioning.inference import generate_captions
 from clearhead.tasks.image_classification.inference import read_images
-from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.lexical_constraints import resolve_constraints
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts, segment_texts
 from clearhead.tasks.scoring import ScoredOutput, score_pairs
 from clearhead.tasks.translation import inference
 from clearhead.tasks.translation.inference import search_texts, translation_segmenter, translations
 from clearhead.tasks.translation.result import SKIPPED, Translation, join_translations
-from clearhead.tasks.translation.shortlist import fingerprint_of, learn_shortlist
+from clearhead.tasks.translation.shortlist import learn_shortlist, tokenizer_fingerprint
 
 if TYPE_CHECKING:
     from clearhead.evaluation.metrics import TranslationReport
@@ -200,7 +200,7 @@ class TranslationMethods(ModelBase):
 
     def load_shortlist(self, path: StrPath) -> Shortlist:
         """Return a saved shortlist; raise DataError if it was made for another tokenizer."""
-        return Shortlist.load(paths_of(path)[0], fingerprint_of(self.tokenizer))
+        return Shortlist.load(paths_of(path)[0], tokenizer_fingerprint(self.tokenizer))
 
     def caption_images(
         self, paths: StrPath | Sequence[StrPath], n_best: int = 1, settings: DecodingConfig | None = None
@@ -210,7 +210,7 @@ class TranslationMethods(ModelBase):
         chosen = settings or self.config.decoding
         self.check_n_best(n_best, chosen)
         pixels_NCYX = read_images(self.config.model, paths_of(paths))
-        found = write_captions(self, pixels_NCYX, chosen, n_best, constraints_of(chosen, self.tokenizer))
+        found = generate_captions(self, pixels_NCYX, chosen, n_best, resolve_constraints(chosen, self.tokenizer))
         return [translations(self, hypotheses, chosen) for hypotheses in found]
 
     def score(

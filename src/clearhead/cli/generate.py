@@ -91,14 +91,14 @@ def generate(
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
     from clearhead.api import load
-    from clearhead.tasks.language_modeling.inference import with_method
+    from clearhead.tasks.language_modeling.inference import infer_method
 
     use_threads(threads)
     model = load(folder, engine=engine, compute_type=compute_type)
     model.require_task("generate")
     sampling = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop)
     given = _given(include=include, exclude=exclude, sampling=sampling)
-    decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, given)))
+    decoding = model.decoding("generate", **infer_method(decoding_settings(settings, beam, given)))
     _check(model, decoding, n_best, alternatives, lines, bool(prompt) or not as_json)
     chosen = model.engine(token_log_probs=as_json)
     warn_untrained(model)

@@ -5,13 +5,13 @@ from typing import Any
 
 from clearhead.config import DecodingConfig
 from clearhead.errors import ConfigError
-from clearhead.tasks.language_modeling.inference import DRAWING
+from clearhead.tasks.language_modeling.inference import SAMPLING_FIELDS
 
-WRITERS_VERB = "translate"
+TEXT_TO_TEXT_VERB = "translate"
 # What a verb takes from the decoding section; verbs that are not here neither search nor draw. Behind a prompt there
 # is no source to cover, the prompt is the prefix, and `sampling.max_tokens` is the limit.
-DECODING = {
-    WRITERS_VERB: tuple(DecodingConfig.model_fields),
+FIELDS_BY_VERB = {
+    TEXT_TO_TEXT_VERB: tuple(DecodingConfig.model_fields),
     "score": ("length_penalty", "length_penalty_form"),
     "generate": tuple(
         name for name in DecodingConfig.model_fields if name not in ("max_length", "coverage_penalty", "prefix")
@@ -21,7 +21,7 @@ DECODING = {
 
 def check_decoding(given: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str) -> None:
     """Refuses what would change nothing; `merged` is the given fields laid over those that hold otherwise."""
-    used = DECODING.get(verb, ())
+    used = FIELDS_BY_VERB.get(verb, ())
     for name in given:
         if name in DecodingConfig.model_fields and name not in used:  # unknown ones are told by the config itself
             fitting = f"which uses {', '.join(used)}" if used else "which does not search"
@@ -33,7 +33,7 @@ def check_decoding(given: Mapping[str, Any], merged: DecodingConfig, verb: str, 
     if "diversity_penalty" in given and merged.beam_groups == 1:
         raise ConfigError("decoding.diversity_penalty has no meaning without decoding.beam_groups; set both")
     drawn = given.get("sampling", {})
-    if verb in (WRITERS_VERB, "generate"):
+    if verb in (TEXT_TO_TEXT_VERB, "generate"):
         _check_method(given, drawn, merged, verb, user)
     for name in ("top_k", "top_p", "min_p", "seed"):
         if name in drawn and merged.sampling.temperature == 0:
@@ -44,12 +44,12 @@ def _check_method(
     given: Mapping[str, Any], drawn: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str
 ) -> None:
     """Settings of drawing where outputs are searched for, and the other way round."""
-    idle = [name for name in drawn if verb == WRITERS_VERB or name in DRAWING]
+    idle = [name for name in drawn if verb == TEXT_TO_TEXT_VERB or name in SAMPLING_FIELDS]
     if idle and merged.method != "sample":
-        name = "decoding.sampling" if verb == WRITERS_VERB else f"decoding.sampling.{idle[0]}"
+        name = "decoding.sampling" if verb == TEXT_TO_TEXT_VERB else f"decoding.sampling.{idle[0]}"
         raise ConfigError(f"{name} has no meaning for {user} without decoding.method=sample; set both")
     for name in ("max_tokens", "stop", "add_start_token"):
-        if name in drawn and verb == WRITERS_VERB:
+        if name in drawn and verb == TEXT_TO_TEXT_VERB:
             raise ConfigError(f"decoding.sampling.{name} is for clearhead generate; here set decoding.max_length")
     for name in ("beam_size", "stopping_rule"):
         if name in given and merged.method == "sample":

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from clearhead.data.tokenizer import Tokenizer
 
-HALF_A_CHARACTER = "\ufffd"
+INCOMPLETE_CHARACTER = "\ufffd"
 
 
-class IncrementalText:
+class IncrementalDetokenizer:
     """Tokens to text that can be shown at once: only whole characters, and nothing that may begin a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
@@ -22,7 +22,7 @@ class IncrementalText:
         """The text that is certain with this token, if any."""
         self._waiting.append(token)
         text = self._decode()
-        if not text or text.endswith(HALF_A_CHARACTER):
+        if not text or text.endswith(INCOMPLETE_CHARACTER):
             return ""
         self._before, self._waiting = self._waiting[-1:], []
         return self._show(text)

@@ -41,7 +41,7 @@ class ClassificationPart:
         return {"text": self.text, **self.found.to_json()}
 
 
-def answers(log_probs_NL: NDArray[np.float64], labels: Sequence[str]) -> list[Classification]:
+def to_classifications(log_probs_NL: NDArray[np.float64], labels: Sequence[str]) -> list[Classification]:
     """The best label of each, with the probability of every one."""
     found = []
     for row_L in np.exp(log_probs_NL):

@@ -18,7 +18,7 @@ from clearhead.errors import DecodingError, TokenizerError
 
 
 @lru_cache(maxsize=64)
-def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraints | None:
+def resolve_constraints(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraints | None:
     """The constraints of all sentences that these settings are for, if they have any."""
     if not (settings.prefix or settings.include or settings.exclude):
         return None
@@ -34,15 +34,15 @@ def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraint
                 f"decoding.include={excerpt(word)} has the same {size} pieces in a row twice, which "
                 f"decoding.no_repeat_ngram_size={size} forbids; unset one of them."
             )
-    words = tuple(spelling(tokenizer, tokenizer.normalise(word).strip()) for word in settings.exclude)
+    words = tuple(build_automaton(tokenizer, tokenizer.normalise(word).strip()) for word in settings.exclude)
     return Constraints(prefix, _phrases(settings, tokenizer), words)
 
 
 def _phrases(settings: DecodingConfig, tokenizer: Tokenizer) -> LexicalConstraints:
     """The words to include; what is inside another comes with it."""
     words = {tokenizer.normalise(word).strip(): _wanted(tokenizer, word) for word in settings.include}
-    apart = [word for word in words if not any(word != other and contains(other, word) for other in words)]
-    spellings = tuple(_certain(spelling(tokenizer, word), word, tokenizer) for word in apart)
+    apart = [word for word in words if not any(word != other and contains_word(other, word) for other in words)]
+    spellings = tuple(_certain(build_automaton(tokenizer, word), word, tokenizer) for word in apart)
     joining = frozenset[int]().union(*(each.joining for each in spellings))
     return LexicalConstraints(tuple(words[word] for word in apart), joining, spellings)
 
@@ -57,7 +57,9 @@ def _certain(ways: TokenAutomaton, word: str, tokenizer: Tokenizer) -> TokenAuto
     return replace(ways, opening=ways.opening - silent, joining=ways.joining | silent if ways.joining else ways.joining)
 
 
-def unmet(settings: DecodingConfig, tokenizer: Tokenizer, text: str, before: str = "") -> tuple[str, ...]:
+def find_unmet_constraints(
+    settings: DecodingConfig, tokenizer: Tokenizer, text: str, before: str = ""
+) -> tuple[str, ...]:
     """The constraints that an output does not meet: words to include that it lacks, words to exclude that it has.
 
     `before` is the prompt that it follows: it may part words, or begin one.
@@ -68,13 +70,13 @@ def unmet(settings: DecodingConfig, tokenizer: Tokenizer, text: str, before: str
         [(word, tokenizer.normalise(word).strip()) for word in words] for words in (settings.include, settings.exclude)
     )
     whole, first = before + text, len(before)
-    missing = [word for word, bare in include if not contains(whole, bare, first)]
-    present = [word for word, bare in exclude if contains(whole, bare, max(0, first - len(bare) + 1))]
+    missing = [word for word, bare in include if not contains_word(whole, bare, first)]
+    present = [word for word, bare in exclude if contains_word(whole, bare, max(0, first - len(bare) + 1))]
     begins = text.startswith(tokenizer.normalise(settings.prefix).strip())
     return (*([] if begins else [settings.prefix]), *missing, *present)
 
 
-def contains(text: str, word: str, first: int = 0) -> bool:
+def contains_word(text: str, word: str, first: int = 0) -> bool:
     """Whether a word stands in a text on its own, and begins no sooner than at that character."""
     start = text.find(word, first)
     while start >= 0:
@@ -113,12 +115,12 @@ def _check(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
     for word in settings.exclude:
         bare = tokenizer.normalise(word).strip()
         for given, field in ((settings.prefix, "prefix"), *((wanted, "include") for wanted in settings.include)):
-            if contains(tokenizer.normalise(given), bare):
+            if contains_word(tokenizer.normalise(given), bare):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(word)} contradicts decoding.{field}={excerpt(given)}; unset one."
                 )
         for given in settings.include:
-            ids, ways = _wanted(tokenizer, given), spelling(tokenizer, bare)
+            ids, ways = _wanted(tokenizer, given), build_automaton(tokenizer, bare)
             if any(ids[place] in ways.ends(ids[:place]) for place in range(len(ids))):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(word)} contradicts decoding.include={excerpt(given)}, which begins a "
@@ -140,7 +142,7 @@ def _opens(surface: bytes, is_end: bool) -> bool:
 
 
 @lru_cache(maxsize=256)
-def spelling(tokenizer: Tokenizer, word: str) -> TokenAutomaton:
+def build_automaton(tokenizer: Tokenizer, word: str) -> TokenAutomaton:
     """All ways to write a word with the tokenizer's pieces."""
     target = word.encode()
     go_on: tuple[dict[int, int], ...] = tuple({} for _ in target)

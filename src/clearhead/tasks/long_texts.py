@@ -67,7 +67,7 @@ def segment_texts(
 
 
 @dataclass(frozen=True)
-class FramedTexts:
+class EncoderRows:
     """Rows of token ids, with the parts of each text that they come from."""
 
     rows: list[list[int]]
@@ -79,7 +79,9 @@ class FramedTexts:
     """Special tokens of each row."""
 
 
-def split_framed(model: LoadedModel, texts: Sequence[str], long_texts: LongTexts, first_line: int = 1) -> FramedTexts:
+def split_into_rows(
+    model: LoadedModel, texts: Sequence[str], long_texts: LongTexts, first_line: int = 1
+) -> EncoderRows:
     """Return the rows of the texts, with special tokens; each has at most as many tokens as the model accepts."""
     encode, codec = model.tokenizer.encode_batch, get_task(model.config.task).codec
     num_special_tokens = len(codec.add_special_tokens(model.tokenizer, []))
@@ -87,7 +89,7 @@ def split_framed(model: LoadedModel, texts: Sequence[str], long_texts: LongTexts
     segmenter = Segmenter("none", "", limit, lambda parts: [len(ids) for ids in encode(parts)])
     segmented = segment_texts(texts, segmenter, long_texts, first_line)
     encoded = iter(encode([part for one in segmented if one for part in one.parts]))
-    found = FramedTexts([], [], [], num_special_tokens)
+    found = EncoderRows([], [], [], num_special_tokens)
     for one in segmented:
         parts = [(part, ids) for part in (one.parts if one else ()) if (ids := next(encoded))]
         start = len(found.rows)

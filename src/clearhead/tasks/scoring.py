@@ -18,7 +18,7 @@ from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
 
-TOGETHER = 4096  # pairs per call of the engine, which batches those of similar length
+PAIRS_PER_CALL = 4096  # pairs per call of the engine, which batches those of similar length
 
 
 @dataclass(frozen=True)
@@ -49,22 +49,22 @@ def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) ->
     return encoded
 
 
-def force_pairs(
+def decode_forced(
     engine: ScoringEngine, encoded: Sequence[EncodedPair], end_id: int, attention_layer: int | None = None
 ) -> Iterator[tuple[EncodedPair, Floats, Floats | None]]:
     """Yield each pair with the log-probabilities of its target tokens and end, and the layer's attention [H, T, S]."""
-    for first in range(0, len(encoded), TOGETHER):
-        part = encoded[first : first + TOGETHER]
+    for first in range(0, len(encoded), PAIRS_PER_CALL):
+        part = encoded[first : first + PAIRS_PER_CALL]
         sources, targets = [[*one.source, end_id] for one in part], [[*one.target, end_id] for one in part]
         for one, (log_probs_T, weights_HTS) in zip(part, engine.score(sources, targets, attention_layer), strict=True):
             yield one, log_probs_T, weights_HTS
 
 
-def mean_nll_of(engine: ScoringEngine, store: PairIds, end_id: int) -> float:
+def mean_target_nll(engine: ScoringEngine, store: PairIds, end_id: int) -> float:
     """Return the mean negative log-likelihood of a target token, the end of each target included."""
     total, count = 0.0, 0
-    for first in range(0, len(store), TOGETHER):
-        part = range(first, min(first + TOGETHER, len(store)))
+    for first in range(0, len(store), PAIRS_PER_CALL):
+        part = range(first, min(first + PAIRS_PER_CALL, len(store)))
         sources, targets = ([[*side[i].tolist(), end_id] for i in part] for side in (store.source, store.target))
         for log_probs_T, _ in engine.score(sources, targets):
             total, count = total - float(log_probs_T.sum(dtype="float64")), count + len(log_probs_T)
@@ -98,7 +98,7 @@ def score_pairs(
     """Return the log-probability of each pair's target. Errors name the pair's line in `path`."""
     tokenizer, engine = model.tokenizer.target, model.scoring_engine
     scored = []
-    for one, log_probs_T, _ in force_pairs(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
+    for one, log_probs_T, _ in decode_forced(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
         pieces, log_probs = tuple(tokenizer.piece(token) for token in one.target), tuple(log_probs_T.tolist())
         total = sum_log_probs(log_probs)
         scored.append(ScoredOutput(total, normalized_score(total, len(log_probs), decoding), pieces, log_probs))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.errors import TaskError
-from clearhead.tasks.long_texts import LongTexts, split_framed
+from clearhead.tasks.long_texts import LongTexts, split_into_rows
 from clearhead.tasks.task import LoadedModel
 
 
@@ -44,7 +44,7 @@ def embed(
     That of a long text is the mean over its parts, weighted by their lengths in tokens. Errors name a text by its line,
     counted from `first_line`.
     """
-    split = split_framed(model, texts, long_texts or LongTexts(), first_line)
+    split = split_into_rows(model, texts, long_texts or LongTexts(), first_line)
     vectors_PD = model.encoder_engine.mean_states(split.rows)
     results = []
     for parts, span in zip(split.parts, split.spans, strict=True):

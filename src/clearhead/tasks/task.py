@@ -21,7 +21,7 @@ from clearhead.tasks.text_codec import TextCodec
 if TYPE_CHECKING:
     from clearhead.tasks.trainable.task import PreparedTask, TaskRecords, TrainingFiles
 
-Tell = Callable[[str], object]
+Log = Callable[[str], object]
 
 
 class LoadedModel(Protocol):
@@ -57,10 +57,10 @@ class EvaluationReport(Protocol):
 class TrainingModule(Protocol):
     """Training side of a task: the module `training` of its package."""
 
-    def read(self, files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Any]:
+    def read(self, files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[Any]:
         """Return the records to train and to validate on."""
 
-    def make(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+    def make(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
         """Return the prepared task; a given tokenizer (of a pretrained model) is used instead of a new one."""
 
 
@@ -68,7 +68,7 @@ class EvaluationModule(Protocol):
     """Evaluation side of a task."""
 
     def evaluate(
-        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell
+        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Log
     ) -> EvaluationReport:
         """Return the scores on test files; `tell` receives what was skipped."""
 
@@ -93,16 +93,16 @@ class Task:
     """Name of the module below `tasks` with `evaluate`."""
     codec: TextCodec = field(default_factory=TextCodec)
 
-    def read(self, files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Any]:
+    def read(self, files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[Any]:
         """Return the records to train and to validate on."""
         return self._training.read(files, config, tell)
 
-    def make(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+    def make(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
         """Return the prepared task; a given tokenizer (of a pretrained model) is used instead of a new one."""
         return self._training.make(config, records, tokenizer, tell)
 
     def evaluate(
-        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell
+        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Log
     ) -> EvaluationReport:
         """Return the scores on test files; `tell` receives what was skipped."""
         module = cast(EvaluationModule, import_module(f"clearhead.tasks.{self.evaluation}"))
@@ -113,7 +113,7 @@ class Task:
         return cast(TrainingModule, import_module(f"clearhead.tasks.{self.training}"))
 
 
-def test_records(corpus: Corpus[R], tell: Tell) -> Sequence[R]:
+def test_records(corpus: Corpus[R], tell: Log) -> Sequence[R]:
     """Return the records of a test set; `tell` receives how it was read and what was skipped."""
     for line in corpus.skips.messages():
         tell(line)

@@ -10,11 +10,11 @@ from clearhead.config import Config
 from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
-from clearhead.tasks.denoising.span_corruption import decode_marked, encode_marked
-from clearhead.tasks.masked_lm.mask_tokens import encode_gaps
+from clearhead.tasks.denoising.span_corruption import decode_with_sentinels, encode_with_sentinels
+from clearhead.tasks.masked_lm.mask_tokens import encode_with_masks
 
 SPECIAL_TOKENS = 2  # <s> and </s> around a text that an encoder reads
-BLOCK = 1024  # documents that are tokenized at a time
+DOCUMENTS_PER_BLOCK = 1024  # documents that are tokenized at a time
 
 
 class TextCodec:
@@ -46,7 +46,7 @@ class MaskedCodec(EncoderCodec):
 
     def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without special tokens except masks."""
-        return [encode_gaps(tokenizer, text) for text in texts]
+        return [encode_with_masks(tokenizer, text) for text in texts]
 
 
 class SentinelCodec(TextCodec):
@@ -54,11 +54,11 @@ class SentinelCodec(TextCodec):
 
     def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without special tokens except sentinels."""
-        return [encode_marked(tokenizer, text) for text in texts]
+        return [encode_with_sentinels(tokenizer, text) for text in texts]
 
     def detokenize(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
         """Return the text of generated ids, with the sentinels."""
-        return decode_marked(tokenizer, ids)
+        return decode_with_sentinels(tokenizer, ids)
 
 
 class PromptCodec(TextCodec):
@@ -69,10 +69,10 @@ class PromptCodec(TextCodec):
         return [tokenizer.bos_id, *ids]
 
 
-def encoded(documents: Sequence[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document, list[int]]]:
+def encode_documents(documents: Sequence[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document, list[int]]]:
     """Yield each document with its ids; the ids of a large text are in memory for one block at a time."""
     left = iter(documents)
-    while block := list(islice(left, BLOCK)):
+    while block := list(islice(left, DOCUMENTS_PER_BLOCK)):
         yield from zip(block, tokenizer.encode_batch([document.text for document in block]), strict=True)
 
 

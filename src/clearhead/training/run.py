@@ -20,7 +20,7 @@ from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.parameters import count_parameters, named_weights, restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Task, Tell
+from clearhead.tasks.task import Log, Task
 from clearhead.tasks.trainable.replay import Replay, ReplayTask, make_task, read_replay
 from clearhead.tasks.trainable.task import PreparedTask, TaskRecords, TrainingFiles
 from clearhead.training.checkpoint import run_folder
@@ -264,7 +264,7 @@ def _prepare_again(request: TrainRequest, kept: RestoredRun, watcher: Callback, 
 
 
 def _check_same(
-    request: TrainRequest, before: OriginalRun, old_hashes: Set[float], watcher: Callback, tell: Tell
+    request: TrainRequest, before: OriginalRun, old_hashes: Set[float], watcher: Callback, tell: Log
 ) -> tuple[Task, TaskRecords[Any], Replay | None]:
     """Refuse data and settings that differ from those of the run's start; return the task and the data."""
     before.check_settings(*_named(request))
@@ -283,7 +283,7 @@ def _read_replay(
     config: Config,
     old_hashes: Set[float],
     watcher: Callback,
-    tell: Tell | None = None,
+    tell: Log | None = None,
 ) -> Replay | None:
     """Return the replay data, without what is in the new or the old validation set."""
     if not request.replay:

@@ -7,11 +7,11 @@ from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.data.readers.images import Pixels
 from clearhead.decoding.requests import Constraints, Hypothesis, Image, Request
 from clearhead.engines import constrained_decoding
-from clearhead.tasks.image_classification.inference import num_patches, scaled
+from clearhead.tasks.image_classification.inference import num_patches, scale_pixels
 from clearhead.tasks.task import LoadedModel
 
 
-def write_captions(
+def generate_captions(
     model: LoadedModel,
     pixels_NCYX: Pixels,
     settings: DecodingConfig,
@@ -29,5 +29,5 @@ def caption_requests(
     """Return a request for each image."""
 
     patches = num_patches(config)
-    images = (Image(pixels_CYX, patches) for pixels_CYX in scaled(pixels_NCYX))
+    images = (Image(pixels_CYX, patches) for pixels_CYX in scale_pixels(pixels_NCYX))
     return [Request((), n_best, constraints, image) for image in images]

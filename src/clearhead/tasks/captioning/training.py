@@ -25,26 +25,32 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.metrics import TranslationReport, count_outputs, evaluate_texts, exact_match
 from clearhead.model.loss import Loss
-from clearhead.tasks.captioning.inference import caption_requests, write_captions
-from clearhead.tasks.image_classification.inference import DescribedImage, num_patches, scaled, shape_of, stack
+from clearhead.tasks.captioning.inference import caption_requests, generate_captions
+from clearhead.tasks.image_classification.inference import (
+    AnnotatedImage,
+    image_shape,
+    num_patches,
+    scale_pixels,
+    stack_pixels,
+)
 from clearhead.tasks.image_classification.training import images_per_batch, random_shift
-from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.lexical_constraints import resolve_constraints
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import LoadedModel, Tell, test_records
+from clearhead.tasks.task import LoadedModel, Log, test_records
 from clearhead.tasks.text_codec import check_length
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
 from clearhead.tasks.trainable.batches import Seq2SeqBatch, drop_long, mean_nll, seq2seq_loss, with_targets
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
-from clearhead.tasks.trainable.validation_decoding import SPARE, best_of, lines_to_decode
+from clearhead.tasks.trainable.validation_decoding import EXTRA_TOKENS, decode_requests, lines_to_decode
 from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
 
 COLUMNS = ColumnNames("picture", "text")
-SCORED_TOGETHER = 256  # pictures
+IMAGES_PER_CALL = 256  # pictures
 
 
 def load_captions(
     paths: Sequence[Path], max_chars: int, minimum: int = 1, table: TableOptions | None = None
-) -> Corpus[DescribedImage]:
+) -> Corpus[AnnotatedImage]:
     """Read whole tables of images and texts; the path of an image is relative to the folder of the table."""
     skips = SkipReport()
     return build_corpus(_read(paths, skips, max_chars, table), skips, paths, minimum, "captions")
@@ -52,7 +58,7 @@ def load_captions(
 
 def _read(
     paths: Sequence[Path], skips: SkipReport, max_chars: int, table: TableOptions | None
-) -> Iterator[DescribedImage]:
+) -> Iterator[AnnotatedImage]:
     for path in paths:
         for row in read_table(path, COLUMNS, table, skips.note):
             name, text = row.first.strip(), row.second.strip()
@@ -64,7 +70,7 @@ def _read(
                 pixels_CYX = read_image(path.parent / name)
             except DataError as error:
                 raise DataError.at(path, row.line, str(error)) from error
-            yield DescribedImage(pixels_CYX, text, path.parent / name, row.line)
+            yield AnnotatedImage(pixels_CYX, text, path.parent / name, row.line)
 
 
 def _fault(name: str, text: str, max_chars: int) -> str:
@@ -82,12 +88,12 @@ class CaptionTask:
     unit = "tok"
 
     def __init__(
-        self, config: Config, tokenizer: Tokenizer, train: Sequence[DescribedImage], rows: Sequence[Sequence[int]],
-        valid: Sequence[DescribedImage],
+        self, config: Config, tokenizer: Tokenizer, train: Sequence[AnnotatedImage], rows: Sequence[Sequence[int]],
+        valid: Sequence[AnnotatedImage],
     ) -> None:  # fmt: skip
         self.config, self.tokenizer, self.valid = config, tokenizer, valid
-        shape = shape_of(config.model)
-        self.pixels_NCYX, self.valid_NCYX = stack(train, shape), stack(valid, shape)
+        shape = image_shape(config.model)
+        self.pixels_NCYX, self.valid_NCYX = stack_pixels(train, shape), stack_pixels(valid, shape)
         self.texts = IdArrays.build(rows)
         self.valid_rows = tokenizer.encode_batch([record.text for record in valid])
         self._target_lengths = self.texts.lengths + 1
@@ -110,7 +116,9 @@ class CaptionTask:
         shift, seed = self.config.data.random_shift, self.config.training.seed
         pixels_NCYX = random_shift(self.pixels_NCYX[indices], shift, seed, epoch, indices)
         return with_targets(
-            torch.from_numpy(scaled(pixels_NCYX)), [self.texts[index].tolist() for index in indices], self.config.model
+            torch.from_numpy(scale_pixels(pixels_NCYX)),
+            [self.texts[index].tolist() for index in indices],
+            self.config.model,
         )
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
@@ -141,17 +149,19 @@ class CaptionTask:
 
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
         """Return the loss over all validation captions, and the share of greedy ones that equal their reference."""
-        loss = caption_nll(model, self.valid_NCYX, self.valid_rows)
+        loss = mean_caption_nll(model, self.valid_NCYX, self.valid_rows)
         perplexity = math.exp(min(loss, 50.0))
         count = min(len(self.valid), self.config.training.validate_lines)
         count = lines_to_decode(decode, loss, self.baseline, count)
         if not count:
             return Validation(loss, perplexity, None, "exact_match", "", ("", "", ""), self.baseline)
         shown = self.valid[:count]
-        longest = int(self.texts.lengths.max()) + SPARE  # of the training captions: an image has no source length
+        longest = (
+            int(self.texts.lengths.max()) + EXTRA_TOKENS
+        )  # of the training captions: an image has no source length
         decoding = DecodingConfig(beam_size=1, max_length=str(longest))
         texts = self.tokenizer.decode_batch(
-            best_of(caption_requests(self.config.model, self.valid_NCYX[:count]), model, decoding)
+            decode_requests(caption_requests(self.config.model, self.valid_NCYX[:count]), model, decoding)
         )
         references = [reference_text(self.tokenizer, record.text) for record in shown]
         score, outputs = 100 * exact_match(texts, references), count_outputs(texts, references)
@@ -160,23 +170,25 @@ class CaptionTask:
         return Validation(loss, perplexity, score, "exact_match", signature, example, self.baseline, outputs)
 
 
-def caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:
+def mean_caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:
     """Mean negative log-likelihood of a token of these captions (the end included)."""
-    parts = (slice(start, start + SCORED_TOGETHER) for start in range(0, len(rows), SCORED_TOGETHER))
-    batches = (with_targets(torch.from_numpy(scaled(pixels_NCYX[part])), rows[part], network.config) for part in parts)
+    parts = (slice(start, start + IMAGES_PER_CALL) for start in range(0, len(rows), IMAGES_PER_CALL))
+    batches = (
+        with_targets(torch.from_numpy(scale_pixels(pixels_NCYX[part])), rows[part], network.config) for part in parts
+    )
     return mean_nll(network, batches, network.config.pad_id)
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[DescribedImage]:
+def read(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[AnnotatedImage]:
     """Read tables of image and text."""
 
-    def load(paths: Sequence[Path], minimum: int) -> Corpus[DescribedImage]:
+    def load(paths: Sequence[Path], minimum: int) -> Corpus[AnnotatedImage]:
         return load_captions(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
 
     return load_and_split(load, files, config, tell, get_task("caption").record_name)
 
 
-def make(config: Config, records: TaskRecords[DescribedImage], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[AnnotatedImage], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
     """Learns the tokenizer of the texts, and takes the size of the pictures from the data."""
     if config.model.input != "image":
         raise ConfigError(f"captions need a network that reads pictures: model.input=image, not {config.model.input}.")
@@ -195,16 +207,16 @@ def make(config: Config, records: TaskRecords[DescribedImage], tokenizer: Tokeni
     return PreparedTask(config, tokenizer, CaptionTask(config, tokenizer, train, rows, records.valid))
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> TranslationReport:
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Log) -> TranslationReport:
     """BLEU, chrF, exact match and perplexity."""
     records = test_records(load_captions(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
-    pixels_NCYX = stack(records, shape_of(model.config.model))
+    pixels_NCYX = stack_pixels(records, image_shape(model.config.model))
     rows = model.tokenizer.encode_batch([record.text for record in records])
     for record, row in zip(records, rows, strict=True):
         check_length(record.line, len(row), model.config.model.max_positions - 1)
-    asked = constraints_of(decoding, model.tokenizer)
-    written = write_captions(model, pixels_NCYX, decoding, constraints=asked)
+    asked = resolve_constraints(decoding, model.tokenizer)
+    written = generate_captions(model, pixels_NCYX, decoding, constraints=asked)
     texts = model.tokenizer.decode_batch(best[0].tokens for best in written)
-    perplexity = math.exp(caption_nll(model.network, pixels_NCYX, rows))
+    perplexity = math.exp(mean_caption_nll(model.network, pixels_NCYX, rows))
     references = [reference_text(model.tokenizer, record.text) for record in records]
     return evaluate_texts(texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity)

@@ -22,10 +22,10 @@ from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import SequenceClassifier
-from clearhead.tasks.classification.inference import label_log_probs, places
+from clearhead.tasks.classification.inference import label_locations, label_log_probs
 from clearhead.tasks.label_prediction import label_ids
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.text_codec import EncoderCodec
 from clearhead.tasks.trainable.baseline import Baseline, label_baseline
 from clearhead.tasks.trainable.batches import SequenceDataset, drop_long
@@ -52,8 +52,8 @@ class ClassificationTask:
     ) -> None:  # fmt: skip
         self.config, self.tokenizer, self.examples = config, tokenizer, examples
         self.valid, self.valid_rows = valid, valid_rows
-        self.labels_N = label_ids(places(train, "training data"), config.labels)
-        self.valid_labels_N = label_ids(places(valid, "validation data"), config.labels)
+        self.labels_N = label_ids(label_locations(train, "training data"), config.labels)
+        self.valid_labels_N = label_ids(label_locations(valid, "validation data"), config.labels)
 
     def sizes(self) -> tuple[int, int]:
         """Texts to train on and to validate."""
@@ -98,7 +98,7 @@ class ClassificationTask:
         )
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[LabelledText]:
+def read(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[LabelledText]:
     """Read tables of text and label."""
 
     def load(paths: Sequence[Path], minimum: int) -> Corpus[LabelledText]:
@@ -107,7 +107,7 @@ def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Labell
     return load_and_split(load, files, config, tell, get_task("classify").record_name)
 
 
-def make(config: Config, records: TaskRecords[LabelledText], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[LabelledText], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
     """Train the tokenizer and collect the labels."""
     counts = report_labels([record.label for record in records.corpus.records], "texts", tell)
     labels = list(config.labels) or sorted(counts)

@@ -14,10 +14,10 @@ from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
-from clearhead.tasks.denoising.span_corruption import SpanCorruption, sentinels_of, spans_of
-from clearhead.tasks.scoring import mean_nll_of
-from clearhead.tasks.task import LoadedModel, Tell
-from clearhead.tasks.text_codec import encoded
+from clearhead.tasks.denoising.span_corruption import SpanCorruption, find_sentinels, spans_by_sentinel
+from clearhead.tasks.scoring import mean_target_nll
+from clearhead.tasks.task import LoadedModel, Log
+from clearhead.tasks.text_codec import encode_documents
 from clearhead.tasks.translation.inference import search_texts
 
 
@@ -63,29 +63,29 @@ class DenoisingReport:
         )
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> DenoisingReport:
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Log) -> DenoisingReport:
     """Return the share of restored spans at fixed masks, and the perplexity of the targets."""
     tokenizer, config = model.tokenizer, model.config
     documents = load_documents(paths, config.data.document_unit).records
     skips = SkipReport()
-    texts, lines = cut_texts(documents, tokenizer, longest_text(config), skips, paths[0])
+    texts, lines = split_documents(documents, tokenizer, max_text_tokens(config), skips, paths[0])
     for line in skips.lines():
         tell(f"skipped {line}")
-    store = SpanCorruption(sentinels_of(tokenizer), config.data.mask_probability).fixed(texts, lines)
+    store = SpanCorruption(find_sentinels(tokenizer), config.data.mask_probability).fixed(texts, lines)
     sources = [store.source[index].tolist() for index in range(len(store))]
     found = search_texts(model, sources, 1, decoding)
     outputs = [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
-    nll = mean_nll_of(model.scoring_engine, store, tokenizer.eos_id)
+    nll = mean_target_nll(model.scoring_engine, store, tokenizer.eos_id)
     return DenoisingReport(score_spans(store, outputs, tokenizer), math.exp(nll))
 
 
 def score_spans(store: PairIds, outputs: Sequence[Sequence[int]], tokenizer: Tokenizer) -> SpanMatch:
     """Return how many spans of the first texts the outputs restore; a span is right if all of its tokens are."""
-    sentinels = sentinels_of(tokenizer)
+    sentinels = find_sentinels(tokenizer)
     targets = [store.target[index].tolist() for index in range(len(outputs))]
     right = spans = 0
     for output, target in zip(outputs, targets, strict=True):
-        expected, found = spans_of(target, sentinels), spans_of(output, sentinels)
+        expected, found = spans_by_sentinel(target, sentinels), spans_by_sentinel(output, sentinels)
         del expected[target[-1]]  # the last sentinel only ends the last span
         right += sum(found.get(sentinel) == span for sentinel, span in expected.items())
         spans += len(expected)
@@ -93,13 +93,13 @@ def score_spans(store: PairIds, outputs: Sequence[Sequence[int]], tokenizer: Tok
     return SpanMatch(right, spans, len(outputs), (store.source[shown].tolist(), outputs[shown], targets[shown]))
 
 
-def cut_texts(
+def split_documents(
     documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: SkipReport, path: Path
 ) -> tuple[list[list[int]], list[int]]:
     """Return texts of at most `limit` tokens and the line of each; longer documents are cut into equal parts."""
     texts: list[list[int]] = []
     lines: list[int] = []
-    for document, ids in encoded(documents, tokenizer):
+    for document, ids in encode_documents(documents, tokenizer):
         if len(ids) < 2:
             skips.add("fewer than 2 pieces", path, document.line)
             continue
@@ -111,6 +111,6 @@ def cut_texts(
     return texts, lines
 
 
-def longest_text(config: Config) -> int:
+def max_text_tokens(config: Config) -> int:
     """Return how many tokens a text may have; the end and one sentinel more than it masks need positions too."""
     return max(2, min(config.data.max_tokens, config.model.max_positions) - 2)

@@ -68,7 +68,7 @@ def _compose(total: int, count: int, rng: np.random.Generator) -> list[int]:
     return [int(part) for part in np.diff(np.concatenate(([0], cuts, [total])))]
 
 
-def sentinels_of(tokenizer: Tokenizer) -> tuple[int, ...]:
+def find_sentinels(tokenizer: Tokenizer) -> tuple[int, ...]:
     """The ids of <x0>, <x1>, ... in a tokenizer."""
     found = [name for name in tokenizer.config.special_tokens if SENTINEL_FORM.fullmatch(name)]
     if len(found) < 2:
@@ -79,7 +79,7 @@ def sentinels_of(tokenizer: Tokenizer) -> tuple[int, ...]:
     return tuple(tokenizer.config.all_special_tokens.index(name) for name in found)
 
 
-def spans_of(ids: Sequence[int], sentinels: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def spans_by_sentinel(ids: Sequence[int], sentinels: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """What stands behind each sentinel; a sentinel that is written twice counts once, with what comes first."""
     spans: dict[int, tuple[int, ...]] = {}
     starts = [place for place, token in enumerate(ids) if token in sentinels]
@@ -88,9 +88,9 @@ def spans_of(ids: Sequence[int], sentinels: Sequence[int]) -> dict[int, tuple[in
     return spans
 
 
-def encode_marked(tokenizer: Tokenizer, text: str) -> list[int]:
+def encode_with_sentinels(tokenizer: Tokenizer, text: str) -> list[int]:
     """The ids of a text in which the tokenizer's sentinels are marks and not text."""
-    names = {tokenizer.config.all_special_tokens[index]: index for index in sentinels_of(tokenizer)}
+    names = {tokenizer.config.all_special_tokens[index]: index for index in find_sentinels(tokenizer)}
     parts = re.split(f"({'|'.join(map(re.escape, names))})", text)
     ids: list[int] = []
     for number, part in enumerate(parts):
@@ -126,9 +126,9 @@ def _stranger(char: str) -> str:
     return "." if char.isdecimal() else "0"
 
 
-def decode_marked(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+def decode_with_sentinels(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """The text of the ids with the sentinels in it."""
-    sentinels = sentinels_of(tokenizer)
+    sentinels = find_sentinels(tokenizer)
     starts = [0, *(place for place, token in enumerate(ids) if token in sentinels), len(ids)]
     parts = []
     for start, end in pairwise(starts):

@@ -21,9 +21,9 @@ from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.loss import Loss
-from clearhead.tasks.denoising.evaluation import cut_texts, longest_text, score_spans
-from clearhead.tasks.denoising.span_corruption import SpanCorruption, decode_marked, sentinels_of
-from clearhead.tasks.task import Tell
+from clearhead.tasks.denoising.evaluation import max_text_tokens, score_spans, split_documents
+from clearhead.tasks.denoising.span_corruption import SpanCorruption, decode_with_sentinels, find_sentinels
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
 from clearhead.tasks.trainable.batches import (
     Seq2SeqBatch,
@@ -54,7 +54,7 @@ class DenoisingTask:
 
     def __init__(self, config: Config, tokenizer: Tokenizer, train: SequenceDataset, valid: SequenceDataset) -> None:
         self.config, self.tokenizer, self.train = config, tokenizer, train
-        self.corruption = SpanCorruption(sentinels_of(tokenizer), config.data.mask_probability)
+        self.corruption = SpanCorruption(find_sentinels(tokenizer), config.data.mask_probability)
         texts = [valid.ids[index].tolist() for index in range(len(valid))]
         self.valid = self.corruption.fixed(texts, [int(line) for line in valid.lines])
         counts_N2 = np.array([self.corruption.counts(int(length)) for length in train.ids.lengths], dtype=np.int64)
@@ -121,25 +121,25 @@ class DenoisingTask:
         sources = [self.valid.source[index].tolist() for index in range(count)]
         outputs = decode_examples(model, sources, self.tokenizer.eos_id, decoding)
         report = score_spans(self.valid, outputs, self.tokenizer)
-        shown_as = (decode_marked(self.tokenizer, ids) for ids in report.example)
+        shown_as = (decode_with_sentinels(self.tokenizer, ids) for ids in report.example)
         example = (next(shown_as), next(shown_as), next(shown_as))
         score, signature = 100 * report.share, report.signature
         return Validation(loss, perplexity, score, "span_match", signature, example, self.baseline)
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
+def read(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[Document]:
     """Plain text."""
     return load_and_split_text(files, config, tell)
 
 
-def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
     """Learns a tokenizer with sentinels."""
     require_text_to_text(config)
     if tokenizer is None:
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-    limit, skips = longest_text(config), SkipReport()
-    train = SequenceDataset.build(*cut_texts(records.train, tokenizer, limit, skips, Path("training data")))
-    valid = SequenceDataset.build(*cut_texts(records.valid, tokenizer, limit, skips, Path("validation data")))
+    limit, skips = max_text_tokens(config), SkipReport()
+    train = SequenceDataset.build(*split_documents(records.train, tokenizer, limit, skips, Path("training data")))
+    valid = SequenceDataset.build(*split_documents(records.valid, tokenizer, limit, skips, Path("validation data")))
     records.account(skips, tell)
     return PreparedTask(config, tokenizer, DenoisingTask(config, tokenizer, train, valid))

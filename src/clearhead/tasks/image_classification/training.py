@@ -25,19 +25,19 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import SequenceClassifier
 from clearhead.tasks.image_classification.inference import (
-    FEWEST_PICTURES,
-    DescribedImage,
+    MIN_BATCH_IMAGES,
+    AnnotatedImage,
     image_log_probs,
-    image_positions,
+    image_shape,
+    label_locations,
     load_labelled_images,
     num_patches,
-    scaled,
-    shape_of,
-    stack,
+    scale_pixels,
+    stack_pixels,
 )
 from clearhead.tasks.label_prediction import label_ids
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.baseline import Baseline, label_baseline
 from clearhead.tasks.trainable.label_training import label_loss, label_validation, report_labels
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
@@ -53,13 +53,13 @@ class ImageBatch:
 
 # Rules of thumb: an epoch of a small folder has about this many updates, if its batches do not become smaller than
 # FEWEST_PICTURES.
-UPDATES_AN_EPOCH = 20
+UPDATES_PER_EPOCH = 20
 
 
 def images_per_batch(config: Config, num_pictures: int) -> int:
     """How many pictures go together: what `batch_tokens` allows, but fewer where an epoch would have few updates."""
     allowed = max(1, config.training.batch_tokens // num_patches(config.model))
-    return min(allowed, max(FEWEST_PICTURES, num_pictures // UPDATES_AN_EPOCH))
+    return min(allowed, max(MIN_BATCH_IMAGES, num_pictures // UPDATES_PER_EPOCH))
 
 
 def random_shift(pixels_NCYX: Pixels, most: int, seed: int, epoch: int, indices: Indices) -> Pixels:
@@ -83,12 +83,12 @@ class ImageTask:
 
     unit = "pictures"
 
-    def __init__(self, config: Config, train: Sequence[DescribedImage], valid: Sequence[DescribedImage]) -> None:
+    def __init__(self, config: Config, train: Sequence[AnnotatedImage], valid: Sequence[AnnotatedImage]) -> None:
         self.config, self.valid = config, valid
-        shape = shape_of(config.model)
-        self.pixels_NCYX, self.valid_NCYX = stack(train, shape), stack(valid, shape)
+        shape = image_shape(config.model)
+        self.pixels_NCYX, self.valid_NCYX = stack_pixels(train, shape), stack_pixels(valid, shape)
         self.labels_N, self.valid_labels_N = (
-            label_ids(image_positions(records), config.labels) for records in (train, valid)
+            label_ids(label_locations(records), config.labels) for records in (train, valid)
         )
         self._lines = np.array([record.line for record in train], dtype=np.int64)
 
@@ -106,7 +106,7 @@ class ImageTask:
         """The tensors of these pictures."""
         shift, seed = self.config.data.random_shift, self.config.training.seed
         pixels_NCYX = random_shift(self.pixels_NCYX[indices], shift, seed, epoch, indices)
-        return ImageBatch(torch.from_numpy(scaled(pixels_NCYX)), torch.from_numpy(self.labels_N[indices]))
+        return ImageBatch(torch.from_numpy(scale_pixels(pixels_NCYX)), torch.from_numpy(self.labels_N[indices]))
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """All pictures are equally much work."""
@@ -139,12 +139,12 @@ class ImageTask:
         )
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[DescribedImage]:
+def read(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[AnnotatedImage]:
     """Folders of PNGs, one folder a label."""
     return load_and_split(load_labelled_images, files, config, tell, get_task("image").record_name)
 
 
-def make(config: Config, records: TaskRecords[DescribedImage], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[AnnotatedImage], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
     """Takes the labels and the size of the pictures from the data; there is no tokenizer."""
     if config.model.family not in IMAGE_FAMILIES:
         raise ConfigError(f"model.family={config.model.family} reads no pictures; use {', '.join(IMAGE_FAMILIES)}.")

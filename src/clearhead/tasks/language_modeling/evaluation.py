@@ -10,7 +10,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import ScoringEngine
 from clearhead.evaluation.perplexity import PerplexityReport
 from clearhead.tasks.language_modeling.inference import context_length
-from clearhead.tasks.task import LoadedModel, Tell
+from clearhead.tasks.task import LoadedModel, Log
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class NextTokenBatch:
                 return
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> PerplexityReport:
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Log) -> PerplexityReport:
     """Return the perplexity; after the first window of a document every token has half a window of context or more."""
     config, tokenizer = model.config, model.tokenizer
     documents = load_documents(paths, config.data.document_unit).records
@@ -44,7 +44,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     stride = max(1, context_length(config) // 2)
 
     def total_nll(rows: Sequence[NextTokenBatch]) -> float:
-        return nll_of(model.scoring_engine, rows, config.model.pad_id)
+        return total_target_nll(model.scoring_engine, rows, config.model.pad_id)
 
     return score_documents(total_nll, config, tokenizer, documents, ids, stride)
 
@@ -62,7 +62,7 @@ def score_documents(
     `total_nll` returns the negative log-likelihood of all targets of some windows.
     """
     window, together = context_length(config), config.data.attend_across_documents
-    texts = predictions(ids, tokenizer, together)
+    texts = next_token_batches(ids, tokenizer, together)
     return PerplexityReport(
         nll=total_nll([row for text in texts for row in text.windows(window, stride, tokenizer.pad_id)]),
         tokens=sum(len(text.targets) for text in texts),
@@ -75,7 +75,9 @@ def score_documents(
     )
 
 
-def predictions(documents: Sequence[Sequence[int]], tokenizer: Tokenizer, together: bool) -> list[NextTokenBatch]:
+def next_token_batches(
+    documents: Sequence[Sequence[int]], tokenizer: Tokenizer, together: bool
+) -> list[NextTokenBatch]:
     """Return the predictions of each document, or of all documents concatenated."""
     start, end = tokenizer.bos_id, tokenizer.eos_id
     apart = [NextTokenBatch([start, *ids], [*ids, end]) for ids in documents]
@@ -85,7 +87,7 @@ def predictions(documents: Sequence[Sequence[int]], tokenizer: Tokenizer, togeth
     return [NextTokenBatch(inputs, [token for each in apart for token in each.targets])]
 
 
-def nll_of(engine: ScoringEngine, rows: Sequence[NextTokenBatch], pad_id: int) -> float:
+def total_target_nll(engine: ScoringEngine, rows: Sequence[NextTokenBatch], pad_id: int) -> float:
     """Return the negative log-likelihood of all targets, computed by an engine."""
     scores = engine.score([row.inputs for row in rows], [row.targets for row in rows])
     total = 0.0

@@ -14,14 +14,14 @@ from clearhead.engines import constrained_decoding
 from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
-from clearhead.tasks.incremental_detokenizer import IncrementalText, StopStrings
-from clearhead.tasks.lexical_constraints import constraints_of, unmet
+from clearhead.tasks.incremental_detokenizer import IncrementalDetokenizer, StopStrings
+from clearhead.tasks.lexical_constraints import find_unmet_constraints, resolve_constraints
 from clearhead.tasks.long_texts import LongTexts
 from clearhead.tasks.task import LoadedModel
 
-DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")
+SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "seed")
 """The fields of `decoding.sampling` that say how a token is drawn; the others hold for search too."""
-SEARCHING = ("beam_size", "beam_groups", "include")
+SEARCH_FIELDS = ("beam_size", "beam_groups", "include")
 """The fields of `decoding` that only search honours."""
 
 
@@ -69,20 +69,24 @@ def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
     return [special for special in tokenizer.special_ids if special != tokenizer.eos_id]
 
 
-def by_name(given: Mapping[str, Any]) -> dict[str, Any]:
+def nest_sampling_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by their bare names, as the decoding section has them: `stop` and so on are those of sampling."""
     drawn = {name: value for name, value in given.items() if name in SamplingConfig.model_fields}
     others = {name: value for name, value in given.items() if name not in drawn}
     return merge(others, {"sampling": drawn} if drawn else {})
 
 
-def with_method(given: Mapping[str, Any]) -> dict[str, Any]:
+def infer_method(given: Mapping[str, Any]) -> dict[str, Any]:
     """The method that the given settings ask for, where they do not name it: a beam searches, a temperature draws."""
     if "method" in given:
         return dict(given)
-    if any(name in given for name in SEARCHING):
+    if any(name in given for name in SEARCH_FIELDS):
         return {**given, "method": "search"}
-    return {**given, "method": "sample"} if any(name in given.get("sampling", {}) for name in DRAWING) else dict(given)
+    return (
+        {**given, "method": "sample"}
+        if any(name in given.get("sampling", {}) for name in SAMPLING_FIELDS)
+        else dict(given)
+    )
 
 
 def generate_texts(
@@ -108,7 +112,7 @@ def generate_texts(
             tally.record(line, len(ids), limit)
             requests.append(None)
             continue
-        requests.append(prompt_request(model, ids, settings, number, n_best, f"line {line}" if first_line else name))
+        requests.append(build_request(model, ids, settings, number, n_best, f"line {line}" if first_line else name))
     asked = [request for request in requests if request]
     found = iter(constrained_decoding.run(engine, asked, settings))
     return [
@@ -125,8 +129,8 @@ def stream(
     `number` tells samples of one seed apart. An empty prompt starts a document.
     """
     engine, tokenizer = model.generating_engine, model.tokenizer
-    request = prompt_request(model, tokenizer.encode(prompt).ids, settings, number)
-    running = IncrementalText(tokenizer, request.source, settings.sampling.stop)
+    request = build_request(model, tokenizer.encode(prompt).ids, settings, number)
+    running = IncrementalDetokenizer(tokenizer, request.source, settings.sampling.stop)
     streaming = constrained_decoding.stream(engine, request, settings)
     while True:
         try:
@@ -147,12 +151,12 @@ def alternatives(
 ) -> list[GeneratedText]:
     """The `count` likeliest pieces at a position of the best text, each with the best text that goes on from it."""
     engine, tokenizer = model.generating_engine, model.tokenizer
-    request = prompt_request(model, tokenizer.encode(prompt).ids, settings)
+    request = build_request(model, tokenizer.encode(prompt).ids, settings)
     found = find_alternatives(engine, request, position, count, settings)
     return [_generated(model, request, each, settings) for each in found]
 
 
-def prompt_request(
+def build_request(
     model: LoadedModel,
     ids: Sequence[int],
     settings: DecodingConfig,
@@ -165,7 +169,7 @@ def prompt_request(
     if len(ids) >= context:
         raise DecodingError(f"{name} has {len(ids):,} tokens, the model accepts {context - 1:,}; shorten it")
     prompt = tuple(ids) if ids and not drawn.add_start_token else (tokenizer.bos_id, *ids)
-    asked = constraints_of(settings, tokenizer) or Constraints()
+    asked = resolve_constraints(settings, tokenizer) or Constraints()
     include = asked.include
     if include.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
         include = replace(include, lead=(LETTER,))
@@ -182,7 +186,7 @@ def prompt_request(
 def _generated(model: LoadedModel, request: Request, found: Hypothesis, settings: DecodingConfig) -> GeneratedText:
     """A hypothesis as text, cut before a stop string."""
     tokenizer = model.tokenizer
-    running = IncrementalText(tokenizer, request.source, settings.sampling.stop)
+    running = IncrementalDetokenizer(tokenizer, request.source, settings.sampling.stop)
     text = "".join([*map(running.add, found.tokens), running.finish()])
     return GeneratedText(
         text=text,
@@ -191,5 +195,5 @@ def _generated(model: LoadedModel, request: Request, found: Hypothesis, settings
         token_log_probs=found.token_log_probs,
         finish_reason=found.finish_reason,
         score=found.score,
-        unmet=unmet(settings, tokenizer, text, tokenizer.decode(request.source)),
+        unmet=find_unmet_constraints(settings, tokenizer, text, tokenizer.decode(request.source)),
     )

@@ -27,18 +27,18 @@ from clearhead.model.language_model import LanguageModel
 from clearhead.model.loss import Loss, cross_entropy
 from clearhead.tasks.language_modeling.evaluation import NextTokenBatch, score_documents
 from clearhead.tasks.language_modeling.inference import context_length
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.baseline import Baseline, count_ids, count_targets, frequency_loss
 from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation
-from clearhead.tasks.trainable.text_data import NOUN, load_and_split_text, tokenizer_texts
-from clearhead.tasks.trainable.validation_decoding import prompted_engine_of
+from clearhead.tasks.trainable.text_data import RECORD_NAME, load_and_split_text, tokenizer_texts
+from clearhead.tasks.trainable.validation_decoding import prompted_engine
 
-READ_AT_ONCE = 1024  # windows, each of which may bring 64 KiB of mapped ids into memory, until they go again
+RELEASE_INTERVAL = 1024  # windows, each of which may bring 64 KiB of mapped ids into memory, until they go again
 SHOWN_PROMPT, SHOWN_TOKENS = 12, 24  # pieces of the example that a validation shows
 
 
 @dataclass(frozen=True)
-class LanguageBatch:
+class LanguageModelingBatch:
     """Windows of packed text, what follows each token, and which document each belongs to if that matters."""
 
     inputs_NT: Tensor
@@ -46,7 +46,7 @@ class LanguageBatch:
     documents_NT: Tensor | None
 
 
-class LanguageTask:
+class LanguageModelingTask:
     """The language modelling task over packed documents."""
 
     unit = "tok"
@@ -71,17 +71,19 @@ class LanguageTask:
         """The batches of one epoch: windows that are cut elsewhere than in other epochs, shuffled."""
         return self.train.plan(self.config.training.batch_tokens, self.config.training.seed, epoch)
 
-    def batch(self, indices: Indices, epoch: int) -> LanguageBatch:
+    def batch(self, indices: Indices, epoch: int) -> LanguageModelingBatch:
         """The tensors of these windows."""
         self._read += len(indices)
-        if self._read > READ_AT_ONCE:
+        if self._read > RELEASE_INTERVAL:
             self.train.give_back()
             self._read = 0
         found = self.train.windows(indices, self.tokenizer.pad_id)
         # Without a mask of their own, windows of one document each give the same, and go through the faster kernel.
         is_open = self.config.data.attend_across_documents or found.is_one_each
         documents_NT = None if is_open else torch.from_numpy(found.documents_NT)
-        return LanguageBatch(torch.from_numpy(found.inputs_NT), torch.from_numpy(found.targets_NT), documents_NT)
+        return LanguageModelingBatch(
+            torch.from_numpy(found.inputs_NT), torch.from_numpy(found.targets_NT), documents_NT
+        )
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Windows are all alike."""
@@ -95,7 +97,7 @@ class LanguageTask:
         """The lines on which the documents begin that these windows begin in."""
         return self.train.lines_of(indices)
 
-    def loss(self, model: LanguageModel, batch: LanguageBatch) -> Loss:
+    def loss(self, model: LanguageModel, batch: LanguageModelingBatch) -> Loss:
         """Cross-entropy of the next token, summed."""
         hidden_NTD = model(batch.inputs_NT, batch.documents_NT)
         smoothing = self.config.training.label_smoothing
@@ -126,7 +128,7 @@ class LanguageTask:
         tokenizer, ids = self.tokenizer, self.valid_ids[len(self.valid_ids) // 2]
         cut = min(SHOWN_PROMPT, len(ids) // 2, context_length(self.config) - 1)
         request = Request((tokenizer.bos_id, *ids[:cut]), limit=SHOWN_TOKENS)
-        [[found]] = prompted_engine_of(model, self.config, tokenizer).run([request], DecodingConfig(beam_size=1))
+        [[found]] = prompted_engine(model, self.config, tokenizer).run([request], DecodingConfig(beam_size=1))
         written = tokenizer.decode(found.tokens)
         return tokenizer.decode(ids[:cut]), written, tokenizer.decode(ids[cut : cut + SHOWN_TOKENS])
 
@@ -145,31 +147,31 @@ def total_nll(network: LanguageModel, config: Config, rows: Sequence[NextTokenBa
     return total
 
 
-def pack(records: TaskRecords[Document], tokenizer: Tokenizer, window: int, tell: Tell) -> PackedDocuments:
+def pack_documents(records: TaskRecords[Document], tokenizer: Tokenizer, window: int, tell: Log) -> PackedDocuments:
     """The documents to train on laid end to end: in memory, or mapped where they lie on disk."""
     start, end = tokenizer.bos_id, tokenizer.eos_id
     if not isinstance(records.train, CachedDocuments):
         ids = tokenizer.encode_batch([document.text for document in records.train])
         return PackedDocuments.build(ids, [document.line for document in records.train], window, start, end)
     whole = EncodingSettings(max_tokens=sys.maxsize, prefixes=(start,))  # no document is too long
-    store = encode_cached(records.train.pairs, tokenizer, whole, SkipReport(), records.work, noun=NOUN)
+    store = encode_cached(records.train.pairs, tokenizer, whole, SkipReport(), records.work, noun=RECORD_NAME)
     tell(f"their ids are kept in {records.train.columns.folder.parent}")
     return PackedDocuments(store.source, store.lines, window, start, end)
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
+def read(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[Document]:
     """Plain text or JSONL; where there are few documents, the end of the text is held out."""
     if config.model.family != "decoder":
         raise ConfigError(f"the task lm needs model.family=decoder, not {config.model.family}; leave it out")
     return load_and_split_text(files, config, tell)
 
 
-def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
     """Learns the tokenizer and packs the documents."""
     if tokenizer is None:
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-    packed = pack(records, tokenizer, context_length(config), tell)
+    packed = pack_documents(records, tokenizer, context_length(config), tell)
     valid_ids = tokenizer.encode_batch([document.text for document in records.valid])
     tell(f"{packed.num_tokens:,} tokens in {len(packed):,} windows of {packed.window}")
-    return PreparedTask(config, tokenizer, LanguageTask(config, tokenizer, packed, records.valid, valid_ids))
+    return PreparedTask(config, tokenizer, LanguageModelingTask(config, tokenizer, packed, records.valid, valid_ids))

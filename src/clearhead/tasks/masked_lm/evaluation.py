@@ -18,19 +18,21 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.perplexity import FIXED_SEED, MaskedReport
-from clearhead.tasks.masked_lm.mask_tokens import mask_id_of
-from clearhead.tasks.masked_lm.masking import MaskableRows, MaskedRow, MaskingVocabulary, units_of
-from clearhead.tasks.task import LoadedModel, Tell
-from clearhead.tasks.text_codec import EncoderCodec, encoded
+from clearhead.tasks.masked_lm.mask_tokens import find_mask_id
+from clearhead.tasks.masked_lm.masking import MaskableRows, MaskedRow, MaskingVocabulary, masking_units
+from clearhead.tasks.task import LoadedModel, Log
+from clearhead.tasks.text_codec import EncoderCodec, encode_documents
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> MaskedReport:
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Log) -> MaskedReport:
     """Accuracy and pseudo-perplexity at the fixed masks."""
     config = model.config
     documents = load_documents(paths, config.data.document_unit).records
     skips = SkipReport()
-    cut = cut_documents(documents, model.tokenizer, row_limit(config), skips, paths[0])
-    report = score_masks(model.encoder_engine, maskable(cut.rows, model.tokenizer, config), model.tokenizer, config)
+    cut = split_documents(documents, model.tokenizer, max_row_tokens(config), skips, paths[0])
+    report = score_masks(
+        model.encoder_engine, build_maskable_rows(cut.rows, model.tokenizer, config), model.tokenizer, config
+    )
     return replace(report, skipped=skips.total)
 
 
@@ -51,13 +53,13 @@ def score_masks(engine: EncoderEngine, texts: MaskableRows, tokenizer: Tokenizer
 
 def fixed_masks(texts: MaskableRows, indices: Sequence[int], tokenizer: Tokenizer) -> list[MaskedRow]:
     """Return these rows with the masks that scores are computed at."""
-    vocabulary = vocabulary_of(tokenizer)
+    vocabulary = masking_vocabulary(tokenizer)
     rngs = [np.random.default_rng([FIXED_SEED, index]) for index in indices]
     return [texts.hide(index, rng, vocabulary, only_masks=True) for index, rng in zip(indices, rngs, strict=True)]
 
 
 @dataclass(frozen=True)
-class CutDocuments:
+class DocumentRows:
     """Documents as rows that the network can read, and the line that each began on."""
 
     rows: list[list[int]]
@@ -65,12 +67,12 @@ class CutDocuments:
     num_long: int  # documents that were cut into several rows
 
 
-def cut_documents(
+def split_documents(
     documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: SkipReport, path: Path
-) -> CutDocuments:
+) -> DocumentRows:
     """Every document as rows of at most `limit` pieces with their frame: a long one gives several of equal length."""
     rows, lines, num_long = [], [], 0
-    for document, ids in encoded(documents, tokenizer):
+    for document, ids in encode_documents(documents, tokenizer):
         windows = np.array_split(np.asarray(ids, dtype=np.int64), max(1, math.ceil(len(ids) / (limit - 2))))
         num_long += len(windows) > 1
         for window in windows:
@@ -81,23 +83,25 @@ def cut_documents(
                 skips.add("no known piece", path, document.line)
     if not rows:
         raise DataError(f"{path}: nothing is left; the tokenizer knows no piece of the text")
-    return CutDocuments(rows, lines, num_long)
+    return DocumentRows(rows, lines, num_long)
 
 
-def vocabulary_of(tokenizer: Tokenizer) -> MaskingVocabulary:
+def masking_vocabulary(tokenizer: Tokenizer) -> MaskingVocabulary:
     """What hiding needs to know of this tokenizer."""
     text_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
-    return MaskingVocabulary(mask_id_of(tokenizer), text_ids)
+    return MaskingVocabulary(find_mask_id(tokenizer), text_ids)
 
 
-def maskable(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> MaskableRows:
+def build_maskable_rows(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> MaskableRows:
     """The rows with what may be hidden in them."""
     specials = tokenizer.special_ids
-    units = [units_of(row, tokenizer.words(row) if config.data.whole_word_masking else None, specials) for row in rows]
+    units = [
+        masking_units(row, tokenizer.words(row) if config.data.whole_word_masking else None, specials) for row in rows
+    ]
     return MaskableRows.build(rows, units, config.data.mask_probability)
 
 
-def row_limit(config: Config) -> int:
+def max_row_tokens(config: Config) -> int:
     """The most pieces of a row, with its frame."""
     limit = min(config.data.max_tokens, config.model.max_positions)
     if limit < 3:

@@ -15,7 +15,7 @@ from clearhead.data.segmentation import Segmenter
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 from clearhead.tasks.long_texts import LongTexts, segment_texts
-from clearhead.tasks.masked_lm.mask_tokens import GAP, encode_gaps, mask_id_of
+from clearhead.tasks.masked_lm.mask_tokens import MASK_PATTERN, encode_with_masks, find_mask_id
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec, max_input_tokens
 
@@ -57,23 +57,23 @@ def fill(
     results: list[list[list[MaskFilling]]] = []
     tally = long_texts or LongTexts()
     for line, text in enumerate(texts, first_line):
-        [segmented] = segment_texts([text], segmenter, tally, line) if GAP.search(text) else [None]
-        parts = [part for part in segmented.parts if GAP.search(part)] if segmented else []
+        [segmented] = segment_texts([text], segmenter, tally, line) if MASK_PATTERN.search(text) else [None]
+        parts = [part for part in segmented.parts if MASK_PATTERN.search(part)] if segmented else []
         results.append(_fill_parts(model, text, parts, top) if parts else [])
     return results
 
 
 def _count_tokens(tokenizer: Tokenizer, parts: Sequence[str]) -> list[int]:
     """Return the number of tokens of each part; a mask is one token."""
-    plain = iter(tokenizer.encode_batch([part for part in parts if not GAP.search(part)]))
-    return [len(encode_gaps(tokenizer, part) if GAP.search(part) else next(plain)) for part in parts]
+    plain = iter(tokenizer.encode_batch([part for part in parts if not MASK_PATTERN.search(part)]))
+    return [len(encode_with_masks(tokenizer, part) if MASK_PATTERN.search(part) else next(plain)) for part in parts]
 
 
 def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -> list[list[MaskFilling]]:
     """Return the fillings of the masks of a text; `parts` are those of its parts that contain masks."""
-    tokenizer, gaps = model.tokenizer, list(GAP.finditer(text))
-    mask_id = mask_id_of(tokenizer)
-    rows = [EncoderCodec().add_special_tokens(tokenizer, encode_gaps(tokenizer, part)) for part in parts]
+    tokenizer, gaps = model.tokenizer, list(MASK_PATTERN.finditer(text))
+    mask_id = find_mask_id(tokenizer)
+    rows = [EncoderCodec().add_special_tokens(tokenizer, encode_with_masks(tokenizer, part)) for part in parts]
     positions = [[position for position, token in enumerate(row) if token == mask_id] for row in rows]
     log_probs_MV = np.concatenate(model.encoder_engine.masked_lm(rows, positions))
     log_probs_MV[:, list(tokenizer.special_ids)] = -np.inf  # special tokens are not text

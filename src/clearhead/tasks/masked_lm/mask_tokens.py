@@ -8,10 +8,10 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import ConfigError
 
-GAP = re.compile(r"\[MASK\]|<mask>")
+MASK_PATTERN = re.compile(r"\[MASK\]|<mask>")
 
 
-def mask_id_of(tokenizer: Tokenizer) -> int:
+def find_mask_id(tokenizer: Tokenizer) -> int:
     """Return the id of the mask token; raise ConfigError if the tokenizer has none."""
     require_mask(tokenizer.config.special_tokens)
     assert tokenizer.mask_id is not None
@@ -28,21 +28,21 @@ def require_mask(specials: Sequence[str]) -> None:
         )
 
 
-def encode_gaps(tokenizer: Tokenizer, text: str) -> list[int]:
+def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
     """The ids of a text with <mask> in each gap; elsewhere the pieces are those of the text without gaps.
 
     A character that is no letter, digit or space is always cut off from its neighbours, so one that the text does not
     hold stands in for each gap while it is encoded. The space before a word is part of the word's first piece: so is
     the one before a gap, except where every character is a piece.
     """
-    mask_id = mask_id_of(tokenizer)
-    read = tokenizer.encode_masked(GAP.sub("<mask>", text))
+    mask_id = find_mask_id(tokenizer)
+    read = tokenizer.encode_masked(MASK_PATTERN.sub("<mask>", text))
     if read is not None:
         return read
     stand_ins = _unused(text, 2)  # two in turn: a run of the same one would not be cut
     encoded, starts = "", []
     behind = 0
-    for number, gap in enumerate(GAP.finditer(text)):
+    for number, gap in enumerate(MASK_PATTERN.finditer(text)):
         encoded += text[behind : gap.start()]
         is_split = tokenizer.config.kind == "pretokenized"
         if is_split and encoded and not encoded[-1].isspace():

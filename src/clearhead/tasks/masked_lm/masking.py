@@ -16,7 +16,7 @@ from clearhead.data.corpus.id_arrays import IdArrays
 
 # Of the chosen pieces 80 % become <mask>, 10 % a random piece, and 10 % stay (BERT, section 3.1): what the model reads
 # later has no masks in it, and a piece that is there may be wrong.
-TO_MASK, TO_ANY = 0.8, 0.1
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 NO_UNIT = -1  # of places that are never hidden
 
 Array = NDArray[np.integer]
@@ -49,34 +49,34 @@ class MaskableRows:
     @classmethod
     def build(cls, rows: Sequence[Sequence[int]], units: Sequence[Array], share: float) -> "MaskableRows":
         """All rows, with that share of their pieces to be asked for."""
-        counts_N = np.array([asked_count(unit_S, share) for unit_S in units], dtype=np.int64)
+        counts_N = np.array([count_targets(unit_S, share) for unit_S in units], dtype=np.int64)
         return cls(IdArrays.build(rows), IdArrays.build(unit_S.tolist() for unit_S in units), counts_N)
 
     def hide(self, index: int, rng: np.random.Generator, vocabulary: MaskingVocabulary, only_masks: bool) -> MaskedRow:
         """One row with its pieces hidden; with `only_masks` all of them by <mask>."""
-        hidden_P, asked_M = choose_places(self.units[index], int(self.counts_N[index]), rng)
+        hidden_P, asked_M = choose_positions(self.units[index], int(self.counts_N[index]), rng)
         ids_S = self.ids[index].astype(np.int64)
         fate_P = rng.random(len(hidden_P))
         any_P = vocabulary.text_ids[rng.integers(0, len(vocabulary.text_ids), len(hidden_P))]
-        is_mask_P = (fate_P < TO_MASK) | only_masks
-        shown_P = np.where(fate_P < TO_MASK + TO_ANY, any_P, ids_S[hidden_P])
+        is_mask_P = (fate_P < MASK_SHARE) | only_masks
+        shown_P = np.where(fate_P < MASK_SHARE + RANDOM_SHARE, any_P, ids_S[hidden_P])
         ids_S[hidden_P] = np.where(is_mask_P, vocabulary.mask_id, shown_P)
         return MaskedRow(ids_S, asked_M)
 
 
-def units_of(ids: Sequence[int], words: Sequence[int] | None, specials: Sequence[int]) -> Array:
+def masking_units(ids: Sequence[int], words: Sequence[int] | None, specials: Sequence[int]) -> Array:
     """unit_S: each piece on its own, or with the others of its word; special pieces have none."""
     ids_S = np.asarray(ids, dtype=np.int64)
     unit_S = np.arange(len(ids_S)) if words is None else np.asarray(words, dtype=np.int64)
     return np.where(np.isin(ids_S, specials), NO_UNIT, unit_S)
 
 
-def asked_count(unit_S: Array, share: float) -> int:
+def count_targets(unit_S: Array, share: float) -> int:
     """How many pieces are asked for: that share of those that may be hidden, but at least one."""
     return max(1, round(share * int((unit_S != NO_UNIT).sum())))
 
 
-def choose_places(unit_S: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+def choose_positions(unit_S: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """The places of random whole units, at least `count`, and just as many of them to be asked for.
 
     Were all of them asked for, their number would change from epoch to epoch; and were only units taken that add up

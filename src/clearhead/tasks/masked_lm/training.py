@@ -26,17 +26,17 @@ from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import MaskedLanguageModel
 from clearhead.tasks.masked_lm.evaluation import (
-    CutDocuments,
-    cut_documents,
+    DocumentRows,
+    build_maskable_rows,
     fixed_masks,
-    maskable,
-    row_limit,
+    masking_vocabulary,
+    max_row_tokens,
     score_masks,
-    vocabulary_of,
+    split_documents,
 )
 from clearhead.tasks.masked_lm.mask_tokens import require_mask
 from clearhead.tasks.masked_lm.masking import MaskableRows, MaskedRow
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, label_baseline
 from clearhead.tasks.trainable.batches import SequenceDataset
 from clearhead.tasks.trainable.label_training import label_loss
@@ -53,17 +53,17 @@ class MaskedBatch:
     targets_M: Tensor
 
 
-class MaskedTask:
+class MaskedLMTask:
     """The task over one training and one validation text."""
 
     unit = "masks"
 
-    def __init__(self, config: Config, tokenizer: Tokenizer, train: CutDocuments, valid: CutDocuments) -> None:
+    def __init__(self, config: Config, tokenizer: Tokenizer, train: DocumentRows, valid: DocumentRows) -> None:
         self.config, self.tokenizer = config, tokenizer
         self.examples = SequenceDataset.build(train.rows, train.lines)
-        self.train = maskable(train.rows, tokenizer, config)
-        self.valid = maskable(valid.rows, tokenizer, config)
-        self.vocabulary = vocabulary_of(tokenizer)
+        self.train = build_maskable_rows(train.rows, tokenizer, config)
+        self.valid = build_maskable_rows(valid.rows, tokenizer, config)
+        self.vocabulary = masking_vocabulary(tokenizer)
 
     def sizes(self) -> tuple[int, int]:
         """Rows to train on and to validate."""
@@ -142,20 +142,20 @@ def collate(texts: MaskableRows, indices: Sequence[int], hidden: Sequence[Masked
     return MaskedBatch(ids_NS, places_NS, torch.from_numpy(np.concatenate(targets).astype(np.int64)))
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
+def read(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[Document]:
     """Plain text, or JSONL with "text"."""
     require_mask(config.tokenizer.special_tokens)
     return load_and_split_text(files, config, tell)
 
 
-def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
     """Learns the tokenizer, and cuts what is too long for the network."""
     if tokenizer is None:
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-    skips, limit = SkipReport(), row_limit(config)
+    skips, limit = SkipReport(), max_row_tokens(config)
     train, valid = (
-        cut_documents(part, tokenizer, limit, skips, Path(name))
+        split_documents(part, tokenizer, limit, skips, Path(name))
         for part, name in ((records.train, "training data"), (records.valid, "validation data"))
     )
     if train.num_long + valid.num_long:
@@ -164,4 +164,4 @@ def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | 
             f"({len(train.rows) + len(valid.rows):,} examples in all); all text is used"
         )
     records.account(skips, tell)
-    return PreparedTask(config, tokenizer, MaskedTask(config, tokenizer, train, valid))
+    return PreparedTask(config, tokenizer, MaskedLMTask(config, tokenizer, train, valid))

@@ -21,9 +21,15 @@ from clearhead.errors import DataError
 from clearhead.evaluation.labels import SpanReport, score_spans
 from clearhead.tasks.label_prediction import log_softmax
 from clearhead.tasks.long_texts import LongTexts
-from clearhead.tasks.tagging.overlapping_windows import WordTokens, best_windows, cut_words, shorten_words, windows
-from clearhead.tasks.tagging.tagged_text import TaggedText, find_words, mark
-from clearhead.tasks.task import LoadedModel, Tell
+from clearhead.tasks.tagging.overlapping_windows import (
+    WordTokens,
+    best_windows,
+    cover_words,
+    tokenize_words,
+    truncate_words,
+)
+from clearhead.tasks.tagging.tagged_text import TaggedText, find_words, mark_spans
+from clearhead.tasks.task import LoadedModel, Log
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec
 
 
@@ -40,17 +46,17 @@ def tag(
     for index, text in enumerate(texts):
         spans = find_words(text, is_split)
         words = [text[start:end] for start, end in spans]
-        sentence = cut_words(model.tokenizer, words)
+        sentence = tokenize_words(model.tokenizer, words)
         if len(sentence.ids) > limit and not tally.record(first_line + index, len(sentence.ids), limit):
             texts[index], spans, sentence = "", [], WordTokens([], [])
         places.append(spans)
-        sentences.append(shorten_words(sentence, limit))
+        sentences.append(truncate_words(sentence, limit))
     results = []
     found = tag_log_probs(model.encoder_engine, sentences, model.tokenizer, model.config)
     for text, spans, log_probs_WL in zip(texts, places, found, strict=True):
         best_W = log_probs_WL.argmax(1)
         tags = sound_tags(model.config.labels[index] for index in best_W)
-        results.append(mark(text, spans, tags, np.exp(log_probs_WL.max(1))))
+        results.append(mark_spans(text, spans, tags, np.exp(log_probs_WL.max(1))))
     return results
 
 
@@ -84,7 +90,7 @@ def _rows(sentences: Sequence[WordTokens], tokenizer: Tokenizer, room: int) -> l
     rows = []
     for index, pieces in enumerate(sentences):
         bounds, firsts_W = pieces.bounds, np.array(pieces.firsts, dtype=np.int64)
-        found = windows(bounds, room)
+        found = cover_words(bounds, room)
         chosen_W = np.array(best_windows(bounds, found))
         for number, (start, end) in enumerate(found):
             words_C = np.flatnonzero(chosen_W == number)
@@ -93,7 +99,7 @@ def _rows(sentences: Sequence[WordTokens], tokenizer: Tokenizer, room: int) -> l
     return rows
 
 
-def check_types(records: Sequence[TaggedSentence], labels: Sequence[str], path: Path | str) -> None:
+def check_tags(records: Sequence[TaggedSentence], labels: Sequence[str], path: Path | str) -> None:
     """Refuses a type of spans that the model cannot know."""
     for record in records:
         for line, tag in enumerate(record.tags, record.line):
@@ -104,16 +110,18 @@ def check_types(records: Sequence[TaggedSentence], labels: Sequence[str], path: 
                 raise DataError.at(path, line, problem)
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> SpanReport:
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Log) -> SpanReport:
     """Precision, recall and F1 over whole spans."""
     labels = model.config.labels
     truth: list[TaggedSentence] = []
     sentences: list[WordTokens] = []
     for path in paths:
         records = load_tagged([path]).records
-        check_types(records, labels, path)
+        check_tags(records, labels, path)
         for record in records:
-            sentences.append(shorten_words(cut_words(model.tokenizer, record.words), max_window_tokens(model.config)))
+            sentences.append(
+                truncate_words(tokenize_words(model.tokenizer, record.words), max_window_tokens(model.config))
+            )
         truth += records
     found = tag_log_probs(model.encoder_engine, sentences, model.tokenizer, model.config)
     given = [[labels[index] for index in each_WL.argmax(1)] for each_WL in found]

@@ -35,7 +35,7 @@ class WordWindow(NamedTuple):
     end: int
 
 
-def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> WordTokens:
+def tokenize_words(tokenizer: Tokenizer, words: Sequence[str]) -> WordTokens:
     """Return the tokens of the words, joined by single spaces."""
     encoding = tokenizer.encode(" ".join(words))
     space = "" if tokenizer.config.kind == "pretokenized" else SPACE_MARK
@@ -51,7 +51,7 @@ def cut_words(tokenizer: Tokenizer, words: Sequence[str]) -> WordTokens:
     return WordTokens(encoding.ids, firsts)
 
 
-def shorten_words(pieces: WordTokens, most: int) -> WordTokens:
+def truncate_words(pieces: WordTokens, most: int) -> WordTokens:
     """Return the tokens without those of each word after its first `most`, so that a window can hold any word.
 
     The tag of a word is read at its first token.
@@ -66,7 +66,7 @@ def shorten_words(pieces: WordTokens, most: int) -> WordTokens:
     return WordTokens(ids, firsts)
 
 
-def windows(bounds: Sequence[int], room: int) -> list[WordWindow]:
+def cover_words(bounds: Sequence[int], room: int) -> list[WordWindow]:
     """Windows of whole words with at most `room` pieces that cover all words; each overlaps the next by about half."""
     last = len(bounds) - 1
     found: list[WordWindow] = []

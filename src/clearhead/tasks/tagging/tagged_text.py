@@ -83,7 +83,9 @@ def find_words(text: str, is_split: bool = False) -> list[tuple[int, int]]:
     return [match.span() for match in _WORD.finditer("".join(joined))]
 
 
-def mark(text: str, places: Sequence[tuple[int, int]], tags: Sequence[str], share_W: NDArray[np.float64]) -> TaggedText:
+def mark_spans(
+    text: str, places: Sequence[tuple[int, int]], tags: Sequence[str], share_W: NDArray[np.float64]
+) -> TaggedText:
     """A text with the words at these places, their tags and the probabilities of the tags."""
     entities = []
     for span in find_spans(tags):
@@ -94,8 +96,8 @@ def mark(text: str, places: Sequence[tuple[int, int]], tags: Sequence[str], shar
     return TaggedText(text, tuple(entities), tuple(words))
 
 
-def mark_words(words: Sequence[str], tags: Sequence[str]) -> TaggedText:
+def tag_split_words(words: Sequence[str], tags: Sequence[str]) -> TaggedText:
     """Words that came split, with tags that are certain."""
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
     places = [(int(end) - len(word), int(end)) for word, end in zip(words, ends, strict=True)]
-    return mark(" ".join(words), places, tags, np.ones(len(words)))
+    return mark_spans(" ".join(words), places, tags, np.ones(len(words)))

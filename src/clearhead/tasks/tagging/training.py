@@ -29,10 +29,10 @@ from clearhead.evaluation.labels import score_spans
 from clearhead.model.loss import Loss
 from clearhead.model.output_heads import TokenClassifier
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.tagging.inference import check_types, max_window_tokens, tag_log_probs
-from clearhead.tasks.tagging.overlapping_windows import WordTokens, cut_words
-from clearhead.tasks.tagging.tagged_text import mark_words
-from clearhead.tasks.task import Tell
+from clearhead.tasks.tagging.inference import check_tags, max_window_tokens, tag_log_probs
+from clearhead.tasks.tagging.overlapping_windows import WordTokens, tokenize_words
+from clearhead.tasks.tagging.tagged_text import tag_split_words
+from clearhead.tasks.task import Log
 from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec
 from clearhead.tasks.trainable.baseline import Baseline, count_ids, frequency_loss
 from clearhead.tasks.trainable.batches import SequenceDataset
@@ -114,7 +114,7 @@ class TaggingTask:
         nll_N = [-each_WL[range(len(tags)), tags].sum() for each_WL, tags in zip(found, truth, strict=True)]
         loss = float(sum(nll_N)) / sum(map(len, truth))
         report = score_spans(given, [sentence.tags for sentence in self.valid])
-        shown = [str(mark_words(self.valid[0].words, tags)) for tags in (given[0], self.valid[0].tags)]
+        shown = [str(tag_split_words(self.valid[0].words, tags)) for tags in (given[0], self.valid[0].tags)]
         example = (self.valid[0].parts[0], shown[0], shown[1])
         perplexity, score = math.exp(min(loss, 50.0)), 100 * report.total.f1
         return Validation(loss, perplexity, score, "f1", report.signature, example, self.baseline)
@@ -126,13 +126,13 @@ def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:
     return label_loss(logits_NSL[has_tag_NS], tags_NS[has_tag_NS], smoothing)
 
 
-def tags_of(records: Sequence[TaggedSentence]) -> list[str]:
+def collect_tags(records: Sequence[TaggedSentence]) -> list[str]:
     """All tags of the types in these sentences: O first, then B- and I- of each, also where only one of them occurs."""
     types = sorted({tag_type(tag) for record in records for tag in record.tags} - {""})
     return [OUTSIDE, *(begin + name for name in types for begin in (BEGIN, INSIDE))]
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[TaggedSentence]:
+def read(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[TaggedSentence]:
     """CoNLL: a word and its tag a line."""
 
     def load(paths: Sequence[Path], minimum: int) -> Corpus[TaggedSentence]:
@@ -141,12 +141,12 @@ def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Tagged
     return load_and_split(load, files, config, tell, get_task("tag").record_name)
 
 
-def make(config: Config, records: TaskRecords[TaggedSentence], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[TaggedSentence], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
     """Learns the tokenizer and the list of tags, which come from the whole training file, held-out part and all."""
-    labels = list(config.labels) or tags_of(records.corpus.records)
+    labels = list(config.labels) or collect_tags(records.corpus.records)
     if len(labels) == 1:
         raise DataError("expected tags such as B-PER, found only O; is the tag the last column?")
-    check_types(records.valid, labels, "validation data")
+    check_tags(records.valid, labels, "validation data")
     if tokenizer is None:
         tokenizer = Tokenizer.train((record.parts[0] for record in records.train), config.tokenizer)
     known = {"vocab_size": tokenizer.vocab_size, "num_labels": len(labels)}
@@ -169,7 +169,7 @@ def _fitting(
     kept: list[TaggedSentence] = []
     pieces: list[WordTokens] = []
     for record in records:
-        each = cut_words(tokenizer, record.words)
+        each = tokenize_words(tokenizer, record.words)
         if len(each.ids) > room:
             skips.add(f"longer than {room} pieces", path, record.line)
         else:

@@ -17,14 +17,14 @@ from clearhead.data.readers.labelled import is_number
 from clearhead.data.readers.lines import excerpt
 from clearhead.evaluation.labels import score_labels
 from clearhead.model.loss import Loss
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.baseline import Baseline
 from clearhead.tasks.trainable.task import MIN_RECORDS, Validation
 
 LABELS_SHOWN = 20
 
 
-def report_labels(labels: Iterable[str], noun: str, tell: Tell) -> dict[str, int]:
+def report_labels(labels: Iterable[str], noun: str, tell: Log) -> dict[str, int]:
     """Return how often each label occurs, most frequent first; `tell` receives this as a table, and warnings."""
     counts = dict(sorted(Counter(labels).items(), key=lambda item: (-item[1], item[0])))
     total = sum(counts.values())

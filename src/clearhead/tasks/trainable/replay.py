@@ -20,7 +20,7 @@ from clearhead.data.records import Corpus, DiskRecords, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError, DataError
 from clearhead.model.loss import Loss
-from clearhead.tasks.task import Task, Tell
+from clearhead.tasks.task import Log, Task
 from clearhead.tasks.trainable.task import (
     MIN_RECORDS,
     Decode,
@@ -155,7 +155,7 @@ class Replay:
 
 
 def read_replay(
-    chosen: Task, files: TrainingFiles, tags: Sequence[str], config: Config, validation: Set[float], tell: Tell
+    chosen: Task, files: TrainingFiles, tags: Sequence[str], config: Config, validation: Set[float], tell: Log
 ) -> Replay:
     """Read replay files whole, without the records whose input hashes to one of `validation`."""
     if bool(tags) != bool(config.data.source_tags):
@@ -191,7 +191,7 @@ def make_task(
     records: TaskRecords[Any],
     replay: Replay | None,
     tokenizer: Tokenizer | None,
-    tell: Tell,
+    tell: Log,
 ) -> PreparedTask:
     """Return the task, with replay if there is some; `training.batch_tokens` then limits both parts together."""
     if replay is None:

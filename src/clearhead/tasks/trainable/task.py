@@ -20,7 +20,7 @@ from clearhead.data.readers.lines import excerpt
 from clearhead.data.records import Corpus, R, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.metrics import OutputCounts
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.baseline import Baseline
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class TaskRecords(Generic[R]):
     names: Sequence[str] = ()
     """Of the files to train on."""
 
-    def account(self, skips: SkipReport, tell: Tell) -> None:
+    def account(self, skips: SkipReport, tell: Log) -> None:
         """Says what was left out after reading, and adds it to the account of the corpus."""
         for line in skips.messages():
             tell(line)
@@ -187,7 +187,7 @@ class PreparedTask:
 
 
 def load_and_split(
-    load: Callable[[Sequence[Path], int], Corpus[R]], files: TrainingFiles, config: Config, tell: Tell, noun: str
+    load: Callable[[Sequence[Path], int], Corpus[R]], files: TrainingFiles, config: Config, tell: Log, noun: str
 ) -> TaskRecords[R]:
     """Reads the files with `load(paths, minimum)`, and holds a part out where no validation file was given."""
     corpus = load(files.train, files.minimum)

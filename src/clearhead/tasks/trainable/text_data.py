@@ -9,16 +9,18 @@ from clearhead.data.corpus.cached_corpus import CachedDocuments, load_documents_
 from clearhead.data.corpus.held_out import HeldOutSplit, split_valid
 from clearhead.data.readers.documents import Document, load_documents
 from clearhead.errors import DataError
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.task import MIN_RECORDS, TaskRecords, TrainingFiles
 
-NOUN = "documents"
+RECORD_NAME = "documents"
 MIN_CHARACTERS = 100  # less is no corpus
-LEARNED = 500_000  # so many, from all over a larger text, are enough to learn a vocabulary from
-SENTENCE = 60  # characters, about: sizes are chosen by the number of sentences, for a document may be a book
+TOKENIZER_DOCUMENTS = 500_000  # so many, from all over a larger text, are enough to learn a vocabulary from
+CHARACTERS_PER_SENTENCE = (
+    60  # characters, about: sizes are chosen by the number of sentences, for a document may be a book
+)
 
 
-def load_and_split_text(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
+def load_and_split_text(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[Document]:
     """The documents of the files; where there are few of them, the end of the text is held out."""
     data = config.data
     corpus = load_documents_cached(files.train, data.document_unit, work=files.work)
@@ -35,15 +37,15 @@ def load_and_split_text(files: TrainingFiles, config: Config, tell: Tell) -> Tas
     else:
         train, valid = split_end(corpus.records, data.validation_share)
         tell(f"to validate, the last {100 * data.validation_share:g} % of the text (data.validation_share)")
-    tell(f"{len(train):,} {NOUN} to train on, {len(valid):,} to validate")
-    return TaskRecords(train, valid, corpus, sentences=max(1, characters // SENTENCE), work=files.work)
+    tell(f"{len(train):,} {RECORD_NAME} to train on, {len(valid):,} to validate")
+    return TaskRecords(train, valid, corpus, sentences=max(1, characters // CHARACTERS_PER_SENTENCE), work=files.work)
 
 
-def tokenizer_texts(documents: Sequence[Document], tell: Tell) -> Iterator[str]:
+def tokenizer_texts(documents: Sequence[Document], tell: Log) -> Iterator[str]:
     """What a vocabulary is learned from."""
-    if isinstance(documents, CachedDocuments) and len(documents) > LEARNED:
-        tell(f"the vocabulary is learned from {LEARNED:,} of them")
-        documents = documents.spread(LEARNED)
+    if isinstance(documents, CachedDocuments) and len(documents) > TOKENIZER_DOCUMENTS:
+        tell(f"the vocabulary is learned from {TOKENIZER_DOCUMENTS:,} of them")
+        documents = documents.spread(TOKENIZER_DOCUMENTS)
     return (document.text for document in documents)
 
 

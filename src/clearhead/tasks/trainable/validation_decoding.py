@@ -19,13 +19,13 @@ from clearhead.tasks.torch_engines import generation_engine, translation_engine
 from clearhead.tasks.trainable.baseline import Baseline
 from clearhead.tasks.trainable.task import SAMPLE_LINES, Decode
 
-SPARE = 10  # tokens that greedy output in validation may have beyond what its input suggests
+EXTRA_TOKENS = 10  # tokens that greedy output in validation may have beyond what its input suggests
 LENGTH_FACTOR = 1.5  # of the source; a model that is still poor writes up to the limit, so references do not set it
 
 
 def validation_decoding(factor: float = LENGTH_FACTOR) -> DecodingConfig:
-    """Return greedy search with outputs of at most `factor` times the source length plus `SPARE` tokens."""
-    return DecodingConfig(beam_size=1, max_length=f"{factor:.3f}*input+{SPARE}")
+    """Return greedy search with outputs of at most `factor` times the source length plus `EXTRA_TOKENS` tokens."""
+    return DecodingConfig(beam_size=1, max_length=f"{factor:.3f}*input+{EXTRA_TOKENS}")
 
 
 def lines_to_decode(decode: Decode, loss: float, baseline: Baseline, lines: int) -> int:
@@ -44,10 +44,10 @@ def decode_examples(
 ) -> list[tuple[int, ...]]:
     """The best output for each source, both as ids without start and end; nothing of a network that has diverged."""
     requests = [Request((*source, end_id), constraints=constraints) for source in sources]
-    return best_of(requests, network, decoding)
+    return decode_requests(requests, network, decoding)
 
 
-def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig) -> list[tuple[int, ...]]:
+def decode_requests(requests: Sequence[Request], network: Any, decoding: DecodingConfig) -> list[tuple[int, ...]]:
     """The best output for each request; an empty one where a network that has diverged gives no probabilities."""
     found: Sequence[list[Hypothesis]]
     try:
@@ -57,7 +57,7 @@ def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig)
     return [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
 
 
-def prompted_engine_of(network: Any, config: Config, tokenizer: Tokenizer) -> Engine:
+def prompted_engine(network: Any, config: Config, tokenizer: Tokenizer) -> Engine:
     """Return an engine for a language model with its present weights: native, or torch if the core cannot run it."""
     model = _native_copy(network)
     if model is None:

@@ -11,12 +11,12 @@ from clearhead.data.readers.pairs import Pair, load_pairs
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.metrics import TranslationReport, evaluate_texts
-from clearhead.tasks.scoring import mean_nll_of
-from clearhead.tasks.task import LoadedModel, Tell, test_records
+from clearhead.tasks.scoring import mean_target_nll
+from clearhead.tasks.task import LoadedModel, Log, test_records
 from clearhead.tasks.translation.inference import search_texts
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> TranslationReport:
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Log) -> TranslationReport:
     """BLEU, chrF, exact match and perplexity."""
     pairs = test_records(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), tell)
     report = score_translations(model, translate_texts(model, [pair.source for pair in pairs], decoding), pairs)
@@ -37,7 +37,7 @@ def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence
     block, kept = encode_pairs(pairs, model.tokenizer, EncodingSettings(model.config.model.max_positions))
     perplexity = None
     if len(kept) == len(pairs):
-        perplexity = math.exp(mean_nll_of(model.scoring_engine, block.store, model.tokenizer.eos_id))
+        perplexity = math.exp(mean_target_nll(model.scoring_engine, block.store, model.tokenizer.eos_id))
     sources = [pair.source for pair in pairs]
     return evaluate_texts(
         texts, references, tokenize=scoring_tokenizer(model.config), perplexity=perplexity, sources=sources

@@ -15,8 +15,8 @@ from clearhead.engines.constrained_decoding import alternatives as find_alternat
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks.incremental_detokenizer import HALF_A_CHARACTER
-from clearhead.tasks.lexical_constraints import constraints_of, unmet
+from clearhead.tasks.incremental_detokenizer import INCOMPLETE_CHARACTER
+from clearhead.tasks.lexical_constraints import find_unmet_constraints, resolve_constraints
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
@@ -41,12 +41,12 @@ def search_texts(
     lines = range(1, len(encoded) + 1) if lines is None else lines
     check_lines(model, encoded, lines)
     filled = [index for index, ids in enumerate(encoded) if ids]
-    asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
+    asked, end = resolve_constraints(decoding, model.tokenizer.target), model.tokenizer.eos_id
     requests = [
         Request(
             (*encoded[index], end),
             n_best,
-            shortlist_tokens(asked, encoded[index], shortlist),
+            add_shortlist(asked, encoded[index], shortlist),
             name=f"line {lines[index]}",
             cancellation=cancellation,
         )
@@ -61,9 +61,7 @@ def search_texts(
     return results
 
 
-def shortlist_tokens(
-    asked: Constraints | None, source: Sequence[int], shortlist: Shortlist | None
-) -> Constraints | None:
+def add_shortlist(asked: Constraints | None, source: Sequence[int], shortlist: Shortlist | None) -> Constraints | None:
     """What is asked of an output, and the pieces of its source's shortlist."""
     if shortlist is None:
         return asked
@@ -102,7 +100,7 @@ def translations(model: LoadedModel, hypotheses: Sequence[Hypothesis], settings:
             log_prob=hypothesis.log_prob,
             token_log_probs=hypothesis.token_log_probs,
             finish_reason=hypothesis.finish_reason,
-            unmet=unmet(settings, tokenizer, tokenizer.decode_pieces(hypothesis.tokens)),
+            unmet=find_unmet_constraints(settings, tokenizer, tokenizer.decode_pieces(hypothesis.tokens)),
         )
         for hypothesis in hypotheses or [Hypothesis((), 0.0, 0.0, (), "end")]
     ]
@@ -125,7 +123,7 @@ def stream(
                 yield rest
             return best
         text = spell(tokenizer, tokens)
-        if text.startswith(shown) and text != shown and not text.endswith(HALF_A_CHARACTER):
+        if text.startswith(shown) and text != shown and not text.endswith(INCOMPLETE_CHARACTER):
             yield text[len(shown) :]
             shown = text
 
@@ -141,5 +139,5 @@ def alternatives(
 def _request(model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int) -> Request:
     """What is asked of search for one source."""
     check_lines(model, [encoded], [line])
-    asked = constraints_of(settings, model.tokenizer.target)
+    asked = resolve_constraints(settings, model.tokenizer.target)
     return Request((*encoded, model.tokenizer.eos_id), 1, asked, name=f"line {line}")

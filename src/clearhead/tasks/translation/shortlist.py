@@ -10,7 +10,7 @@ from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 
 
-def fingerprint_of(tokenizer: Tokenizer) -> str:
+def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     """Equal for equal tokenizers."""
     return sha256(tokenizer.to_json().encode()).hexdigest()
 
@@ -23,7 +23,7 @@ def learn_shortlist(model: LoadedModel, pairs: Sequence[Pair], best: int = BEST,
         pieces(target, [pair.target for pair in pairs]),
         (source.vocab_size, target.vocab_size),
         [target.eos_id],
-        fingerprint_of(source),
+        tokenizer_fingerprint(source),
         best,
         frequent,
         copies=_shared(source, target),

@@ -17,7 +17,7 @@ from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.metrics import Score, bleu, chrf, count_outputs
 from clearhead.model.loss import Loss
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.text_codec import max_input_tokens
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
 from clearhead.tasks.trainable.batches import Seq2SeqBatch, collate, collate_pairs, mean_nll, pair_batches, seq2seq_loss
@@ -25,15 +25,15 @@ from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, Tr
 from clearhead.tasks.trainable.validation_decoding import decode_examples, lines_to_decode, validation_decoding
 from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
 from clearhead.tasks.translation.training_data import (
+    add_tag_tokens,
     check_files,
     encode_records,
-    load,
+    load_training_pairs,
+    resolve_languages,
     tokenizer_texts,
-    with_languages,
-    with_tags,
 )
 
-READ_AT_ONCE = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
+RELEASE_INTERVAL = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
 
 
 def require_text_to_text(config: Config) -> None:
@@ -88,7 +88,7 @@ class TranslationTask:
     def batch(self, indices: Indices, epoch: int) -> Seq2SeqBatch:
         """The tensors of these pairs; with BPE dropout each is cut anew, as seed, epoch and pair say."""
         self._read += len(indices)
-        if self._read > READ_AT_ONCE:
+        if self._read > RELEASE_INTERVAL:
             self.train.give_back()
             self._read = 0
         if self._dropout is None:
@@ -170,18 +170,20 @@ class TranslationTask:
         )
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Pair]:
+def read(files: TrainingFiles, config: Config, tell: Log) -> TaskRecords[Pair]:
     """Read tables of source and target, or two line files."""
     check_files(files, config.data)
-    return load_and_split(partial(load, files, config.data), files, config, tell, get_task("translate").record_name)
+    return load_and_split(
+        partial(load_training_pairs, files, config.data), files, config, tell, get_task("translate").record_name
+    )
 
 
-def make(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
+def make(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | None, tell: Log) -> PreparedTask:
     """Learns one tokenizer for both sides."""
     require_text_to_text(config)
-    config = with_languages(config, records, tell)
+    config = resolve_languages(config, records, tell)
     if tokenizer is None:
-        config = with_tags(config)
+        config = add_tag_tokens(config)
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
     train, valid, valid_pairs = encode_records(records, tokenizer, config, tell)

@@ -15,11 +15,11 @@ from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.segmentation import choose_split, is_language
 from clearhead.data.tokenizer import Tokenizer, tag_piece
 from clearhead.errors import ConfigError
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles
 
-SAMPLED_SOURCES = 10_000  # are enough to estimate the share of sources with several sentences
-LEARNED_PAIRS = 500_000  # so many, from all over a larger corpus, are enough to learn a vocabulary from
+SPLIT_SAMPLE = 10_000  # are enough to estimate the share of sources with several sentences
+TOKENIZER_PAIRS = 500_000  # so many, from all over a larger corpus, are enough to learn a vocabulary from
 
 
 def check_files(files: TrainingFiles, data: DataConfig) -> None:
@@ -41,25 +41,25 @@ def _check_count(name: str, given: Sequence[object], what: str, paths: Sequence[
         raise ConfigError(f"data.{name} has {len(given)} {what} for {count} files of pairs; give one a file")
 
 
-def load(files: TrainingFiles, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
+def load_training_pairs(files: TrainingFiles, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
     """Load the pairs of some of the files."""
     filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.of(data))
     return load_pairs_cached(paths, filters, minimum, work=files.work)
 
 
-def with_tags(config: Config) -> Config:
+def add_tag_tokens(config: Config) -> Config:
     """The config whose tokenizer has a piece for each tag."""
     pieces = dict.fromkeys((*config.tokenizer.special_tokens, *map(tag_piece, config.data.source_tags)))
     return configs.override(config, {"tokenizer": {"special_tokens": tuple(pieces)}})
 
 
-def with_languages(config: Config, records: TaskRecords[Pair], tell: Tell) -> Config:
+def resolve_languages(config: Config, records: TaskRecords[Pair], tell: Log) -> Config:
     """Return the config with the languages of the files and the split mode that fits the sources."""
     data = config.data
-    languages = data.languages or languages_of(records.names)
+    languages = data.languages or languages_from_names(records.names)
     split = data.split
     if split == "auto":
-        step = max(1, len(records.train) // SAMPLED_SOURCES)
+        step = max(1, len(records.train) // SPLIT_SAMPLE)
         sample = [records.train[index].source for index in range(0, len(records.train), step)]
         choice = choose_split(sample, languages[0] if languages else "")
         split = choice.mode
@@ -69,7 +69,7 @@ def with_languages(config: Config, records: TaskRecords[Pair], tell: Tell) -> Co
     return configs.override(config, {"data": {"languages": languages, "split": split}})
 
 
-def languages_of(names: Sequence[str]) -> tuple[str, ...]:
+def languages_from_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return the language codes in the suffixes of two line files, such as train.en and train.de.gz; else nothing."""
     if len(names) != 2 or are_tables([Path(name) for name in names]):
         return ()
@@ -77,16 +77,16 @@ def languages_of(names: Sequence[str]) -> tuple[str, ...]:
     return suffixes if all(map(is_language, suffixes)) and suffixes[0] != suffixes[1] else ()
 
 
-def tokenizer_texts(pairs: Sequence[Pair], tell: Tell) -> Iterator[str]:
+def tokenizer_texts(pairs: Sequence[Pair], tell: Log) -> Iterator[str]:
     """Both sides of the pairs that a vocabulary is learned from."""
-    if isinstance(pairs, CachedPairs) and len(pairs) > LEARNED_PAIRS:
-        tell(f"the vocabulary is learned from {LEARNED_PAIRS:,} of them")
-        pairs = pairs.spread(LEARNED_PAIRS)
+    if isinstance(pairs, CachedPairs) and len(pairs) > TOKENIZER_PAIRS:
+        tell(f"the vocabulary is learned from {TOKENIZER_PAIRS:,} of them")
+        pairs = pairs.spread(TOKENIZER_PAIRS)
     return (text for pair in pairs for text in pair.parts)
 
 
 def encode_records(
-    records: TaskRecords[Pair], tokenizer: Tokenizer, config: Config, tell: Tell
+    records: TaskRecords[Pair], tokenizer: Tokenizer, config: Config, tell: Log
 ) -> tuple[PairIds, PairIds, list[Pair]]:
     """The ids to train on, and those to validate on with their pairs; says what was too long."""
     limit, skips, data = min(config.data.max_tokens, config.model.max_positions), SkipReport(), config.data

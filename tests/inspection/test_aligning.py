@@ -60,7 +60,7 @@ def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.Mon
     """With few pairs sorted at a time and few numbers held, every batch is small."""
     model = small("transformer")
     expected = list(model.align(PAIRS)), model.score(PAIRS)
-    monkeypatch.setattr(scoring, "TOGETHER", 4)
+    monkeypatch.setattr(scoring, "PAIRS_PER_CALL", 4)
     monkeypatch.setattr(torch_forward, "MAX_NUMBERS", 1)
     assert list(model.align(PAIRS)) == expected[0]
     for one, other in zip(model.score(PAIRS), expected[1], strict=True):

@@ -144,7 +144,7 @@ def test_an_imported_model_fills_gaps_and_starts_a_training(tmp_path: Path) -> N
     batch = tokenizer("the [MASK] runs.", return_tensors="pt")
     with torch.inference_mode():
         expected = theirs(**batch).logits[0, 2].softmax(-1)
-    ids = [ours.tokenizer.piece_id(filling.piece) for filling in best]
+    ids = [ours.tokenizer.piece_id(filling.token) for filling in best]
     assert [filling.probability for filling in best] == pytest.approx(
         [float(expected[index]) for index in ids], abs=1e-5
     )

@@ -15,7 +15,8 @@ import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.errors import InteropError
-from clearhead.tasks.language_modeling.inference import build_request, suppressed_tokens
+from clearhead.tasks.engines import suppressed_tokens
+from clearhead.tasks.language_modeling.inference import build_request
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
 from tests.interop.folders import hf, save, shaken

@@ -12,7 +12,7 @@ from torch import Tensor
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.tasks.masked_lm.mask_tokens import encode_with_masks
+from clearhead.tasks.masked_lm.inference import encode_with_masks
 from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop import folders
 from tests.interop.folders import close, hf, save, shaken

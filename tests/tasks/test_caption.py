@@ -11,8 +11,7 @@ from PIL import Image as PillowImage
 import clearhead
 from clearhead.cli.main import main
 from clearhead.data.readers.images import DIGIT_NAMES
-from clearhead.tasks.captioning.inference import generate_captions
-from clearhead.tasks.captioning.training import load_captions
+from clearhead.tasks.captioning.inference import generate_captions, load_captions
 from clearhead.tasks.image_classification.inference import scale_pixels
 from tests.whole import Trained
 

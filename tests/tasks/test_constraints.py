@@ -12,7 +12,7 @@ from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.lexical_constraints import (
-    _phrases,
+    _included_phrases,
     build_automaton,
     contains_word,
     find_unmet_constraints,
@@ -115,7 +115,7 @@ def test_phrases_are_the_pieces_of_their_words() -> None:
 )  # fmt: skip
 def test_a_phrase_counts_wherever_its_word_stands(tokenizer: Tokenizer, word: str, text: str, expected: bool) -> None:
     """However it is cut into pieces, as the text says; also where the first or the last letters are a part of more."""
-    phrases = _phrases(DecodingConfig(include=(word,)), tokenizer)
+    phrases = _included_phrases(DecodingConfig(include=(word,)), tokenizer)
     ids = tokenizer.encode(text).ids
     assert (phrases.bank(ids) == phrases.size) is expected
     assert (phrases.needed(ids) == 0) is expected
@@ -129,18 +129,18 @@ def test_pieces_in_any_order_have_a_phrase_as_their_text_does(ids: list[int], wo
         text = b"".join(BPE.surface(each) for each in ids).decode()
     except UnicodeDecodeError:
         return
-    phrases = _phrases(DecodingConfig(include=(word,)), BPE)
+    phrases = _included_phrases(DecodingConfig(include=(word,)), BPE)
     assert (phrases.bank(ids) == phrases.size) is contains_word(text, word)
 
 
 def test_a_full_stop_needs_no_space_before_it() -> None:
-    phrases = _phrases(DecodingConfig(include=(".", "Hund")), BPE)
+    phrases = _included_phrases(DecodingConfig(include=(".", "Hund")), BPE)
     assert [b"".join(map(BPE.surface, ids)) for ids in phrases.phrases] == [b".", b" Hund"]
 
 
 def test_words_without_a_space_of_their_own_need_one_between_them() -> None:
     """Letters in a row make one word: room for what parts them is counted, and is left where it is scarce."""
-    phrases = _phrases(DecodingConfig(include=("er", "sie")), CHAR)
+    phrases = _included_phrases(DecodingConfig(include=("er", "sie")), CHAR)
     assert phrases.needed([]) == len("er sie")
     assert phrases.needed(CHAR.encode("er").ids) == len(" sie")
     assert phrases.needed(CHAR.encode("er s").ids[:3]) == len("sie")
@@ -163,13 +163,13 @@ def test_words_of_letters_are_written_by_narrow_beams(limit: int) -> None:
 @pytest.mark.parametrize(
     ("tokenizer", "change", "message"),
     [
-        (WORD, {"prefix": "Der Igel"}, "decoding.prefix='Der Igel' cannot be written with the pieces"),
-        (WORD, {"include": "Igel"}, "decoding.include='Igel' cannot be written"),
-        (CHAR, {"exclude": "x@"}, "decoding.exclude='x@' cannot be written"),
+        (WORD, {"prefix": "Der Igel"}, "decoding.prefix='Der Igel' cannot be generated with the tokens"),
+        (WORD, {"include": "Igel"}, "decoding.include='Igel' cannot be generated"),
+        (CHAR, {"exclude": "x@"}, "decoding.exclude='x@' cannot be generated"),
         (BPE, {"include": "der Hund", "exclude": "Hund"}, "decoding.exclude='Hund' contradicts decoding.include"),
         (CHAR, {"include": "Hunde", "exclude": "Hund"}, "contradicts decoding.include='Hunde', which begins a word"),
         (BPE, {"prefix": "Der Hund sieht", "exclude": "Hund"}, "contradicts decoding.prefix='Der Hund sieht'"),
-        (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram_size": 1}, "has the same 1 pieces in a row twice"),
+        (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram_size": 1}, "contains the same 1 tokens in a row twice"),
         (BPE, {"include": " "}, "expected words, got an empty one"),
         (BPE, {"beam_groups": 3}, "beam_groups=3 does not divide beam_size=4; try 2 or 4"),
         (BPE, {"beam_size": 0}, "decoding.beam_size=0"),

@@ -19,18 +19,18 @@ from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
-from clearhead.tasks.denoising.evaluation import split_documents
-from clearhead.tasks.denoising.span_corruption import (
+from clearhead.tasks.denoising.inference import (
     CorruptedText,
     SpanCorruption,
     decode_with_sentinels,
     encode_with_sentinels,
     find_sentinels,
     spans_by_sentinel,
+    split_documents,
 )
 from clearhead.tasks.denoising.training import DenoisingTask
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.batches import SequenceDataset
+from clearhead.tasks.trainable.records import SequenceDataset
 from tests.whole import Trained
 
 SETTINGS = [
@@ -156,7 +156,7 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
     texts, lines = split_documents([Document(text, 3), Document("a", 9)], tokenizer, 20, skips, Path("x"))
     assert [*map(len, texts)] == [20, 20, 19, 19, 19]
     assert tokenizer.decode([token for one in texts for token in one]) == text
-    assert lines == [3] * 5 and skips.counts == {"fewer than 2 pieces": 1}
+    assert lines == [3] * 5 and skips.counts == {"fewer than 2 tokens": 1}
 
 
 @pytest.fixture(scope="session")
@@ -241,7 +241,7 @@ def test_one_model_does_what_the_prefix_says(tmp_path: Path) -> None:
 MISTAKES = [
     (["train", "--task", "denoise", "{text}", "--out", "{out}", "--from", "{model}"], "two or more sentinels"),
     (["train", "--task", "denoise", "{text}", "--out", "{out}", "--set", "model.family=decoder"], "use --task lm"),
-    (["train", "--task", "denoise", "{short}", "--out", "{out}"], "at least 100 characters of text are needed"),
+    (["train", "--task", "denoise", "{short}", "--out", "{out}"], "expected at least 100 characters of text"),
     (["translate", "{filler}", "picture.png"], "reads text, not image files"),
     (["classify", "{filler}"], "was trained for the task denoise: it cannot classify. Use clearhead translate"),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from clearhead.cli.main import main
 from clearhead.config import build
 from clearhead.data.readers.images import load_image_folder
 from clearhead.tasks.image_classification.inference import load_labelled_images, scale_pixels
-from clearhead.tasks.image_classification.training import ImageTask, images_per_batch, random_shift
+from clearhead.tasks.image_classification.training import ImageClassificationTask, images_per_batch, random_shift
 from clearhead.tasks.registry import get_task
 from tests.whole import Trained, fitting
 
@@ -88,7 +88,7 @@ def test_a_shift_moves_a_picture_whole_and_not_too_far() -> None:
 def test_batches_are_all_pictures_once_and_as_large_as_the_budget_allows(digits: tuple[Path, Path]) -> None:
     records = load_labelled_images([digits[1]]).records
     config = build(KNOWN, {"training": {"batch_tokens": 16 * 13}}, base=get_task("image").base)
-    plan = ImageTask(config, records, records[:5]).plan(0)
+    plan = ImageClassificationTask(config, records, records[:5]).plan(0)
     assert sorted(np.concatenate(plan).tolist()) == list(range(80))
     assert {len(batch) for batch in plan[:-1]} <= {13, 80 % 13} and max(map(len, plan)) == 13
     large = build(KNOWN, {"training": {"batch_tokens": 4096}}, base=get_task("image").base)
@@ -98,11 +98,13 @@ def test_batches_are_all_pictures_once_and_as_large_as_the_budget_allows(digits:
 def test_only_training_pictures_are_moved(digits: tuple[Path, Path]) -> None:
     records = load_labelled_images([digits[1]]).records
     still, moving = (
-        ImageTask(build(KNOWN, {"data": {"random_shift": most}}, base=get_task("image").base), records, records)
+        ImageClassificationTask(
+            build(KNOWN, {"data": {"random_shift": most}}, base=get_task("image").base), records, records
+        )
         for most in (0, 1)
     )
     assert torch.equal(still.batch(np.arange(80), 0).labels_N, moving.batch(np.arange(80), 0).labels_N)
-    assert not torch.equal(still.batch(np.arange(80), 0).pictures_NCYX, moving.batch(np.arange(80), 0).pictures_NCYX)
+    assert not torch.equal(still.batch(np.arange(80), 0).inputs, moving.batch(np.arange(80), 0).inputs)
     assert np.array_equal(still.valid_NCYX, moving.valid_NCYX)
 
 
@@ -149,15 +151,17 @@ def test_classify_names_files_and_agrees_with_evaluate(
 
 
 def test_held_out_pictures_are_not_trained_on(digits: tuple[Path, Path]) -> None:
-    from clearhead.tasks.trainable.task import TrainingFiles
+    from clearhead.tasks.trainable.records import TrainingFiles
 
     told: list[str] = []
-    records = get_task("image").read(TrainingFiles([digits[0]]), build(base=get_task("image").base), told.append)
+    records = get_task("image").load_records(
+        TrainingFiles([digits[0]]), build(base=get_task("image").base), told.append
+    )
     train_parts, valid_parts = ({record.parts[0] for record in part} for part in (records.train, records.valid))
     assert not train_parts & valid_parts
     assert len(records.train) + len(records.valid) == 360 and 15 < len(records.valid) < 60
     assert records.corpus.fingerprint != load_labelled_images([digits[1]]).fingerprint
-    assert told == [f"{len(records.train)} pictures to train on, {len(records.valid)} to validate"]
+    assert told == [f"{len(records.train)} images to train on, {len(records.valid)} to validate"]
 
 
 def test_a_read_picture_shows_where_it_looked(reader: Path, digits: tuple[Path, Path]) -> None:
@@ -175,13 +179,13 @@ MISTAKES = [
     (["translate", "{text}", "{png}"], "reads text, not image files"),
     (["translate", "{model}", "{png}"], "was trained for the task image: it cannot translate. Use clearhead classify"),
     (["classify", "{model}", "{none}.png"], "no such file"),
-    (["classify", "{model}", "{large}"], "large.png: expected a picture of 8x8 in grey, got 9x9 in colour"),
-    (["evaluate", "{model}", "{other}"], "the label 'ten' is none of the labels trained on"),
+    (["classify", "{model}", "{large}"], "large.png: expected an image of 8x8 in grey, got 9x9 in colour"),
+    (["evaluate", "{model}", "{other}"], "ten: expected a label of the training data"),
     (["train", "--task", "image", "{none}", "--out", "{out}"], "no such folder"),
     (["train", "--task", "image", "{other}", "--out", "{out}"], "at least two labels"),
-    (["train", "--task", "image", "{digits}", "--out", "{out}", "--set", "model.family=encoder"], "reads no pictures"),
+    (["train", "--task", "image", "{digits}", "--out", "{out}", "--set", "model.family=encoder"], "reads no images"),
     (["train", "--task", "image", "{digits}", "--out", "{out}", "--set", "model.patch_size=3"], "does not divide"),
-    (["train", "--task", "image", "{digits}", "--valid", "{other}", "--out", "{out}"], "the label 'ten'"),
+    (["train", "--task", "image", "{digits}", "--valid", "{other}", "--out", "{out}"], "found 'ten'"),
     (["data", "digits", "--out", "{digits}"], "expected a new or empty folder"),
     (["data", "digits", "--out", "{out}", "--captions", "x.csv"], "ends in .tsv"),
 ]  # fmt: skip

@@ -17,9 +17,9 @@ from clearhead.data.corpus.held_out import overlap
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.records import Corpus, SkipReport
 from clearhead.errors import DataError
-from clearhead.tasks.label_prediction import label_ids
-from clearhead.tasks.trainable.label_training import label_warnings, report_labels
-from clearhead.tasks.trainable.task import TrainingFiles, load_and_split
+from clearhead.tasks.classification.inference import label_ids
+from clearhead.tasks.trainable.labels import label_warnings, report_labels
+from clearhead.tasks.trainable.records import TrainingFiles, load_and_split
 from tests.tasks.test_classify import SETS, WORDS, write
 
 TRAIN = ["--task", "classify", "--threads", "1", "--steps", "40", *SETS]

@@ -23,12 +23,11 @@ from clearhead.engines.torch_forward import TorchScoringEngine
 from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model
-from clearhead.tasks.incremental_detokenizer import IncrementalDetokenizer
-from clearhead.tasks.language_modeling.evaluation import score_documents, total_target_nll
+from clearhead.tasks.generated_text import IncrementalDetokenizer
+from clearhead.tasks.language_modeling.inference import score_documents, total_target_nll
 from clearhead.tasks.language_modeling.training import LanguageModelingTask, total_nll
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.task import TrainingFiles
-from clearhead.tasks.trainable.text_data import split_end
+from clearhead.tasks.trainable.records import TrainingFiles, split_end
 from tests.runtime.models import native
 
 START, END, PAD = Tokenizer.bos_id, Tokenizer.eos_id, Tokenizer.pad_id
@@ -353,7 +352,7 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "word.txt").write_bytes(b"w")
     config = configs.build({"data": {"document_unit": "file"}}, base=get_task("lm").base)
     with pytest.raises(clearhead.ClearheadError, match="at least 100 characters of text are needed"):
-        get_task("lm").read(TrainingFiles([tmp_path / "word.txt"]), config, lambda _: None)
+        get_task("lm").load_records(TrainingFiles([tmp_path / "word.txt"]), config, lambda _: None)
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

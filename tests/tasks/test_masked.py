@@ -76,7 +76,7 @@ def test_fill_prints_probability_word_and_text(masked: Masked, capsys: pytest.Ca
     two = "The [MASK] cow [MASK] the grass in the field."
     assert main(["fill", str(masked.folder), two, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["gap"] for one in found] == [1] * 5 + [2] * 5
+    assert [one["mask"] for one in found] == [1] * 5 + [2] * 5
     assert found[0]["word"] in ADJECTIVES and found[0]["text"] == two.replace("[MASK]", found[0]["word"], 1)
     assert found[5]["word"] == "eats" and found[5]["text"] == "The [MASK] cow eats the grass in the field."
     for gap in (found[:5], found[5:]):
@@ -177,7 +177,7 @@ def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
     prepared = prepare(TrainRequest(paths, tmp_path / "m", settings=settings, task="mlm"), NullCallback())
     assert prepared.data["records"] == count
     assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedLMTask)
-    assert max(prepared.task.examples.ids.lengths) <= PIECES
+    assert max(prepared.task.dataset.ids.lengths) <= PIECES
 
 
 def scores_of(folder: Path) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import DataError
 from clearhead.model.registry import build_model
-from clearhead.tasks.masked_lm.evaluation import split_documents
-from clearhead.tasks.masked_lm.mask_tokens import encode_with_masks
+from clearhead.tasks.masked_lm.inference import encode_with_masks, split_documents
 from clearhead.tasks.masked_lm.masking import NO_UNIT, choose_positions, count_targets, masking_units
 from clearhead.tasks.masked_lm.training import MaskedLMTask
 from clearhead.tasks.registry import get_task
@@ -74,7 +73,7 @@ def test_eighty_ten_ten() -> None:
     fates: Counter[str] = Counter()
     for epoch in range(60):
         batch = task.batch(np.arange(40), epoch)
-        shown_M = batch.ids_NS[batch.places_NS]
+        shown_M = batch.ids_NS[batch.is_target_NS]
         fates["mask"] += int((shown_M == task.vocabulary.mask_id).sum())
         fates["same"] += int((shown_M == batch.targets_M).sum())
         assert bool((shown_M >= task.vocabulary.mask_id).all()) and int(shown_M.max()) < task.tokenizer.vocab_size
@@ -90,15 +89,15 @@ def test_masks_follow_from_seed_epoch_and_example(whole_word_masking: bool) -> N
         alone = task.batch(np.array([row]), 3)
         width = alone.ids_NS.shape[1]
         assert torch.equal(alone.ids_NS[0], together.ids_NS[row, :width])
-        assert torch.equal(alone.places_NS[0], together.places_NS[row, :width])
-        assert not bool(together.places_NS[row, width:].any())
-        assert int(alone.places_NS.sum()) == task.tokens(np.array([row])) >= 1
+        assert torch.equal(alone.is_target_NS[0], together.is_target_NS[row, :width])
+        assert not bool(together.is_target_NS[row, width:].any())
+        assert int(alone.is_target_NS.sum()) == task.tokens(np.array([row])) >= 1
         originals_S = torch.tensor(task.train.ids[row].tolist())
-        assert torch.equal(alone.targets_M, originals_S[alone.places_NS[0]])
+        assert torch.equal(alone.targets_M, originals_S[alone.is_target_NS[0]])
         if not whole_word_masking:
-            kept_S = ~alone.places_NS[0]
+            kept_S = ~alone.is_target_NS[0]
             assert torch.equal(alone.ids_NS[0][kept_S], originals_S[kept_S])
-    assert not torch.equal(together.places_NS, task.batch(np.arange(11), 4).places_NS)
+    assert not torch.equal(together.is_target_NS, task.batch(np.arange(11), 4).is_target_NS)
     assert task.tokens(np.arange(11)) == len(together.targets_M)
 
 
@@ -107,7 +106,7 @@ def test_whole_words_are_hidden_whole() -> None:
     long_words = 0
     for row in range(40):
         ids = task.train.ids[row].tolist()
-        shown_S = task.train.hide(row, np.random.default_rng(row), task.vocabulary, only_masks=True).ids_S
+        shown_S = task.train.mask(row, np.random.default_rng(row), task.vocabulary, only_masks=True).ids_S
         words_S, is_mask_S = np.array(task.tokenizer.words(ids)), shown_S == task.vocabulary.mask_id
         for word in set(words_S[is_mask_S].tolist()):
             assert is_mask_S[words_S == word].all()
@@ -121,7 +120,7 @@ def test_the_loss_is_cross_entropy_at_the_hidden_places() -> None:
     model = build_model(task.config.model).eval()
     batch = task.batch(np.arange(7), 0)
     logits_NSV = model.logits(model(batch.ids_NS))
-    originals_NS = task.examples.rows(np.arange(7), 0).masked_fill(~batch.places_NS, -100)
+    originals_NS = task.dataset.rows(np.arange(7), 0).masked_fill(~batch.is_target_NS, -100)
     expected = F.cross_entropy(logits_NSV.transpose(1, 2), originals_NS, reduction="sum")
     loss = task.loss(model, batch)
     torch.testing.assert_close(loss.smoothed, expected)
@@ -135,7 +134,7 @@ def test_long_documents_are_cut_and_nothing_is_lost() -> None:
     text = " ".join(made_up_text(9))
     ids = tokenizer.encode(text).ids
     cut = split_documents([Document(text, 5), Document("The dog.", 6)], tokenizer, PIECES, SkipReport(), Path("t"))
-    assert max(map(len, cut.rows)) <= PIECES and cut.num_long == 1 and cut.lines == [5] * (len(cut.rows) - 1) + [6]
+    assert max(map(len, cut.rows)) <= PIECES and cut.num_split == 1 and cut.lines == [5] * (len(cut.rows) - 1) + [6]
     assert [index for row in cut.rows[:-1] for index in row[1:-1]] == ids
     assert all(row[0] == tokenizer.bos_id and row[-1] == tokenizer.eos_id for row in cut.rows)
 
@@ -144,8 +143,8 @@ def test_text_that_the_tokenizer_does_not_know_is_told() -> None:
     tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, special_tokens=(MASK,)))
     skips = SkipReport()
     assert len(split_documents([Document("zz", 1), Document("ab", 2)], tokenizer, 9, skips, Path("t")).rows) == 1
-    assert skips.counts == {"no known piece": 1}
-    with pytest.raises(DataError, match="knows no piece"):
+    assert skips.counts == {"no known token": 1}
+    with pytest.raises(DataError, match="expected text with tokens of the tokenizer"):
         split_documents([Document("zz", 1)], tokenizer, 9, skips, Path("t"))
 
 

@@ -38,7 +38,7 @@ def test_alternatives_without_room_for_a_word_are_given_as_they_are(model: clear
     word = next(one for one in ("Katze", "Hund", "Kind") if not contains_word(plain.text, one))
     found = model.alternatives(LINES[0], 4, 3, max_length="6", min_length=6, include=[word])
     assert len(found) == 3
-    assert all((one.unmet == ()) is contains_word(one.text, word) for one in found)
+    assert all((one.unmet_constraints == ()) is contains_word(one.text, word) for one in found)
 
 
 def test_what_plain_search_writes_is_kept(model: clearhead.Model) -> None:
@@ -49,7 +49,7 @@ def test_what_plain_search_writes_is_kept(model: clearhead.Model) -> None:
     assert having, "this shows nothing"
     for n_best in (1, 2):
         found = [found[0] for found in model.translate_n_best(lines, n_best, model.decoding(include=["."]))]
-        assert all(one.unmet == () for one in found)
+        assert all(one.unmet_constraints == () for one in found)
         assert all(other.text == one.text for one, other in zip(plain, found, strict=True) if one in having)
     assert [model.translate(line, include=["."]).text for line in lines] == [one.text for one in found]
 

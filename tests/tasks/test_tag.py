@@ -20,8 +20,8 @@ from clearhead.cli.main import main
 from clearhead.config import TokenizerConfig
 from clearhead.data.readers.labelled import load_tagged
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.tasks.tagging.inference import find_words, mark_spans
 from clearhead.tasks.tagging.overlapping_windows import WordWindow, best_windows, cover_words, tokenize_words
-from clearhead.tasks.tagging.tagged_text import find_words, mark_spans
 from clearhead.tasks.tagging.training import IGNORED, tag_loss
 from tests.whole import fitting
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, ConfigError, DecodingError
-from clearhead.tasks.incremental_detokenizer import IncrementalDetokenizer, StopStrings
-from clearhead.tasks.language_modeling.inference import infer_method, nest_sampling_fields
+from clearhead.tasks.decoding_settings import infer_method, nest_sampling_fields
+from clearhead.tasks.generated_text import IncrementalDetokenizer, StopStrings
 from clearhead.tasks.lexical_constraints import contains_word, find_unmet_constraints
 from tests.tasks.every import Models
 
@@ -58,10 +58,10 @@ def test_alone_in_any_batch_and_streamed_it_is_the_same(model: clearhead.Model, 
     def check(order: list[int], count: int) -> None:
         chosen = [PROMPTS[index] for index in order[:count]]
         for index, found in zip(order, model.generate_many(chosen, max_tokens=20, **named), strict=False):
-            assert (found.text, found.tokens, found.unmet) == (
+            assert (found.text, found.tokens, found.unmet_constraints) == (
                 alone[index].text,
                 alone[index].tokens,
-                alone[index].unmet,
+                alone[index].unmet_constraints,
             )
             assert found.token_log_probs == pytest.approx(alone[index].token_log_probs, abs=1e-4)
 
@@ -92,7 +92,7 @@ def test_n_best_of_a_beam_are_ranked_and_samples_are_numbered(model: clearhead.M
 def test_words_are_there_or_not_also_across_the_prompt(model: clearhead.Model) -> None:
     for prompt in PROMPTS[1:]:
         found = model.generate(prompt, beam_size=2, include=["house", "field"], exclude=["the"], max_tokens=25)
-        assert found.unmet == ()
+        assert found.unmet_constraints == ()
         whole = f"{prompt}{found.text}"
         assert all(contains_word(whole, word, len(prompt)) for word in ("house", "field"))
         assert not contains_word(whole, "the", len(prompt))

@@ -233,7 +233,7 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
 
     def scored(self: Any, model: Any, decode: Any) -> Any:
         found = validate(self, model, decode)
-        return type(found)(found.loss, found.perplexity, next(scores), *list(vars(found).values())[3:])
+        return type(found)(found.loss, next(scores), *list(vars(found).values())[2:])
 
     monkeypatch.setattr(ClassificationTask, "validate", scored)
     result = run("classify", data, tmp_path / "out", more=wild)

@@ -6,8 +6,9 @@ from typing import Any, overload
 from clearhead.api.base import ModelBase, check_text, check_texts
 from clearhead.config import DecodingConfig
 from clearhead.engines.engine import Engine
+from clearhead.tasks.decoding_settings import infer_method, nest_sampling_fields
+from clearhead.tasks.generated_text import GeneratedText
 from clearhead.tasks.language_modeling import inference
-from clearhead.tasks.language_modeling.inference import GeneratedText, infer_method, nest_sampling_fields
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 
 

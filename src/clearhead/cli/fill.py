@@ -40,7 +40,7 @@ def fill(
     """
     from clearhead.api import load
     from clearhead.tasks.long_texts import LongTexts
-    from clearhead.tasks.masked_lm.mask_tokens import MASK_PATTERN
+    from clearhead.tasks.masked_lm.inference import MASK_PATTERN
 
     use_threads(threads)
     model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
@@ -72,7 +72,7 @@ def _shown(masks: "list[list[MaskFilling]]", as_json: bool) -> list[str]:
     fillings = [filling for mask in masks for filling in mask]
     if as_json:
         return [json.dumps([filling.to_json() for filling in fillings], ensure_ascii=False)]
-    numbers = [f"{filling.gap}  " if len(masks) > 1 else "" for filling in fillings]
+    numbers = [f"{filling.mask}  " if len(masks) > 1 else "" for filling in fillings]
     return [
         one_line(f"{number}{filling.probability:.2f}  {filling.word}  {filling.text}")
         for number, filling in zip(numbers, fillings, strict=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.config import DecodingConfig
     from clearhead.engines.engine import Engine
-    from clearhead.tasks.language_modeling.inference import GeneratedText
+    from clearhead.tasks.generated_text import GeneratedText
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -90,7 +90,7 @@ def generate(
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
     from clearhead.api import load
-    from clearhead.tasks.language_modeling.inference import infer_method
+    from clearhead.tasks.decoding_settings import infer_method
 
     use_threads(threads)
     model = load(folder, engine=engine, compute_type=compute_type)

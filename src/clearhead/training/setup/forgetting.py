@@ -28,7 +28,8 @@ from clearhead.model.parameters import restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Log
-from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles, TrainingTask, Validation
+from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
+from clearhead.tasks.trainable.task import TrainingTask, Validation
 from clearhead.training.distributed.thread_data_parallel import torch_threads
 from clearhead.training.setup.finetune import PretrainedModel
 
@@ -75,7 +76,7 @@ class OldValidation:
         changed = {"model": model.model_dump(), "training": {"validate_lines": len(self.records)}}
         config = configs.override(self.config, changed)
         records = TaskRecords(self.records, self.records, Corpus(self.records, SkipReport(), len(self.records)))
-        return get_task(config.task).make(config, records, tokenizer, lambda _: None).task
+        return get_task(config.task).prepare(config, records, tokenizer, lambda _: None).task
 
     def measure_before(self, start: Path, tokenizer: Tokenizer | None, threads: int, tell: Log) -> "OldValidation":
         """Score the old model and return this with its score."""
@@ -209,7 +210,7 @@ def _read(config: Config, named: WeightedFiles, tell: Log) -> OldValidation:
     }
     config = configs.override(config, {"data": own})
     files = TrainingFiles(named.files, named.files, minimum=1)
-    records = get_task(config.task).read(files, config, lambda _: None)
+    records = get_task(config.task).load_records(files, config, lambda _: None)
     for line in records.corpus.skips.messages():
         tell(f"old validation set: {line}")
     return OldValidation(config, records.valid)

@@ -10,7 +10,7 @@ import pytest
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import DecodingError
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.whole import Trained
 
 Run = pytest.CaptureFixture[str]

@@ -18,11 +18,11 @@ from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
 from tests.inspection.small import TEXTS, small
-from tests.tasks.made_up import made_up_text
+from tests.tasks.artificial_text import artificial_text
 from tests.whole import Trained
 
 LOOKING = [name for name, (task, _) in TEXTS.items() if task == "translate" and name != "gru without attention"]
-SOURCES = [*made_up_text(9), "Look!", "The dog, the old dog, eats."]
+SOURCES = [*artificial_text(9), "Look!", "The dog, the old dog, eats."]
 PAIRS = [
     Pair(source, target, line)
     for line, (source, target) in enumerate(zip(SOURCES, SOURCES[3:] + SOURCES[:3], strict=True), 1)

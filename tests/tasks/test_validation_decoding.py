@@ -1,4 +1,4 @@
-"""Validation decodes with the native engine, from the weights as they are in the middle of a training."""
+"""Validation decodes with the native engine and the current weights of a network in training."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ from clearhead.tasks.trainable.seq2seq import decode_examples
 from tests.runtime.models import random_model, random_sequences
 
 
-def test_outputs_are_those_of_the_present_weights() -> None:
+def test_outputs_are_those_of_the_current_weights() -> None:
     torch.set_num_threads(1)
     network: Any = random_model(scale=0.3)
     network.train()
@@ -31,7 +31,7 @@ def test_outputs_are_those_of_the_present_weights() -> None:
 
 
 @pytest.mark.parametrize("shape", [{"norm": "batch"}, {"norm": "none"}])
-def test_torch_decodes_what_the_core_cannot(shape: dict[str, Any]) -> None:
+def test_torch_decodes_models_that_the_core_does_not_support(shape: dict[str, Any]) -> None:
     assert isinstance(network_engine(random_model(**shape)), TorchEngine)
 
 

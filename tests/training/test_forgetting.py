@@ -17,7 +17,7 @@ from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.records import TrainingFiles
 from clearhead.training.run import TrainRequest, prepare, train
-from tests.tasks.made_up import write_lines
+from tests.tasks.artificial_text import write_lines
 from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks

@@ -16,7 +16,7 @@ from clearhead.tasks.trainable import records
 from clearhead.tasks.translation import training
 from clearhead.tasks.translation.training import TranslationTask
 from clearhead.training.run import PreparedRun, TrainRequest, _spread_names, prepare, train
-from tests.tasks.made_up import made_up_text, write_lines
+from tests.tasks.artificial_text import artificial_text, write_lines
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks
@@ -177,7 +177,7 @@ def test_bpe_dropout_is_for_bpe(kind: str, tmp_path: Path) -> None:
 def write_tagged(folder: Path) -> list[Path]:
     """The same sources with two kinds of targets: turned around, and shouted."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = sorted(set(made_up_text(70)))
+    lines = sorted(set(artificial_text(70)))
     turned = write_lines(folder / "turned.tsv", [f"{line}\t{' '.join(reversed(line.split()))}" for line in lines])
     loud = write_lines(folder / "loud.tsv", [f"{line}\t{line.upper()}" for line in lines])
     return [turned, loud]

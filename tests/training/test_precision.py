@@ -24,7 +24,7 @@ from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.loop.optimizer_state import EMA
 from clearhead.training.run import PreparedRun
-from tests.tasks.every import TRAINED, prepare_task
+from tests.tasks.all_tasks import TRAINED, prepare_task
 from tests.training.runs import Watching, model_of, run, traces, write_data
 from tests.training.test_trainer import Regression, trainer
 

@@ -95,7 +95,7 @@ def join_translations(
 
 
 class IncrementalDetokenizer:
-    """Detokenizer that returns text as soon as it is certain: complete characters that do not begin a stop string."""
+    """Detokenizer that returns text once it is certain: complete characters that do not begin a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
         self.tokenizer, self.stops = tokenizer, stops

@@ -107,7 +107,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 def prepare(
     config: Config, records: TaskRecords[AnnotatedImage], tokenizer: Tokenizer | None, log: Log
 ) -> PreparedTask:
-    """Take the labels and the size of the images from the data; there is no tokenizer."""
+    """Take the labels and the size of the images from the data, without a tokenizer."""
     if config.model.family not in IMAGE_FAMILIES:
         raise ConfigError(f"model.family={config.model.family} reads no images; use {', '.join(IMAGE_FAMILIES)}.")
     counts = report_labels([record.text for record in records.corpus.records], "images", log)

@@ -70,7 +70,7 @@ def generate_texts(
 def stream(
     model: LoadedModel, prompt: str, settings: DecodingConfig, sample: int = 0
 ) -> Generator[str, None, GeneratedText]:
-    """Yield the best continuation of a prompt in parts, each as soon as it is certain; return the whole result.
+    """Yield the best continuation of a prompt in parts, each once it is certain; return the whole result.
 
     `sample` is the number of the sample among those of one seed. An empty prompt starts a document.
     """

@@ -69,5 +69,5 @@ def embed(
 
 
 def evaluate(*_: Any) -> NoReturn:
-    """Raise TaskError: there are no reference embeddings."""
+    """Raise TaskError, since embeddings have no references."""
     raise TaskError("embeddings have no score; train --task classify --from this model and evaluate that")

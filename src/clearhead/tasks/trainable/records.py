@@ -75,7 +75,7 @@ class TaskRecords(Generic[R]):
 def load_and_split(
     load: Callable[[Sequence[Path], int], Corpus[R]], files: TrainingFiles, config: Config, log: Log, record_name: str
 ) -> TaskRecords[R]:
-    """Read the files with `load(paths, minimum)`; hold out a part if there is no validation file."""
+    """Read the files with `load(paths, minimum)`; without validation files hold out a part."""
     corpus = load(files.train, files.minimum)
     messages = corpus.skips.messages()
     if files.valid:

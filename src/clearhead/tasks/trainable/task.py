@@ -71,7 +71,7 @@ class Validation:
         return f"loss {self.loss:.2f}" if self.score is None else f"{self.score_name} {self.score:.2f}"
 
     def describe(self) -> str:
-        """Return the score with degenerate outputs, or why there is no score."""
+        """Return the score with degenerate outputs, or why nothing was decoded."""
         if self.score is None:
             reason = f": worthwhile below {self.baseline.decoding_loss:.2f}" if self.baseline else ""
             return f"validation loss {self.loss:.2f}, not decoded yet{reason}"

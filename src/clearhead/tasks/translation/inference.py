@@ -148,7 +148,7 @@ def to_translations(
 def stream(
     model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int = 1
 ) -> Generator[str, None, Hypothesis]:
-    """Yield the text of the best output in parts, each as soon as it is certain; return the hypothesis."""
+    """Yield the text of the best output in parts, each once it is certain; return the hypothesis."""
     tokenizer, detokenize = model.tokenizer.target, get_task(model.config.task).codec.detokenize
     request = _request(model, encoded, resolve_constraints(settings, tokenizer), line)
     search = constrained_decoding.stream(model.generating_engine, request, settings)

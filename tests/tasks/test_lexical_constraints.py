@@ -64,7 +64,7 @@ def test_exactly_what_completes_a_word_is_banned(start: str, more: list[int], wo
     completes = any(
         contains_word(text[:end], word) and _is_last(text[:end], word) for end in ends if _closes(text, end, word)
     )
-    assert (token in build_automaton(BPE, word).ends(tokens)) == completes
+    assert (token in build_automaton(BPE, word).completing_tokens(tokens)) == completes
 
 
 def _is_last(text: str, word: str) -> bool:
@@ -84,10 +84,10 @@ def test_every_segmentation_of_an_excluded_word_is_banned() -> None:
     assert constraints is not None
     [word] = constraints.exclude
     byte = {value: BPE.piece_id(f"<0x{value:02X}>") for value in b"Hund "}
-    assert byte[ord("d")] in word.ends([byte[ord(" ")], byte[ord("H")], byte[ord("u")], byte[ord("n")]])  # type: ignore[list-item]
+    assert byte[ord("d")] in word.completing_tokens([byte[ord(" ")], byte[ord("H")], byte[ord("u")], byte[ord("n")]])  # type: ignore[list-item]
     whole = BPE.encode("Hund").ids
-    assert whole[-1] in word.ends(whole[:-1])
-    assert byte[ord("d")] not in word.ends(BPE.encode("un").ids)
+    assert whole[-1] in word.completing_tokens(whole[:-1])
+    assert byte[ord("d")] not in word.completing_tokens(BPE.encode("un").ids)
 
 
 def test_phrases_are_the_tokens_of_their_words() -> None:
@@ -117,7 +117,7 @@ def test_a_phrase_is_found_wherever_its_word_occurs(tokenizer: Tokenizer, word: 
     """In any segmentation, as in the text; also where the first or last letters are part of a larger token."""
     phrases = _included_phrases(DecodingConfig(include=(word,)), tokenizer)
     ids = tokenizer.encode(text).ids
-    assert (phrases.bank(ids) == phrases.size) is expected
+    assert (phrases.bank(ids) == phrases.num_tokens) is expected
     assert (phrases.needed(ids) == 0) is expected
     assert contains_word(tokenizer.decode(ids), word) is expected
 
@@ -130,7 +130,7 @@ def test_random_tokens_contain_a_phrase_if_their_text_does(ids: list[int], word:
     except UnicodeDecodeError:
         return
     phrases = _included_phrases(DecodingConfig(include=(word,)), BPE)
-    assert (phrases.bank(ids) == phrases.size) is contains_word(text, word)
+    assert (phrases.bank(ids) == phrases.num_tokens) is contains_word(text, word)
 
 
 def test_a_full_stop_needs_no_space_before_it() -> None:

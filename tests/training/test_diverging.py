@@ -43,6 +43,6 @@ def test_only_what_has_no_output_is_empty(monkeypatch: pytest.MonkeyPatch) -> No
     def half(*_: object) -> NoReturn:
         raise NoOutputError(requests, [[written], []])
 
-    monkeypatch.setattr(constrained_decoding, "run", half)
+    monkeypatch.setattr(constrained_decoding, "decode", half)
     monkeypatch.setattr(seq2seq, "network_engine", lambda network: None)
     assert seq2seq.decode_requests(requests, None, DecodingConfig()) == [(8, 9), ()]

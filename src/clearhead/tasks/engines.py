@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import Engine
+from clearhead.engines.engine_choice import check_native
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.engines.select import check_native
 from clearhead.engines.threads import num_threads
 from clearhead.runtime import (
     ComputeType,
@@ -54,7 +54,7 @@ def open_engine(model: SavedModel, name: str, compute_type: str = "float32", tok
         return torch_engine(model.network, context)
     check_native(model.config.model)
     return _native_engine(
-        model.weights.native(cast(ComputeType, compute_type)), num_threads(), context, token_log_probs
+        model.weights.native_model(cast(ComputeType, compute_type)), num_threads(), context, token_log_probs
     )
 
 

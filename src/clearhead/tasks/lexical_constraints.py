@@ -13,7 +13,7 @@ from clearhead.data.readers.lines import excerpt
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.word_indices import is_wordlike
 from clearhead.decoding.grid_beam_search import LexicalConstraints
-from clearhead.decoding.logits_rules import TokenAutomaton, repeating
+from clearhead.decoding.logits_rules import TokenAutomaton, tokens_repeating_ngram
 from clearhead.decoding.requests import Constraints
 from clearhead.errors import DecodingError, TokenizerError
 
@@ -120,7 +120,7 @@ def _check_contradictions(settings: DecodingConfig, tokenizer: Tokenizer) -> Non
         automaton = build_automaton(tokenizer, bare)
         for included in settings.include:
             ids = _encode_included(tokenizer, included)
-            if any(ids[end] in automaton.ends(ids[:end]) for end in range(len(ids))):
+            if any(ids[end] in automaton.completing_tokens(ids[:end]) for end in range(len(ids))):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(excluded)} contradicts decoding.include={excerpt(included)}, which "
                     f"begins a word with it: its tokens are {' '.join(map(tokenizer.piece, ids))}; unset one."
@@ -134,7 +134,7 @@ def _check_repetitions(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
         return
     for word in settings.include:
         ids = _encode_included(tokenizer, word)
-        if any(ids[end] in repeating(ids[:end], size) for end in range(len(ids))):
+        if any(ids[end] in tokens_repeating_ngram(ids[:end], size) for end in range(len(ids))):
             raise DecodingError(
                 f"decoding.include={excerpt(word)} contains the same {size} tokens in a row twice, which "
                 f"decoding.no_repeat_ngram_size={size} forbids; unset one of them."

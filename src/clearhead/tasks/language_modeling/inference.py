@@ -11,7 +11,6 @@ from clearhead.data.tokenizer.word_indices import is_wordlike
 from clearhead.decoding.grid_beam_search import LETTER
 from clearhead.decoding.requests import Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.engines.engine import Engine, ScoringEngine
 from clearhead.errors import DecodingError
 from clearhead.evaluation.perplexity import PerplexityReport
@@ -58,7 +57,7 @@ def generate_texts(
             continue
         name = f"line {line}" if first_line else name
         requests.append(build_request(model, ids, settings, first_sample, n_best, name))
-    answers = iter(constrained_decoding.run(engine, [request for request in requests if request], settings))
+    answers = iter(constrained_decoding.decode(engine, [request for request in requests if request], settings))
     return [
         [_to_text(model, request, hypothesis, settings) for hypothesis in next(answers)]
         if request
@@ -77,7 +76,7 @@ def stream(
     engine, tokenizer = model.generating_engine, model.tokenizer
     request = build_request(model, tokenizer.encode(prompt).ids, settings, sample)
     detokenizer = IncrementalDetokenizer(tokenizer, request.source, settings.sampling.stop)
-    search = constrained_decoding.stream(engine, request, settings)
+    search = constrained_decoding.stream_tokens(engine, request, settings)
     while True:
         try:
             tokens = next(search)
@@ -98,7 +97,7 @@ def alternatives(
     """Return the `count` likeliest tokens at a position of the best text, each with its best continuation."""
     engine, tokenizer = model.generating_engine, model.tokenizer
     request = build_request(model, tokenizer.encode(prompt).ids, settings)
-    found = find_alternatives(engine, request, position, count, settings)
+    found = constrained_decoding.find_alternatives(engine, request, position, count, settings)
     return [_to_text(model, request, hypothesis, settings) for hypothesis in found]
 
 
@@ -117,7 +116,7 @@ def build_request(
     prompt = tuple(ids) if ids and not sampling.add_start_token else (tokenizer.bos_id, *ids)
     constraints = resolve_constraints(settings, tokenizer) or Constraints()
     include = constraints.include
-    if include.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
+    if include.num_tokens and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
         include = replace(include, lead=(LETTER,))
     constraints = replace(
         constraints,

@@ -173,7 +173,7 @@ def decode_requests(requests: Sequence[Request], network: Any, decoding: Decodin
     """Return the tokens of the best output of each request, empty ones if the network has diverged."""
     answers: Sequence[list[Hypothesis]]
     try:
-        answers = constrained_decoding.run(network_engine(network), requests, decoding)
+        answers = constrained_decoding.decode(network_engine(network), requests, decoding)
     except NoOutputError as error:
         answers = error.answers if len(error.answers) == len(requests) else [[] for _ in requests]
     return [hypotheses[0].tokens if hypotheses else () for hypotheses in answers]

@@ -18,7 +18,6 @@ from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import AllowedTokens, Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
 from clearhead.evaluation.perplexity import perplexity
@@ -105,7 +104,7 @@ def search_texts(
         for ids, line in zip(encoded, lines, strict=True)
         if ids
     ]
-    answers = iter(constrained_decoding.run(engine or model.generating_engine, requests, settings))
+    answers = iter(constrained_decoding.decode(engine or model.generating_engine, requests, settings))
     results = [next(answers) if ids else [] for ids in encoded]
     if cancellation is not None:
         cancellation.raise_if_cancelled()
@@ -151,7 +150,7 @@ def stream(
     """Yield the text of the best output in parts, each once it is certain; return the hypothesis."""
     tokenizer, detokenize = model.tokenizer.target, get_task(model.config.task).codec.detokenize
     request = _request(model, encoded, resolve_constraints(settings, tokenizer), line)
-    search = constrained_decoding.stream(model.generating_engine, request, settings)
+    search = constrained_decoding.stream_tokens(model.generating_engine, request, settings)
     shown, tokens = "", list[int]()
     while True:
         try:
@@ -172,7 +171,7 @@ def alternatives(
 ) -> list[Hypothesis]:
     """Return the `count` likeliest tokens at a position of the best output, each with its best continuation."""
     request = _request(model, encoded, resolve_constraints(settings, model.tokenizer.target), line)
-    return find_alternatives(model.generating_engine, request, position, count, settings)
+    return constrained_decoding.find_alternatives(model.generating_engine, request, position, count, settings)
 
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> "TranslationReport":

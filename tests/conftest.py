@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.tasks.tiny_models import Models
+from tests.tasks.all_tasks import Models
 from tests.trained_model import Trained, train_small
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tasks.tiny_models import Models
+from tests.tasks.all_tasks import Models
 from tests.terminal import COMBINATIONS, Commands, command_server, run_process
 from tests.trained_model import Trained
 

@@ -14,7 +14,7 @@ from clearhead.config import merge
 from clearhead.tasks.registry import TASKS
 from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
-from tests.tasks.made_up import made_up_text, sets, write_lines
+from tests.tasks.artificial_text import artificial_text, sets, write_lines
 
 TRAINABLE_TASKS = [name for name in TASKS if name != "embed"]  # embedding models are imported, not trained
 
@@ -50,7 +50,7 @@ def settings_for(task: str) -> dict[str, Any]:
 
 def write_files(folder: Path, task: str) -> Path:
     """Write different examples of several lengths for a task; return the file or folder to train on."""
-    rng, texts = random.Random(3), [f"{text} {number}" for number, text in enumerate(made_up_text(NUM_RECORDS))]
+    rng, texts = random.Random(3), [f"{text} {number}" for number, text in enumerate(artificial_text(NUM_RECORDS))]
     if task in ("mlm", "lm", "denoise"):
         return write_lines(folder / "text.txt", [line for text in texts for line in (text, "")])
     if task == "tag":

@@ -13,7 +13,7 @@ from benchmarks.studies import page
 from clearhead.study import registry
 from clearhead.study.harness import runner
 from clearhead.study.harness.charts import draw
-from clearhead.study.harness.results import FILE
+from clearhead.study.harness.results import RESULT_FILE
 from tests.study.toy import Toy
 
 RECORDS = {name: page.read(page.DOCS / "studies" / f"{name}.json") for name in registry.STUDIES}
@@ -58,7 +58,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     toy = Toy()
     sizes = dict.fromkeys(("miniature", "default", "full"), toy)
     monkeypatch.setattr(page, "STUDIES", {"order": registry.STUDIES["order"], "toy": sizes})
-    runner.run(toy, tmp_path / "run", runner.plan_of(toy, "default"), threads=1)
+    runner.run(toy, tmp_path / "run", runner.make_plan(toy, "default"), threads=1)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "studies.md").write_text("# Page\n\nWords by hand.\n", encoding="utf-8")
     page.publish(tmp_path / "run", "2 cores", tmp_path / "docs")
@@ -129,5 +129,5 @@ def test_the_command_runs_publishes_and_goes_on(
 @pytest.mark.slow
 def test_a_study_runs_as_a_user_runs_it(tmp_path: Path) -> None:
     assert command.run("order", tmp_path, 1) == 0
-    record = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    record = json.loads((tmp_path / RESULT_FILE).read_text(encoding="utf-8"))
     assert record["plan"] == {"minutes": 1.0, "seeds": 1, "size": "default"} and record["is_finished"]

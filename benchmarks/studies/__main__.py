@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.core import require_core
 from benchmarks.results.__main__ import machine
 from benchmarks.studies.page import DOCS, publish, write_page
-from clearhead.study.registry import STUDIES, find
+from clearhead.study.registry import STUDIES, get_study
 
 INTERRUPTED = (130, 143)
 
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--page-only", action="store_true", help="only write docs/studies.md from docs/studies/")
     arguments = parser.parse_args()
     require_core()
-    studies = [] if arguments.page_only else [find(name) for name in arguments.names or STUDIES]
+    studies = [] if arguments.page_only else [get_study(name) for name in arguments.names or STUDIES]
     failed = []
     for number, study in enumerate(studies):
         left = sum(one.minutes for one in studies[number:])

@@ -12,7 +12,15 @@ from typing import Any
 from benchmarks.sections import put
 from clearhead.files import write_atomically
 from clearhead.study.harness.protocol import Study
-from clearhead.study.harness.results import FILE, Results, StudyPlan, by_seed, cells_of, fitting, rows
+from clearhead.study.harness.results import (
+    RESULT_FILE,
+    Results,
+    StudyPlan,
+    fit_width,
+    format_by_seed,
+    parse_cells,
+    table_rows,
+)
 from clearhead.study.registry import STUDIES
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -24,7 +32,7 @@ ORDER = ("does not hold here", "not decided", "holds", "")  # what did not hold 
 
 def publish(folder: Path, machine: str, docs: Path = DOCS) -> None:
     """Puts the raw numbers and the pictures of a study that has run beside the page."""
-    record = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    record = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
     (docs / "studies").mkdir(parents=True, exist_ok=True)
     text = json.dumps({**record, "machine": machine}, ensure_ascii=False, indent=1) + "\n"
     write_atomically(docs / "studies" / f"{record['study']}.json", text)
@@ -58,7 +66,7 @@ def read(path: Path) -> dict[str, Any] | None:
 def results_of(record: dict[str, Any], study: Study | None = None) -> Results:
     """The raw numbers with the study that they belong to, so that its rule is applied to them anew."""
     known = study or STUDIES[record["study"]][record["plan"]["size"]]
-    return Results(DOCS, known, StudyPlan(**record["plan"]), cells_of(record))
+    return Results(DOCS, known, StudyPlan(**record["plan"]), parse_cells(record))
 
 
 def not_run(study: Study) -> str:
@@ -70,7 +78,11 @@ def render(record: dict[str, Any], study: Study | None = None) -> str:
     """One study: verdict, numbers, pictures, the rule, and where all of it comes from."""
     results = results_of(record, study)
     about, judged = results.study.about, results.judge()
-    lines = [f"**{about.claim_id}, {judged.verdict}.** {about.claim}.", "", *_table(fitting(rows(results), WIDEST))]
+    lines = [
+        f"**{about.claim_id}, {judged.verdict}.** {about.claim}.",
+        "",
+        *_table(fit_width(table_rows(results), WIDEST)),
+    ]
     for more in about.tables(results.findings):
         lines += ["", f"{more.title}:", "", *_table(more.rows)]
     for chart in results.study.charts(results.findings):
@@ -89,7 +101,12 @@ def render(record: dict[str, Any], study: Study | None = None) -> str:
 
 def _requirements(results: Results) -> list[list[str]]:
     return [
-        [one.requirement.says, by_seed(one), f"{one.requirement.bounds} ({one.requirement.because})", one.standing]
+        [
+            one.requirement.says,
+            format_by_seed(one),
+            f"{one.requirement.bounds} ({one.requirement.because})",
+            one.standing,
+        ]
         for one in results.judge().outcomes
     ]
 

@@ -6,7 +6,7 @@ import pytest
 
 from clearhead.study import registry
 from clearhead.study.harness import runner
-from clearhead.study.harness.results import rows
+from clearhead.study.harness.results import table_rows
 
 QUICK = ("order", "mask", "parallel", "scale", "bottleneck")  # the others train several models each
 
@@ -15,12 +15,12 @@ QUICK = ("order", "mask", "parallel", "scale", "bottleneck")  # the others train
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in registry.STUDIES]
 )
 def test_runs_in_miniature(name: str, tmp_path: Path) -> None:
-    study = registry.find(name, "miniature")
-    results = runner.run(study, tmp_path, runner.plan_of(study, "miniature"), threads=1)
+    study = registry.get_study(name, "miniature")
+    results = runner.run(study, tmp_path, runner.make_plan(study, "miniature"), threads=1)
     assert not results.missing()
-    table = rows(results)
+    table = table_rows(results)
     assert len(table) == len(study.conditions) + 1 and all(len(row) == len(table[0]) for row in table)
-    assert [path.suffix for path in runner.draw_all(results)][:2] == [".png", ".svg"]
+    assert [path.suffix for path in runner.save_charts(results)][:2] == [".png", ".svg"]
     judged = results.judge()
     for outcome in judged.outcomes:
         assert None not in outcome.values.values(), f"{outcome.requirement.says}: not measured"

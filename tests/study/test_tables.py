@@ -7,18 +7,20 @@ import pytest
 from clearhead.grammar import generate, split_words
 from clearhead.model.parameters import count_parameters
 from clearhead.study.claims import compute_scaling, data_efficiency
-from clearhead.study.claims.long_range import FAMILIES, TRANSFORMER, _shape, like_width, pronoun_lines
+from clearhead.study.claims.long_range import FAMILIES, TRANSFORMER, _shape, matched_width, pronoun_lines
+from clearhead.study.harness.models_and_data import untrained_network
 from clearhead.study.harness.protocol import Cell, Findings
-from clearhead.study.harness.training import fresh
 
 
 def test_costs_by_hand() -> None:
     """A size of 3.2 million parameters: 64 million tokens, 20 updates."""
-    size = compute_scaling.Size("x", 3.2e6, 2e7, 1e10)
+    size = compute_scaling.ModelSize("x", 3.2e6, 2e7, 1e10)
     assert size.seconds(1) == pytest.approx(2e7 * 64e6 / 1e10)
     exchange = 20 * 8 * 3.2e6 * 99 / 100 / 1.25e9
     assert size.seconds(100) == pytest.approx(2e7 * 64e6 / 1e12 + exchange)
-    assert compute_scaling.Size("tiny", 10, 60, 1e10).seconds(2) == pytest.approx(60 * 200 / 2e10 + 8 * 10 / 2 / 1.25e9)
+    assert compute_scaling.ModelSize("tiny", 10, 60, 1e10).seconds(2) == pytest.approx(
+        60 * 200 / 2e10 + 8 * 10 / 2 / 1.25e9
+    )
 
 
 FOUND = Findings({
@@ -30,7 +32,7 @@ FOUND = Findings({
 
 
 def test_sizes_that_were_not_timed_take_the_speed_of_the_largest_that_was() -> None:
-    assert [(one.name, one.speed) for one in compute_scaling.sizes(FOUND)] == [
+    assert [(one.name, one.speed) for one in compute_scaling.model_sizes(FOUND)] == [
         ("2 x 8", 2e6),
         ("4 x 8", 4e6),
         ("gpt3 shape", 4e6),
@@ -71,14 +73,14 @@ def test_where_curves_cross(gaps: dict[int, float], where: str) -> None:
 
 def test_the_table_of_crossings() -> None:
     found = Findings({
-        Cell(data_efficiency.CONVOLUTION, 1): {"accuracy@10": 0.8, "accuracy@1000": 0.9},
-        Cell(data_efficiency.PATCHES, 1): {"accuracy@10": 0.7, "accuracy@1000": 1.0},
-        Cell(data_efficiency.LSTM, 1): {"chrf@10": 30.0, "chrf@1000": 60.0},
-        Cell(data_efficiency.WRITER, 1): {"chrf@10": 20.0, "chrf@1000": 50.0},
+        Cell(data_efficiency.CNN, 1): {"accuracy@10": 0.8, "accuracy@1000": 0.9},
+        Cell(data_efficiency.VISION_TRANSFORMER, 1): {"accuracy@10": 0.7, "accuracy@1000": 1.0},
+        Cell(data_efficiency.TEXT_LSTM, 1): {"chrf@10": 30.0, "chrf@1000": 60.0},
+        Cell(data_efficiency.TEXT_TRANSFORMER, 1): {"chrf@10": 20.0, "chrf@1000": 50.0},
     })  # fmt: skip
     [table] = data_efficiency.tables(found)
-    assert table.rows[1:] == [[data_efficiency.PATCHES, data_efficiency.CONVOLUTION, "accuracy", "at about 100"],
-                              [data_efficiency.WRITER, data_efficiency.LSTM, "chrf", "nowhere"]]  # fmt: skip
+    assert table.rows[1:] == [[data_efficiency.VISION_TRANSFORMER, data_efficiency.CNN, "accuracy", "at about 100"],
+                              [data_efficiency.TEXT_TRANSFORMER, data_efficiency.TEXT_LSTM, "chrf", "nowhere"]]  # fmt: skip
     assert data_efficiency.tables(Findings({})) == []
 
 
@@ -86,8 +88,8 @@ def test_the_table_of_crossings() -> None:
 @pytest.mark.parametrize("vocabulary", [32, 1100])
 def test_families_are_of_like_size(family: str, vocabulary: int) -> None:
     def size(kind: str) -> int:
-        shape = _shape(kind, like_width(kind, 48, vocabulary))
-        return count_parameters(fresh("translate", 1, {**shape, "vocab_size": vocabulary}))
+        shape = _shape(kind, matched_width(kind, 48, vocabulary))
+        return count_parameters(untrained_network("translate", 1, {**shape, "vocab_size": vocabulary}))
 
     assert abs(math.log(size(family) / size(TRANSFORMER))) < 0.1
 

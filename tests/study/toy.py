@@ -12,8 +12,7 @@ import torch
 
 from clearhead.errors import DataError
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
+from clearhead.study.harness.protocol import DecisionRule, Findings, Numbers, Requirement, StudyContext, StudyInfo
 from clearhead.training.loop.callbacks import NullCallback, Progress
 from clearhead.training.loop.graceful_stop import GracefulStop
 

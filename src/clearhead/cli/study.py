@@ -53,8 +53,8 @@ def study(
         _list(size, as_json)
         return
     use_threads(threads)
-    chosen = registry.find(name, size)
-    plan = runner.plan_of(chosen, size, minutes, seeds)
+    chosen = registry.get_study(name, size)
+    plan = runner.make_plan(chosen, size, minutes, seeds)
     with _Shown() as shown:
         results = runner.run(chosen, out or Path("studies") / name, plan, shown, threads)
     if as_json:
@@ -82,10 +82,10 @@ def _list(size: str, as_json: bool) -> None:
 def _show(results: "Results") -> None:
     from rich.console import Console
 
-    from clearhead.study.harness.results import fitting, rows, verdict_lines
+    from clearhead.study.harness.results import fit_width, table_rows, verdict_lines
 
     console = Console(highlight=False, markup=False)
-    console.print(_grid(fitting(rows(results), console.width)))
+    console.print(_grid(fit_width(table_rows(results), console.width)))
     for more in results.study.about.tables(results.findings):
         console.print(f"\n{more.title}")
         console.print(_grid(more.rows))

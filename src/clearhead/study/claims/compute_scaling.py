@@ -23,9 +23,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead.model.parameters import count_parameters
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo, StudyTable
-from clearhead.study.harness.training import VOCABULARY, fresh, random_ids
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
+from clearhead.study.harness.models_and_data import VOCAB_SIZE, random_ids, untrained_network
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+    StudyTable,
+)
 
 BYTES = 16  # a parameter in training: weight, gradient and Adam's two averages, float32 each; a cell checks it
 TOKENS_A_PARAMETER = 20
@@ -37,7 +45,7 @@ UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("hours", 3600.0), ("minu
 
 
 @dataclass(frozen=True)
-class Size:
+class ModelSize:
     """One size, and the speed at which machines would train it."""
 
     name: str
@@ -59,13 +67,13 @@ def largest_measured(found: Findings) -> str:
     return max(timed, key=lambda kind: found.values(kind, "parameters")[0], default="")
 
 
-def sizes(found: Findings) -> list[Size]:
+def model_sizes(found: Findings) -> list[ModelSize]:
     """All sizes, the smallest first: by their own speed where that was measured, else by that of the largest."""
     known = largest_measured(found)
     if not known:
         return []
     made = [
-        Size(kind, found.values(kind, "parameters")[0], found.values(kind, "flops_token")[0],
+        ModelSize(kind, found.values(kind, "parameters")[0], found.values(kind, "flops_token")[0],
              fmean(found.values(kind, "speed") or found.values(known, "speed")))
         for kind in found.conditions
     ]  # fmt: skip
@@ -75,10 +83,10 @@ def sizes(found: Findings) -> list[Size]:
 def tables(found: Findings) -> list[StudyTable]:
     """What a size would cost, and what was assumed for it."""
     known = largest_measured(found)
-    return [_costs(sizes(found)), _assumptions(known, fmean(found.values(known, "speed")))] if known else []
+    return [_costs(model_sizes(found)), _assumptions(known, fmean(found.values(known, "speed")))] if known else []
 
 
-def _costs(every: list[Size]) -> StudyTable:
+def _costs(every: list[ModelSize]) -> StudyTable:
     heading = ["", "parameters", "operations", "GB", *(f"on {number:,}" for number in MACHINES),
                f"GB each of {MACHINES[-1]:,}"]  # fmt: skip
     rows = [
@@ -121,7 +129,7 @@ def duration(seconds: float) -> str:
 
 def time_chart(found: Findings) -> Chart:
     """Days to train, by size and number of machines."""
-    every = sizes(found)
+    every = model_sizes(found)
     series = [
         Series(f"{number:,} machine{'s' * (number > 1)}",
                [(one.parameters, [one.seconds(number) / 86400]) for one in every])
@@ -137,7 +145,7 @@ PAPER_VOCABULARY = 50257
 PAPER_TOKENS = 2048
 
 
-def _measured(seen: Seen) -> list[Numbers]:
+def _measured(seen: SeedNumbers) -> list[Numbers]:
     """What was trained for real, the smallest first."""
     found = sorted((one for one in seen.values() if "seconds" in one), key=lambda one: one["parameters"])
     if len(found) < 3:
@@ -145,7 +153,7 @@ def _measured(seen: Seen) -> list[Numbers]:
     return found
 
 
-def _off(seen: Seen) -> float:
+def _off(seen: SeedNumbers) -> float:
     """How far the largest measured time is from what the others predict by their speed (times, either way)."""
     *smaller, largest = _measured(seen)
     speed = smaller[-1]["flops"] / smaller[-1]["seconds"]
@@ -183,7 +191,7 @@ ABOUT = StudyInfo(
 
 
 @dataclass(frozen=True)
-class Scale:
+class ComputeScalingStudy:
     """Cost by size, measured and on paper."""
 
     about: StudyInfo = ABOUT
@@ -212,7 +220,9 @@ class Scale:
             layers, width, heads = ON_PAPER[condition]
             return _on_paper(layers, width, heads)
         layers, width = (int(part) for part in condition.split(" x "))
-        network = fresh("lm", seed, _shape(layers, width, max(1, width // 64), VOCABULARY, self.tokens)).train()
+        network = untrained_network(
+            "lm", seed, _shape(layers, width, max(1, width // 64), VOCAB_SIZE, self.tokens)
+        ).train()
         ids_BT = random_ids(self.rows, self.tokens, seed)
         flops, size = count_flops(network, ids_BT), count_parameters(network)
         optimizer = torch.optim.AdamW(network.parameters())
@@ -250,7 +260,7 @@ def _shape(layers: int, width: int, heads: int, vocabulary: int, tokens: int) ->
 def _on_paper(layers: int, width: int, heads: int) -> Numbers:
     """A published shape, without a number behind it."""
     with torch.device("meta"):
-        network = fresh("lm", 1, _shape(layers, width, heads, PAPER_VOCABULARY, PAPER_TOKENS))
+        network = untrained_network("lm", 1, _shape(layers, width, heads, PAPER_VOCABULARY, PAPER_TOKENS))
         ids_BT = torch.zeros(1, PAPER_TOKENS, dtype=torch.long)
         flops = count_flops(network, ids_BT)
     return _numbers(count_parameters(network), flops, PAPER_TOKENS)

@@ -10,32 +10,40 @@ from typing import Any
 import numpy as np
 
 from clearhead.evaluation.metrics import chrf
-from clearhead.study.claims.parallelism import at
+from clearhead.study.claims.parallelism import sweep
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo, StudyTable
-from clearhead.study.harness.training import (
+from clearhead.study.harness.models_and_data import (
     TOKENIZER,
-    accuracy,
-    all_digits,
-    pairs,
-    part,
-    sentences,
-    train,
+    classification_accuracy,
+    copy_images,
+    grammar_examples,
+    to_pairs,
+    train_model,
+    write_digit_images,
     write_examples,
 )
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+    StudyTable,
+)
 
-CONVOLUTION, PERCEPTRON, PATCHES = "convolution", "mlp", "transformer"
-LSTM, WRITER = "lstm, text", "transformer, text"
+CNN, MLP, VISION_TRANSFORMER = "convolution", "mlp", "transformer"
+TEXT_LSTM, TEXT_TRANSFORMER = "lstm, text", "transformer, text"
 FEW_DROPOUT = 0.1  # here everything is seen often
-RIVALS = {PERCEPTRON: (CONVOLUTION, "accuracy"), PATCHES: (CONVOLUTION, "accuracy"), WRITER: (LSTM, "chrf")}
+RIVALS = {MLP: (CNN, "accuracy"), VISION_TRANSFORMER: (CNN, "accuracy"), TEXT_TRANSFORMER: (TEXT_LSTM, "chrf")}
 """Each of the more general ones, the less general one that it is to overtake, and by what."""
 
 
-def _gap(seen: Seen, general: str, which: str) -> float:
+def _gap(seen: SeedNumbers, general: str, which: str) -> float:
     """How much better the less general one is on the least or the most data."""
     other, measure = RIVALS[general]
-    row, general_row = at(seen[other], measure), at(seen[general], measure)
+    row, general_row = sweep(seen[other], measure), sweep(seen[general], measure)
     size = min(row) if which == "few" else max(row)
     return row[size] - general_row[size]
 
@@ -46,16 +54,16 @@ def _gap(seen: Seen, general: str, which: str) -> float:
 RULE = DecisionRule(
     (
         Requirement("on the fewest pictures the convolution is better than the Transformer (accuracy)",
-                    lambda seen: _gap(seen, PATCHES, "few"), 0.03, 0.0, "about two standard errors"),
+                    lambda seen: _gap(seen, VISION_TRANSFORMER, "few"), 0.03, 0.0, "about two standard errors"),
         Requirement("on the most pictures the Transformer has overtaken it (accuracy by which it is behind)",
-                    lambda seen: _gap(seen, PATCHES, "many"), 0.0, 0.02, "overtaken is not behind at all"),
+                    lambda seen: _gap(seen, VISION_TRANSFORMER, "many"), 0.0, 0.02, "overtaken is not behind at all"),
         Requirement("the gap has become smaller (accuracy)",
-                    lambda seen: _gap(seen, PATCHES, "few") - _gap(seen, PATCHES, "many"), 0.03, 0.0,
+                    lambda seen: _gap(seen, VISION_TRANSFORMER, "few") - _gap(seen, VISION_TRANSFORMER, "many"), 0.03, 0.0,
                     "about two standard errors"),
         Requirement("on the fewest sentences the LSTM is better than the Transformer (chrF)",
-                    lambda seen: _gap(seen, WRITER, "few"), 2.0, 0.0, "two points are more than chance"),
+                    lambda seen: _gap(seen, TEXT_TRANSFORMER, "few"), 2.0, 0.0, "two points are more than chance"),
         Requirement("on the most sentences the Transformer has overtaken it (chrF by which it is behind)",
-                    lambda seen: _gap(seen, WRITER, "many"), 0.0, 2.0, "overtaken is not behind at all"),
+                    lambda seen: _gap(seen, TEXT_TRANSFORMER, "many"), 0.0, 2.0, "overtaken is not behind at all"),
     )
 )  # fmt: skip
 
@@ -104,7 +112,7 @@ def tables(found: Findings) -> list[StudyTable]:
 
 def _sizes(found: Findings, condition: str, measure: str) -> Sequence[int]:
     here = [numbers for cell, numbers in found.cells.items() if cell.condition == condition]
-    return [*at(here[0], measure)] if here else []
+    return [*sweep(here[0], measure)] if here else []
 
 
 ABOUT = StudyInfo(
@@ -121,7 +129,7 @@ ABOUT = StudyInfo(
 
 
 @dataclass(frozen=True)
-class Data:
+class DataEfficiencyStudy:
     """Three families on ever more digits, two on ever more sentences."""
 
     about: StudyInfo = ABOUT
@@ -139,7 +147,7 @@ class Data:
     @property
     def conditions(self) -> tuple[str, ...]:
         """From the most bias to the least: on pictures, then on text."""
-        return (CONVOLUTION, PERCEPTRON, PATCHES, LSTM, WRITER)
+        return (CNN, MLP, VISION_TRANSFORMER, TEXT_LSTM, TEXT_TRANSFORMER)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -150,46 +158,46 @@ class Data:
 
     def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """A training for each size, in equal time; what is tested on is the same for all."""
-        by_size = self._text if condition in (LSTM, WRITER) else self._pictures
+        by_size = self._text if condition in (TEXT_LSTM, TEXT_TRANSFORMER) else self._pictures
         return by_size(condition, seed, bench)
 
     def _pictures(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        pictures = all_digits(bench.folder / "digits")
+        pictures = write_digit_images(bench.folder / "digits")
         order = np.random.default_rng(seed).permutation(len(pictures))
         tested = [pictures[number] for number in order[: self.tested]]
         found = {}
         for size in self.sizes:
             known = [pictures[number] for number in order[self.tested : self.tested + size]]
-            folder = part(bench.folder / f"train-{size}", known)
-            model = train(bench, folder, seed, self._shape(condition), task="image", share=1 / len(self.sizes))
-            found[f"accuracy@{size}"] = accuracy(model, tested)
+            folder = copy_images(bench.folder / f"train-{size}", known)
+            model = train_model(bench, folder, seed, self._shape(condition), task="image", share=1 / len(self.sizes))
+            found[f"accuracy@{size}"] = classification_accuracy(model, tested)
         return found
 
     def _text(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        everything = sentences(self.text_sizes[-1], seed)
-        tested = sentences(self.text_tested, seed, "test")
+        everything = grammar_examples(self.text_sizes[-1], seed)
+        tested = grammar_examples(self.text_tested, seed, "test")
         found = {}
         for size in self.text_sizes:
             file = write_examples(bench.folder / f"train-{size}.tsv", everything[:size])
-            model = train(
+            model = train_model(
                 bench, file, seed, self._shape(condition), share=1 / len(self.text_sizes),
                 tokenizer=TOKENIZER, decoding={"beam_size": 1},
             )  # fmt: skip
-            written = [one.text for one in model.translate_pairs(pairs(tested))]
+            written = [one.text for one in model.translate_pairs(to_pairs(tested))]
             found[f"chrf@{size}"] = chrf(written, [one.target for one in tested]).value
         return found
 
     def _shape(self, condition: str) -> dict[str, Any]:
-        if condition == CONVOLUTION:
+        if condition == CNN:
             return {"family": "cnn", "model_dim": self.width, "dropout": FEW_DROPOUT}
-        if condition == PERCEPTRON:
+        if condition == MLP:
             return {"family": "mlp", "feed_forward_dim": 2 * self.width, "num_encoder_layers": self.layers,
                     "dropout": FEW_DROPOUT}  # fmt: skip
-        if condition == PATCHES:
+        if condition == VISION_TRANSFORMER:
             return {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, "patch_size": 2,
                     "num_encoder_layers": self.layers, "dropout": FEW_DROPOUT}  # fmt: skip
         shape = {"model_dim": self.text_width, "dropout": 0.3}
-        if condition == LSTM:
+        if condition == TEXT_LSTM:
             return {**shape, "family": "lstm", "attention": "additive", "num_encoder_layers": 1,
                     "num_decoder_layers": 1}  # fmt: skip
         return {**shape, "feed_forward_dim": 2 * self.text_width, "num_heads": 4,
@@ -198,9 +206,9 @@ class Data:
     def charts(self, found: Findings) -> list[Chart]:
         """Quality by size."""
         shown = [Series(kind, [(size, found.values(kind, f"accuracy@{size}")) for size in self.sizes])
-                 for kind in (CONVOLUTION, PERCEPTRON, PATCHES)]  # fmt: skip
+                 for kind in (CNN, MLP, VISION_TRANSFORMER)]  # fmt: skip
         written = [Series(kind, [(size, found.values(kind, f"chrf@{size}")) for size in self.text_sizes])
-                   for kind in (LSTM, WRITER)]  # fmt: skip
+                   for kind in (TEXT_LSTM, TEXT_TRANSFORMER)]  # fmt: skip
         return [
             Chart("data", "Accuracy on digits by training size", "pictures", "accuracy", shown, log_x=True),
             Chart("data-text", "Translation by training size", "sentences", "chrF", written, log_x=True),

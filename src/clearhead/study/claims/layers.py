@@ -15,13 +15,20 @@ from clearhead.api import Model
 from clearhead.grammar import Example, split_words
 from clearhead.grammar.lexicon import NOUNS
 from clearhead.inspection.trace.trace_types import Trace
-from clearhead.study.claims.parallelism import at
+from clearhead.study.claims.parallelism import sweep
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import TOKENIZER, sentences, train, write_examples
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
+from clearhead.study.harness.models_and_data import TOKENIZER, grammar_examples, train_model, write_examples
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+)
 
-TRAINED, FRESH = "trained", "untrained"
+TRAINED, UNTRAINED = "trained", "untrained"
 WORD, POSITION, NUMBER, ANTECEDENT, CONTROL = "word", "position", "number", "antecedent", "control"
 PROPERTIES = {
     WORD: "which word it is",
@@ -36,15 +43,15 @@ MOST_WORDS, MOST_PLACES = 40, 12
 RIDGE = 1e-2  # of the mean variance of the states: keeps the fit of few examples in many dimensions tame
 
 
-def _gain(seen: Seen, name: str) -> float:
+def _gain(seen: SeedNumbers, name: str) -> float:
     """What the best layer above the embedding has more than the embedding."""
-    row = at(seen[TRAINED], name)
+    row = sweep(seen[TRAINED], name)
     return max(value for layer, value in row.items() if layer > 0) - row[0]
 
 
-def _loss(seen: Seen, name: str) -> float:
+def _loss(seen: SeedNumbers, name: str) -> float:
     """What the last layer has less than the embedding."""
-    row = at(seen[TRAINED], name)
+    row = sweep(seen[TRAINED], name)
     return row[0] - row[max(row)]
 
 
@@ -56,7 +63,7 @@ RULE = DecisionRule(
         Requirement('later layers know the gender of the noun behind "it", the embedding does not (accuracy gained)',
                     lambda seen: _gain(seen, ANTECEDENT), 0.15, 0.04, "four standard errors, and one"),
         Requirement("more than a made-up gender, which a probe could only learn by heart (accuracy above it)",
-                    lambda seen: max(at(seen[TRAINED], ANTECEDENT).values()) - max(at(seen[TRAINED], CONTROL).values()),
+                    lambda seen: max(sweep(seen[TRAINED], ANTECEDENT).values()) - max(sweep(seen[TRAINED], CONTROL).values()),
                     0.15, 0.04, "four standard errors, and one"),
         Requirement("the word itself is known best at the bottom (accuracy that the last layer has more)",
                     lambda seen: -_loss(seen, WORD), 0.0, 0.04, "no more at the top than at the bottom"),
@@ -68,12 +75,12 @@ ABOUT = StudyInfo(
     "Stacking: early layers catch raw properties, later ones more complicated ones",
     RULE,
     "A linear probe shows what can be read off a layer, not what the layers above make of it.",
-    light=(FRESH,),
+    light=(UNTRAINED,),
 )
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerProbingStudy:
     """Probes on every layer of a translator's encoder."""
 
     about: StudyInfo = ABOUT
@@ -89,7 +96,7 @@ class Layers:
     @property
     def conditions(self) -> tuple[str, ...]:
         """A trained encoder, and one that was never trained."""
-        return (TRAINED, FRESH)
+        return (TRAINED, UNTRAINED)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -99,7 +106,10 @@ class Layers:
 
     def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One training on sentences of which half have a pronoun, then probes."""
-        known = [*sentences(self.pairs // 2, seed), *sentences(self.pairs // 2, seed, "train", self.distance)]
+        known = [
+            *grammar_examples(self.pairs // 2, seed),
+            *grammar_examples(self.pairs // 2, seed, "train", self.distance),
+        ]
         random.Random(seed).shuffle(known)
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.decoder_layers}
         shape = {
@@ -109,12 +119,12 @@ class Layers:
             "positions": "rotary",
             **depth,
         }
-        model = train(
+        model = train_model(
             bench, write_examples(bench.folder / "train.tsv", known), seed, shape,
             tokenizer=TOKENIZER, steps=None if condition == TRAINED else 1,
             training={} if condition == TRAINED else {"learning_rate": 1e-12},
         )  # fmt: skip
-        examples = sentences(self.probed, seed, "test_pronoun", self.distance)
+        examples = grammar_examples(self.probed, seed, "test_pronoun", self.distance)
         return probe_all(model, examples, seed)
 
     def charts(self, found: Findings) -> list[Chart]:

@@ -13,12 +13,19 @@ from clearhead.api import Model
 from clearhead.config.data import SPECIAL_TOKENS
 from clearhead.grammar import split_words
 from clearhead.model.parameters import count_parameters
-from clearhead.study.claims.parallelism import at
+from clearhead.study.claims.parallelism import sweep
 from clearhead.study.claims.pronoun import german_form, with_forms
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import fresh, sentences, train, write_pairs
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
+from clearhead.study.harness.models_and_data import grammar_examples, train_model, untrained_network, write_pairs
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+)
 
 Line = tuple[str, str]
 KEYS = [f"key{number}" for number in range(8)]
@@ -39,14 +46,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def _near(seen: Seen, family: str, distance: int) -> float:
+def _near(seen: SeedNumbers, family: str, distance: int) -> float:
     """The accuracy at the measured distance that is nearest to one."""
-    row = at(seen[family], "accuracy")
+    row = sweep(seen[family], "accuracy")
     return row[min(row, key=lambda one: abs(one - distance))]
 
 
-def _worst(seen: Seen, family: str) -> float:
-    return min(at(seen[family], "accuracy").values())
+def _worst(seen: SeedNumbers, family: str) -> float:
+    return min(sweep(seen[family], "accuracy").values())
 
 
 # Of 8 keys one in eight is right by chance. A dependency is lost where fewer than half are right, and held where nine
@@ -76,7 +83,7 @@ ABOUT = StudyInfo(
 
 
 @dataclass(frozen=True)
-class LongRange:
+class LongRangeStudy:
     """Recall and the pronoun by distance for five families."""
 
     about: StudyInfo = ABOUT
@@ -107,11 +114,11 @@ class LongRange:
 
     def _recall(self, condition: str, seed: int, bench: StudyContext) -> dict[str, float]:
         draw = random.Random(seed)
-        lines = [recall(distance, draw) for distance in self.distances for _ in range(self._count(distance))]
+        lines = [recall_line(distance, draw) for distance in self.distances for _ in range(self._count(distance))]
         draw.shuffle(lines)
-        tests = {one: [recall(one, draw) for _ in range(self.tested)] for one in self.distances}
+        tests = {one: [recall_line(one, draw) for _ in range(self.tested)] for one in self.distances}
         model = self._train(condition, lines, seed, bench, RECALL_SHARE, self.distances[-1] + 2 * MOST_BEFORE)
-        right = {f"accuracy@{distance}": right_share(model, some) for distance, some in tests.items()}
+        right = {f"accuracy@{distance}": exact_match(model, some) for distance, some in tests.items()}
         return {"parameters": float(count_parameters(model.network)), **right}
 
     def _pronoun(self, condition: str, seed: int, bench: StudyContext) -> dict[str, float]:
@@ -120,7 +127,7 @@ class LongRange:
         longest = max(len(source.split()) for source, _ in lines) + 50  # room for the clause behind "it"
         model = self._train(condition, lines, seed, bench, 1 - RECALL_SHARE, longest)
         tests = {low: pronoun_lines(self.tested, seed, "test_pronoun", (low, high)) for low, high in self.bins}
-        right = {f"pronoun@{low}": right_share(model, some) for low, some in tests.items()}
+        right = {f"pronoun@{low}": exact_match(model, some) for low, some in tests.items()}
         return {"pronoun_parameters": float(count_parameters(model.network)), **right}
 
     def _train(
@@ -128,11 +135,11 @@ class LongRange:
     ) -> Model:
         """On whole words, one of which is the target."""
         vocabulary = len({word for line in lines for text in line for word in text.split()}) + len(SPECIAL_TOKENS)
-        return train(
+        return train_model(
             bench,
             write_pairs(bench.folder / f"up-to-{longest}.tsv", lines),
             seed,
-            _shape(condition, like_width(condition, self.width, vocabulary)) | {"max_positions": longest},
+            _shape(condition, matched_width(condition, self.width, vocabulary)) | {"max_positions": longest},
             share=share,
             tokenizer={"kind": "pretokenized", "vocab_size": vocabulary, "min_frequency": 1},
             data={"max_tokens": longest, "max_chars": 100_000, "validation_max": 100},
@@ -157,7 +164,7 @@ class LongRange:
         ]  # fmt: skip
 
 
-def recall(distance: int, draw: random.Random) -> Line:
+def recall_line(distance: int, draw: random.Random) -> Line:
     """A source with one key, `distance` words before its end, and the key."""
     key = draw.choice(KEYS)
     before = draw.choices(FILLERS, k=draw.randint(0, MOST_BEFORE))
@@ -166,21 +173,21 @@ def recall(distance: int, draw: random.Random) -> Line:
 
 def pronoun_lines(count: int, seed: int, split: str, distance: tuple[int, int]) -> list[Line]:
     """Sentences with "it" so many words behind its noun, and what it is in German."""
-    examples = with_forms(sentences(count, seed, split, distance))
+    examples = with_forms(grammar_examples(count, seed, split, distance))
     return [(" ".join(split_words(one.source)), german_form(one)) for one in examples]
 
 
-def right_share(model: Model, lines: Sequence[Line]) -> float:
+def exact_match(model: Model, lines: Sequence[Line]) -> float:
     """The share of lines of which the model writes the target."""
     written = model.translate_many([source for source, _ in lines])
     return sum(one.text == target for one, (_, target) in zip(written, lines, strict=True)) / len(lines)
 
 
-def like_width(condition: str, width: int, vocabulary: int) -> int:
+def matched_width(condition: str, width: int, vocabulary: int) -> int:
     """The width, a multiple of 4, at which a family has about as many parameters as the Transformer has at its own."""
 
     def size(kind: str, width: int) -> int:
-        return count_parameters(fresh("translate", 1, {**_shape(kind, width), "vocab_size": vocabulary}))
+        return count_parameters(untrained_network("translate", 1, {**_shape(kind, width), "vocab_size": vocabulary}))
 
     if condition == TRANSFORMER:
         return width

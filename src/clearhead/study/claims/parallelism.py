@@ -14,16 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import fresh, leaves, random_ids
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
+from clearhead.study.harness.models_and_data import capture_embeddings, random_ids, untrained_network
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+)
 
 RECURRENT = ("rnn", "gru", "lstm")
 ATTENTION = "transformer"
 FLOOR = 1e-300  # a logarithm has no zero
 
 
-def at(numbers: Numbers, name: str) -> dict[int, float]:
+def sweep(numbers: Numbers, name: str) -> dict[int, float]:
     """`name@16`, `name@64`, ... as a row, by what stands behind the sign; KeyError if there is none."""
     row = {int(key.partition("@")[2]): value for key, value in numbers.items() if key.startswith(f"{name}@")}
     if not row:
@@ -33,22 +40,22 @@ def at(numbers: Numbers, name: str) -> dict[int, float]:
 
 def growth(numbers: Numbers, name: str) -> float:
     """The exponent with which a row grows between its ends: 1 for O(n), 0 for O(1)."""
-    row = at(numbers, name)
+    row = sweep(numbers, name)
     low, high = min(row), max(row)
     return math.log(row[high] / row[low]) / math.log(high / low)
 
 
 def _lasting(numbers: Numbers) -> float:
     """What is left of the gradient at the greatest distance, against distance 1."""
-    row = at(numbers, "gradient")
+    row = sweep(numbers, "gradient")
     return row[max(row)] / max(row[min(row)], FLOOR)
 
 
-def _slower(seen: Seen) -> float:
+def _slower(seen: SeedNumbers) -> float:
     """How many times more a recurrent network slows down with length than self-attention does (the mildest case)."""
 
     def slowing(kind: str) -> float:
-        row = at(seen[kind], "seconds")
+        row = sweep(seen[kind], "seconds")
         return row[max(row)] / row[min(row)]
 
     return min(slowing(kind) for kind in RECURRENT) / slowing(ATTENTION)
@@ -84,7 +91,7 @@ ABOUT = StudyInfo(
 
 
 @dataclass(frozen=True)
-class Parallel:
+class ParallelismStudy:
     """Steps, time, memory and gradients by length."""
 
     about: StudyInfo = ABOUT
@@ -119,7 +126,7 @@ class Parallel:
             ids_BS = random_ids(rows, length, seed)
             found[f"seconds@{length}"] = self._seconds(reader, ids_BS) / ids_BS.numel()
             found[f"bytes@{length}"] = saved_bytes(reader, ids_BS) / ids_BS.numel()
-            found[f"chain@{length}"] = float(longest_chain(reader, ids_BS))
+            found[f"chain@{length}"] = float(longest_path(reader, ids_BS))
         norms = gradient_norms(reader.double(), random_ids(1, self.distances[-1] + 1, seed), self.distances)
         return found | {f"gradient@{distance}": norm for distance, norm in norms.items()}
 
@@ -130,7 +137,7 @@ class Parallel:
             model |= {"feed_forward_dim": 2 * self.width, "num_heads": 4}
         else:
             model |= {"family": condition, "pooling": "last"}
-        return fresh("classify", seed, model).backbone
+        return untrained_network("classify", seed, model).backbone
 
     def _seconds(self, reader: nn.Module, ids_BS: Tensor) -> float:
         """Forward and backward over one batch, the fastest of some."""
@@ -172,7 +179,7 @@ def saved_bytes(reader: nn.Module, ids_BS: Tensor) -> float:
     return float(sum(held.values()))
 
 
-def longest_chain(reader: nn.Module, ids_BS: Tensor) -> int:
+def longest_path(reader: nn.Module, ids_BS: Tensor) -> int:
     """Operations that must wait for each other: the longest path through the graph behind the last state.
 
     oneDNN's kernel does all steps of a sequence in one call and would hide them. It has no double precision, in which
@@ -196,7 +203,7 @@ def longest_chain(reader: nn.Module, ids_BS: Tensor) -> int:
 def gradient_norms(reader: Any, ids_BS: Tensor, distances: tuple[int, ...]) -> dict[int, float]:
     """Norms of the gradient of the last state, at the embeddings so many places back."""
     embedding = reader.embedding if hasattr(reader, "embedding") else reader.encoder.embedding
-    with leaves(embedding) as kept:
+    with capture_embeddings(embedding) as kept:
         states_BSD = reader(ids_BS).states_BSD
     direction_D = torch.linspace(-1.0, 1.0, states_BSD.shape[-1], dtype=states_BSD.dtype)
     [gradient_BSD] = torch.autograd.grad((states_BSD[0, -1] * direction_D).sum(), kept)

@@ -9,11 +9,10 @@ from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.head_statistics import HeadAntecedent, find_antecedents
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import TOKENIZER, sentences, train, write_examples
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
+from clearhead.study.harness.models_and_data import TOKENIZER, grammar_examples, train_model, write_examples
+from clearhead.study.harness.protocol import DecisionRule, Findings, Numbers, Requirement, StudyContext, StudyInfo
 
-WHOLE = "transformer"
+TRANSFORMER = "transformer"
 FORMS = ("er", "sie", "es", "ihn", "ihm", "ihr")  # "it" in every gender and case of the singular
 
 # Heads are chosen on one half of the sentences and measured on the other. A head that picks words by lot finds the
@@ -24,12 +23,12 @@ FORMS = ("er", "sie", "es", "ihn", "ihm", "ihr")  # "it" in every gender and cas
 RULE = DecisionRule(
     (
         Requirement("the model has learned the German pronoun (share right among all forms)",
-                    lambda seen: seen[WHOLE]["right"], 0.6, -1.0, "else there is nothing to explain"),
+                    lambda seen: seen[TRANSFORMER]["right"], 0.6, -1.0, "else there is nothing to explain"),
         Requirement('some head looks from "it" at its antecedent (times as often as by lot)',
-                    lambda seen: seen[WHOLE]["found"] / seen[WHOLE]["chance"], 3.0, 1.5,
+                    lambda seen: seen[TRANSFORMER]["found"] / seen[TRANSFORMER]["chance"], 3.0, 1.5,
                     "three times is no accident"),
         Requirement("cutting these heads costs more pronouns than cutting as many others (share of pronouns)",
-                    lambda seen: seen[WHOLE]["right_others_off"] - seen[WHOLE]["right_off"], 0.05, 0.0,
+                    lambda seen: seen[TRANSFORMER]["right_others_off"] - seen[TRANSFORMER]["right_off"], 0.05, 0.0,
                     "a twentieth of all pronouns is an effect"),
     )
 )  # fmt: skip
@@ -62,7 +61,7 @@ class PronounStudy:
     @property
     def conditions(self) -> tuple[str, ...]:
         """One model."""
-        return (WHOLE,)
+        return (TRANSFORMER,)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -72,7 +71,10 @@ class PronounStudy:
 
     def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One training on sentences of which half have a pronoun."""
-        known = [*sentences(self.pairs // 2, seed), *sentences(self.pairs // 2, seed, "train", self.trained)]
+        known = [
+            *grammar_examples(self.pairs // 2, seed),
+            *grammar_examples(self.pairs // 2, seed, "train", self.trained),
+        ]
         random.Random(seed).shuffle(known)
         file = write_examples(bench.folder / "train.tsv", known)
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.decoder_layers}
@@ -83,8 +85,10 @@ class PronounStudy:
             "positions": "rotary",
             **depth,
         }
-        model = train(bench, file, seed, shape, tokenizer=TOKENIZER)
-        by_bin = {low: with_forms(sentences(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins}
+        model = train_model(bench, file, seed, shape, tokenizer=TOKENIZER)
+        by_bin = {
+            low: with_forms(grammar_examples(self.tested, seed, "test_pronoun", (low, high))) for low, high in self.bins
+        }
         chosen_on = [one for examples in by_bin.values() for one in examples[::2]]
         tested = {low: examples[1::2] for low, examples in by_bin.items()}
         return self._look(model, chosen_on, tested, seed)
@@ -100,9 +104,9 @@ class PronounStudy:
         others = [model.with_ablated(draw.sample(rest, min(self.cut, len(rest)))) for _ in range(self.draws)]
         cut_model = model.with_ablated(off)
         found: dict[str, float] = {
-            "right": right_share(model, everything),
-            "right_off": right_share(cut_model, everything),
-            "right_others_off": sum(right_share(one, everything) for one in others) / len(others),
+            "right": pronoun_accuracy(model, everything),
+            "right_off": pronoun_accuracy(cut_model, everything),
+            "right_others_off": sum(pronoun_accuracy(one, everything) for one in others) / len(others),
             "found": finders[ranked[0]].found,
             "chance": finders[ranked[0]].chance,
         }
@@ -110,14 +114,14 @@ class PronounStudy:
             found |= {f"layer_of_cut_{place}": part.layer, f"head_of_cut_{place}": float(part.head or 0)}
         for low, examples in tested.items():
             best = next(one for one in _finders(model, examples) if one.part == ranked[0])
-            found |= {f"right@{low}": right_share(model, examples), f"found@{low}": best.found,
-                      f"right_off@{low}": right_share(cut_model, examples)}  # fmt: skip
+            found |= {f"right@{low}": pronoun_accuracy(model, examples), f"found@{low}": best.found,
+                      f"right_off@{low}": pronoun_accuracy(cut_model, examples)}  # fmt: skip
         return found
 
     def charts(self, found: Findings) -> list[Chart]:
         """By distance."""
         labels = {"right": "pronoun right", "right_off": "right without these heads", "found": "best head on the noun"}
-        series = [Series(label, [(x, found.values(WHOLE, f"{name}@{low}")) for x, (low, _) in enumerate(self.bins)])
+        series = [Series(label, [(x, found.values(TRANSFORMER, f"{name}@{low}")) for x, (low, _) in enumerate(self.bins)])
                   for name, label in labels.items()]  # fmt: skip
         ticks = [f"{low} to {high}" for low, high in self.bins]
         return [Chart("pronoun", '"it" and its noun, by distance', "words between them", "share of the sentences",
@@ -159,7 +163,7 @@ def other_forms(example: Example) -> Iterator[str]:
             yield example.target[:start] + shown + example.target[start + len(gold) :]
 
 
-def right_share(model: Model, examples: Sequence[Example]) -> float:
+def pronoun_accuracy(model: Model, examples: Sequence[Example]) -> float:
     """The share of sentences in which no other form is more probable than the gold one."""
     forced = [
         Pair(one.source, target, line)

@@ -14,11 +14,17 @@ import torch
 from clearhead.api import Model
 from clearhead.inspection.analyses.head_statistics import head_statistics
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import QUICK, accuracy, all_digits, fresh, part, train
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
+from clearhead.study.harness.models_and_data import (
+    FAST_MEASUREMENT,
+    classification_accuracy,
+    copy_images,
+    train_model,
+    untrained_network,
+    write_digit_images,
+)
+from clearhead.study.harness.protocol import DecisionRule, Findings, Numbers, Requirement, StudyContext, StudyInfo
 
-TRAINED, FRESH, CONVOLUTION, EVEN = "patches", "patches, untrained", "convolution", "every patch alike"
+TRAINED, UNTRAINED, CNN, UNIFORM = "patches", "patches, untrained", "convolution", "every patch alike"
 SIDE = 8  # pixels of a digit
 
 # All distances are in pixels. Attention that is spread evenly has the mean distance of two places of the picture: a
@@ -27,13 +33,13 @@ SIDE = 8  # pixels of a digit
 RULE = DecisionRule(
     (
         Requirement("in the first layer some head looks at least as far as even attention would (share of that)",
-                    lambda seen: seen[TRAINED]["far@0"] / seen[EVEN]["far@0"], 0.95, 0.5,
+                    lambda seen: seen[TRAINED]["far@0"] / seen[UNIFORM]["far@0"], 0.95, 0.5,
                     "even attention reaches everywhere, half of it is nearby"),
         Requirement("that is farther than the first convolution can see (times its farthest pixel)",
-                    lambda seen: seen[TRAINED]["far@0"] / seen[CONVOLUTION]["far@0"], 1.5, 1.0,
+                    lambda seen: seen[TRAINED]["far@0"] / seen[CNN]["far@0"], 1.5, 1.0,
                     "half as far again is plainly farther"),
         Requirement("heads of the first layer differ: not all are even (distance of the nearest, share of even)",
-                    lambda seen: seen[TRAINED]["near@0"] / seen[EVEN]["far@0"], 0.9, 0.99,
+                    lambda seen: seen[TRAINED]["near@0"] / seen[UNIFORM]["far@0"], 0.9, 0.99,
                     "else nothing was learned about where to look"),
     )
 )  # fmt: skip
@@ -44,12 +50,12 @@ ABOUT = StudyInfo(
     RULE,
     "A network that was never trained spreads its attention over everything: see its row. What is learned is rather "
     "where to look nearby.",
-    light=(FRESH, CONVOLUTION, EVEN),
+    light=(UNTRAINED, CNN, UNIFORM),
 )
 
 
 @dataclass(frozen=True)
-class Reach:
+class ReceptiveFieldStudy:
     """Mean attention distance of each head by layer, against the receptive field of convolutions."""
 
     about: StudyInfo = ABOUT
@@ -64,7 +70,7 @@ class Reach:
     @property
     def conditions(self) -> tuple[str, ...]:
         """Trained, untrained, and what there is to compare with."""
-        return (TRAINED, FRESH, CONVOLUTION, EVEN)
+        return (TRAINED, UNTRAINED, CNN, UNIFORM)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -75,19 +81,19 @@ class Reach:
 
     def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """One row."""
-        if condition == EVEN:
+        if condition == UNIFORM:
             return {f"{name}@{layer}": self._even() for name in ("near", "far") for layer in range(self.layers)}
-        if condition == CONVOLUTION:
+        if condition == CNN:
             return {f"far@{layer}": reach for layer, reach in enumerate(receptive_fields(seed))}
-        pictures = all_digits(bench.folder / "digits")
+        pictures = write_digit_images(bench.folder / "digits")
         order = np.random.default_rng(seed).permutation(len(pictures))
         known, tested = ([pictures[number] for number in some] for some in np.split(order, [self.trained]))
         shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, "patch_size": self.patch,
                  "num_encoder_layers": self.layers}  # fmt: skip
         still = {"share": 1e-6, "training": {"learning_rate": 1e-12}}  # a training in which nothing moves
-        how: dict[str, Any] = {"share": QUICK} if condition == TRAINED else still
-        model = train(bench, part(bench.folder / "train", known), seed, shape, task="image", **how)
-        return {"accuracy": accuracy(model, tested)} | self._distances(model, tested[: self.looked_at])
+        how: dict[str, Any] = {"share": FAST_MEASUREMENT} if condition == TRAINED else still
+        model = train_model(bench, copy_images(bench.folder / "train", known), seed, shape, task="image", **how)
+        return {"accuracy": classification_accuracy(model, tested)} | self._distances(model, tested[: self.looked_at])
 
     def _distances(self, model: Model, pictures: Sequence[Path]) -> dict[str, float]:
         """The mean distance of the nearest and the farthest head of each layer, in pixels."""
@@ -116,15 +122,15 @@ class Reach:
         layers = range(self.layers)
         words = {"near": "nearest", "far": "farthest"}
         series = [Series(f"{kind}: {word}", [(layer + 1, found.values(kind, f"{name}@{layer}")) for layer in layers])
-                  for kind in (TRAINED, FRESH) for name, word in words.items()]  # fmt: skip
+                  for kind in (TRAINED, UNTRAINED) for name, word in words.items()]  # fmt: skip
         series += [Series(kind, [(layer + 1, found.values(kind, f"far@{layer}")) for layer in layers])
-                   for kind in (CONVOLUTION, EVEN)]  # fmt: skip
+                   for kind in (CNN, UNIFORM)]  # fmt: skip
         return [Chart("reach", "How far a layer looks on 8x8 digits", "layer", "pixels", series)]
 
 
 def receptive_fields(seed: int) -> list[float]:
     """How far from a place the farthest pixel lies that touches it, after each convolution: measured by gradient."""
-    network = fresh("image", seed, {"family": "cnn", "pooling": "mean", "model_dim": 16, "image_size": SIDE,
+    network = untrained_network("image", seed, {"family": "cnn", "pooling": "mean", "model_dim": 16, "image_size": SIDE,
                                     "image_channels": 1, "num_labels": 10, "vocab_size": 0})  # fmt: skip
     pictures_BCYX = torch.rand(1, 1, SIDE, SIDE, requires_grad=True)
     x_BCYX, reaches = pictures_BCYX, []

@@ -11,15 +11,29 @@ from typing import Any
 
 from clearhead.errors import TrainingError
 from clearhead.evaluation.perplexity import PerplexityReport
-from clearhead.study.claims.parallelism import at
+from clearhead.study.claims.parallelism import sweep
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo, cell_minutes
-from clearhead.study.harness.training import VOCABULARY, fresh, random_ids, sentences, train
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
+from clearhead.study.harness.models_and_data import (
+    VOCAB_SIZE,
+    grammar_examples,
+    random_ids,
+    train_model,
+    untrained_network,
+)
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+    cell_minutes,
+)
 
-USUAL = "pre-norm"
+PRE_NORM = "pre-norm"
 STACKS: dict[str, dict[str, Any]] = {
-    USUAL: {},
+    PRE_NORM: {},
     "post-norm": {"norm_placement": "post"},
     "no norm": {"norm": "none"},
     "no skip": {"residual": False},
@@ -31,15 +45,15 @@ STACKS: dict[str, dict[str, Any]] = {
 VOCABULARY_SIZE = 500
 
 
-def _deep(seen: Seen, stack: str) -> float:
+def _deep(seen: SeedNumbers, stack: str) -> float:
     """The loss at the greatest depth."""
-    row = at(seen[stack], "nats")
+    row = sweep(seen[stack], "nats")
     return row[max(row)]
 
 
-def _deeper(seen: Seen, stack: str) -> float:
+def _deeper(seen: SeedNumbers, stack: str) -> float:
     """What the greatest depth costs against the smallest."""
-    row = at(seen[stack], "nats")
+    row = sweep(seen[stack], "nats")
     return row[max(row)] - row[min(row)]
 
 
@@ -48,11 +62,11 @@ def _deeper(seen: Seen, stack: str) -> float:
 RULE = DecisionRule(
     (
         Requirement("with both, the deepest stack trains about as well as the shallowest (nats that depth costs)",
-                    lambda seen: _deeper(seen, USUAL), 0.1, 0.5, "a tenth of a nat is about as well, half is not"),
+                    lambda seen: _deeper(seen, PRE_NORM), 0.1, 0.5, "a tenth of a nat is about as well, half is not"),
         Requirement("without residual connections the deepest stack is worse (nats)",
-                    lambda seen: _deep(seen, "no skip") - _deep(seen, USUAL), 0.2, 0.02, "a fifth of the perplexity"),
+                    lambda seen: _deep(seen, "no skip") - _deep(seen, PRE_NORM), 0.2, 0.02, "a fifth of the perplexity"),
         Requirement("without norm the deepest stack is worse (nats)",
-                    lambda seen: _deep(seen, "no norm") - _deep(seen, USUAL), 0.2, 0.02, "a fifth of the perplexity"),
+                    lambda seen: _deep(seen, "no norm") - _deep(seen, PRE_NORM), 0.2, 0.02, "a fifth of the perplexity"),
     )
 )  # fmt: skip
 ABOUT = StudyInfo(
@@ -95,13 +109,15 @@ class ResidualStudy:
         files = [bench.folder / "train.txt", bench.folder / "test.txt"]
         for file, split in zip(files, ("train", "test"), strict=True):
             count = self.sentences if split == "train" else max(20, self.sentences // 20)
-            file.write_text("".join(f"{one.source}\n" for one in sentences(count, seed, split)), encoding="utf-8")
+            file.write_text(
+                "".join(f"{one.source}\n" for one in grammar_examples(count, seed, split)), encoding="utf-8"
+            )
         found: dict[str, float] = {}
         for depth in self.depths:
             shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, **STACKS[condition],
                      "num_decoder_layers": depth}  # fmt: skip
             found[f"nats@{depth}"] = self._trained(bench, files, seed, shape, steps)
-            found[f"gradient@{depth}"] = first_to_last({**shape, "dropout": 0.0}, seed)
+            found[f"gradient@{depth}"] = first_to_last_gradient({**shape, "dropout": 0.0}, seed)
         return found
 
     def _trained(
@@ -111,7 +127,7 @@ class ResidualStudy:
         data = {"document_unit": "line", "max_tokens": 64, "validation_max": 50}
         tokenizer = {"vocab_size": VOCABULARY_SIZE}
         try:
-            model = train(
+            model = train_model(
                 bench, files[0], seed, shape, task="lm", steps=steps, data=data, tokenizer=tokenizer,
                 training={"batch_tokens": 1024},
             )  # fmt: skip
@@ -136,13 +152,13 @@ class ResidualStudy:
         ]  # fmt: skip
 
 
-def first_to_last(shape: Mapping[str, Any], seed: int) -> float:
+def first_to_last_gradient(shape: Mapping[str, Any], seed: int) -> float:
     """The norm of the gradient of the first layer's queries, keys and values, against that of the last layer's."""
-    network = fresh("lm", seed, shape).double().train()
+    network = untrained_network("lm", seed, shape).double().train()
     ids_BT = random_ids(4, 16, seed)
     logits_BTV = network.logits(network(ids_BT[:, :-1]))
     loss = -logits_BTV.log_softmax(-1).gather(2, ids_BT[:, 1:, None]).mean()
-    assert logits_BTV.shape[-1] == VOCABULARY
+    assert logits_BTV.shape[-1] == VOCAB_SIZE
     loss.backward()
     norms = [_gradient_norm(layer.self_attention) for layer in network.decoder.layers]
     return max(norms[0], 1e-30) / max(norms[-1], 1e-30)  # a logarithm has no zero

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from clearhead.errors import ClearheadError, StudyError
-from clearhead.study.harness.protocol import Cell, Study, StudyContext
-from clearhead.study.harness.verdict import Numbers
+from clearhead.study.harness.protocol import Cell, Numbers, Study, StudyContext
 from clearhead.training.loop.callbacks import Callback, NullCallback, Progress
 
-TELL_EVERY = 0.5  # seconds between two words of a training about its progress
+PROGRESS_INTERVAL = 0.5  # seconds between two words of a training about its progress
 
 
 class CellJob(NamedTuple):
@@ -54,10 +53,10 @@ class CellFailed(NamedTuple):
     error: ClearheadError
 
 
-News = CellProgress | CellDone | CellFailed
+Message = CellProgress | CellDone | CellFailed
 
 
-def measure(study: Study, job: CellJob, threads: int, watcher: Callback) -> CellDone:
+def measure_cell(study: Study, job: CellJob, threads: int, watcher: Callback) -> CellDone:
     """One cell in a folder that is empty before and gone afterwards: one that was cut off starts afresh."""
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
@@ -72,17 +71,17 @@ def measure(study: Study, job: CellJob, threads: int, watcher: Callback) -> Cell
 def open_pool(study: Study, size: int) -> Iterator["ProcessPool"]:
     """So many processes, all ended afterwards whatever happened."""
     hired = ProcessPool([])
-    with _ended_by_sigterm():
+    with _sigterm_as_exception():
         try:
             for _ in range(size):
-                hired.workers.append(_hire(study))
+                hired.workers.append(_start_worker(study))
             yield hired
         finally:
             hired.dismiss()
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def _sigterm_as_exception() -> Iterator[None]:
     """SIGTERM as an exception, so that nobody is left behind."""
 
     def leave(number: int, _: FrameType | None) -> None:
@@ -129,18 +128,18 @@ class ProcessPool:
         try:
             worker.pipe.send(job)
         except OSError:
-            raise _ended(worker) from None
+            raise _worker_error(worker) from None
 
-    def news(self) -> Iterator[tuple[Cell, News]]:
+    def news(self) -> Iterator[tuple[Cell, Message]]:
         """What has come in; waits until there is something."""
         busy = {one.pipe: one for one in self.workers if one.job is not None}
         for pipe in wait([*busy]):
             worker = busy[cast(Connection, pipe)]
             assert worker.job is not None
             try:
-                news: News = worker.pipe.recv()
+                news: Message = worker.pipe.recv()
             except (EOFError, OSError):  # gone, perhaps in the middle of a word
-                raise _ended(worker) from None
+                raise _worker_error(worker) from None
             cell = worker.job.cell
             if not isinstance(news, CellProgress):
                 worker.job = None
@@ -155,7 +154,7 @@ class ProcessPool:
             one.process.join()
 
 
-def _ended(worker: _Worker) -> Exception:
+def _worker_error(worker: _Worker) -> Exception:
     """Why a process is gone that was at work."""
     assert worker.job is not None
     worker.process.join()
@@ -167,33 +166,33 @@ def _ended(worker: _Worker) -> Exception:
     return RuntimeError(f"the process that measured {worker.job.cell} ended with exit code {worker.process.exitcode}")
 
 
-def _hire(study: Study) -> _Worker:
+def _start_worker(study: Study) -> _Worker:
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     ours, theirs = context.Pipe()
     # A rule has functions without a name, which cannot be sent: the study is built again from its class.
     settings = {one.name: getattr(study, one.name) for one in fields(cast(Any, study)) if one.name != "about"}
-    process = context.Process(target=_work, args=(theirs, type(study), settings))
+    process = context.Process(target=_run_worker, args=(theirs, type(study), settings))
     process.start()
     theirs.close()  # so that the pipe ends with the process
     return _Worker(process, ours)
 
 
-def _work(pipe: Connection, kind: type[Any], settings: dict[str, Any]) -> None:
+def _run_worker(pipe: Connection, kind: type[Any], settings: dict[str, Any]) -> None:
     """What a process does: one job after the other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of Ctrl-C the one who hired hears, and ends us
     torch.set_num_threads(1)
     study: Study = kind(**settings)
     while True:
         job: CellJob = pipe.recv()
-        news: News
+        news: Message
         try:
-            news = measure(study, job, 1, _Telling(pipe))
+            news = measure_cell(study, job, 1, _PipeCallback(pipe))
         except ClearheadError as error:
             news = CellFailed(error)
         pipe.send(news)
 
 
-class _Telling(NullCallback, Callback):
+class _PipeCallback(NullCallback, Callback):
     """Passes on how trainings get on. Fails when nobody listens any more, which ends the process."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -202,6 +201,6 @@ class _Telling(NullCallback, Callback):
     def progress(self, progress: Progress) -> None:
         """A word now and then."""
         now = time.monotonic()
-        if now - self.last > TELL_EVERY:
+        if now - self.last > PROGRESS_INTERVAL:
             self.last = now
             self.pipe.send(CellProgress(progress.seconds_left))

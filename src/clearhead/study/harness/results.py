@@ -12,10 +12,9 @@ from typing import Any
 
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
-from clearhead.study.harness.protocol import Cell, Findings, Study
-from clearhead.study.harness.verdict import Numbers, RequirementOutcome, StudyVerdict
+from clearhead.study.harness.protocol import Cell, Findings, Numbers, RequirementOutcome, Study, StudyVerdict
 
-FILE = "result.json"
+RESULT_FILE = "result.json"
 FORMAT = 1
 
 
@@ -79,9 +78,9 @@ class Results:
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder / FILE, text)
+            write_atomically(self.folder / RESULT_FILE, text)
         except OSError as error:
-            raise StudyError(f"cannot write {self.folder / FILE}: {error.strerror}; choose another --out") from error
+            raise StudyError(f"cannot write {self.folder / RESULT_FILE}: {error.strerror}; choose another --out") from error
 
     def to_json(self) -> dict[str, Any]:
         """Everything: what was asked, the rule, the raw numbers, the verdict so far."""
@@ -107,7 +106,7 @@ class Results:
 def open_results(folder: Path, study: Study, plan: StudyPlan) -> Results:
     """What a folder holds so far, nothing where it is new. Refuses another study's folder, or another plan's."""
     results = Results(folder, study, plan)
-    path = folder / FILE
+    path = folder / RESULT_FILE
     if not path.exists():
         return results
     record = _read(path)
@@ -119,11 +118,11 @@ def open_results(folder: Path, study: Study, plan: StudyPlan) -> Results:
             f"{path} was begun with {held['minutes']:g} minutes at size {held['size']}, now it is {plan.minutes:g} at "
             f"{plan.size}; numbers of both do not compare: choose another --out, or the same settings"
         )
-    results.cells = cells_of(record)
+    results.cells = parse_cells(record)
     return results
 
 
-def cells_of(record: Mapping[str, Any]) -> dict[Cell, CellResult]:
+def parse_cells(record: Mapping[str, Any]) -> dict[Cell, CellResult]:
     """What was measured, of a record as `to_json` gives it."""
     return {Cell(one["condition"], one["seed"]): CellResult(one["numbers"], one["seconds"]) for one in record["cells"]}
 
@@ -142,18 +141,18 @@ def _read(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def rows(results: Results) -> list[list[str]]:
+def table_rows(results: Results) -> list[list[str]]:
     """A heading, then a row a condition; a condition that has none of the numbers is left out."""
     columns, found = results.study.columns, results.findings
     table = [["", *columns.values()]]
     for condition in results.study.conditions:
-        cells = [spread(found.values(condition, name)) for name in columns]
+        cells = [format_mean(found.values(condition, name)) for name in columns]
         if any(cells):
             table.append([condition, *cells])
     return table
 
 
-def fitting(table: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+def fit_width(table: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """A table as it is; or turned, its columns as rows, where it is wider than so many characters and gets narrower."""
     turned = [list(column) for column in zip(*table, strict=True)]
     here = [list(row) for row in table]
@@ -164,7 +163,7 @@ def _width(table: Sequence[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 2 for column in zip(*table, strict=True))
 
 
-def spread(values: Sequence[float]) -> str:
+def format_mean(values: Sequence[float]) -> str:
     """`0.52 ±0.03`: the mean and the standard deviation, if seeds differ; nothing where there is no value."""
     if not values:
         return ""
@@ -176,7 +175,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{shown} ±{deviation:,.0f}" if 1 <= deviation < 1e6 else f"{shown} ±{deviation:.1g}"
 
 
-def by_seed(outcome: RequirementOutcome) -> str:
+def format_by_seed(outcome: RequirementOutcome) -> str:
     """What a requirement came to in each seed."""
     return ", ".join("not measured" if value is None else f"{value + 0.0:.3g}" for value in outcome.values.values())
 
@@ -189,6 +188,6 @@ def verdict_lines(results: Results) -> list[str]:
     for one in judged.outcomes:
         lines += [
             f"  {one.standing}: {one.requirement.says}",
-            f"    by seed: {by_seed(one)}; {one.requirement.bounds} ({one.requirement.because})",
+            f"    by seed: {format_by_seed(one)}; {one.requirement.bounds} ({one.requirement.because})",
         ]
     return [*lines, *([f"  {about.caveat}"] if about.caveat else [])]

@@ -10,12 +10,12 @@ import torch
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
 from clearhead.study.harness.charts import draw, require_matplotlib
-from clearhead.study.harness.process_pool import CellFailed, CellJob, CellProgress, News, measure, open_pool
+from clearhead.study.harness.process_pool import CellFailed, CellJob, CellProgress, Message, measure_cell, open_pool
 from clearhead.study.harness.protocol import Cell, Study, cell_minutes
 from clearhead.study.harness.results import Results, StudyPlan, open_results
 from clearhead.training.loop.callbacks import Callback, NullCallback, Progress
 
-WORK = "work"  # below the study's folder; gone when it is finished
+WORK_FOLDER = "work"  # below the study's folder; gone when it is finished
 
 
 class StudyCallback(Protocol):
@@ -44,7 +44,7 @@ class NullStudyCallback:
         """Nothing."""
 
 
-class _Board:
+class _ProgressTracker:
     """What is done, what is at work, and what that means for the time left."""
 
     def __init__(self, results: Results, watcher: StudyCallback, hands: int) -> None:
@@ -63,9 +63,9 @@ class _Board:
         self.began[cell] = time.monotonic()
         plan, number = self.results.plan, self.results.all_cells().index(cell)
         minutes = cell_minutes(self.results.study, cell.condition, plan.minutes)
-        return CellJob(cell, self.results.folder / WORK / str(number), minutes)
+        return CellJob(cell, self.results.folder / WORK_FOLDER / str(number), minutes)
 
-    def hear(self, cell: Cell, news: News) -> None:
+    def hear(self, cell: Cell, news: Message) -> None:
         """What a cell at work tells: a part is done, or all of it."""
         if isinstance(news, CellFailed):
             raise news.error
@@ -99,10 +99,10 @@ class _Board:
         return sum(known) / len(known) if known else share
 
 
-class _Here(NullCallback, Callback):
+class _InProcessCallback(NullCallback, Callback):
     """Hears of trainings in this process."""
 
-    def __init__(self, board: _Board, cell: Cell) -> None:
+    def __init__(self, board: _ProgressTracker, cell: Cell) -> None:
         self.board, self.cell = board, cell
 
     def progress(self, progress: Progress) -> None:
@@ -110,7 +110,7 @@ class _Here(NullCallback, Callback):
         self.board.hear(self.cell, CellProgress(progress.seconds_left))
 
 
-def plan_of(study: Study, size: str, minutes: float | None = None, seeds: int | None = None) -> StudyPlan:
+def make_plan(study: Study, size: str, minutes: float | None = None, seeds: int | None = None) -> StudyPlan:
     """What was asked, or the study's own."""
     if minutes is not None and minutes <= 0:
         raise StudyError(f"expected more than 0 minutes, got {minutes:g}; leave --minutes out for {study.minutes:g}")
@@ -126,20 +126,20 @@ def run(study: Study, folder: Path, plan: StudyPlan, watcher: StudyCallback | No
     results.save()
     threads = threads or torch.get_num_threads()
     is_single = study.about.is_timed or threads == 1
-    board = _Board(
+    board = _ProgressTracker(
         results, watcher or NullStudyCallback(), 1 if is_single else max(1, min(threads, len(results.missing())))
     )
     if board.waiting and not is_single:
-        _side_by_side(study, board)
+        _run_in_parallel(study, board)
     while board.waiting:
         job = board.next()
-        board.hear(job.cell, measure(study, job, threads, _Here(board, job.cell)))
-    shutil.rmtree(folder / WORK, ignore_errors=True)
-    draw_all(results)
+        board.hear(job.cell, measure_cell(study, job, threads, _InProcessCallback(board, job.cell)))
+    shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
+    save_charts(results)
     return results
 
 
-def _side_by_side(study: Study, board: _Board) -> None:
+def _run_in_parallel(study: Study, board: _ProgressTracker) -> None:
     with open_pool(study, board.hands) as workers:
         while board.waiting or workers.is_busy:
             while board.waiting and workers.is_free:
@@ -148,7 +148,7 @@ def _side_by_side(study: Study, board: _Board) -> None:
                 board.hear(cell, news)
 
 
-def draw_all(results: Results) -> list[Path]:
+def save_charts(results: Results) -> list[Path]:
     """Every chart as PNG and SVG beside the result."""
     written = []
     for chart in results.study.charts(results.findings):

@@ -1,4 +1,6 @@
-"""C4: attention weights are probabilities and readable: they align source and target words.
+"""C3: the fixed context vector of plain seq2seq is the bottleneck; attention repairs it. BLEU by source length.
+
+C4: attention weights are probabilities and readable: they align source and target words.
 
 L layers, H heads, J target words, I source words
 """
@@ -12,21 +14,119 @@ import numpy as np
 
 from clearhead.api import Model
 from clearhead.evaluation.alignment import alignment_error_rate
+from clearhead.evaluation.metrics import bleu
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
 from clearhead.inspection.trace.trace_types import Trace
+from clearhead.study.claims.parallelism import sweep
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import QUICK, TOKENIZER, sentences, train, write_examples
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
+from clearhead.study.harness.models_and_data import (
+    FAST_MEASUREMENT,
+    TOKENIZER,
+    examples_of_length,
+    grammar_examples,
+    to_pairs,
+    train_model,
+    write_examples,
+)
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+)
+
+WITHOUT, WITH = "without attention", "with attention"
+
+
+def _fall(seen: SeedNumbers, condition: str) -> float:
+    """BLEU lost from the shortest sentences to the longest."""
+    row = sweep(seen[condition], "bleu")
+    return row[min(row)] - row[max(row)]
+
+
+def _gap(seen: SeedNumbers) -> float:
+    longest = max(sweep(seen[WITH], "bleu"))
+    return seen[WITH][f"bleu@{longest}"] - seen[WITHOUT][f"bleu@{longest}"]
+
+
+# Five BLEU are a difference that a reader of translations sees, one is not. "Repairs" is taken to be that with
+# attention not more than half of the fall is left.
+BOTTLENECK_RULE = DecisionRule(
+    (
+        Requirement("without attention, quality falls with length (BLEU from the shortest to the longest)",
+                    lambda seen: _fall(seen, WITHOUT), 5.0, 1.0, "a reader sees five BLEU, not one"),
+        Requirement("on the longest sentences attention is better (BLEU)", _gap, 5.0, 1.0,
+                    "a reader sees five BLEU, not one"),
+        Requirement("attention takes away at least half of the fall (share of it that is left)",
+                    lambda seen: max(0.0, _fall(seen, WITH)) / max(1e-9, _fall(seen, WITHOUT)), 0.5, 0.9,
+                    "half of it is a repair, a tenth is none"),
+    )
+)  # fmt: skip
+BOTTLENECK = StudyInfo(
+    "bottleneck",
+    "C3",
+    "The fixed context vector of plain seq2seq is the bottleneck: quality falls with sentence length, attention "
+    "repairs it",
+    BOTTLENECK_RULE,
+    "LSTMs of one width on the built-in grammar, equal time to train.",
+)
+
+
+@dataclass(frozen=True)
+class BottleneckStudy:
+    """An LSTM with and without attention."""
+
+    about: StudyInfo = BOTTLENECK
+    minutes: float = 10.0
+    seeds: int = 3
+    pairs: int = 20_000
+    tested: int = 100
+    bins: tuple[tuple[int, int], ...] = ((3, 6), (7, 9), (10, 13), (14, 18), (19, 40))
+    width: int = 128
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Without and with."""
+        return (WITHOUT, WITH)
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """BLEU by length."""
+        return {f"bleu@{low}": f"BLEU, {low} to {high} words" for low, high in self.bins}
+
+    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
+        """One training, and a test for each length."""
+        file = write_examples(bench.folder / "train.tsv", grammar_examples(self.pairs, seed))
+        shape = {"family": "lstm", "attention": "none" if condition == WITHOUT else "additive",
+                 "model_dim": self.width, "num_encoder_layers": 1, "num_decoder_layers": 1}  # fmt: skip
+        model = train_model(bench, file, seed, shape, tokenizer=TOKENIZER, decoding={"beam_size": 1})
+        found = {}
+        for low, high in self.bins:
+            examples = examples_of_length(self.tested, seed, "test", low, high)
+            written = [one.text for one in model.translate_pairs(to_pairs(examples))]
+            found[f"bleu@{low}"] = bleu(written, [one.target for one in examples]).value
+        return found
+
+    def charts(self, found: Findings) -> list[Chart]:
+        """BLEU by length."""
+        series = [Series(kind, [(x, found.values(kind, f"bleu@{low}")) for x, (low, _) in enumerate(self.bins)])
+                  for kind in self.conditions]  # fmt: skip
+        ticks = [f"{low} to {high}" for low, high in self.bins]
+        return [Chart("bottleneck", "An LSTM with and without attention", "words in the source", "BLEU", series,
+                      ticks=ticks)]  # fmt: skip
+
 
 MODELS = ("lstm + attention", "transformer")
-DIAGONAL, TOGETHER = "diagonal", "words that occur together"
+DIAGONAL, COOCCURRENCE = "diagonal", "words that occur together"
 
 # The best head is chosen on one half of the sentences and measured on the other: else the best of many would look good
 # by luck. German and English order are often alike, so the diagonal is a real opponent; a tenth of error rate
 # less is plain. Words that occur together know the dictionary but no context: attention should be at least as good.
-RULE = DecisionRule(
+ALIGNMENT_RULE = DecisionRule(
     (
         Requirement("attention is a probability: rows of weights sum to 1 (largest difference)",
                     lambda seen: max(seen[kind]["sum_error"] for kind in MODELS), 1e-4, 1e-2, "rounding of float32"),
@@ -34,17 +134,17 @@ RULE = DecisionRule(
                     lambda seen: seen[DIAGONAL]["best"] - max(seen[kind]["best"] for kind in MODELS), 0.1, 0.0,
                     "a tenth less is plain, none is not"),
         Requirement("the better model aligns at least as well as words that occur together do",
-                    lambda seen: seen[TOGETHER]["best"] - min(seen[kind]["best"] for kind in MODELS), 0.0, -0.1,
+                    lambda seen: seen[COOCCURRENCE]["best"] - min(seen[kind]["best"] for kind in MODELS), 0.0, -0.1,
                     "as good or better; a tenth worse is not readable"),
     )
 )  # fmt: skip
-ABOUT = StudyInfo(
+ALIGNMENT = StudyInfo(
     "alignment",
     "C4",
     "Attention weights are probabilities and readable: they align source and target words",
-    RULE,
+    ALIGNMENT_RULE,
     "The best head was chosen by the gold of other sentences; the average of all heads stands beside it.",
-    light=(DIAGONAL, TOGETHER),
+    light=(DIAGONAL, COOCCURRENCE),
 )
 
 
@@ -52,7 +152,7 @@ ABOUT = StudyInfo(
 class AlignmentStudy:
     """Alignment error rate of every head against the grammar's gold."""
 
-    about: StudyInfo = ABOUT
+    about: StudyInfo = ALIGNMENT
     minutes: float = 15.0
     seeds: int = 2
     pairs: int = 20_000
@@ -63,7 +163,7 @@ class AlignmentStudy:
     @property
     def conditions(self) -> tuple[str, ...]:
         """Two baselines and two models."""
-        return (DIAGONAL, TOGETHER, *MODELS)
+        return (DIAGONAL, COOCCURRENCE, *MODELS)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -72,15 +172,15 @@ class AlignmentStudy:
 
     def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
         """A baseline, or one training and every head."""
-        known, tested = sentences(self.pairs, seed), sentences(self.tested, seed, "test")
+        known, tested = grammar_examples(self.pairs, seed), grammar_examples(self.tested, seed, "test")
         half = len(tested) // 2
         if condition == DIAGONAL:
-            return {"best": _error_rate([diagonal(one) for one in tested[half:]], tested[half:])}
-        if condition == TOGETHER:
-            dictionary = Dictionary.of(known)
+            return {"best": _error_rate([diagonal_links(one) for one in tested[half:]], tested[half:])}
+        if condition == COOCCURRENCE:
+            dictionary = CooccurrenceDictionary.of(known)
             return {"best": _error_rate([dictionary.links(one) for one in tested[half:]], tested[half:])}
         file = write_examples(bench.folder / "train.tsv", known)
-        model = train(bench, file, seed, self._shape(condition), share=QUICK, tokenizer=TOKENIZER)
+        model = train_model(bench, file, seed, self._shape(condition), share=FAST_MEASUREMENT, tokenizer=TOKENIZER)
         return _of_model(model, tested[:half], tested[half:])
 
     def _shape(self, condition: str) -> dict[str, Any]:
@@ -109,14 +209,14 @@ def _error_rate(links: Sequence[Links], gold: Sequence[Example]) -> float:
     return alignment_error_rate(found, truth)
 
 
-def diagonal(example: Example) -> Links:
+def diagonal_links(example: Example) -> Links:
     """Each target word with the source word as far along its sentence."""
     sources, targets = (len(split_words(text)) for text in (example.source, example.target))
     return frozenset((round(j * (sources - 1) / max(1, targets - 1)), j) for j in range(targets))
 
 
 @dataclass(frozen=True)
-class Dictionary:
+class CooccurrenceDictionary:
     """How often words occur, and how often they occur in the same pair."""
 
     sources: Counter[str]
@@ -124,7 +224,7 @@ class Dictionary:
     together: Counter[tuple[str, str]]
 
     @classmethod
-    def of(cls, examples: Sequence[Example]) -> "Dictionary":
+    def of(cls, examples: Sequence[Example]) -> "CooccurrenceDictionary":
         """Counted over a corpus."""
         found = cls(Counter(), Counter(), Counter())
         for example in examples:

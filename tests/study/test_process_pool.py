@@ -9,13 +9,13 @@ import pytest
 
 from clearhead.errors import DataError, StudyError
 from clearhead.study.harness import runner
-from clearhead.study.harness.results import FILE, Results
-from tests.study.test_mechanism import Heard
+from clearhead.study.harness.results import RESULT_FILE, Results
+from tests.study.test_harness import Heard
 from tests.study.toy import Beside
 
 
 def run(toy: Beside, folder: Path, watcher: runner.NullStudyCallback | None = None) -> Results:
-    return runner.run(toy, folder, runner.plan_of(toy, "default"), watcher, threads=2)
+    return runner.run(toy, folder, runner.make_plan(toy, "default"), watcher, threads=2)
 
 
 def test_two_cells_are_at_work_at_a_time_with_one_thread_each(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_two_cells_are_at_work_at_a_time_with_one_thread_each(tmp_path: Path) ->
     assert results.findings.values("near", "x") == [4.0, 5.0] and results.judge().verdict == "holds"
     assert [str(cell) for cell in results.cells] == [str(cell) for cell in results.all_cells()]
     assert all(one.name.endswith(" 1 1") for one in meeting.iterdir())
-    assert not (tmp_path / "toy" / runner.WORK).exists()
+    assert not (tmp_path / "toy" / runner.WORK_FOLDER).exists()
     assert [done for _, done, _, _ in heard.cells] == [0, 1, 2, 3]
     assert heard.cells[0][3] == pytest.approx(120, abs=1)  # four cells of a minute for two
     assert heard.parts and all(left >= 499 for _, left in heard.parts[:1]), "as long as its training says"
@@ -34,7 +34,7 @@ def test_two_cells_are_at_work_at_a_time_with_one_thread_each(tmp_path: Path) ->
 def test_a_cell_that_was_killed_leaves_the_others_and_can_be_made_up_for(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"far, seed 1 was killed.*same command"):
         run(Beside(dies_at="far 1"), tmp_path)
-    record = json.loads((tmp_path / FILE).read_text())
+    record = json.loads((tmp_path / RESULT_FILE).read_text())
     assert ("far", 1) not in [(one["condition"], one["seed"]) for one in record["cells"]]
     assert not run(Beside(), tmp_path).missing()
 
@@ -58,7 +58,7 @@ def test_a_process_that_dies_before_it_works_is_named(tmp_path: Path) -> None:
 
 
 def test_more_seeds_take_more_time_not_less_each(tmp_path: Path) -> None:
-    plan = runner.plan_of(Beside(), "default", seeds=4)
+    plan = runner.make_plan(Beside(), "default", seeds=4)
     heard = Heard()
     runner.run(Beside(), tmp_path, plan, heard, threads=2)
     assert heard.cells[0][3] == pytest.approx(240, abs=1)

@@ -28,8 +28,8 @@ from clearhead.study.harness.protocol import StudyContext
 from clearhead.tasks.registry import get_task
 
 TRAINING_SHARE = 0.75  # of a cell's time; the rest is for making data and measuring
-QUICK = 1.2  # times that, for studies that measure in seconds
-NEVER = 1_000_000_000  # updates between validations: only the last weights are validated, and kept
+FAST_MEASUREMENT = 1.2  # times that, for studies that measure in seconds
+NO_VALIDATION = 1_000_000_000  # updates between validations: only the last weights are validated, and kept
 # Of runs of a minute: many small updates, a short start and a long end, as in the demo; nothing is seen often enough to
 # need dropout or smoothing in most studies.
 SCHEDULE = {"batch_tokens": 1024, "warmup": 200, "cooldown": 0.6, "label_smoothing": 0.0}
@@ -38,13 +38,15 @@ CANDIDATES = 4  # sentences of any length looked at for each one of the wanted l
 
 
 @cache
-def sentences(count: int, seed: int, split: str = "train", distance: tuple[int, int] | None = None) -> list[Example]:
+def grammar_examples(
+    count: int, seed: int, split: str = "train", distance: tuple[int, int] | None = None
+) -> list[Example]:
     """Examples of the grammar; cells that want the same share them."""
     return list(generate(count, seed, split, distance))
 
 
 @cache
-def of_length(count: int, seed: int, split: str, low: int, high: int) -> list[Example]:
+def examples_of_length(count: int, seed: int, split: str, low: int, high: int) -> list[Example]:
     """So many examples whose source has from `low` to `high` words, punctuation included; fewer if they are rare.
 
     Cells that want the same share them.
@@ -58,7 +60,7 @@ def of_length(count: int, seed: int, split: str, low: int, high: int) -> list[Ex
     return found
 
 
-def pairs(examples: Sequence[Example]) -> list[Pair]:
+def to_pairs(examples: Sequence[Example]) -> list[Pair]:
     """As the public API takes them."""
     return [Pair(one.source, one.target, line) for line, one in enumerate(examples, 1)]
 
@@ -74,7 +76,7 @@ def write_examples(path: Path, examples: Sequence[Example]) -> Path:
     return write_pairs(path, [(one.source, one.target) for one in examples])
 
 
-def train(
+def train_model(
     bench: StudyContext,
     files: Path,
     seed: int,
@@ -88,7 +90,7 @@ def train(
 
     `share` is the part of the cell's time for training that this model may take; `steps` are updates instead of time.
     """
-    training: dict[str, Any] = {"seed": seed, "validate_every": NEVER, **SCHEDULE}
+    training: dict[str, Any] = {"seed": seed, "validate_every": NO_VALIDATION, **SCHEDULE}
     if task == "translate":
         training["validate_lines"] = 20
     settings = merge({"model": {"dropout": 0.0, **model}, "training": training}, sections)
@@ -109,19 +111,19 @@ def train(
     return trained
 
 
-def nats(model: api.Model, examples: Sequence[Example]) -> float:
+def nats_per_token(model: api.Model, examples: Sequence[Example]) -> float:
     """Mean negative log-probability of a target token, the end among them."""
-    scored = model.score(pairs(examples))
+    scored = model.score(to_pairs(examples))
     return -sum(one.log_prob for one in scored) / sum(len(one.token_log_probs) for one in scored)
 
 
-VOCABULARY = 101  # of networks that read random ids; the first four are special
-FIRST_ID = 4
+VOCAB_SIZE = 101  # of networks that read random ids; the first four are special
+FIRST_REGULAR_ID = 4
 
 
-def fresh(task: str, seed: int, model: Mapping[str, Any]) -> Any:
+def untrained_network(task: str, seed: int, model: Mapping[str, Any]) -> Any:
     """The network of a task as training would begin with it, without dropout."""
-    known: dict[str, Any] = {"vocab_size": VOCABULARY, "dropout": 0.0, **model}
+    known: dict[str, Any] = {"vocab_size": VOCAB_SIZE, "dropout": 0.0, **model}
     config = build({"model": known}, base=get_task(task).base)
     torch.manual_seed(seed)
     return build_model(config.model).eval()
@@ -130,11 +132,11 @@ def fresh(task: str, seed: int, model: Mapping[str, Any]) -> Any:
 def random_ids(batch: int, length: int, seed: int) -> Tensor:
     """ids_BT without special ones."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(FIRST_ID, VOCABULARY, (batch, length), generator=generator)
+    return torch.randint(FIRST_REGULAR_ID, VOCAB_SIZE, (batch, length), generator=generator)
 
 
 @contextmanager
-def leaves(embedding: nn.Module) -> Iterator[list[Tensor]]:
+def capture_embeddings(embedding: nn.Module) -> Iterator[list[Tensor]]:
     """While it lasts, what an embedding gives is kept, each time as a leaf that takes a gradient."""
     kept: list[Tensor] = []
 
@@ -149,13 +151,13 @@ def leaves(embedding: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
-def all_digits(folder: Path) -> list[Path]:
+def write_digit_images(folder: Path) -> list[Path]:
     """Every picture as `folder/7/0042.png`, in an order that has nothing to do with the digit: as they were written."""
     write_digits(folder)
     return sorted(folder.glob("[0-9]/*.png"), key=lambda path: path.name)
 
 
-def part(folder: Path, pictures: Sequence[Path]) -> Path:
+def copy_images(folder: Path, pictures: Sequence[Path]) -> Path:
     """A folder to train on with copies of some pictures."""
     for picture in pictures:
         (folder / picture.parent.name).mkdir(parents=True, exist_ok=True)
@@ -163,7 +165,7 @@ def part(folder: Path, pictures: Sequence[Path]) -> Path:
     return folder
 
 
-def accuracy(model: Model, pictures: Sequence[Path]) -> float:
+def classification_accuracy(model: Model, pictures: Sequence[Path]) -> float:
     """The share that is recognised."""
     found = model.classify_images(list(pictures))
     return sum(one.label == path.parent.name for one, path in zip(found, pictures, strict=True)) / len(pictures)

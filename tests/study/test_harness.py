@@ -18,9 +18,25 @@ from clearhead.errors import StudyError
 from clearhead.study import registry
 from clearhead.study.harness import runner
 from clearhead.study.harness.charts import Chart, Series, _draw_chart, draw
-from clearhead.study.harness.protocol import CORES, LIGHT, Cell, StudyContext, cell_minutes
-from clearhead.study.harness.results import FILE, Results, fitting, open_results, rows, spread, verdict_lines
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
+from clearhead.study.harness.protocol import (
+    CORES,
+    LIGHT_MINUTES,
+    Cell,
+    DecisionRule,
+    Numbers,
+    Requirement,
+    StudyContext,
+    cell_minutes,
+)
+from clearhead.study.harness.results import (
+    RESULT_FILE,
+    Results,
+    fit_width,
+    format_mean,
+    open_results,
+    table_rows,
+    verdict_lines,
+)
 from clearhead.training.loop.callbacks import Progress
 from tests.study.toy import ABOUT, Beside, Toy
 
@@ -54,7 +70,7 @@ def test_one_failed_requirement_is_enough(x: float, y: float, verdict: str) -> N
 
 
 def run(toy: Toy, folder: Path, seeds: int = 2) -> Results:
-    return runner.run(toy, folder, runner.plan_of(toy, "default", seeds=seeds), threads=1)
+    return runner.run(toy, folder, runner.make_plan(toy, "default", seeds=seeds), threads=1)
 
 
 def test_a_killed_run_goes_on_between_cells(tmp_path: Path) -> None:
@@ -63,12 +79,12 @@ def test_a_killed_run_goes_on_between_cells(tmp_path: Path) -> None:
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
-    record = json.loads((folder / FILE).read_text())
+    record = json.loads((folder / RESULT_FILE).read_text())
     assert [(one["condition"], one["seed"]) for one in record["cells"]] == [("near", 1), ("far", 1)]
     assert (record["is_finished"], record["verdict"]) == (False, "not decided")
     resumed = run(Toy(gap=5.0), folder)  # what was measured is not measured again
     assert resumed.findings.values("near", "x") == [4.0, 7.0]
-    assert not resumed.missing() and not (folder / runner.WORK).exists()
+    assert not resumed.missing() and not (folder / runner.WORK_FOLDER).exists()
 
 
 def test_seeds_can_be_added(tmp_path: Path) -> None:
@@ -80,7 +96,7 @@ def test_seeds_can_be_added(tmp_path: Path) -> None:
 
 def test_the_file_holds_everything(tmp_path: Path) -> None:
     run(Toy(), tmp_path)
-    record: dict[str, Any] = json.loads((tmp_path / FILE).read_text())
+    record: dict[str, Any] = json.loads((tmp_path / RESULT_FILE).read_text())
     assert {name: type(value) for name, value in record.items()} == {
         "format": int, "study": str, "claim_id": str, "claim": str, "caveat": str, "plan": dict, "is_finished": bool,
         "verdict": str, "rule": list, "cells": list,
@@ -96,20 +112,20 @@ def test_other_settings_and_broken_files_are_refused(tmp_path: Path) -> None:
     toy = Toy()
     run(toy, tmp_path)
     with pytest.raises(StudyError, match="2 minutes at size default, now it is 3"):
-        open_results(tmp_path, toy, runner.plan_of(toy, "default", minutes=3))
+        open_results(tmp_path, toy, runner.make_plan(toy, "default", minutes=3))
     with pytest.raises(StudyError, match="holds the study toy, not order"):
-        order = registry.find("order")
-        open_results(tmp_path, order, runner.plan_of(order, "default"))
+        order = registry.get_study("order")
+        open_results(tmp_path, order, runner.make_plan(order, "default"))
     for text in ("", "{}", '{"format": 9}', '{"format": 1, "study": "toy", "plan": {}, "cells": []}'):
-        (tmp_path / FILE).write_text(text)
+        (tmp_path / RESULT_FILE).write_text(text)
         with pytest.raises(StudyError, match="choose another --out"):
-            open_results(tmp_path, toy, runner.plan_of(toy, "default"))
+            open_results(tmp_path, toy, runner.make_plan(toy, "default"))
 
 
 @pytest.mark.parametrize(("minutes", "seeds"), [(0, None), (-1, None), (None, 0)])
 def test_plans_that_cannot_be(minutes: float | None, seeds: int | None) -> None:
     with pytest.raises(StudyError, match="leave --"):
-        runner.plan_of(Toy(), "default", minutes, seeds)
+        runner.make_plan(Toy(), "default", minutes, seeds)
 
 
 def test_pictures_are_real(tmp_path: Path) -> None:
@@ -125,10 +141,10 @@ def test_pictures_are_real(tmp_path: Path) -> None:
 
 def test_table_and_verdict_as_text(tmp_path: Path) -> None:
     results = run(Toy(), tmp_path)
-    assert rows(results) == [["", "the x"], ["near", "4.5 ±0.7"], ["far", "1.5 ±0.7"]]
-    assert spread([]) == "" and spread([0.1234]) == "0.123"
-    assert spread([51234.0, 51234.0]) == "51,234" and spread([1.75e11]) == "1.75e+11"
-    assert spread([50.0, 80.0]) == "65 ±21"
+    assert table_rows(results) == [["", "the x"], ["near", "4.5 ±0.7"], ["far", "1.5 ±0.7"]]
+    assert format_mean([]) == "" and format_mean([0.1234]) == "0.123"
+    assert format_mean([51234.0, 51234.0]) == "51,234" and format_mean([1.75e11]) == "1.75e+11"
+    assert format_mean([50.0, 80.0]) == "65 ±21"
     text = "\n".join(verdict_lines(results))
     assert "verdict: holds" in text and "met from 1, failed up to 0" in text and "only a toy" in text
 
@@ -152,10 +168,10 @@ def test_places_are_whole_numbers() -> None:
 
 def test_wide_tables_are_turned() -> None:
     wide = [["", "first", "second", "third"], ["near", "1", "2", "3"]]
-    assert fitting(wide, 80) == wide
-    assert fitting(wide, 20) == [["", "near"], ["first", "1"], ["second", "2"], ["third", "3"]]
+    assert fit_width(wide, 80) == wide
+    assert fit_width(wide, 20) == [["", "near"], ["first", "1"], ["second", "2"], ["third", "3"]]
     tall = [list(column) for column in zip(*wide, strict=True)]
-    assert fitting(tall, 5) == tall, "it would only get wider"
+    assert fit_width(tall, 5) == tall, "it would only get wider"
 
 
 class Heard(runner.NullStudyCallback):
@@ -173,7 +189,7 @@ class Heard(runner.NullStudyCallback):
 
 def test_the_time_left_is_the_budget_at_first_and_measured_later(tmp_path: Path) -> None:
     heard = Heard()
-    runner.run(Toy(), tmp_path, runner.plan_of(Toy(), "default"), heard, 1)
+    runner.run(Toy(), tmp_path, runner.make_plan(Toy(), "default"), heard, 1)
     assert [(done, total) for _, done, total, _ in heard.cells] == [(0, 4), (1, 4), (2, 4), (3, 4)]
     assert heard.cells[0][3] == pytest.approx(120.0)
     assert heard.cells[3][3] < 10
@@ -191,7 +207,7 @@ class TrainsTwice(Toy):
 
 def test_progress_goes_on_through_several_trainings(tmp_path: Path) -> None:
     heard = Heard()
-    runner.run(TrainsTwice(), tmp_path, runner.plan_of(TrainsTwice(), "default"), heard, 1)
+    runner.run(TrainsTwice(), tmp_path, runner.make_plan(TrainsTwice(), "default"), heard, 1)
     assert len(heard.parts) == 24
     first = heard.parts[:6]  # its time is 30 seconds, and three more cells come
     assert all(0 < done < 0.01 for done, _ in first) and [done for done, _ in first] == sorted(d for d, _ in first)
@@ -203,7 +219,7 @@ def test_light_conditions_leave_their_time_to_the_others() -> None:
     assert cell_minutes(Toy(), "near", minutes=2.0) == 0.5
     light = Toy(about=replace(ABOUT, light=("far",)))
     assert cell_minutes(light, "near", 2.0) == 1.0
-    assert cell_minutes(light, "far", 2.0) == LIGHT
+    assert cell_minutes(light, "far", 2.0) == LIGHT_MINUTES
 
 
 def test_cells_that_run_side_by_side_have_a_core_each() -> None:

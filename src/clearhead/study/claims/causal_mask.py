@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import fresh, leaves, random_ids
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
+from clearhead.study.harness.models_and_data import capture_embeddings, random_ids, untrained_network
+from clearhead.study.harness.protocol import DecisionRule, Findings, Numbers, Requirement, StudyContext, StudyInfo
 
 MASKED = ("decoder only", "encoder-decoder")
-OPEN = "no mask"
+UNMASKED = "no mask"
 
 
 def _largest(seen: Mapping[str, Numbers], conditions: tuple[str, ...], name: str) -> float:
@@ -39,7 +38,7 @@ RULE = DecisionRule(
         Requirement("no gradient at all comes from the future (largest norm)",
                     lambda seen: _largest(seen, MASKED, "future"), 0.0, 1e-12, "exp(-inf) is exactly 0"),
         Requirement("without the mask it does come (smallest norm over the lengths)",
-                    lambda seen: min(v for k, v in seen[OPEN].items() if k.startswith("future@")), 1e-9, 0.0,
+                    lambda seen: min(v for k, v in seen[UNMASKED].items() if k.startswith("future@")), 1e-9, 0.0,
                     "else the probe could see nothing"),
         Requirement("one pass over n positions gives what n passes over ever longer beginnings give",
                     lambda seen: _largest(seen, MASKED, "difference"), 1e-9, 1e-5,
@@ -60,7 +59,7 @@ ABOUT = StudyInfo(
 
 
 @dataclass(frozen=True)
-class Mask:
+class CausalMaskStudy:
     """Gradients from the future, and one pass against many."""
 
     about: StudyInfo = ABOUT
@@ -73,7 +72,7 @@ class Mask:
     @property
     def conditions(self) -> tuple[str, ...]:
         """Two masked stacks, and one that sees everything."""
-        return (*MASKED, OPEN)
+        return (*MASKED, UNMASKED)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -90,19 +89,21 @@ class Mask:
         for length in self.lengths:
             ids_BT, src_BS = random_ids(1, length, seed), random_ids(1, length, seed + 1)
             if condition == "decoder only":
-                network = fresh("lm", seed, {**shape, "num_decoder_layers": self.layers}).double()
+                network = untrained_network("lm", seed, {**shape, "num_decoder_layers": self.layers}).double()
                 run, embedding = network, network.embedding
             elif condition == "encoder-decoder":
-                network = fresh("translate", seed, {**shape, **depth, "tied_embeddings": "none"}).double()
+                network = untrained_network("translate", seed, {**shape, **depth, "tied_embeddings": "none"}).double()
                 run, embedding = _with_source(network, src_BS), network.target_embedding
             else:
-                network = fresh("classify", seed, {**shape, "num_encoder_layers": self.layers, "num_labels": 3})
+                network = untrained_network(
+                    "classify", seed, {**shape, "num_encoder_layers": self.layers, "num_labels": 3}
+                )
                 network = network.double()
                 run, embedding = _states(network), network.backbone.embedding
-            future, past = gradients(run, embedding, ids_BT)
+            future, past = future_and_past_gradients(run, embedding, ids_BT)
             found |= {f"future@{length}": future, f"past@{length}": past}
-            if condition != OPEN:
-                difference, times = passes(run, ids_BT)
+            if condition != UNMASKED:
+                difference, times = compare_passes(run, ids_BT)
                 found |= {f"difference@{length}": difference, f"times@{length}": times}
         return found
 
@@ -127,11 +128,11 @@ def _states(network: Any) -> Run:
     return lambda ids_BT: network.backbone(ids_BT).states_BSD
 
 
-def gradients(run: Run, embedding: nn.Module, ids_BT: Tensor) -> tuple[float, float]:
+def future_and_past_gradients(run: Run, embedding: nn.Module, ids_BT: Tensor) -> tuple[float, float]:
     """The largest gradient that a state takes from a later place, and the smallest from its own or an earlier one."""
     length = ids_BT.shape[1]
     future, past = 0.0, float("inf")
-    with leaves(embedding) as kept:
+    with capture_embeddings(embedding) as kept:
         states_BTD = run(ids_BT)
     [x_BTD] = kept
     direction_D = torch.linspace(-1.0, 1.0, states_BTD.shape[-1], dtype=states_BTD.dtype)
@@ -145,7 +146,7 @@ def gradients(run: Run, embedding: nn.Module, ids_BT: Tensor) -> tuple[float, fl
 
 
 @torch.no_grad()
-def passes(run: Run, ids_BT: Tensor) -> tuple[float, float]:
+def compare_passes(run: Run, ids_BT: Tensor) -> tuple[float, float]:
     """How far one pass is from n passes, and how many times as long those take."""
     run(ids_BT)  # the first call pays for what is set up once
     began = time.perf_counter()

@@ -100,7 +100,7 @@ def test_every_study_has_made_up_numbers() -> None:
 
 
 def judge(name: str, *seeds: Made) -> Any:
-    return registry.find(name).about.rule.judge(dict(enumerate(seeds, 1)))
+    return registry.get_study(name).about.rule.judge(dict(enumerate(seeds, 1)))
 
 
 @pytest.mark.parametrize("name", HOLDS)

@@ -13,21 +13,21 @@ from clearhead.grammar import Example, generate, split_words
 from clearhead.kernels import Linear
 from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import ROW_MULTIPLE
-from clearhead.study.claims.alignment import Dictionary, diagonal
 from clearhead.study.claims.compute_scaling import count_flops
+from clearhead.study.claims.encoder_decoder_attention import CooccurrenceDictionary, diagonal_links
 from clearhead.study.claims.layers import RIDGE, _ridge
-from clearhead.study.claims.long_range import FILLERS, KEYS, recall
-from clearhead.study.claims.mask import gradients, passes
-from clearhead.study.claims.parallelism import Parallel, longest_chain
-from clearhead.study.claims.positions import map_error
+from clearhead.study.claims.long_range import FILLERS, KEYS, recall_line
+from clearhead.study.claims.causal_mask import compare_passes, future_and_past_gradients
+from clearhead.study.claims.parallelism import ParallelismStudy, longest_path
+from clearhead.study.claims.positions import linear_map_error
 from clearhead.study.claims.pronoun import FORMS, other_forms
 from clearhead.study.claims.receptive_field import receptive_fields
-from clearhead.study.harness.training import of_length, random_ids
+from clearhead.study.harness.models_and_data import examples_of_length, random_ids
 
 
 def test_recall_puts_the_key_where_it_should_be() -> None:
     for distance in (1, 7):
-        source, key = recall(distance, random.Random(distance))
+        source, key = recall_line(distance, random.Random(distance))
         words = source.split()
         assert words[-1 - distance] == key and key in KEYS
         assert set(words) - {key} <= set(FILLERS)
@@ -53,15 +53,15 @@ def example(source: str, target: str) -> Example:
 
 
 def test_baselines_of_alignment() -> None:
-    assert diagonal(example("a b c", "x y z")) == {(0, 0), (1, 1), (2, 2)}
-    assert diagonal(example("a b c", "x y")) == {(0, 0), (2, 1)}
+    assert diagonal_links(example("a b c", "x y z")) == {(0, 0), (1, 1), (2, 2)}
+    assert diagonal_links(example("a b c", "x y")) == {(0, 0), (2, 1)}
     pairs = (("red cat", "rote Katze"), ("red cow", "rote Kuh"), ("old cat", "alte Katze"))
     known = [example(*pair) for pair in pairs]
-    assert Dictionary.of(known).links(example("cat red", "rote Katze")) == {(1, 0), (0, 1)}
+    assert CooccurrenceDictionary.of(known).links(example("cat red", "rote Katze")) == {(1, 0), (0, 1)}
 
 
 def test_sentences_of_a_length() -> None:
-    found = of_length(6, 1, "test", 4, 6)
+    found = examples_of_length(6, 1, "test", 4, 6)
     assert len(found) == 6 and all(4 <= len(split_words(one.source)) <= 6 for one in found)
 
 
@@ -72,24 +72,24 @@ def test_a_linear_map_is_found_where_there_is_one() -> None:
     rows = [torch.randn(6, generator=generator, dtype=torch.float64)]
     for _ in range(49):
         rows.append(rows[-1] @ turn_DD)
-    assert map_error(torch.stack(rows), (1, 3)) < 1e-9
-    assert map_error(torch.randn(50, 6, generator=generator, dtype=torch.float64), (1, 3)) > 0.5
+    assert linear_map_error(torch.stack(rows), (1, 3)) < 1e-9
+    assert linear_map_error(torch.randn(50, 6, generator=generator, dtype=torch.float64), (1, 3)) > 0.5
 
 
 def test_gradients_from_the_future() -> None:
     embedding = nn.Embedding(200, 3, dtype=torch.float64)
     ids_BT = random_ids(1, 5, 1)
-    assert gradients(lambda ids: embedding(ids).cumsum(1), embedding, ids_BT)[0] == 0.0
-    future, past = gradients(lambda ids: embedding(ids).flip(1).cumsum(1).flip(1), embedding, ids_BT)
+    assert future_and_past_gradients(lambda ids: embedding(ids).cumsum(1), embedding, ids_BT)[0] == 0.0
+    future, past = future_and_past_gradients(lambda ids: embedding(ids).flip(1).cumsum(1).flip(1), embedding, ids_BT)
     assert future > 0.1 and past == 0.0
-    assert passes(lambda ids: embedding(ids).cumsum(1), ids_BT)[0] < 1e-15
-    assert passes(lambda ids: embedding(ids) - embedding(ids).mean(1, keepdim=True), ids_BT)[0] > 0.01
+    assert compare_passes(lambda ids: embedding(ids).cumsum(1), ids_BT)[0] < 1e-15
+    assert compare_passes(lambda ids: embedding(ids) - embedding(ids).mean(1, keepdim=True), ids_BT)[0] > 0.01
 
 
 @pytest.mark.parametrize(("family", "each"), [("rnn", True), ("lstm", True), ("transformer", False)])
 def test_chains_grow_with_the_length_or_not(family: str, each: bool) -> None:
-    reader: Any = Parallel(width=8, layers=1)._reader(family, 1)
-    five, ten, fifteen = (longest_chain(reader, random_ids(1, length, 1)) for length in (5, 10, 15))
+    reader: Any = ParallelismStudy(width=8, layers=1)._reader(family, 1)
+    five, ten, fifteen = (longest_path(reader, random_ids(1, length, 1)) for length in (5, 10, 15))
     assert (ten > five) == each and ten - five == fifteen - ten
 
 

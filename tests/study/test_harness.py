@@ -1,4 +1,4 @@
-"""Rules, files, resuming and pictures, on a study that costs nothing."""
+"""Decision rules, result files, resuming and charts, with a study that takes no time."""
 
 import json
 import multiprocessing
@@ -38,26 +38,27 @@ from clearhead.study.harness.results import (
     verdict_lines,
 )
 from clearhead.training.loop.callbacks import Progress
-from tests.study.toy import ABOUT, Beside, Toy
+from tests.study.toy import INFO, ParallelToyStudy, ToyStudy
 
 pytestmark = pytest.mark.forks
 
-HIGH = Requirement("high", lambda seen: seen["a"]["x"], 2.0, 1.0, "")
-LOW = Requirement("low", lambda seen: seen["a"]["x"], 1.0, 2.0, "")
+HIGH = Requirement("high", lambda runs: runs["a"]["x"], 2.0, 1.0, "")
+LOW = Requirement("low", lambda runs: runs["a"]["x"], 1.0, 2.0, "")
 
 
 @pytest.mark.parametrize(
-    ("requirement", "values", "standing"),
+    ("requirement", "values", "status"),
     [
-        (HIGH, (2.0, 3.0), "met"), (HIGH, (1.0, 0.0), "failed"), (HIGH, (1.5, 1.5), "open"),
-        (HIGH, (2.0, 1.0), "open"), (HIGH, (2.0, 1.5), "open"), (HIGH, (2.0, None), "open"),
-        (HIGH, (1.0, None), "open"), (HIGH, (), "open"),
-        (LOW, (1.0, 0.0), "met"), (LOW, (2.0, 3.0), "failed"), (LOW, (1.5,), "open"), (LOW, (1.0, 2.0), "open"),
+        (HIGH, (2.0, 3.0), "passed"), (HIGH, (1.0, 0.0), "failed"), (HIGH, (1.5, 1.5), "inconclusive"),
+        (HIGH, (2.0, 1.0), "inconclusive"), (HIGH, (2.0, 1.5), "inconclusive"), (HIGH, (2.0, None), "inconclusive"),
+        (HIGH, (1.0, None), "inconclusive"), (HIGH, (), "inconclusive"),
+        (LOW, (1.0, 0.0), "passed"), (LOW, (2.0, 3.0), "failed"), (LOW, (1.5,), "inconclusive"),
+        (LOW, (1.0, 2.0), "inconclusive"),
     ],
 )  # fmt: skip
-def test_seeds_must_agree(requirement: Requirement, values: tuple[float | None, ...], standing: str) -> None:
-    seen = {seed: {} if x is None else {"a": {"x": x}} for seed, x in enumerate(values, 1)}
-    assert DecisionRule((requirement,)).judge(seen).outcomes[0].standing == standing
+def test_seeds_must_agree(requirement: Requirement, values: tuple[float | None, ...], status: str) -> None:
+    by_seed = {seed: {} if x is None else {"a": {"x": x}} for seed, x in enumerate(values, 1)}
+    assert DecisionRule((requirement,)).judge(by_seed).outcomes[0].status == status
 
 
 @pytest.mark.parametrize(
@@ -65,37 +66,37 @@ def test_seeds_must_agree(requirement: Requirement, values: tuple[float | None, 
     [(2, 2, "holds"), (2, 1, "does not hold here"), (1.5, 1, "does not hold here"), (2, 1.5, "not decided")],
 )
 def test_one_failed_requirement_is_enough(x: float, y: float, verdict: str) -> None:
-    other = Requirement("also", lambda seen: seen["a"]["y"], 2.0, 1.0, "")
+    other = Requirement("also", lambda runs: runs["a"]["y"], 2.0, 1.0, "")
     assert DecisionRule((HIGH, other)).judge({1: {"a": {"x": x, "y": y}}}).verdict == verdict
 
 
-def run(toy: Toy, folder: Path, seeds: int = 2) -> Results:
+def run(toy: ToyStudy, folder: Path, seeds: int = 2) -> Results:
     return runner.run(toy, folder, runner.make_plan(toy, "default", seeds=seeds), threads=1)
 
 
-def test_a_killed_run_goes_on_between_cells(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_at_the_next_cell(tmp_path: Path) -> None:
     folder = tmp_path / "toy"
-    child = multiprocessing.get_context("fork").Process(target=run, args=(Toy(dies_at="near 2"), folder))
+    child = multiprocessing.get_context("fork").Process(target=run, args=(ToyStudy(dies_at="near 2"), folder))
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
     record = json.loads((folder / RESULT_FILE).read_text())
-    assert [(one["condition"], one["seed"]) for one in record["cells"]] == [("near", 1), ("far", 1)]
+    assert [(cell["condition"], cell["seed"]) for cell in record["cells"]] == [("near", 1), ("far", 1)]
     assert (record["is_finished"], record["verdict"]) == (False, "not decided")
-    resumed = run(Toy(gap=5.0), folder)  # what was measured is not measured again
+    resumed = run(ToyStudy(gap=5.0), folder)  # cells that were measured keep their numbers
     assert resumed.findings.values("near", "x") == [4.0, 7.0]
-    assert not resumed.missing() and not (folder / runner.WORK_FOLDER).exists()
+    assert not resumed.missing_cells() and not (folder / runner.WORK_FOLDER).exists()
 
 
 def test_seeds_can_be_added(tmp_path: Path) -> None:
-    run(Toy(), tmp_path, seeds=1)
-    more = run(Toy(gap=9.0), tmp_path, seeds=3)
+    run(ToyStudy(), tmp_path, seeds=1)
+    more = run(ToyStudy(gap=9.0), tmp_path, seeds=3)
     assert more.findings.values("near", "x") == [4.0, 11.0, 12.0]
-    assert run(Toy(dies_at="near 1"), tmp_path, seeds=3).cells == more.cells
+    assert run(ToyStudy(dies_at="near 1"), tmp_path, seeds=3).cells == more.cells
 
 
-def test_the_file_holds_everything(tmp_path: Path) -> None:
-    run(Toy(), tmp_path)
+def test_content_of_the_result_file(tmp_path: Path) -> None:
+    run(ToyStudy(), tmp_path)
     record: dict[str, Any] = json.loads((tmp_path / RESULT_FILE).read_text())
     assert {name: type(value) for name, value in record.items()} == {
         "format": int, "study": str, "claim_id": str, "claim": str, "caveat": str, "plan": dict, "is_finished": bool,
@@ -103,50 +104,51 @@ def test_the_file_holds_everything(tmp_path: Path) -> None:
     }  # fmt: skip
     assert record["plan"] == {"minutes": 2.0, "seeds": 2, "size": "default"}
     assert record["verdict"] == "holds" and record["is_finished"]
-    assert record["rule"] == [{"says": "near lies above far", "met": 1.0, "failed": 0.0, "because": "so",
-                               "values": {"1": 3.0, "2": 3.0}, "standing": "met"}]  # fmt: skip
+    assert record["rule"] == [{"statement": "near is above far", "pass_bound": 1.0, "fail_bound": 0.0,
+                               "reason": "some reason", "values": {"1": 3.0, "2": 3.0},
+                               "status": "passed"}]  # fmt: skip
     assert record["cells"][1]["numbers"] == {"x": 1.0} and record["cells"][1]["seconds"] >= 0
 
 
 def test_other_settings_and_broken_files_are_refused(tmp_path: Path) -> None:
-    toy = Toy()
+    toy = ToyStudy()
     run(toy, tmp_path)
-    with pytest.raises(StudyError, match="2 minutes at size default, now it is 3"):
+    with pytest.raises(StudyError, match="2 minutes at size default, but 3 minutes at size default are requested"):
         open_results(tmp_path, toy, runner.make_plan(toy, "default", minutes=3))
-    with pytest.raises(StudyError, match="holds the study toy, not order"):
+    with pytest.raises(StudyError, match=r"expected results of the study order in .*, found toy"):
         order = registry.get_study("order")
         open_results(tmp_path, order, runner.make_plan(order, "default"))
-    for text in ("", "{}", '{"format": 9}', '{"format": 1, "study": "toy", "plan": {}, "cells": []}'):
+    for text in ("", "{}", '{"format": 9}', '{"format": 2, "study": "toy", "plan": {}, "cells": []}'):
         (tmp_path / RESULT_FILE).write_text(text)
-        with pytest.raises(StudyError, match="choose another --out"):
+        with pytest.raises(StudyError, match="choose another folder with --out"):
             open_results(tmp_path, toy, runner.make_plan(toy, "default"))
 
 
 @pytest.mark.parametrize(("minutes", "seeds"), [(0, None), (-1, None), (None, 0)])
-def test_plans_that_cannot_be(minutes: float | None, seeds: int | None) -> None:
+def test_invalid_plans(minutes: float | None, seeds: int | None) -> None:
     with pytest.raises(StudyError, match="leave --"):
-        runner.make_plan(Toy(), "default", minutes, seeds)
+        runner.make_plan(ToyStudy(), "default", minutes, seeds)
 
 
-def test_pictures_are_real(tmp_path: Path) -> None:
-    run(Toy(), tmp_path)
-    with Image.open(tmp_path / "toy.png") as picture:
-        assert picture.size == (1050, 660)
-        greys = picture.convert("L").getcolors(1 << 20)
-    assert greys is not None and len(greys) > 20
+def test_charts_are_saved_as_images(tmp_path: Path) -> None:
+    run(ToyStudy(), tmp_path)
+    with Image.open(tmp_path / "toy.png") as image:
+        assert image.size == (1050, 660)
+        grays = image.convert("L").getcolors(1 << 20)
+    assert grays is not None and len(grays) > 20
     svg = (tmp_path / "toy.svg").read_text()
     assert ElementTree.fromstring(svg).tag.endswith("svg")
-    assert svg.count("stroke-dasharray") >= 1, "lines differ in style, not in colour alone"
+    assert svg.count("stroke-dasharray") >= 1, "lines differ in style as well as in color"
 
 
 def test_table_and_verdict_as_text(tmp_path: Path) -> None:
-    results = run(Toy(), tmp_path)
+    results = run(ToyStudy(), tmp_path)
     assert table_rows(results) == [["", "the x"], ["near", "4.5 ±0.7"], ["far", "1.5 ±0.7"]]
     assert format_mean([]) == "" and format_mean([0.1234]) == "0.123"
     assert format_mean([51234.0, 51234.0]) == "51,234" and format_mean([1.75e11]) == "1.75e+11"
     assert format_mean([50.0, 80.0]) == "65 ±21"
     text = "\n".join(verdict_lines(results))
-    assert "verdict: holds" in text and "met from 1, failed up to 0" in text and "only a toy" in text
+    assert "verdict: holds" in text and "pass if >= 1, fail if <= 0" in text and "only a toy" in text
 
 
 def test_categories_are_not_joined() -> None:
@@ -158,7 +160,7 @@ def test_categories_are_not_joined() -> None:
     assert "LineCollection" in dots, "bars from the lowest to the highest seed"
 
 
-def test_places_are_whole_numbers() -> None:
+def test_ticks_of_integers_are_integers() -> None:
     chart = Chart("c", "c", "layer", "", [Series("one", [(0, [1.0]), (1, [2.0]), (2, [1.0])])])
     figure = Figure()
     axes = figure.subplots()
@@ -166,64 +168,64 @@ def test_places_are_whole_numbers() -> None:
     assert all(tick == int(tick) for tick in axes.get_xticks())
 
 
-def test_wide_tables_are_turned() -> None:
+def test_wide_tables_are_transposed() -> None:
     wide = [["", "first", "second", "third"], ["near", "1", "2", "3"]]
     assert fit_width(wide, 80) == wide
     assert fit_width(wide, 20) == [["", "near"], ["first", "1"], ["second", "2"], ["third", "3"]]
     tall = [list(column) for column in zip(*wide, strict=True)]
-    assert fit_width(tall, 5) == tall, "it would only get wider"
+    assert fit_width(tall, 5) == tall, "transposing would make it wider"
 
 
-class Heard(runner.NullStudyCallback):
+class RecordingCallback(runner.NullStudyCallback):
     def __init__(self) -> None:
         self.cells: list[tuple[Cell, int, int, float]] = []
 
         self.parts: list[tuple[float, float]] = []
 
-    def cell(self, cell: Cell, done: int, total: int, seconds_left: float) -> None:
+    def cell_started(self, cell: Cell, done: int, total: int, seconds_left: float) -> None:
         self.cells.append((cell, done, total, seconds_left))
 
-    def part(self, done: float, seconds_left: float) -> None:
+    def progress(self, done: float, seconds_left: float) -> None:
         self.parts.append((done, seconds_left))
 
 
 def test_the_time_left_is_the_budget_at_first_and_measured_later(tmp_path: Path) -> None:
-    heard = Heard()
-    runner.run(Toy(), tmp_path, runner.make_plan(Toy(), "default"), heard, 1)
-    assert [(done, total) for _, done, total, _ in heard.cells] == [(0, 4), (1, 4), (2, 4), (3, 4)]
-    assert heard.cells[0][3] == pytest.approx(120.0)
-    assert heard.cells[3][3] < 10
+    callback = RecordingCallback()
+    runner.run(ToyStudy(), tmp_path, runner.make_plan(ToyStudy(), "default"), callback, 1)
+    assert [(done, total) for _, done, total, _ in callback.cells] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert callback.cells[0][3] == pytest.approx(120.0)
+    assert callback.cells[3][3] < 10
 
 
-class TrainsTwice(Toy):
-    """In each cell two trainings of three updates, one behind the other."""
+class TwoTrainingsToyStudy(ToyStudy):
+    """Two trainings of three updates each in every cell."""
 
-    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
+    def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
         for step in (1, 2, 3, 1, 2, 3):
             time.sleep(0.002)
-            bench.watcher.progress(Progress(step, 3, 0, 1.0, 0.1, 10.0, "tok", 1.0, 1.0 * (3 - step), None))
-        return super().measure(condition, seed, bench)
+            context.callback.progress(Progress(step, 3, 0, 1.0, 0.1, 10.0, "tok", 1.0, 1.0 * (3 - step), None))
+        return super().measure(condition, seed, context)
 
 
-def test_progress_goes_on_through_several_trainings(tmp_path: Path) -> None:
-    heard = Heard()
-    runner.run(TrainsTwice(), tmp_path, runner.make_plan(TrainsTwice(), "default"), heard, 1)
-    assert len(heard.parts) == 24
-    first = heard.parts[:6]  # its time is 30 seconds, and three more cells come
+def test_progress_increases_over_several_trainings(tmp_path: Path) -> None:
+    callback = RecordingCallback()
+    runner.run(TwoTrainingsToyStudy(), tmp_path, runner.make_plan(TwoTrainingsToyStudy(), "default"), callback, 1)
+    assert len(callback.parts) == 24
+    first = callback.parts[:6]  # the cell has a budget of 30 seconds and three more cells follow
     assert all(0 < done < 0.01 for done, _ in first) and [done for done, _ in first] == sorted(d for d, _ in first)
     assert all(119 < left < 120 for _, left in first)
-    assert heard.parts[-1][0] > heard.parts[-7][0] >= 2
+    assert callback.parts[-1][0] > callback.parts[-7][0] >= 2
 
 
-def test_light_conditions_leave_their_time_to_the_others() -> None:
-    assert cell_minutes(Toy(), "near", minutes=2.0) == 0.5
-    light = Toy(about=replace(ABOUT, light=("far",)))
+def test_time_of_light_conditions_goes_to_the_others() -> None:
+    assert cell_minutes(ToyStudy(), "near", minutes=2.0) == 0.5
+    light = ToyStudy(info=replace(INFO, light_conditions=("far",)))
     assert cell_minutes(light, "near", 2.0) == 1.0
     assert cell_minutes(light, "far", 2.0) == LIGHT_MINUTES
 
 
 def test_cells_that_run_side_by_side_have_a_core_each() -> None:
-    assert cell_minutes(Beside(), "near", minutes=2.0) == 0.5 * CORES
+    assert cell_minutes(ParallelToyStudy(), "near", minutes=2.0) == 0.5 * CORES
 
 
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -240,12 +242,14 @@ def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 def test_every_study_fits_its_budget_and_says_what_it_is() -> None:
-    claims = [sizes["default"].about.claim_id for sizes in registry.STUDIES.values()]
+    claims = [sizes["default"].info.claim_id for sizes in registry.STUDIES.values()]
     assert len(set(claims)) == len(claims)
     for name, sizes in registry.STUDIES.items():
         default = sizes["default"]
-        assert default.about.name == name
+        assert default.info.name == name
         assert default.minutes <= 15 < 16 and default.minutes <= sizes["full"].minutes
-        assert default.about.rule.requirements and all(one.because for one in default.about.rule.requirements)
+        assert default.info.rule.requirements and all(
+            requirement.reason for requirement in default.info.rule.requirements
+        )
         assert len(set(default.conditions)) == len(default.conditions)
-        assert set(default.about.light) < set(default.conditions)
+        assert set(default.info.light_conditions) < set(default.conditions)

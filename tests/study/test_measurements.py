@@ -1,4 +1,4 @@
-"""What studies measure with, against values known by other means."""
+"""Measuring functions of the studies, compared with independently known values."""
 
 import math
 import random
@@ -13,11 +13,11 @@ from clearhead.grammar import Example, generate, split_words
 from clearhead.kernels import Linear
 from clearhead.kernels.onednn import WIDE
 from clearhead.kernels.padding_free import ROW_MULTIPLE
+from clearhead.study.claims.causal_mask import compare_passes, future_and_past_gradients
 from clearhead.study.claims.compute_scaling import count_flops
 from clearhead.study.claims.encoder_decoder_attention import CooccurrenceDictionary, diagonal_links
 from clearhead.study.claims.layers import RIDGE, _ridge
 from clearhead.study.claims.long_range import FILLERS, KEYS, recall_line
-from clearhead.study.claims.causal_mask import compare_passes, future_and_past_gradients
 from clearhead.study.claims.parallelism import ParallelismStudy, longest_path
 from clearhead.study.claims.positions import linear_map_error
 from clearhead.study.claims.pronoun import FORMS, other_forms
@@ -25,7 +25,7 @@ from clearhead.study.claims.receptive_field import receptive_fields
 from clearhead.study.harness.models_and_data import examples_of_length, random_ids
 
 
-def test_recall_puts_the_key_where_it_should_be() -> None:
+def test_recall_line_has_the_key_at_its_distance() -> None:
     for distance in (1, 7):
         source, key = recall_line(distance, random.Random(distance))
         words = source.split()
@@ -33,7 +33,7 @@ def test_recall_puts_the_key_where_it_should_be() -> None:
         assert set(words) - {key} <= set(FILLERS)
 
 
-def test_other_forms_differ_in_the_pronoun_alone() -> None:
+def test_other_forms_differ_only_in_the_pronoun() -> None:
     for example in generate(5, 1, "test_pronoun"):
         assert example.pronoun is not None
         words = split_words(example.target)
@@ -43,7 +43,7 @@ def test_other_forms_differ_in_the_pronoun_alone() -> None:
         assert len(changed) == len(FORMS) - 1
         for text in changed:
             differing = [
-                place for place, pair in enumerate(zip(words, split_words(text), strict=True)) if len({*pair}) > 1
+                position for position, pair in enumerate(zip(words, split_words(text), strict=True)) if len({*pair}) > 1
             ]
             assert differing == [example.pronoun.target_index]
 
@@ -52,31 +52,31 @@ def example(source: str, target: str) -> Example:
     return Example(source, target, (), None, ())
 
 
-def test_baselines_of_alignment() -> None:
+def test_alignment_baselines() -> None:
     assert diagonal_links(example("a b c", "x y z")) == {(0, 0), (1, 1), (2, 2)}
     assert diagonal_links(example("a b c", "x y")) == {(0, 0), (2, 1)}
     pairs = (("red cat", "rote Katze"), ("red cow", "rote Kuh"), ("old cat", "alte Katze"))
-    known = [example(*pair) for pair in pairs]
-    assert CooccurrenceDictionary.of(known).links(example("cat red", "rote Katze")) == {(1, 0), (0, 1)}
+    examples = [example(*pair) for pair in pairs]
+    assert CooccurrenceDictionary.count(examples).links(example("cat red", "rote Katze")) == {(1, 0), (0, 1)}
 
 
-def test_sentences_of_a_length() -> None:
-    found = examples_of_length(6, 1, "test", 4, 6)
-    assert len(found) == 6 and all(4 <= len(split_words(one.source)) <= 6 for one in found)
+def test_examples_of_length() -> None:
+    examples = examples_of_length(6, 1, "test", 4, 6)
+    assert len(examples) == 6 and all(4 <= len(split_words(one.source)) <= 6 for one in examples)
 
 
-def test_a_linear_map_is_found_where_there_is_one() -> None:
+def test_linear_map_error_of_a_rotation_and_of_random_vectors() -> None:
     generator = torch.Generator().manual_seed(1)
-    any_DD = torch.randn(6, 6, generator=generator, dtype=torch.float64)
-    turn_DD = torch.linalg.matrix_exp(0.3 * (any_DD - any_DD.T))  # slow turns: the fit sees every other place only
+    random_DD = torch.randn(6, 6, generator=generator, dtype=torch.float64)
+    rotation_DD = torch.linalg.matrix_exp(0.3 * (random_DD - random_DD.T))  # slow: the fit uses only even positions
     rows = [torch.randn(6, generator=generator, dtype=torch.float64)]
     for _ in range(49):
-        rows.append(rows[-1] @ turn_DD)
+        rows.append(rows[-1] @ rotation_DD)
     assert linear_map_error(torch.stack(rows), (1, 3)) < 1e-9
     assert linear_map_error(torch.randn(50, 6, generator=generator, dtype=torch.float64), (1, 3)) > 0.5
 
 
-def test_gradients_from_the_future() -> None:
+def test_future_and_past_gradients() -> None:
     embedding = nn.Embedding(200, 3, dtype=torch.float64)
     ids_BT = random_ids(1, 5, 1)
     assert future_and_past_gradients(lambda ids: embedding(ids).cumsum(1), embedding, ids_BT)[0] == 0.0
@@ -86,14 +86,14 @@ def test_gradients_from_the_future() -> None:
     assert compare_passes(lambda ids: embedding(ids) - embedding(ids).mean(1, keepdim=True), ids_BT)[0] > 0.01
 
 
-@pytest.mark.parametrize(("family", "each"), [("rnn", True), ("lstm", True), ("transformer", False)])
-def test_chains_grow_with_the_length_or_not(family: str, each: bool) -> None:
-    reader: Any = ParallelismStudy(width=8, layers=1)._reader(family, 1)
-    five, ten, fifteen = (longest_path(reader, random_ids(1, length, 1)) for length in (5, 10, 15))
-    assert (ten > five) == each and ten - five == fifteen - ten
+@pytest.mark.parametrize(("family", "grows"), [("rnn", True), ("lstm", True), ("transformer", False)])
+def test_longest_path_grows_linearly_or_is_constant(family: str, grows: bool) -> None:
+    encoder: Any = ParallelismStudy(width=8, layers=1)._encoder(family, 1)
+    five, ten, fifteen = (longest_path(encoder, random_ids(1, length, 1)) for length in (5, 10, 15))
+    assert (ten > five) == grows and ten - five == fifteen - ten
 
 
-def test_operations_of_a_linear_layer() -> None:
+def test_flops_of_a_linear_layer() -> None:
     class Network(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -106,17 +106,17 @@ def test_operations_of_a_linear_layer() -> None:
         def logits(self, y_BD: Tensor) -> Tensor:
             return y_BD
 
-    for rows in (3, ROW_MULTIPLE):  # by torch's own product, and by oneDNN's when it is trained
+    for rows in (3, ROW_MULTIPLE):  # uses the product of torch, and the one of oneDNN in training
         count = count_flops(Network(), torch.ones(rows, WIDE))
-        assert count == 2 * (2 * rows * WIDE * 300)  # forward, and the weight's gradient
+        assert count == 2 * (2 * rows * WIDE * 300)  # forward pass and gradient of the weight
 
 
-def test_a_first_convolution_sees_its_neighbours() -> None:
-    reaches = receptive_fields(1)
-    assert reaches[0] == pytest.approx(math.sqrt(2)) and reaches == sorted(reaches) and reaches[1] > reaches[0]
+def test_receptive_field_of_a_first_convolution() -> None:
+    radii = receptive_fields(1)
+    assert radii[0] == pytest.approx(math.sqrt(2)) and radii == sorted(radii) and radii[1] > radii[0]
 
 
-def test_the_probe_is_ridge_regression() -> None:
+def test_probe_is_ridge_regression() -> None:
     generator = torch.Generator().manual_seed(2)
     x_ND, y_NC = (torch.randn(11, size, generator=generator, dtype=torch.float64) for size in (5, 3))
     penalty = RIDGE * float((x_ND.T @ x_ND).diagonal().mean()) + 1e-9

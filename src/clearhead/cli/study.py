@@ -69,13 +69,13 @@ def _list(size: str, as_json: bool) -> None:
     listed = [sizes[size] for sizes in STUDIES.values()]  # type: ignore[index]
     if as_json:
         record = [
-            {"name": one.about.name, "claim_id": one.about.claim_id, "claim": one.about.claim, "minutes": one.minutes,
-             "seeds": one.seeds, "rule": [each.says for each in one.about.rule.requirements]} for one in listed
+            {"name": one.info.name, "claim_id": one.info.claim_id, "claim": one.info.claim, "minutes": one.minutes,
+             "seeds": one.seeds, "rule": [each.statement for each in one.info.rule.requirements]} for one in listed
         ]  # fmt: skip
         print(json.dumps(record, ensure_ascii=False))
         return
     for one in listed:
-        print(f"{one.about.name:<12} {one.about.claim_id:<4} {one.minutes:>4.0f} min  {one.about.claim}")
+        print(f"{one.info.name:<12} {one.info.claim_id:<4} {one.minutes:>4.0f} min  {one.info.claim}")
     print(f"all {len(listed)}: at most {sum(one.minutes for one in listed):,.0f} minutes on 2 cores", file=sys.stderr)
 
 
@@ -86,7 +86,7 @@ def _show(results: "Results") -> None:
 
     console = Console(highlight=False, markup=False)
     console.print(_grid(fit_width(table_rows(results), console.width)))
-    for more in results.study.about.tables(results.findings):
+    for more in results.study.info.tables(results.findings):
         console.print(f"\n{more.title}")
         console.print(_grid(more.rows))
     print("\n" + "\n".join(verdict_lines(results)))
@@ -130,7 +130,7 @@ class _Shown:
         """A line."""
         self._bar.console.print(f"{done} of {total} cells are there already", markup=False)
 
-    def cell(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
+    def cell_started(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
         """A line, or the bar's text."""
         from clearhead.cli.progress_display import clock
 
@@ -139,7 +139,7 @@ class _Shown:
             print(f"{self._cell}  {clock(seconds_left)} left", file=sys.stderr, flush=True)
         self._bar.update(self._task, total=total, description=f"{self._cell}  {clock(seconds_left)} left")
 
-    def part(self, done: float, seconds_left: float) -> None:
+    def progress(self, done: float, seconds_left: float) -> None:
         """Moves the bar."""
         from clearhead.cli.progress_display import clock
 

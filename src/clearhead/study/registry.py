@@ -1,4 +1,4 @@
-"""Every study by name, at each of its sizes: miniature (seconds, for tests), default, and full (`--full`)."""
+"""All studies by name, each at three sizes: miniature (seconds, for tests), default, and full (`--full`)."""
 
 import difflib
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from typing import Literal
 
 from clearhead.errors import StudyError
 from clearhead.study.claims.attention_heads import AttentionScalingStudy, HeadCountStudy
+from clearhead.study.claims.causal_mask import CausalMaskStudy
 from clearhead.study.claims.compute_scaling import ComputeScalingStudy
 from clearhead.study.claims.data_efficiency import DataEfficiencyStudy
 from clearhead.study.claims.encoder_decoder_attention import AlignmentStudy, BottleneckStudy
 from clearhead.study.claims.layers import LayerProbingStudy
 from clearhead.study.claims.long_range import LongRangeStudy
-from clearhead.study.claims.causal_mask import CausalMaskStudy
 from clearhead.study.claims.parallelism import ParallelismStudy
 from clearhead.study.claims.positions import PermutationStudy, PositionsStudy
 from clearhead.study.claims.pronoun import PronounStudy
@@ -24,10 +24,17 @@ Size = Literal["miniature", "default", "full"]
 STUDIES: Mapping[str, Mapping[Size, Study]] = {
     "long-range": {
         "miniature": LongRangeStudy(
-            minutes=0.1, seeds=1, distances=(3, 7), words=100, bins=((2, 4), (5, 8)), pronouns=20, tested=4, width=8
+            minutes=0.1,
+            seeds=1,
+            distances=(3, 7),
+            train_words=100,
+            bins=((2, 4), (5, 8)),
+            pronoun_sentences=20,
+            test_size=4,
+            width=8,
         ),
         "default": LongRangeStudy(),
-        "full": LongRangeStudy(minutes=240, seeds=3, words=1_000_000, pronouns=20_000, tested=500),
+        "full": LongRangeStudy(minutes=240, seeds=3, train_words=1_000_000, pronoun_sentences=20_000, test_size=500),
     },
     "parallel": {
         "miniature": ParallelismStudy(seeds=1, lengths=(3, 24), distances=(1, 20), batch_tokens=48, width=8, repeats=1),
@@ -37,30 +44,32 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
         ),
     },
     "bottleneck": {
-        "miniature": BottleneckStudy(minutes=0.1, seeds=1, pairs=60, tested=4, bins=((3, 6), (10, 13)), width=8),
+        "miniature": BottleneckStudy(
+            minutes=0.1, seeds=1, train_size=60, test_size=4, bins=((3, 6), (10, 13)), width=8
+        ),
         "default": BottleneckStudy(),
-        "full": BottleneckStudy(minutes=120, seeds=5, pairs=100_000, tested=500, width=256),
+        "full": BottleneckStudy(minutes=120, seeds=5, train_size=100_000, test_size=500, width=256),
     },
     "alignment": {
-        "miniature": AlignmentStudy(minutes=0.1, seeds=1, pairs=60, tested=6, width=8, layers=1),
+        "miniature": AlignmentStudy(minutes=0.1, seeds=1, train_size=60, test_size=6, width=8, layers=1),
         "default": AlignmentStudy(),
-        "full": AlignmentStudy(minutes=120, seeds=3, pairs=100_000, tested=1000, layers=4),
+        "full": AlignmentStudy(minutes=120, seeds=3, train_size=100_000, test_size=1000, layers=4),
     },
     "pronoun": {
         "miniature": PronounStudy(
             minutes=0.1,
             seeds=1,
-            pairs=60,
-            tested=6,
+            train_size=60,
+            test_size=6,
             bins=((2, 4), (5, 8)),
-            trained=(2, 8),
-            cut=1,
-            draws=2,
+            train_distance=(2, 8),
+            ablated_heads=1,
+            random_draws=2,
             width=8,
             layers=1,
         ),
         "default": PronounStudy(),
-        "full": PronounStudy(minutes=240, seeds=3, pairs=100_000, tested=300, draws=20, layers=4),
+        "full": PronounStudy(minutes=240, seeds=3, train_size=100_000, test_size=300, random_draws=20, layers=4),
     },
     "order": {
         "miniature": PermutationStudy(seeds=2, length=7, permutations=3, width=16),
@@ -69,17 +78,17 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
     },
     "positions": {
         "miniature": PositionsStudy(
-            minutes=0.1, seeds=1, pairs=60, tested=5, width=16, layers=1, table=64, offsets=(1, 3)
+            minutes=0.1, seeds=1, train_size=60, test_size=5, width=16, layers=1, table_size=64, offsets=(1, 3)
         ),
         "default": PositionsStudy(),
-        "full": PositionsStudy(minutes=240, seeds=3, pairs=50_000, tested=1000, width=128, layers=4),
+        "full": PositionsStudy(minutes=240, seeds=3, train_size=50_000, test_size=1000, width=128, layers=4),
     },
     "scaling": {
         "miniature": AttentionScalingStudy(
-            minutes=0.1, seeds=1, key_dims=(2, 128), queries=50, width=16, layers=1, pairs=60, trained_key_dim=8
+            minutes=0.1, seeds=1, key_dims=(2, 128), queries=50, width=16, layers=1, train_size=60, trained_key_dim=8
         ),
         "default": AttentionScalingStudy(),
-        "full": AttentionScalingStudy(minutes=120, seeds=5, width=128, layers=4, pairs=50_000),
+        "full": AttentionScalingStudy(minutes=120, seeds=5, width=128, layers=4, train_size=50_000),
     },
     "mask": {
         "miniature": CausalMaskStudy(seeds=1, lengths=(5, 17), width=12, layers=1),
@@ -88,11 +97,11 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
     },
     "heads": {
         "miniature": HeadCountStudy(
-            minutes=0.1, seeds=1, counts=(1, 2, 4), pairs=60, tested=5, looked_at=2, width=8, layers=1
+            minutes=0.1, seeds=1, counts=(1, 2, 4), train_size=60, test_size=5, inspect_size=2, width=8, layers=1
         ),
         "default": HeadCountStudy(),
         "full": HeadCountStudy(
-            minutes=300, seeds=3, counts=(1, 2, 4, 8, 16, 32), pairs=100_000, tested=1000, width=128
+            minutes=300, seeds=3, counts=(1, 2, 4, 8, 16, 32), train_size=100_000, test_size=1000, width=128
         ),
     },
     "data": {
@@ -100,11 +109,11 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
             minutes=0.1,
             seeds=1,
             sizes=(30, 60),
-            tested=20,
+            test_size=20,
             width=8,
             layers=1,
             text_sizes=(30, 60),
-            text_tested=5,
+            text_test_size=5,
             text_width=8,
             text_layers=1,
         ),
@@ -119,13 +128,15 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
         ),
     },
     "reach": {
-        "miniature": ReceptiveFieldStudy(minutes=0.1, seeds=1, width=8, layers=1, patch=4, trained=40, looked_at=2),
+        "miniature": ReceptiveFieldStudy(
+            minutes=0.1, seeds=1, width=8, layers=1, patch=4, train_size=40, inspect_size=2
+        ),
         "default": ReceptiveFieldStudy(),
-        "full": ReceptiveFieldStudy(minutes=60, seeds=10, width=96, layers=6, looked_at=297),
+        "full": ReceptiveFieldStudy(minutes=60, seeds=10, width=96, layers=6, inspect_size=297),
     },
     "scale": {
         "miniature": ComputeScalingStudy(
-            seeds=1, shapes=((1, 8), (1, 12), (1, 16)), on_paper=("gpt3 shape",), tokens=16, repeats=1
+            seeds=1, shapes=((1, 8), (1, 12), (1, 16)), paper_shapes=("gpt3 shape",), tokens=16, repeats=1
         ),
         "default": ComputeScalingStudy(),
         "full": ComputeScalingStudy(
@@ -138,17 +149,19 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
         "full": ResidualStudy(minutes=300, seeds=3, depths=(2, 4, 8, 12, 18, 24), steps=2000, sentences=50_000),
     },
     "layers": {
-        "miniature": LayerProbingStudy(minutes=0.1, seeds=1, pairs=60, probed=9, distance=(2, 8), width=8, layers=2),
+        "miniature": LayerProbingStudy(
+            minutes=0.1, seeds=1, train_size=60, probe_size=9, distance=(2, 8), width=8, layers=2
+        ),
         "default": LayerProbingStudy(),
-        "full": LayerProbingStudy(minutes=180, seeds=3, pairs=100_000, probed=3000, layers=6),
+        "full": LayerProbingStudy(minutes=180, seeds=3, train_size=100_000, probe_size=3000, layers=6),
     },
 }
 
 
 def get_study(name: str, size: Size = "default") -> Study:
-    """The study of that name."""
+    """Return the study of this name and size; raise an error with a suggestion if there is none."""
     if name not in STUDIES:
-        close = difflib.get_close_matches(name, [*STUDIES], n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(STUDIES)}"
+        matches = difflib.get_close_matches(name, [*STUDIES], n=1, cutoff=0.4)
+        hint = f"did you mean {matches[0]}?" if matches else f"choose one of {', '.join(STUDIES)}"
         raise StudyError(f"unknown study {name!r}; {hint}")
     return STUDIES[name][size]

@@ -1,4 +1,4 @@
-"""C11: the causal mask makes position i depend on positions up to i only, while all are trained at once.
+"""C11: the causal mask restricts position i to positions up to i, while all positions are trained in one pass.
 
 B batch, T positions, D model width
 """
@@ -13,56 +13,59 @@ from torch import Tensor, nn
 
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.models_and_data import capture_embeddings, random_ids, untrained_network
-from clearhead.study.harness.protocol import DecisionRule, Findings, Numbers, Requirement, StudyContext, StudyInfo
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+    first_and_last,
+    sweep,
+)
 
 MASKED = ("decoder only", "encoder-decoder")
 UNMASKED = "no mask"
 
 
-def _largest(seen: Mapping[str, Numbers], conditions: tuple[str, ...], name: str) -> float:
-    return max(value for kind in conditions for key, value in seen[kind].items() if key.startswith(f"{name}@"))
+def _largest(runs: SeedNumbers, name: str) -> float:
+    """Return the largest value over all lengths of the masked networks."""
+    return max(value for kind in MASKED for value in sweep(runs[kind], name).values())
 
 
-def _longest(numbers: Numbers, name: str) -> float:
-    """The value at the greatest length."""
-    lengths = [int(key.partition("@")[2]) for key in numbers if key.startswith(f"{name}@")]
-    if not lengths:
-        raise KeyError(name)
-    return numbers[f"{name}@{max(lengths)}"]
-
-
-# A weight behind exp(-inf) is 0, and 0 times anything finite is 0: nothing but an exact zero shows a mask that holds.
-# What is below 1e-12 without being zero would be a leak too small to matter, yet no proof: open.
+# A weight exp(-inf) is 0, and 0 times any finite number is 0: only an exact zero proves that the mask works. A nonzero
+# gradient below 1e-12 would be too small to matter, but it is not a proof: inconclusive.
 RULE = DecisionRule(
     (
-        Requirement("no gradient at all comes from the future (largest norm)",
-                    lambda seen: _largest(seen, MASKED, "future"), 0.0, 1e-12, "exp(-inf) is exactly 0"),
-        Requirement("without the mask it does come (smallest norm over the lengths)",
-                    lambda seen: min(v for k, v in seen[UNMASKED].items() if k.startswith("future@")), 1e-9, 0.0,
-                    "else the probe could see nothing"),
-        Requirement("one pass over n positions gives what n passes over ever longer beginnings give",
-                    lambda seen: _largest(seen, MASKED, "difference"), 1e-9, 1e-5,
-                    "relative, in double precision, where kernels differ by rounding"),
-        Requirement("the one pass is cheaper: n passes take this many times as long at the greatest length",
-                    lambda seen: min(_longest(seen[kind], "times") for kind in MASKED), 3.0, 1.0,
-                    "three times is beyond what timing on a busy machine invents"),
+        Requirement("no gradient comes from future positions (largest norm)",
+                    lambda runs: _largest(runs, "future_gradient"), 0.0, 1e-12, "exp(-inf) is exactly 0"),
+        Requirement("without the mask there is a gradient from future positions (smallest norm over the lengths)",
+                    lambda runs: min(sweep(runs[UNMASKED], "future_gradient").values()), 1e-9, 0.0,
+                    "otherwise the probe could not detect anything"),
+        Requirement("one pass over n positions equals n passes over prefixes of increasing length",
+                    lambda runs: _largest(runs, "difference"), 1e-9, 1e-5,
+                    "relative difference in float64, where kernels differ by rounding error"),
+        Requirement("one pass is cheaper (time of n passes relative to one pass, at the largest length)",
+                    lambda runs: min(first_and_last(runs[kind], "time_ratio")[1] for kind in MASKED), 3.0, 1.0,
+                    "a factor of 3 exceeds timing noise on a busy machine"),
     )
 )  # fmt: skip
-ABOUT = StudyInfo(
+INFO = StudyInfo(
     "mask",
     "C11",
-    "The causal mask plus the shift make position i depend on positions < i only, while all are trained at once",
+    "The causal mask plus the shift make position i depend on positions < i only, while all are trained in one pass",
     RULE,
-    "Fresh weights: that the future cannot be seen is a matter of wiring, not of what was learned.",
+    "Untrained weights: the mask works independently of what the network has learned.",
     is_timed=True,
 )
 
 
 @dataclass(frozen=True)
 class CausalMaskStudy:
-    """Gradients from the future, and one pass against many."""
+    """Gradients from future positions, and one pass compared with many."""
 
-    about: StudyInfo = ABOUT
+    info: StudyInfo = INFO
     minutes: float = 2.0
     seeds: int = 3
     lengths: tuple[int, ...] = (8, 16, 32, 64, 128)
@@ -71,88 +74,93 @@ class CausalMaskStudy:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """Two masked stacks, and one that sees everything."""
+        """Two networks with a causal mask and one without."""
         return (*MASKED, UNMASKED)
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """At the greatest length."""
+        """Values at the largest length."""
         last = self.lengths[-1]
-        return {f"future@{last}": "gradient from the future", f"past@{last}": "from the past",
-                f"difference@{last}": "one pass against n", f"times@{last}": "n passes / one pass"}  # fmt: skip
+        return {
+            f"future_gradient@{last}": "gradient from future positions",
+            f"past_gradient@{last}": "from past positions",
+            f"difference@{last}": "one pass compared with n",
+            f"time_ratio@{last}": "n passes / one pass",
+        }
 
-    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        """All lengths."""
+    def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
+        """Measure gradients and times at all lengths."""
+        numbers: dict[str, float] = {}
+        for length in self.lengths:
+            ids_BT = random_ids(1, length, seed)
+            forward, embedding = self._network(condition, length, seed)
+            future, past = future_and_past_gradients(forward, embedding, ids_BT)
+            numbers |= {f"future_gradient@{length}": future, f"past_gradient@{length}": past}
+            if condition != UNMASKED:
+                difference, time_ratio = compare_passes(forward, ids_BT)
+                numbers |= {f"difference@{length}": difference, f"time_ratio@{length}": time_ratio}
+        return numbers
+
+    def _network(self, condition: str, length: int, seed: int) -> tuple["Forward", nn.Module]:
+        """Return the function from ids to states of a network in float64, and the module that embeds these ids."""
         shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4}
         depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}
-        found: dict[str, float] = {}
-        for length in self.lengths:
-            ids_BT, src_BS = random_ids(1, length, seed), random_ids(1, length, seed + 1)
-            if condition == "decoder only":
-                network = untrained_network("lm", seed, {**shape, "num_decoder_layers": self.layers}).double()
-                run, embedding = network, network.embedding
-            elif condition == "encoder-decoder":
-                network = untrained_network("translate", seed, {**shape, **depth, "tied_embeddings": "none"}).double()
-                run, embedding = _with_source(network, src_BS), network.target_embedding
-            else:
-                network = untrained_network(
-                    "classify", seed, {**shape, "num_encoder_layers": self.layers, "num_labels": 3}
-                )
-                network = network.double()
-                run, embedding = _states(network), network.backbone.embedding
-            future, past = future_and_past_gradients(run, embedding, ids_BT)
-            found |= {f"future@{length}": future, f"past@{length}": past}
-            if condition != UNMASKED:
-                difference, times = compare_passes(run, ids_BT)
-                found |= {f"difference@{length}": difference, f"times@{length}": times}
-        return found
+        if condition == "decoder only":
+            decoder = untrained_network("lm", seed, {**shape, "num_decoder_layers": self.layers}).double()
+            return decoder, decoder.embedding
+        if condition == "encoder-decoder":
+            network = untrained_network("translate", seed, {**shape, **depth, "tied_embeddings": "none"}).double()
+            return _with_source(network, random_ids(1, length, seed + 1)), network.target_embedding
+        settings = {**shape, "num_encoder_layers": self.layers, "num_labels": 3}
+        encoder = untrained_network("classify", seed, settings).double()
+        return _encoder_states(encoder), encoder.backbone.embedding
 
-    def charts(self, found: Findings) -> list[Chart]:
-        """The cost of n passes."""
+    def charts(self, findings: Findings) -> list[Chart]:
+        """Return the cost of n passes by length."""
         series = [
-            Series(kind, [(length, found.values(kind, f"times@{length}")) for length in self.lengths])
+            Series(kind, [(length, findings.values(kind, f"time_ratio@{length}")) for length in self.lengths])
             for kind in MASKED
         ]
-        return [Chart("mask-cost", "What training all positions at once saves", "positions",
+        return [Chart("mask-cost", "Time saved by training all positions in one pass", "positions",
                       "time of n passes / time of one", series, log_x=True, log_y=True)]  # fmt: skip
 
 
-Run = Callable[[Tensor], Tensor]
+Forward = Callable[[Tensor], Tensor]
 
 
-def _with_source(network: nn.Module, src_BS: Tensor) -> Run:
+def _with_source(network: nn.Module, src_BS: Tensor) -> Forward:
     return lambda ids_BT: network(src_BS, ids_BT)
 
 
-def _states(network: Any) -> Run:
+def _encoder_states(network: Any) -> Forward:
     return lambda ids_BT: network.backbone(ids_BT).states_BSD
 
 
-def future_and_past_gradients(run: Run, embedding: nn.Module, ids_BT: Tensor) -> tuple[float, float]:
-    """The largest gradient that a state takes from a later place, and the smallest from its own or an earlier one."""
+def future_and_past_gradients(forward: Forward, embedding: nn.Module, ids_BT: Tensor) -> tuple[float, float]:
+    """Return the largest gradient of a state at later positions, and the smallest at its own and earlier positions."""
     length = ids_BT.shape[1]
     future, past = 0.0, float("inf")
-    with capture_embeddings(embedding) as kept:
-        states_BTD = run(ids_BT)
-    [x_BTD] = kept
+    with capture_embeddings(embedding) as embeddings:
+        states_BTD = forward(ids_BT)
+    [x_BTD] = embeddings
     direction_D = torch.linspace(-1.0, 1.0, states_BTD.shape[-1], dtype=states_BTD.dtype)
-    for place in range(length):
-        [gradient_BTD] = torch.autograd.grad((states_BTD[0, place] * direction_D).sum(), x_BTD, retain_graph=True)
+    for position in range(length):
+        [gradient_BTD] = torch.autograd.grad((states_BTD[0, position] * direction_D).sum(), x_BTD, retain_graph=True)
         norm_T = gradient_BTD[0].norm(dim=-1)
-        past = min(past, float(norm_T[: place + 1].min()))
-        if place + 1 < length:
-            future = max(future, float(norm_T[place + 1 :].max()))
+        past = min(past, float(norm_T[: position + 1].min()))
+        if position + 1 < length:
+            future = max(future, float(norm_T[position + 1 :].max()))
     return future, past
 
 
 @torch.no_grad()
-def compare_passes(run: Run, ids_BT: Tensor) -> tuple[float, float]:
-    """How far one pass is from n passes, and how many times as long those take."""
-    run(ids_BT)  # the first call pays for what is set up once
-    began = time.perf_counter()
-    at_once_TD = run(ids_BT)[0]
-    between = time.perf_counter()
-    one_by_one_TD = torch.stack([run(ids_BT[:, : place + 1])[0, -1] for place in range(ids_BT.shape[1])])
-    ended = time.perf_counter()
-    difference = float((at_once_TD - one_by_one_TD).abs().max() / at_once_TD.abs().max())
-    return difference, (ended - between) / (between - began)
+def compare_passes(forward: Forward, ids_BT: Tensor) -> tuple[float, float]:
+    """Return the relative difference between one pass and n passes over prefixes, and the ratio of their times."""
+    forward(ids_BT)  # exclude one-time initialization from the measurement
+    start = time.perf_counter()
+    one_pass_TD = forward(ids_BT)[0]
+    middle = time.perf_counter()
+    n_passes_TD = torch.stack([forward(ids_BT[:, : position + 1])[0, -1] for position in range(ids_BT.shape[1])])
+    end = time.perf_counter()
+    difference = float((one_pass_TD - n_passes_TD).abs().max() / one_pass_TD.abs().max())
+    return difference, (end - middle) / (middle - start)

@@ -1,6 +1,7 @@
-"""C3: the fixed context vector of plain seq2seq is the bottleneck; attention repairs it. BLEU by source length.
+"""Encoder-decoder attention.
 
-C4: attention weights are probabilities and readable: they align source and target words.
+C3: the fixed context vector of plain seq2seq is a bottleneck that attention removes. BLEU by source length.
+C4: attention weights are interpretable probabilities that align source and target words.
 
 L layers, H heads, J target words, I source words
 """
@@ -18,7 +19,6 @@ from clearhead.evaluation.metrics import bleu
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
 from clearhead.inspection.trace.trace_types import Trace
-from clearhead.study.claims.parallelism import sweep
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.models_and_data import (
     FAST_MEASUREMENT,
@@ -37,42 +37,43 @@ from clearhead.study.harness.protocol import (
     SeedNumbers,
     StudyContext,
     StudyInfo,
+    first_and_last,
 )
 
 WITHOUT, WITH = "without attention", "with attention"
 
 
-def _fall(seen: SeedNumbers, condition: str) -> float:
-    """BLEU lost from the shortest sentences to the longest."""
-    row = sweep(seen[condition], "bleu")
-    return row[min(row)] - row[max(row)]
+def _decline(runs: SeedNumbers, condition: str) -> float:
+    """Return the BLEU lost from the shortest sentences to the longest."""
+    shortest, longest = first_and_last(runs[condition], "bleu")
+    return shortest - longest
 
 
-def _gap(seen: SeedNumbers) -> float:
-    longest = max(sweep(seen[WITH], "bleu"))
-    return seen[WITH][f"bleu@{longest}"] - seen[WITHOUT][f"bleu@{longest}"]
+def _gain_on_longest(runs: SeedNumbers) -> float:
+    """Return the BLEU gained by attention on the longest sentences."""
+    return first_and_last(runs[WITH], "bleu")[1] - first_and_last(runs[WITHOUT], "bleu")[1]
 
 
-# Five BLEU are a difference that a reader of translations sees, one is not. "Repairs" is taken to be that with
-# attention not more than half of the fall is left.
+# Readers notice a difference of five BLEU, but not of one. Attention "removes" the bottleneck if at most half of the
+# decline remains.
 BOTTLENECK_RULE = DecisionRule(
     (
-        Requirement("without attention, quality falls with length (BLEU from the shortest to the longest)",
-                    lambda seen: _fall(seen, WITHOUT), 5.0, 1.0, "a reader sees five BLEU, not one"),
-        Requirement("on the longest sentences attention is better (BLEU)", _gap, 5.0, 1.0,
-                    "a reader sees five BLEU, not one"),
-        Requirement("attention takes away at least half of the fall (share of it that is left)",
-                    lambda seen: max(0.0, _fall(seen, WITH)) / max(1e-9, _fall(seen, WITHOUT)), 0.5, 0.9,
-                    "half of it is a repair, a tenth is none"),
+        Requirement("without attention, quality declines with length (BLEU lost from the shortest to the longest)",
+                    lambda runs: _decline(runs, WITHOUT), 5.0, 1.0, "readers notice five BLEU, not one"),
+        Requirement("on the longest sentences attention is better (BLEU)", _gain_on_longest, 5.0, 1.0,
+                    "readers notice five BLEU, not one"),
+        Requirement("attention removes at least half of the decline (fraction that remains)",
+                    lambda runs: max(0.0, _decline(runs, WITH)) / max(1e-9, _decline(runs, WITHOUT)), 0.5, 0.9,
+                    "half of it is an improvement, a tenth is not"),
     )
 )  # fmt: skip
-BOTTLENECK = StudyInfo(
+BOTTLENECK_INFO = StudyInfo(
     "bottleneck",
     "C3",
-    "The fixed context vector of plain seq2seq is the bottleneck: quality falls with sentence length, attention "
-    "repairs it",
+    "The fixed context vector of plain seq2seq is the bottleneck: quality declines with sentence length, and "
+    "attention removes the decline",
     BOTTLENECK_RULE,
-    "LSTMs of one width on the built-in grammar, equal time to train.",
+    "LSTMs of one width on the built-in grammar, with equal training time.",
 )
 
 
@@ -80,83 +81,85 @@ BOTTLENECK = StudyInfo(
 class BottleneckStudy:
     """An LSTM with and without attention."""
 
-    about: StudyInfo = BOTTLENECK
+    info: StudyInfo = BOTTLENECK_INFO
     minutes: float = 10.0
     seeds: int = 3
-    pairs: int = 20_000
-    tested: int = 100
+    train_size: int = 20_000
+    test_size: int = 100
     bins: tuple[tuple[int, int], ...] = ((3, 6), (7, 9), (10, 13), (14, 18), (19, 40))
     width: int = 128
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """Without and with."""
+        """Without and with attention."""
         return (WITHOUT, WITH)
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """BLEU by length."""
+        """BLEU by source length."""
         return {f"bleu@{low}": f"BLEU, {low} to {high} words" for low, high in self.bins}
 
-    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        """One training, and a test for each length."""
-        file = write_examples(bench.folder / "train.tsv", grammar_examples(self.pairs, seed))
+    def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
+        """Train one model and test it on each range of lengths."""
+        file = write_examples(context.folder / "train.tsv", grammar_examples(self.train_size, seed))
         shape = {"family": "lstm", "attention": "none" if condition == WITHOUT else "additive",
                  "model_dim": self.width, "num_encoder_layers": 1, "num_decoder_layers": 1}  # fmt: skip
-        model = train_model(bench, file, seed, shape, tokenizer=TOKENIZER, decoding={"beam_size": 1})
-        found = {}
+        model = train_model(context, file, seed, shape, tokenizer=TOKENIZER, decoding={"beam_size": 1})
+        numbers = {}
         for low, high in self.bins:
-            examples = examples_of_length(self.tested, seed, "test", low, high)
-            written = [one.text for one in model.translate_pairs(to_pairs(examples))]
-            found[f"bleu@{low}"] = bleu(written, [one.target for one in examples]).value
-        return found
+            examples = examples_of_length(self.test_size, seed, "test", low, high)
+            translations = [result.text for result in model.translate_pairs(to_pairs(examples))]
+            numbers[f"bleu@{low}"] = bleu(translations, [example.target for example in examples]).value
+        return numbers
 
-    def charts(self, found: Findings) -> list[Chart]:
-        """BLEU by length."""
-        series = [Series(kind, [(x, found.values(kind, f"bleu@{low}")) for x, (low, _) in enumerate(self.bins)])
+    def charts(self, findings: Findings) -> list[Chart]:
+        """Return BLEU by source length."""
+        series = [Series(kind, [(x, findings.values(kind, f"bleu@{low}")) for x, (low, _) in enumerate(self.bins)])
                   for kind in self.conditions]  # fmt: skip
         ticks = [f"{low} to {high}" for low, high in self.bins]
-        return [Chart("bottleneck", "An LSTM with and without attention", "words in the source", "BLEU", series,
+        return [Chart("bottleneck", "LSTM with and without attention", "words in the source", "BLEU", series,
                       ticks=ticks)]  # fmt: skip
 
 
 MODELS = ("lstm + attention", "transformer")
-DIAGONAL, COOCCURRENCE = "diagonal", "words that occur together"
+DIAGONAL, COOCCURRENCE = "diagonal", "co-occurrence"
 
-# The best head is chosen on one half of the sentences and measured on the other: else the best of many would look good
-# by luck. German and English order are often alike, so the diagonal is a real opponent; a tenth of error rate
-# less is plain. Words that occur together know the dictionary but no context: attention should be at least as good.
+# The best head is selected on one half of the sentences and measured on the other half, because the best of many heads
+# would look good by chance. English and German have similar word order, so the diagonal is a strong baseline, and an
+# error rate lower by 0.1 is a clear improvement. The co-occurrence baseline is a dictionary without context: attention
+# should be at least as good.
 ALIGNMENT_RULE = DecisionRule(
     (
-        Requirement("attention is a probability: rows of weights sum to 1 (largest difference)",
-                    lambda seen: max(seen[kind]["sum_error"] for kind in MODELS), 1e-4, 1e-2, "rounding of float32"),
-        Requirement("the best head of each model aligns better than the diagonal (error rate less, the worse model)",
-                    lambda seen: seen[DIAGONAL]["best"] - max(seen[kind]["best"] for kind in MODELS), 0.1, 0.0,
-                    "a tenth less is plain, none is not"),
-        Requirement("the better model aligns at least as well as words that occur together do",
-                    lambda seen: seen[COOCCURRENCE]["best"] - min(seen[kind]["best"] for kind in MODELS), 0.0, -0.1,
-                    "as good or better; a tenth worse is not readable"),
+        Requirement("attention weights are probabilities: each row sums to 1 (largest deviation)",
+                    lambda runs: max(runs[kind]["sum_error"] for kind in MODELS), 1e-4, 1e-2, "float32 rounding"),
+        Requirement("the best head of each model aligns better than the diagonal (reduction of the error rate, "
+                    "weaker model)",
+                    lambda runs: runs[DIAGONAL]["best"] - max(runs[kind]["best"] for kind in MODELS), 0.1, 0.0,
+                    "0.1 is a clear reduction"),
+        Requirement("the better model aligns at least as well as co-occurrence counts (reduction of the error rate)",
+                    lambda runs: runs[COOCCURRENCE]["best"] - min(runs[kind]["best"] for kind in MODELS), 0.0, -0.1,
+                    "equal or better; weights that are worse by 0.1 are not interpretable"),
     )
 )  # fmt: skip
-ALIGNMENT = StudyInfo(
+ALIGNMENT_INFO = StudyInfo(
     "alignment",
     "C4",
-    "Attention weights are probabilities and readable: they align source and target words",
+    "Attention weights are interpretable probabilities: they align source and target words",
     ALIGNMENT_RULE,
-    "The best head was chosen by the gold of other sentences; the average of all heads stands beside it.",
-    light=(DIAGONAL, COOCCURRENCE),
+    "The best head was selected with the gold alignments of other sentences; the mean of all heads needs no selection.",
+    light_conditions=(DIAGONAL, COOCCURRENCE),
 )
 
 
 @dataclass(frozen=True)
 class AlignmentStudy:
-    """Alignment error rate of every head against the grammar's gold."""
+    """Alignment error rate of every head against the gold alignments of the grammar."""
 
-    about: StudyInfo = ALIGNMENT
+    info: StudyInfo = ALIGNMENT_INFO
     minutes: float = 15.0
     seeds: int = 2
-    pairs: int = 20_000
-    tested: int = 200
+    train_size: int = 20_000
+    test_size: int = 200
     width: int = 128
     layers: int = 3
 
@@ -167,21 +170,25 @@ class AlignmentStudy:
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Error rates."""
-        return {"best": "AER", "mean": "AER, mean of all heads", "worst": "AER, worst head", "nats": "nats a token"}
+        """Alignment error rates (AER) and loss."""
+        return {"best": "AER", "mean": "AER, mean of all heads", "worst": "AER, worst head", "nats": "nats per token"}
 
-    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        """A baseline, or one training and every head."""
-        known, tested = grammar_examples(self.pairs, seed), grammar_examples(self.tested, seed, "test")
-        half = len(tested) // 2
+    def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
+        """Measure a baseline, or train one model and measure all of its heads."""
+        train_examples, test_examples = (
+            grammar_examples(self.train_size, seed),
+            grammar_examples(self.test_size, seed, "test"),
+        )
+        half = len(test_examples) // 2
+        selection, test = test_examples[:half], test_examples[half:]
         if condition == DIAGONAL:
-            return {"best": _error_rate([diagonal_links(one) for one in tested[half:]], tested[half:])}
+            return {"best": _error_rate([diagonal_links(example) for example in test], test)}
         if condition == COOCCURRENCE:
-            dictionary = CooccurrenceDictionary.of(known)
-            return {"best": _error_rate([dictionary.links(one) for one in tested[half:]], tested[half:])}
-        file = write_examples(bench.folder / "train.tsv", known)
-        model = train_model(bench, file, seed, self._shape(condition), share=FAST_MEASUREMENT, tokenizer=TOKENIZER)
-        return _of_model(model, tested[:half], tested[half:])
+            dictionary = CooccurrenceDictionary.count(train_examples)
+            return {"best": _error_rate([dictionary.links(example) for example in test], test)}
+        file = write_examples(context.folder / "train.tsv", train_examples)
+        model = train_model(context, file, seed, self._shape(condition), share=FAST_MEASUREMENT, tokenizer=TOKENIZER)
+        return _model_error_rates(model, selection, test)
 
     def _shape(self, condition: str) -> dict[str, Any]:
         if condition == "transformer":
@@ -190,88 +197,88 @@ class AlignmentStudy:
         return {"family": "lstm", "model_dim": self.width, "attention": "additive", "bidirectional": True,
                 "num_encoder_layers": 1, "num_decoder_layers": 1}  # fmt: skip
 
-    def charts(self, found: Findings) -> list[Chart]:
-        """The best head beside the average and the baselines."""
-        series = [Series(label, [(x, found.values(kind, name)) for x, kind in enumerate(self.conditions)])
-                  for name, label in (("best", "best head, or the baseline"), ("mean", "mean of all heads"),
+    def charts(self, findings: Findings) -> list[Chart]:
+        """Return the error rates of the best head, the mean, the worst head and the baselines."""
+        series = [Series(label, [(x, findings.values(kind, name)) for x, kind in enumerate(self.conditions)])
+                  for name, label in (("best", "best head or baseline"), ("mean", "mean of all heads"),
                                       ("worst", "worst head"))]  # fmt: skip
-        return [Chart("alignment", "Alignment error rate against the gold (0 is best)", "", "error rate", series,
-                      ticks=self.conditions, is_joined=False)]  # fmt: skip
+        return [Chart("alignment", "Alignment error rate against gold alignments (0 is best)", "", "error rate",
+                      series, ticks=self.conditions, is_joined=False)]  # fmt: skip
 
 
 Links = frozenset[tuple[int, int]]
 
 
-def _error_rate(links: Sequence[Links], gold: Sequence[Example]) -> float:
-    """Over a whole corpus."""
-    found = {(number, *link) for number, one in enumerate(links) for link in one}
-    truth = {(number, *link) for number, one in enumerate(gold) for link in one.alignment}
-    return alignment_error_rate(found, truth)
+def _error_rate(links: Sequence[Links], examples: Sequence[Example]) -> float:
+    """Return the alignment error rate over a corpus."""
+    predicted = {(index, *link) for index, sentence_links in enumerate(links) for link in sentence_links}
+    gold = {(index, *link) for index, example in enumerate(examples) for link in example.alignment}
+    return alignment_error_rate(predicted, gold)
 
 
 def diagonal_links(example: Example) -> Links:
-    """Each target word with the source word as far along its sentence."""
+    """Link each target word to the source word at the same relative position."""
     sources, targets = (len(split_words(text)) for text in (example.source, example.target))
     return frozenset((round(j * (sources - 1) / max(1, targets - 1)), j) for j in range(targets))
 
 
 @dataclass(frozen=True)
 class CooccurrenceDictionary:
-    """How often words occur, and how often they occur in the same pair."""
+    """Numbers of sentence pairs that contain a source word, a target word, and both."""
 
     sources: Counter[str]
     targets: Counter[str]
-    together: Counter[tuple[str, str]]
+    pairs: Counter[tuple[str, str]]
 
     @classmethod
-    def of(cls, examples: Sequence[Example]) -> "CooccurrenceDictionary":
-        """Counted over a corpus."""
-        found = cls(Counter(), Counter(), Counter())
+    def count(cls, examples: Sequence[Example]) -> "CooccurrenceDictionary":
+        """Count the words of a corpus."""
+        counts = cls(Counter(), Counter(), Counter())
         for example in examples:
             source, target = set(split_words(example.source)), set(split_words(example.target))
-            found.sources.update(source)
-            found.targets.update(target)
-            found.together.update((one, other) for one in source for other in target)
-        return found
+            counts.sources.update(source)
+            counts.targets.update(target)
+            counts.pairs.update((source_word, target_word) for source_word in source for target_word in target)
+        return counts
 
     def links(self, example: Example) -> Links:
-        """Each target word with the source word of the highest Dice coefficient; of equal ones the first."""
+        """Link each target word to the source word with the highest Dice coefficient, the first one if tied."""
         source, target = split_words(example.source), split_words(example.target)
 
         def dice(i: int, word: str) -> float:
             total = self.sources[source[i]] + self.targets[word]
-            return 2 * self.together[source[i], word] / total if total else 0.0
+            return 2 * self.pairs[source[i], word] / total if total else 0.0
 
         return frozenset(
             (max(range(len(source)), key=lambda i: dice(i, word)), j) for j, word in enumerate(target)
         )  # fmt: skip
 
 
-def _heads(traces: Sequence[Trace], examples: Sequence[Example]) -> list[HeadAlignment]:
-    """Every head by itself, without the means of layers, the best first."""
-    found = align_heads([word_attention(one) for one in traces], [one.alignment for one in examples])
-    is_single = traces[0].layers("cross")[0].weights_HTS.shape[0] == 1
-    return [one for one in found if one.part.head is not None or is_single]
+def _rank_heads(traces: Sequence[Trace], examples: Sequence[Example]) -> list[HeadAlignment]:
+    """Return the alignment of every single head (no layer means), the best head first."""
+    alignments = align_heads([word_attention(trace) for trace in traces], [example.alignment for example in examples])
+    has_single_head = traces[0].layers("cross")[0].weights_HTS.shape[0] == 1
+    return [alignment for alignment in alignments if alignment.part.head is not None or has_single_head]
 
 
-def _of_model(model: Model, chosen_on: Sequence[Example], tested: Sequence[Example]) -> Numbers:
-    """The head that was best on some sentences, measured on others."""
-    choosing = [model.trace(one.source, one.target) for one in chosen_on]
-    best = _heads(choosing, chosen_on)[0].part
-    traces = [model.trace(one.source, one.target) for one in tested]
-    rates = {one.part: one.error_rate for one in _heads(traces, tested)}
-    sums = [float(np.abs(each.weights_HTS.sum(-1) - 1).max()) for one in traces for each in one.attention]
-    tokens = sum(len(one.token_log_probs) for one in traces)
+def _model_error_rates(model: Model, selection: Sequence[Example], test: Sequence[Example]) -> Numbers:
+    """Return the test error rates of the head that is best on `selection`, of the worst head and of the mean."""
+    selection_traces = [model.trace(example.source, example.target) for example in selection]
+    best = _rank_heads(selection_traces, selection)[0].part
+    traces = [model.trace(example.source, example.target) for example in test]
+    rates = {head.part: head.error_rate for head in _rank_heads(traces, test)}
+    sum_errors = [float(np.abs(layer.weights_HTS.sum(-1) - 1).max()) for trace in traces for layer in trace.attention]
+    tokens = sum(len(trace.token_log_probs) for trace in traces)
     return {
         "best": rates[best],
         "worst": max(rates.values()),
-        "mean": _error_rate([_mean_links(one) for one in traces], tested),
-        "sum_error": max(sums),
-        "nats": -sum(one.log_prob for one in traces) / tokens,
+        "mean": _error_rate([_mean_links(trace) for trace in traces], test),
+        "sum_error": max(sum_errors),
+        "nats": -sum(trace.log_prob for trace in traces) / tokens,
     }
 
 
 def _mean_links(trace: Trace) -> Links:
-    found = word_attention(trace)
-    mean_LHJI = found.weights_LHJI.mean((0, 1), keepdims=True)
-    return replace(found, weights_LHJI=mean_LHJI).links(0)
+    attention = word_attention(trace)
+    mean_LHJI = attention.weights_LHJI.mean((0, 1), keepdims=True)
+    return replace(attention, weights_LHJI=mean_LHJI).links(0)

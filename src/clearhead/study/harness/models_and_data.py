@@ -1,10 +1,6 @@
-"""What the studies that train have in common: sentences of the grammar, and one way to train through the public API.
+"""Data and models shared by the studies: grammar sentences, digit images, training, and untrained networks to probe.
 
-Networks with fresh weights to probe, and how to ask them for gradients at their embeddings.
-
-B batch, T places, D model width
-
-Handwritten digits on disk: parts of them to train on, and others to test on.
+B batch, T positions, D model width
 """
 
 import shutil
@@ -27,57 +23,57 @@ from clearhead.model.registry import build_model
 from clearhead.study.harness.protocol import StudyContext
 from clearhead.tasks.registry import get_task
 
-TRAINING_SHARE = 0.75  # of a cell's time; the rest is for making data and measuring
-FAST_MEASUREMENT = 1.2  # times that, for studies that measure in seconds
-NO_VALIDATION = 1_000_000_000  # updates between validations: only the last weights are validated, and kept
-# Of runs of a minute: many small updates, a short start and a long end, as in the demo; nothing is seen often enough to
-# need dropout or smoothing in most studies.
+TRAINING_SHARE = 0.75  # of the time of a cell; the rest is for generating data and measuring
+FAST_MEASUREMENT = 1.2  # factor on TRAINING_SHARE for studies that measure within seconds
+NO_VALIDATION = 1_000_000_000  # updates between validations: only the final weights are validated
+# Settings for runs of one minute: many small updates, a short warmup and a long cooldown, as in the demo. Most studies
+# see each sentence too rarely to need dropout or label smoothing.
 SCHEDULE = {"batch_tokens": 1024, "warmup": 200, "cooldown": 0.6, "label_smoothing": 0.0}
-TOKENIZER = {"vocab_size": 2000}  # enough for most words of the grammar to be one piece or two
-CANDIDATES = 4  # sentences of any length looked at for each one of the wanted length, at most 20 times as many
+TOKENIZER = {"vocab_size": 2000}  # encodes most words of the grammar as one or two tokens
+CANDIDATES = 4  # `examples_of_length` generates at most 20 times this number of sentences per requested one
 
 
 @cache
 def grammar_examples(
     count: int, seed: int, split: str = "train", distance: tuple[int, int] | None = None
 ) -> list[Example]:
-    """Examples of the grammar; cells that want the same share them."""
+    """Return examples of the grammar; equal calls share one list."""
     return list(generate(count, seed, split, distance))
 
 
 @cache
 def examples_of_length(count: int, seed: int, split: str, low: int, high: int) -> list[Example]:
-    """So many examples whose source has from `low` to `high` words, punctuation included; fewer if they are rare.
+    """Return up to `count` examples whose source has `low` to `high` words including punctuation, fewer if rare.
 
-    Cells that want the same share them.
+    Equal calls share one list.
     """
-    found: list[Example] = []
+    examples: list[Example] = []
     for example in generate(20 * CANDIDATES * count, seed, split):
         if low <= len(split_words(example.source)) <= high:
-            found.append(example)
-            if len(found) == count:
+            examples.append(example)
+            if len(examples) == count:
                 break
-    return found
+    return examples
 
 
 def to_pairs(examples: Sequence[Example]) -> list[Pair]:
-    """As the public API takes them."""
-    return [Pair(one.source, one.target, line) for line, one in enumerate(examples, 1)]
+    """Convert examples to the pairs that the public API accepts."""
+    return [Pair(example.source, example.target, line) for line, example in enumerate(examples, 1)]
 
 
 def write_pairs(path: Path, lines: Sequence[tuple[str, str]]) -> Path:
-    """A TSV to train on."""
+    """Write (source, target) lines as a TSV file and return its path."""
     path.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
     return path
 
 
 def write_examples(path: Path, examples: Sequence[Example]) -> Path:
-    """The same, of the grammar's examples."""
-    return write_pairs(path, [(one.source, one.target) for one in examples])
+    """Write examples as a TSV file and return its path."""
+    return write_pairs(path, [(example.source, example.target) for example in examples])
 
 
 def train_model(
-    bench: StudyContext,
+    context: StudyContext,
     files: Path,
     seed: int,
     model: Mapping[str, Any],
@@ -86,86 +82,89 @@ def train_model(
     steps: int | None = None,
     **sections: Mapping[str, Any],
 ) -> api.Model:
-    """A model trained for its part of the cell's time; settings as in a recipe, over preset tiny.
+    """Train a model through the public API and return it; settings are given as in a recipe on top of preset tiny.
 
-    `share` is the part of the cell's time for training that this model may take; `steps` are updates instead of time.
+    `share` is the fraction of the cell's training time for this model; `steps` sets a number of updates instead.
+    Raise KeyboardInterrupt if the training was interrupted, so that a partially trained model is never measured.
     """
     training: dict[str, Any] = {"seed": seed, "validate_every": NO_VALIDATION, **SCHEDULE}
     if task == "translate":
         training["validate_lines"] = 20
     settings = merge({"model": {"dropout": 0.0, **model}, "training": training}, sections)
-    number = sum(1 for _ in bench.folder.glob("model-*"))
+    index = sum(1 for _ in context.folder.glob("model-*"))
     trained = api.train(
         files,
-        bench.folder / f"model-{number}",
+        context.folder / f"model-{index}",
         task=task,
         preset="tiny",
-        minutes=bench.minutes * TRAINING_SHARE * share if steps is None else None,
+        minutes=context.minutes * TRAINING_SHARE * share if steps is None else None,
         steps=steps,
         settings=settings,
-        threads=bench.threads,
-        watcher=bench.watcher,
+        threads=context.threads,
+        watcher=context.callback,
     )
-    if trained.manifest.training["state"] == "interrupted":  # whoever was half trained is not measured
+    if trained.manifest.training["state"] == "interrupted":
         raise KeyboardInterrupt
     return trained
 
 
 def nats_per_token(model: api.Model, examples: Sequence[Example]) -> float:
-    """Mean negative log-probability of a target token, the end among them."""
-    scored = model.score(to_pairs(examples))
-    return -sum(one.log_prob for one in scored) / sum(len(one.token_log_probs) for one in scored)
+    """Return the mean negative log-probability per target token, including the end-of-sentence token."""
+    scores = model.score(to_pairs(examples))
+    return -sum(score.log_prob for score in scores) / sum(len(score.token_log_probs) for score in scores)
 
 
-VOCAB_SIZE = 101  # of networks that read random ids; the first four are special
+VOCAB_SIZE = 101  # of untrained networks, which receive random ids; the first four ids are special tokens
 FIRST_REGULAR_ID = 4
 
 
 def untrained_network(task: str, seed: int, model: Mapping[str, Any]) -> Any:
-    """The network of a task as training would begin with it, without dropout."""
-    known: dict[str, Any] = {"vocab_size": VOCAB_SIZE, "dropout": 0.0, **model}
-    config = build({"model": known}, base=get_task(task).base)
+    """Return the freshly initialized network of a task without dropout."""
+    settings: dict[str, Any] = {"vocab_size": VOCAB_SIZE, "dropout": 0.0, **model}
+    config = build({"model": settings}, base=get_task(task).base)
     torch.manual_seed(seed)
     return build_model(config.model).eval()
 
 
 def random_ids(batch: int, length: int, seed: int) -> Tensor:
-    """ids_BT without special ones."""
+    """Return random ids_BT without special tokens."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(FIRST_REGULAR_ID, VOCAB_SIZE, (batch, length), generator=generator)
 
 
 @contextmanager
 def capture_embeddings(embedding: nn.Module) -> Iterator[list[Tensor]]:
-    """While it lasts, what an embedding gives is kept, each time as a leaf that takes a gradient."""
-    kept: list[Tensor] = []
+    """Collect every output of an embedding module as a leaf tensor that receives a gradient."""
+    outputs: list[Tensor] = []
 
-    def keep(_module: nn.Module, _inputs: Any, x_BTD: Tensor) -> Tensor:
-        kept.append(x_BTD.detach().requires_grad_())
-        return kept[-1]
+    def hook(_module: nn.Module, _inputs: Any, x_BTD: Tensor) -> Tensor:
+        outputs.append(x_BTD.detach().requires_grad_())
+        return outputs[-1]
 
-    handle = embedding.register_forward_hook(keep)
+    handle = embedding.register_forward_hook(hook)
     try:
-        yield kept
+        yield outputs
     finally:
         handle.remove()
 
 
 def write_digit_images(folder: Path) -> list[Path]:
-    """Every picture as `folder/7/0042.png`, in an order that has nothing to do with the digit: as they were written."""
+    """Write the handwritten digits as `folder/7/0042.png` and return the paths in an order independent of the label."""
     write_digits(folder)
     return sorted(folder.glob("[0-9]/*.png"), key=lambda path: path.name)
 
 
-def copy_images(folder: Path, pictures: Sequence[Path]) -> Path:
-    """A folder to train on with copies of some pictures."""
-    for picture in pictures:
-        (folder / picture.parent.name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(picture, folder / picture.parent.name / picture.name)
+def copy_images(folder: Path, images: Sequence[Path]) -> Path:
+    """Copy labeled images into a training folder and return the folder."""
+    for image in images:
+        (folder / image.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(image, folder / image.parent.name / image.name)
     return folder
 
 
-def classification_accuracy(model: Model, pictures: Sequence[Path]) -> float:
-    """The share that is recognised."""
-    found = model.classify_images(list(pictures))
-    return sum(one.label == path.parent.name for one, path in zip(found, pictures, strict=True)) / len(pictures)
+def classification_accuracy(model: Model, images: Sequence[Path]) -> float:
+    """Return the fraction of images whose label is predicted correctly."""
+    predictions = model.classify_images(list(images))
+    return sum(
+        prediction.label == path.parent.name for prediction, path in zip(predictions, images, strict=True)
+    ) / len(images)

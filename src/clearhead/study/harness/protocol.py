@@ -1,10 +1,8 @@
-"""What a study is: a claim, a rule, and cells (a condition and a seed) that can be measured one by one.
+"""The protocol of a study: a claim, a decision rule, and cells (one condition, one seed) that are measured separately.
 
-From numbers to a verdict, by a rule that is stated before anything is measured. Knows no model and no file.
-
-A rule is a list of requirements. Each turns the numbers of one seed into one quantity and has two bounds: on one side
-of them it is met, on the other it failed, between them it is open. All seeds must agree: met or failed in some of them
-only is open too. Nothing is averaged, so that one lucky seed decides nothing.
+A decision rule is a list of requirements, fixed before anything is measured. Each requirement reduces the numbers of
+one seed to one quantity, and its two bounds classify that quantity as passed, failed or inconclusive. All seeds must
+agree, otherwise the requirement is inconclusive. Nothing is averaged, so a single lucky seed cannot decide a claim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,76 +13,95 @@ from typing import Any, Literal, Protocol
 from clearhead.study.harness.charts import Chart
 from clearhead.training.loop.callbacks import Callback
 
+CORES = 2  # reference machine of `Study.minutes`; cells run in parallel, one per core
+LIGHT_MINUTES = 0.1  # time budget of a cell whose condition is listed in `light_conditions`
+
 Verdict = Literal["holds", "does not hold here", "not decided"]
-Status = Literal["met", "failed", "open"]
+Status = Literal["passed", "failed", "inconclusive"]
 Numbers = Mapping[str, float]
-"""What was measured in one cell, by name; `accuracy@100` where a name stands for a row of numbers."""
+"""Results of one cell by name; `accuracy@100` is one point of a sweep."""
 SeedNumbers = Mapping[str, Numbers]
-"""All of one seed: condition -> numbers."""
+"""Results of one seed: condition -> numbers."""
 Quantity = Callable[[SeedNumbers], float]
+
+
+def sweep(numbers: Numbers, name: str) -> dict[int, float]:
+    """Return the values of `name@16`, `name@64`, ... by the number after the @; raise KeyError if there are none."""
+    values = {int(key.partition("@")[2]): value for key, value in numbers.items() if key.startswith(f"{name}@")}
+    if not values:
+        raise KeyError(name)
+    return dict(sorted(values.items()))
+
+
+def first_and_last(numbers: Numbers, name: str) -> tuple[float, float]:
+    """Return the values of a sweep at its smallest and its largest point."""
+    values = [*sweep(numbers, name).values()]
+    return values[0], values[-1]
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing that must be so for the claim to hold. A larger quantity is better where `met` lies above `failed`."""
+    """One condition of a claim. Larger quantities are better if `pass_bound` is at least `fail_bound`."""
 
-    says: str
+    statement: str
     quantity: Quantity
-    met: float
-    failed: float
-    because: str
-    """Why the bounds lie where they lie."""
+    pass_bound: float
+    fail_bound: float
+    reason: str
+    """Justification of the bounds."""
+
+    @property
+    def is_larger_better(self) -> bool:
+        """Whether the requirement passes above its bound."""
+        return self.pass_bound >= self.fail_bound
 
     @property
     def bounds(self) -> str:
-        """In words."""
-        high = self.met >= self.failed
-        return (
-            f"met {'from' if high else 'up to'} {self.met:g}, failed {'up to' if high else 'from'} {self.failed:g}, "
-            "open between"
-        )
+        """Both bounds as text."""
+        passes, fails = (">=", "<=") if self.is_larger_better else ("<=", ">=")
+        return f"pass if {passes} {self.pass_bound:g}, fail if {fails} {self.fail_bound:g}, otherwise inconclusive"
 
-    def standing(self, value: float) -> Status:
-        """Of one seed."""
-        sign = 1 if self.met >= self.failed else -1
-        if sign * value >= sign * self.met:
-            return "met"
-        return "failed" if sign * value <= sign * self.failed else "open"
+    def status(self, value: float) -> Status:
+        """Classify the quantity of one seed."""
+        sign = 1 if self.is_larger_better else -1
+        if sign * value >= sign * self.pass_bound:
+            return "passed"
+        return "failed" if sign * value <= sign * self.fail_bound else "inconclusive"
 
-    def value(self, seen: SeedNumbers) -> float | None:
-        """The quantity of one seed; None while some of what it needs was not measured."""
-        if not seen:
+    def value(self, runs: SeedNumbers) -> float | None:
+        """Return the quantity of one seed, or None if some number it needs has not been measured."""
+        if not runs:
             return None
         try:
-            return self.quantity(seen)
+            return self.quantity(runs)
         except KeyError:
             return None
 
 
 @dataclass(frozen=True)
 class RequirementOutcome:
-    """How one requirement stands over all seeds."""
+    """Values of one requirement by seed, and its status over all seeds."""
 
     requirement: Requirement
     values: Mapping[int, float | None]
-    standing: Status
+    status: Status
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        one = self.requirement
+        """Return the requirement, its values and its status as a JSON object."""
+        requirement = self.requirement
         return {
-            "says": one.says,
-            "met": one.met,
-            "failed": one.failed,
-            "because": one.because,
+            "statement": requirement.statement,
+            "pass_bound": requirement.pass_bound,
+            "fail_bound": requirement.fail_bound,
+            "reason": requirement.reason,
             "values": {str(seed): value for seed, value in self.values.items()},
-            "standing": self.standing,
+            "status": self.status,
         }
 
 
 @dataclass(frozen=True)
 class StudyVerdict:
-    """The verdict and what led to it."""
+    """The verdict with the outcomes of all requirements."""
 
     verdict: Verdict
     outcomes: tuple[RequirementOutcome, ...]
@@ -92,33 +109,29 @@ class StudyVerdict:
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """The claim holds where every requirement is met, and does not hold here where one failed."""
+    """Requirements of a claim: it holds if all have passed and does not hold here if any has failed."""
 
     requirements: tuple[Requirement, ...]
 
     def judge(self, by_seed: Mapping[int, SeedNumbers]) -> StudyVerdict:
-        """A pure function of the numbers; what was not measured yet is open."""
-        outcomes = tuple(_outcome(one, by_seed) for one in self.requirements)
-        standings = [one.standing for one in outcomes]
-        if "failed" in standings:
+        """Return the verdict; requirements whose numbers are missing are inconclusive."""
+        outcomes = tuple(_outcome(requirement, by_seed) for requirement in self.requirements)
+        statuses = [outcome.status for outcome in outcomes]
+        if "failed" in statuses:
             return StudyVerdict("does not hold here", outcomes)
-        return StudyVerdict("holds" if all(one == "met" for one in standings) else "not decided", outcomes)
+        return StudyVerdict("holds" if all(status == "passed" for status in statuses) else "not decided", outcomes)
 
 
 def _outcome(requirement: Requirement, by_seed: Mapping[int, SeedNumbers]) -> RequirementOutcome:
-    values = {seed: requirement.value(seen) for seed, seen in by_seed.items()}
-    standings = {"open" if value is None else requirement.standing(value) for value in values.values()}
-    agreed: Status = next(iter(standings)) if len(standings) == 1 else "open"
+    values = {seed: requirement.value(runs) for seed, runs in by_seed.items()}
+    statuses = {"inconclusive" if value is None else requirement.status(value) for value in values.values()}
+    agreed: Status = next(iter(statuses)) if len(statuses) == 1 else "inconclusive"
     return RequirementOutcome(requirement, values, agreed)
-
-
-CORES = 2  # on which a study takes about the minutes that it says; cells run side by side, one a core
-LIGHT_MINUTES = 0.1  # minutes of a cell that takes next to no time
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is measured in one go, and after which the result is on disk."""
+    """The unit of measurement: one condition with one seed. Results are saved after every cell."""
 
     condition: str
     seed: int
@@ -129,103 +142,107 @@ class Cell:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """What follows from the numbers, or was assumed, beside the table of the conditions. The first row is a heading."""
+    """An additional table, derived from the numbers or listing assumptions. The first row is the heading."""
 
     title: str
     rows: Sequence[Sequence[str]]
 
 
-def no_derived_tables(_found: "Findings") -> list[StudyTable]:
-    """Of a study whose numbers say everything."""
+def no_derived_tables(_findings: "Findings") -> list[StudyTable]:
+    """Return no additional tables."""
     return []
 
 
 @dataclass(frozen=True)
 class StudyInfo:
-    """What is known of a study before it runs."""
+    """Static description of a study."""
 
     name: str
     claim_id: str
     claim: str
     rule: DecisionRule
     caveat: str = ""
-    """What the study does not show, to be read with the verdict."""
-    light: tuple[str, ...] = ()
-    """Conditions that take next to no time: baselines, and models that are not trained."""
+    """Limits of the study, printed with the verdict."""
+    light_conditions: tuple[str, ...] = ()
+    """Conditions that need almost no time: baselines and untrained models."""
     is_timed: bool = False
-    """Its numbers are times: its cells run one after the other, each on all cores."""
+    """Whether the numbers are times: cells then run one after another, each on all cores."""
     tables: Callable[["Findings"], list[StudyTable]] = no_derived_tables
-    """More tables, made from what was measured so far."""
+    """Function that derives additional tables from the cells measured so far."""
 
 
 @dataclass(frozen=True)
 class StudyContext:
-    """Where a cell works: a folder that is empty at first, its share of the time, cores, and who watches trainings."""
+    """Resources of one cell: an initially empty folder, its time budget, its threads and the training callback."""
 
     folder: Path
     minutes: float
     threads: int
-    watcher: Callback
+    callback: Callback
 
 
 class Study(Protocol):
     """One claim at one size."""
 
     @property
-    def about(self) -> StudyInfo: ...
+    def info(self) -> StudyInfo: ...
 
     @property
     def minutes(self) -> float:
-        """What all cells of all seeds may take together."""
+        """Time budget of all cells of all seeds together."""
 
     @property
     def seeds(self) -> int:
-        """How often everything is repeated."""
+        """Number of repetitions."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What is compared."""
+        """The compared conditions."""
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The numbers that the table shows: name -> heading."""
+        """Columns of the table: name of a number -> heading."""
 
-    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        """One cell; every number is finite."""
+    def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
+        """Measure one cell; every number must be finite."""
 
-    def charts(self, found: "Findings") -> list[Chart]:
-        """What the pictures show."""
+    def charts(self, findings: "Findings") -> list[Chart]:
+        """Return the charts of the cells measured so far."""
 
 
 def cell_minutes(study: Study, condition: str, minutes: float) -> float:
-    """The time of one cell: the same for all that take time, however many cores there are; more seeds take longer."""
-    if condition in study.about.light:
+    """Return the time budget of one cell.
+
+    All conditions that are not light get the same time, independently of the number of cores and of additional seeds.
+    """
+    light = study.info.light_conditions
+    if condition in light:
         return LIGHT_MINUTES
-    heavy = [name for name in study.conditions if name not in study.about.light]
-    return minutes * (1 if study.about.is_timed else CORES) / study.seeds / len(heavy)
+    heavy = [name for name in study.conditions if name not in light]
+    return minutes * (1 if study.info.is_timed else CORES) / study.seeds / len(heavy)
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The numbers of all cells measured so far."""
+    """Numbers of all cells measured so far."""
 
     cells: Mapping[Cell, Numbers]
 
     def by_seed(self, seeds: int, conditions: Sequence[str]) -> dict[int, dict[str, Numbers]]:
-        """For the rule: seed -> condition -> numbers, of seeds 1 and up; nothing of a seed that is not whole."""
-        found: dict[int, dict[str, Numbers]] = {}
+        """Return seed -> condition -> numbers for seeds 1 to `seeds`; incomplete seeds are empty."""
+        result: dict[int, dict[str, Numbers]] = {}
         for seed in range(1, seeds + 1):
-            here = {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
-            found[seed] = here if all(condition in here for condition in conditions) else {}
-        return found
+            runs = {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
+            result[seed] = runs if all(condition in runs for condition in conditions) else {}
+        return result
 
     @property
     def conditions(self) -> list[str]:
-        """Those of which something was measured, in the order in which that happened."""
+        """Measured conditions in the order of their first measurement."""
         return list(dict.fromkeys(cell.condition for cell in self.cells))
 
     def values(self, condition: str, name: str) -> list[float]:
-        """One number a seed, of those that have it."""
+        """Return one number per seed, for the seeds that have it."""
         return [
             numbers[name] for cell, numbers in self.cells.items() if cell.condition == condition and name in numbers
         ]

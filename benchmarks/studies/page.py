@@ -5,6 +5,7 @@ The text around the sections is written by hand and stays unchanged.
 
 import json
 import shutil
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from clearhead.study.registry import STUDIES
 DOCS = Path(__file__).parent.parent.parent / "docs"
 COMMAND = "make studies"
 MAX_WIDTH = 140  # characters; wider tables are transposed
+LINE_WIDTH = 120  # of paragraphs
 VERDICTS = "verdicts"
 VERDICT_ORDER = ("does not hold here", "not decided", "holds", "")  # claims that do not hold come first
 
@@ -79,7 +81,7 @@ def render(record: dict[str, Any], study: Study | None = None) -> str:
     results = results_of(record, study)
     info, judged = results.study.info, results.judge()
     table = fit_width(table_rows(results), MAX_WIDTH)
-    lines = [f"**{info.claim_id}, {judged.verdict}.** {info.claim}.", "", *_table(table)]
+    lines = [_wrap(f"**{info.claim_id}, {judged.verdict}.** {info.claim}."), "", *_table(table)]
     for derived in info.tables(results.findings):
         lines += ["", f"{derived.title}:", "", *_table(derived.rows)]
     for chart in results.study.charts(results.findings):
@@ -89,11 +91,15 @@ def render(record: dict[str, Any], study: Study | None = None) -> str:
     unit = "minutes" if info.is_timed else "minutes of one core"
     unfinished = f" Unfinished: {len(results.missing_cells())} cells are missing." if results.missing_cells() else ""
     return "\n".join([
-        *lines, "", *([info.caveat, ""] if info.caveat else []),
-        f"`clearhead study {info.name}`, size {results.plan.size}, seeds: {results.plan.seeds}, time: "
+        *lines, "", *([_wrap(info.caveat), ""] if info.caveat else []),
+        _wrap(f"`clearhead study {info.name}`, size {results.plan.size}, seeds: {results.plan.seeds}, time: "
         f"{seconds / 60:.1f} {unit}. {record['machine']}. Raw numbers: "
-        f"[{info.name}.json](studies/{info.name}.json).{unfinished}",
+        f"[{info.name}.json](studies/{info.name}.json).{unfinished}"),
     ])  # fmt: skip
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _requirements(results: Results) -> list[list[str]]:

@@ -101,7 +101,7 @@ def train_model(
         steps=steps,
         settings=settings,
         threads=context.threads,
-        watcher=context.callback,
+        callback=context.callback,
     )
     if trained.manifest.training["state"] == "interrupted":
         raise KeyboardInterrupt

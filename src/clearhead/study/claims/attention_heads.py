@@ -25,6 +25,7 @@ from clearhead.study.harness.models_and_data import (
     nats_per_token,
     random_ids,
     train_model,
+    transformer_shape,
     untrained_network,
     write_examples,
 )
@@ -120,13 +121,9 @@ class AttentionScalingStudy:
         return numbers | {"nats": nats_per_token(model, test_examples)}
 
     def _shape(self, key_dim: int, is_scaled: bool) -> dict[str, Any]:
-        shape = {
-            "model_dim": self.width,
-            "feed_forward_dim": 2 * self.width,
-            "num_heads": 4,
-            "value_dim": self.width // 4,
-        }
-        return {**shape, "key_dim": key_dim, "scale_attention": is_scaled, "num_encoder_layers": self.layers}
+        return transformer_shape(
+            self.width, self.layers, value_dim=self.width // 4, key_dim=key_dim, scale_attention=is_scaled
+        )
 
     def _softmax_statistics(self, key_dim: int, is_scaled: bool, seed: int) -> dict[str, float]:
         """Return score variance, entropy and gradient of the softmax for random queries and keys."""
@@ -157,8 +154,7 @@ class AttentionScalingStudy:
         """Return entropy and gradient by d_k."""
 
         def series(name: str) -> list[Series]:
-            return [Series(kind, [(k, findings.values(kind, f"{name}@{k}")) for k in self.key_dims])
-                    for kind in self.conditions]  # fmt: skip
+            return [findings.sweep_series(kind, name, self.key_dims) for kind in self.conditions]
 
         untrained = [Series(f"{one.label}, untrained network", one.points) for one in series("untrained_entropy")]
         return [
@@ -240,8 +236,7 @@ class HeadCountStudy:
     def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
         """Train one model, then ablate increasing shares of its least important heads."""
         file = write_examples(context.folder / "train.tsv", grammar_examples(self.train_size, seed))
-        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": int(condition),
-                 "num_encoder_layers": self.layers, "num_decoder_layers": self.layers}  # fmt: skip
+        shape = transformer_shape(self.width, self.layers, self.layers) | {"num_heads": int(condition)}
         model = train_model(context, file, seed, shape, tokenizer=TOKENIZER)
         test_examples = grammar_examples(self.test_size, seed, "test")
         inspected = grammar_examples(self.inspect_size, seed, "valid")

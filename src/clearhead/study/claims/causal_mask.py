@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.models_and_data import capture_embeddings, random_ids, untrained_network
+from clearhead.study.harness.charts import Chart
+from clearhead.study.harness.models_and_data import capture_embeddings, random_ids, transformer_shape, untrained_network
 from clearhead.study.harness.protocol import (
     DecisionRule,
     Findings,
@@ -103,24 +103,20 @@ class CausalMaskStudy:
 
     def _network(self, condition: str, length: int, seed: int) -> tuple["Forward", nn.Module]:
         """Return the function from ids to states of a network in float64, and the module that embeds these ids."""
-        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4}
-        depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}
         if condition == "decoder only":
-            decoder = untrained_network("lm", seed, {**shape, "num_decoder_layers": self.layers}).double()
+            decoder = untrained_network("lm", seed, transformer_shape(self.width, 0, self.layers)).double()
             return decoder, decoder.embedding
         if condition == "encoder-decoder":
-            network = untrained_network("translate", seed, {**shape, **depth, "tied_embeddings": "none"}).double()
+            settings = transformer_shape(self.width, self.layers, self.layers, tied_embeddings="none")
+            network = untrained_network("translate", seed, settings).double()
             return _with_source(network, random_ids(1, length, seed + 1)), network.target_embedding
-        settings = {**shape, "num_encoder_layers": self.layers, "num_labels": 3}
+        settings = transformer_shape(self.width, self.layers, num_labels=3)
         encoder = untrained_network("classify", seed, settings).double()
         return _encoder_states(encoder), encoder.backbone.embedding
 
     def charts(self, findings: Findings) -> list[Chart]:
         """Return the cost of n passes by length."""
-        series = [
-            Series(kind, [(length, findings.values(kind, f"time_ratio@{length}")) for length in self.lengths])
-            for kind in MASKED
-        ]
+        series = [findings.sweep_series(kind, "time_ratio", self.lengths) for kind in MASKED]
         return [Chart("mask-cost", "Time saved by training all positions in one pass", "positions",
                       "time of n passes / time of one", series, log_x=True, log_y=True)]  # fmt: skip
 

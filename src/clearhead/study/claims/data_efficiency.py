@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from clearhead.evaluation.metrics import chrf
-from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.charts import Chart
 from clearhead.study.harness.models_and_data import (
     TOKENIZER,
     classification_accuracy,
@@ -18,6 +18,7 @@ from clearhead.study.harness.models_and_data import (
     grammar_examples,
     to_pairs,
     train_model,
+    transformer_shape,
     write_digit_images,
     write_examples,
 )
@@ -35,7 +36,7 @@ from clearhead.study.harness.protocol import (
 
 CNN, MLP, VISION_TRANSFORMER = "cnn", "mlp", "transformer"
 TEXT_LSTM, TEXT_TRANSFORMER = "lstm, text", "transformer, text"
-IMAGE_DROPOUT = 0.1  # every image is seen many times
+IMAGE_DROPOUT, TEXT_DROPOUT = 0.1, 0.3  # every example is seen many times
 BASELINES = {MLP: (CNN, "accuracy"), VISION_TRANSFORMER: (CNN, "accuracy"), TEXT_TRANSFORMER: (TEXT_LSTM, "chrf")}
 """Model with fewer biases -> the model with more biases that it is compared with, and the metric."""
 
@@ -199,21 +200,16 @@ class DataEfficiencyStudy:
             return {"family": "mlp", "feed_forward_dim": 2 * self.width, "num_encoder_layers": self.layers,
                     "dropout": IMAGE_DROPOUT}  # fmt: skip
         if condition == VISION_TRANSFORMER:
-            return {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, "patch_size": 2,
-                    "num_encoder_layers": self.layers, "dropout": IMAGE_DROPOUT}  # fmt: skip
-        shape = {"model_dim": self.text_width, "dropout": 0.3}
+            return transformer_shape(self.width, self.layers, patch_size=2, dropout=IMAGE_DROPOUT)
         if condition == TEXT_LSTM:
-            return {**shape, "family": "lstm", "attention": "additive", "num_encoder_layers": 1,
-                    "num_decoder_layers": 1}  # fmt: skip
-        return {**shape, "feed_forward_dim": 2 * self.text_width, "num_heads": 4,
-                "num_encoder_layers": self.text_layers, "num_decoder_layers": self.text_layers}  # fmt: skip
+            return {"family": "lstm", "model_dim": self.text_width, "attention": "additive", "num_encoder_layers": 1,
+                    "num_decoder_layers": 1, "dropout": TEXT_DROPOUT}  # fmt: skip
+        return transformer_shape(self.text_width, self.text_layers, self.text_layers, dropout=TEXT_DROPOUT)
 
     def charts(self, findings: Findings) -> list[Chart]:
         """Return the score by training size for both tasks."""
-        images = [Series(kind, [(size, findings.values(kind, f"accuracy@{size}")) for size in self.sizes])
-                  for kind in (CNN, MLP, VISION_TRANSFORMER)]  # fmt: skip
-        text = [Series(kind, [(size, findings.values(kind, f"chrf@{size}")) for size in self.text_sizes])
-                for kind in (TEXT_LSTM, TEXT_TRANSFORMER)]  # fmt: skip
+        images = [findings.sweep_series(kind, "accuracy", self.sizes) for kind in (CNN, MLP, VISION_TRANSFORMER)]
+        text = [findings.sweep_series(kind, "chrf", self.text_sizes) for kind in (TEXT_LSTM, TEXT_TRANSFORMER)]
         return [
             Chart("data", "Accuracy on digits by training size", "images", "accuracy", images, log_x=True),
             Chart("data-text", "Translation by training size", "sentences", "chrF", text, log_x=True),

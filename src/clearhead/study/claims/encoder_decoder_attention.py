@@ -19,7 +19,7 @@ from clearhead.evaluation.metrics import bleu
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
 from clearhead.inspection.trace.trace_types import Trace
-from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.charts import Chart
 from clearhead.study.harness.models_and_data import (
     FAST_MEASUREMENT,
     TOKENIZER,
@@ -27,6 +27,7 @@ from clearhead.study.harness.models_and_data import (
     grammar_examples,
     to_pairs,
     train_model,
+    transformer_shape,
     write_examples,
 )
 from clearhead.study.harness.protocol import (
@@ -37,6 +38,7 @@ from clearhead.study.harness.protocol import (
     SeedNumbers,
     StudyContext,
     StudyInfo,
+    bin_ticks,
     first_and_last,
 )
 
@@ -114,11 +116,9 @@ class BottleneckStudy:
 
     def charts(self, findings: Findings) -> list[Chart]:
         """Return BLEU by source length."""
-        series = [Series(kind, [(x, findings.values(kind, f"bleu@{low}")) for x, (low, _) in enumerate(self.bins)])
-                  for kind in self.conditions]  # fmt: skip
-        ticks = [f"{low} to {high}" for low, high in self.bins]
+        series = [findings.bin_series(kind, "bleu", self.bins) for kind in self.conditions]
         return [Chart("bottleneck", "LSTM with and without attention", "words in the source", "BLEU", series,
-                      ticks=ticks)]  # fmt: skip
+                      ticks=bin_ticks(self.bins))]  # fmt: skip
 
 
 MODELS = ("lstm + attention", "transformer")
@@ -192,16 +192,14 @@ class AlignmentStudy:
 
     def _shape(self, condition: str) -> dict[str, Any]:
         if condition == "transformer":
-            depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.layers}
-            return {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, **depth}
+            return transformer_shape(self.width, self.layers, self.layers)
         return {"family": "lstm", "model_dim": self.width, "attention": "additive", "bidirectional": True,
                 "num_encoder_layers": 1, "num_decoder_layers": 1}  # fmt: skip
 
     def charts(self, findings: Findings) -> list[Chart]:
         """Return the error rates of the best head, the mean, the worst head and the baselines."""
-        series = [Series(label, [(x, findings.values(kind, name)) for x, kind in enumerate(self.conditions)])
-                  for name, label in (("best", "best head or baseline"), ("mean", "mean of all heads"),
-                                      ("worst", "worst head"))]  # fmt: skip
+        labels = {"best": "best head or baseline", "mean": "mean of all heads", "worst": "worst head"}
+        series = [findings.condition_series(name, self.conditions, label) for name, label in labels.items()]
         return [Chart("alignment", "Alignment error rate against gold alignments (0 is best)", "", "error rate",
                       series, ticks=self.conditions, is_joined=False)]  # fmt: skip
 

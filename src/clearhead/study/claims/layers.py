@@ -15,8 +15,15 @@ from clearhead.api import Model
 from clearhead.grammar import Example, split_words
 from clearhead.grammar.lexicon import NOUNS
 from clearhead.inspection.trace.trace_types import Trace
-from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.models_and_data import TOKENIZER, grammar_examples, train_model, write_examples
+from clearhead.study.harness.charts import Chart
+from clearhead.study.harness.models_and_data import (
+    TOKENIZER,
+    examples_with_pronouns,
+    grammar_examples,
+    train_model,
+    transformer_shape,
+    write_examples,
+)
 from clearhead.study.harness.protocol import (
     DecisionRule,
     Findings,
@@ -111,17 +118,8 @@ class LayerProbingStudy:
 
     def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
         """Train on sentences of which half contain a pronoun, then fit the probes."""
-        half = self.train_size // 2
-        examples = [*grammar_examples(half, seed), *grammar_examples(half, seed, "train", self.distance)]
-        random.Random(seed).shuffle(examples)
-        depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.decoder_layers}
-        shape = {
-            "model_dim": self.width,
-            "feed_forward_dim": 2 * self.width,
-            "num_heads": 4,
-            "positions": "rotary",
-            **depth,
-        }
+        examples = examples_with_pronouns(self.train_size, seed, self.distance)
+        shape = transformer_shape(self.width, self.layers, self.decoder_layers, positions="rotary")
         model = train_model(
             context, write_examples(context.folder / "train.tsv", examples), seed, shape,
             tokenizer=TOKENIZER, steps=None if condition == TRAINED else 1,
@@ -132,8 +130,7 @@ class LayerProbingStudy:
     def charts(self, findings: Findings) -> list[Chart]:
         """Return accuracy by layer."""
         layers = range(self.layers + 1)
-        series = [Series(text, [(layer, findings.values(TRAINED, f"{name}@{layer}")) for layer in layers])
-                  for name, text in PROPERTIES.items()]  # fmt: skip
+        series = [findings.sweep_series(TRAINED, name, layers, text) for name, text in PROPERTIES.items()]
         return [Chart("layers", "Linear probes on each layer of a trained encoder", "layer (0: the embedding)",
                       "accuracy", series)]  # fmt: skip
 

@@ -14,7 +14,7 @@ from clearhead.config.data import SPECIAL_TOKENS
 from clearhead.grammar import split_words
 from clearhead.model.parameters import count_parameters
 from clearhead.study.claims.pronoun import german_form, with_forms
-from clearhead.study.harness.charts import Chart, Series
+from clearhead.study.harness.charts import Chart
 from clearhead.study.harness.models_and_data import grammar_examples, train_model, untrained_network, write_pairs
 from clearhead.study.harness.protocol import (
     DecisionRule,
@@ -24,6 +24,7 @@ from clearhead.study.harness.protocol import (
     SeedNumbers,
     StudyContext,
     StudyInfo,
+    bin_ticks,
     sweep,
 )
 
@@ -153,17 +154,14 @@ class LongRangeStudy:
 
     def charts(self, findings: Findings) -> list[Chart]:
         """Return accuracy by distance for both tasks."""
-        recall = [Series(kind, [(d, findings.values(kind, f"accuracy@{d}")) for d in self.distances])
-                  for kind in self.conditions]  # fmt: skip
-        bins = list(enumerate(low for low, _ in self.bins))
-        pronoun = [Series(kind, [(x, findings.values(kind, f"pronoun_accuracy@{low}")) for x, low in bins])
-                   for kind in self.conditions]  # fmt: skip
+        recall = [findings.sweep_series(kind, "accuracy", self.distances) for kind in self.conditions]
+        pronoun = [findings.bin_series(kind, "pronoun_accuracy", self.bins) for kind in self.conditions]
         return [
             Chart("long-range", "Recall of one word, after equal training time", "distance in words", "accuracy",
                   recall, log_x=True),
             Chart("long-range-pronoun", 'German translation of "it", after equal training time',
                   "distance to its noun in words", "accuracy", pronoun,
-                  ticks=[f"{low} to {high}" for low, high in self.bins]),
+                  ticks=bin_ticks(self.bins)),
         ]  # fmt: skip
 
 

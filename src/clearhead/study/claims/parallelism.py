@@ -146,8 +146,7 @@ class ParallelismStudy:
 
     def charts(self, findings: Findings) -> list[Chart]:
         """Return time by length and gradient by distance."""
-        times = [Series(kind, [(n, findings.values(kind, f"seconds_per_token@{n}")) for n in self.lengths])
-                 for kind in self.conditions]  # fmt: skip
+        times = [findings.sweep_series(kind, "seconds_per_token", self.lengths) for kind in self.conditions]
         norms = [Series(kind, [(k, [max(v, 1e-30) for v in findings.values(kind, f"gradient@{k}")])
                                for k in self.distances]) for kind in self.conditions]  # fmt: skip
         return [

@@ -21,6 +21,7 @@ from clearhead.study.harness.models_and_data import (
     nats_per_token,
     random_ids,
     train_model,
+    transformer_shape,
     untrained_network,
     write_examples,
 )
@@ -79,14 +80,13 @@ class PermutationStudy:
         ids_BS = random_ids(3, self.length, seed)
         generator = torch.Generator().manual_seed(seed)
         permutations = [torch.randperm(self.length, generator=generator) for _ in range(self.permutations)]
-        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4}
         with torch.no_grad():
             if condition in CAUSAL:
-                depth = {"num_decoder_layers": CAUSAL[condition], "positions": "none"}
-                decoder = untrained_network("lm", seed, shape | depth).double()
+                shape = transformer_shape(self.width, 0, CAUSAL[condition], positions="none")
+                decoder = untrained_network("lm", seed, shape).double()
                 return _decoder_differences(decoder, ids_BS, permutations)
-            depth = {"num_encoder_layers": self.layers, "positions": condition, "num_labels": 3}
-            encoder = untrained_network("classify", seed, shape | depth).double().backbone
+            shape = transformer_shape(self.width, self.layers, positions=condition, num_labels=3)
+            encoder = untrained_network("classify", seed, shape).double().backbone
             return _encoder_differences(encoder, ids_BS, permutations)
 
     def charts(self, findings: Findings) -> list[Chart]:
@@ -191,8 +191,7 @@ class PositionsStudy:
         """Train one model on short sentences and test it on short and on long ones."""
         short_examples = examples_of_length(self.train_size, seed, "train", 2, self.max_words)
         file = write_examples(context.folder / "train.tsv", short_examples)
-        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, "positions": condition,
-                 "num_encoder_layers": self.layers, "num_decoder_layers": self.layers}  # fmt: skip
+        shape = transformer_shape(self.width, self.layers, self.layers, positions=condition)
         model = train_model(context, file, seed, shape, share=FAST_MEASUREMENT, tokenizer=TOKENIZER)
         numbers = {
             "within": nats_per_token(model, examples_of_length(self.test_size, seed, "test", 2, self.max_words)),
@@ -207,8 +206,8 @@ class PositionsStudy:
 
     def charts(self, findings: Findings) -> list[Chart]:
         """Return the loss within and beyond the training length."""
-        series = [Series(label, [(x, findings.values(kind, name)) for x, kind in enumerate(COMPARED_KINDS)])
-                  for name, label in (("within", "training length"), ("beyond", "longer"))]  # fmt: skip
+        labels = {"within": "training length", "beyond": "longer"}
+        series = [findings.condition_series(name, COMPARED_KINDS, label) for name, label in labels.items()]
         return [Chart("positions", "Loss within and beyond the training length", "positions",
                       "nats per token (lower is better)", series, ticks=COMPARED_KINDS, is_joined=False)]  # fmt: skip
 

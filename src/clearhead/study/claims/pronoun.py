@@ -8,9 +8,24 @@ from clearhead.api import Model
 from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, split_words
 from clearhead.inspection.analyses.head_statistics import HeadAntecedent, find_antecedents
-from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.models_and_data import TOKENIZER, grammar_examples, train_model, write_examples
-from clearhead.study.harness.protocol import DecisionRule, Findings, Numbers, Requirement, StudyContext, StudyInfo
+from clearhead.study.harness.charts import Chart
+from clearhead.study.harness.models_and_data import (
+    TOKENIZER,
+    examples_with_pronouns,
+    grammar_examples,
+    train_model,
+    transformer_shape,
+    write_examples,
+)
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    StudyContext,
+    StudyInfo,
+    bin_ticks,
+)
 
 TRANSFORMER = "transformer"
 FORMS = ("er", "sie", "es", "ihn", "ihm", "ihr")  # "it" in every gender and case of the singular
@@ -72,18 +87,9 @@ class PronounStudy:
 
     def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
         """Train on sentences of which half contain a pronoun, then measure and ablate heads."""
-        half = self.train_size // 2
-        examples = [*grammar_examples(half, seed), *grammar_examples(half, seed, "train", self.train_distance)]
-        random.Random(seed).shuffle(examples)
+        examples = examples_with_pronouns(self.train_size, seed, self.train_distance)
         file = write_examples(context.folder / "train.tsv", examples)
-        depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.decoder_layers}
-        shape = {
-            "model_dim": self.width,
-            "feed_forward_dim": 2 * self.width,
-            "num_heads": 4,
-            "positions": "rotary",
-            **depth,
-        }
+        shape = transformer_shape(self.width, self.layers, self.decoder_layers, positions="rotary")
         model = train_model(context, file, seed, shape, tokenizer=TOKENIZER)
         by_bin = {
             low: with_forms(grammar_examples(self.test_size, seed, "test_pronoun", (low, high)))
@@ -124,16 +130,9 @@ class PronounStudy:
         """Return accuracies and the rate of the best head by distance."""
         labels = {"accuracy": "accuracy", "accuracy_ablated": "accuracy with these heads ablated",
                   "antecedent_rate": "best head attends to the noun"}  # fmt: skip
-        series = [
-            Series(
-                label,
-                [(x, findings.values(TRANSFORMER, f"{name}@{low}")) for x, (low, _) in enumerate(self.bins)],
-            )
-            for name, label in labels.items()
-        ]
-        ticks = [f"{low} to {high}" for low, high in self.bins]
+        series = [findings.bin_series(TRANSFORMER, name, self.bins, label) for name, label in labels.items()]
         return [Chart("pronoun", '"it" and its noun, by distance', "distance in words", "share of the sentences",
-                      series, ticks=ticks)]  # fmt: skip
+                      series, ticks=bin_ticks(self.bins))]  # fmt: skip
 
 
 def _rank_heads(model: Model, examples: Sequence[Example]) -> list[HeadAntecedent]:

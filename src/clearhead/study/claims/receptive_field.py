@@ -19,6 +19,7 @@ from clearhead.study.harness.models_and_data import (
     classification_accuracy,
     copy_images,
     train_model,
+    transformer_shape,
     untrained_network,
     write_digit_images,
 )
@@ -105,8 +106,7 @@ class ReceptiveFieldStudy:
         images = write_digit_images(context.folder / "digits")
         order = np.random.default_rng(seed).permutation(len(images))
         train_images, test_images = ([images[index] for index in part] for part in np.split(order, [self.train_size]))
-        shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, "patch_size": self.patch,
-                 "num_encoder_layers": self.layers}  # fmt: skip
+        shape = transformer_shape(self.width, self.layers, patch_size=self.patch)
         no_training = {"share": 1e-6, "training": {"learning_rate": 1e-12}}
         settings: dict[str, Any] = {"share": FAST_MEASUREMENT} if condition == TRAINED else no_training
         folder = copy_images(context.folder / "train", train_images)

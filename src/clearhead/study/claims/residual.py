@@ -17,6 +17,7 @@ from clearhead.study.harness.models_and_data import (
     grammar_examples,
     random_ids,
     train_model,
+    transformer_shape,
     untrained_network,
 )
 from clearhead.study.harness.protocol import (
@@ -112,8 +113,7 @@ class ResidualStudy:
             file.write_text("".join(lines), encoding="utf-8")
         numbers: dict[str, float] = {}
         for depth in self.depths:
-            shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, **STACKS[condition],
-                     "num_decoder_layers": depth}  # fmt: skip
+            shape = transformer_shape(self.width, 0, depth, **STACKS[condition])
             numbers[f"nats@{depth}"] = self._test_loss(context, files, seed, shape, steps)
             numbers[f"gradient_ratio@{depth}"] = first_to_last_gradient({**shape, "dropout": 0.0}, seed)
         return numbers
@@ -139,8 +139,7 @@ class ResidualStudy:
         """Return loss and gradient ratio by depth."""
 
         def series(name: str) -> list[Series]:
-            return [Series(stack, [(depth, findings.values(stack, f"{name}@{depth}")) for depth in self.depths])
-                    for stack in STACKS]  # fmt: skip
+            return [findings.sweep_series(stack, name, self.depths) for stack in STACKS]
 
         return [
             Chart("residual", "Loss after equal updates", "layers", "nats per token (lower is better)", series("nats"),

@@ -3,6 +3,7 @@
 B batch, T positions, D model width
 """
 
+import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,14 @@ def examples_of_length(count: int, seed: int, split: str, low: int, high: int) -
             examples.append(example)
             if len(examples) == count:
                 break
+    return examples
+
+
+def examples_with_pronouns(count: int, seed: int, distance: tuple[int, int]) -> list[Example]:
+    """Return shuffled training examples, half of which contain "it" at a distance from its noun within the range."""
+    half = count // 2
+    examples = [*grammar_examples(half, seed), *grammar_examples(half, seed, "train", distance)]
+    random.Random(seed).shuffle(examples)
     return examples
 
 
@@ -112,6 +121,13 @@ def nats_per_token(model: api.Model, examples: Sequence[Example]) -> float:
     """Return the mean negative log-probability per target token, including the end-of-sentence token."""
     scores = model.score(to_pairs(examples))
     return -sum(score.log_prob for score in scores) / sum(len(score.token_log_probs) for score in scores)
+
+
+def transformer_shape(width: int, encoder_layers: int = 0, decoder_layers: int = 0, **settings: Any) -> dict[str, Any]:
+    """Return the settings of a Transformer with 4 heads and a feed-forward width of twice its width."""
+    depth = {"num_encoder_layers": encoder_layers, "num_decoder_layers": decoder_layers}
+    stacks = {name: layers for name, layers in depth.items() if layers}
+    return {"model_dim": width, "feed_forward_dim": 2 * width, "num_heads": 4, **stacks, **settings}
 
 
 VOCAB_SIZE = 101  # of untrained networks, which receive random ids; the first four ids are special tokens

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from clearhead.study.harness.charts import Chart
+from clearhead.study.harness.charts import Chart, Series
 from clearhead.training.loop.callbacks import Callback
 
 CORES = 2  # reference machine of `Study.minutes`; cells run in parallel, one per core
@@ -246,3 +246,21 @@ class Findings:
         return [
             numbers[name] for cell, numbers in self.cells.items() if cell.condition == condition and name in numbers
         ]
+
+    def sweep_series(self, condition: str, name: str, points: Sequence[int], label: str = "") -> Series:
+        """Return a line over the points of a sweep, labeled with the condition by default."""
+        return Series(label or condition, [(point, self.values(condition, f"{name}@{point}")) for point in points])
+
+    def bin_series(self, condition: str, name: str, bins: Sequence[tuple[int, int]], label: str = "") -> Series:
+        """Return a line over bins (low, high), whose numbers are named by the lower bound; x is the bin index."""
+        values = [self.values(condition, f"{name}@{low}") for low, _ in bins]
+        return Series(label or condition, list(enumerate(values)))
+
+    def condition_series(self, name: str, conditions: Sequence[str], label: str) -> Series:
+        """Return one number of several conditions; x is the index of the condition."""
+        return Series(label, [(x, self.values(condition, name)) for x, condition in enumerate(conditions)])
+
+
+def bin_ticks(bins: Sequence[tuple[int, int]]) -> list[str]:
+    """Return the tick labels of bins."""
+    return [f"{low} to {high}" for low, high in bins]

@@ -176,7 +176,7 @@ def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
     settings = configs.merge(SMALL, {"data": {"document_unit": documents, "max_tokens": MAX_TOKENS}})
     prepared = prepare(TrainRequest(paths, tmp_path / "m", settings=settings, task="mlm"), NullCallback())
     assert prepared.data["records"] == count
-    assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedLMTask)
+    assert sum(prepared.task.num_examples()) > 4 and isinstance(prepared.task, MaskedLMTask)
     assert max(prepared.task.dataset.ids.lengths) <= MAX_TOKENS
 
 

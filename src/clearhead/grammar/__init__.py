@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from itertools import chain
 
 from clearhead.errors import DataError
-from clearhead.grammar.examples import Example, Pronoun, split_words
+from clearhead.grammar.collocations import pair_count
+from clearhead.grammar.examples import SPLITS, Example, Pronoun, has_held_out, split_of, split_words, stable_hash
 from clearhead.grammar.lexicon import stems
 from clearhead.grammar.parser import translate
 from clearhead.grammar.realization import Realised
 from clearhead.grammar.sentence_mix import LONGEST, MAX_DRAWS, SHORTEST, Mixer
-from clearhead.grammar.splits import SPLITS, has_held_out, split_of, stable_hash
-from clearhead.grammar.statistics import pair_count
 
 __all__ = ["SPLITS", "Example", "Pronoun", "generate", "pair_count", "split_words", "stem_count", "translate"]
 
@@ -67,7 +66,7 @@ def _search(mixer: Mixer, split: str, distance: tuple[int, int] | None, seen: se
             options if words is None else chain(options, mixer.variants(tree, realised.source_tokens))
         ):
             digest = stable_hash(source)
-            if digest not in seen and split_of(realised, digest) == split:
+            if digest not in seen and split_of(realised.combinations, realised.has_pronoun(), digest) == split:
                 seen.add(digest)
                 return realised if option is tree else Realised(option)
     return None

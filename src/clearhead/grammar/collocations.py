@@ -1,11 +1,13 @@
 """How often each construction occurs, and which words go together: the tables that `sampling.py` draws from."""
 
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
+from clearhead.grammar import inflection
 from clearhead.grammar import lexicon as lex
 from clearhead.grammar.lexicon import BE, DETERMINER, Adjective, Adverb, Determiner, Kinds, Noun, Preposition, Verb
-from clearhead.grammar.verbs import GROUPS
+from clearhead.grammar.words import GROUPS
 
 # Prepositions, each with the nouns that it is drawn with.
 Spots = tuple[tuple[Preposition, tuple[Noun, ...]], ...]
@@ -20,6 +22,7 @@ FRAMES = _spread(
     {"accusative": 42, "dative": 8, "ditransitive": 8, "über+accusative": 4, "auf+accusative": 2, "von+dative": 2}
     | {"intransitive": 13, "motion": 9, "placing": 5, "have": 4, "be": 13}
 )
+SIMPLE_TENSES = ("present", "past", "perfect", "future")
 TENSES = _spread({"present": 40, "past": 31, "perfect": 8, "future": 10, "modal": 8, "modal-past": 3})
 # Past goes with past, present and future with present: what stands beside a main clause, by the time of that one.
 PAST_TENSES = _spread({"past": 8, "modal-past": 1})
@@ -55,8 +58,6 @@ DIRECTIONS = tuple(p for p in lex.PREPOSITIONS if p.use == "direction")
 COMPANIONS = tuple(p for p in lex.PREPOSITIONS if p.use == "companion")
 PURPOSE = next(p for p in lex.PREPOSITIONS if p.use == "purpose")
 PERSON = frozenset({"person"})
-# Determiners that leave open what "not" and "never" deny.
-UNNEGATED = ("every", "all", "no", "two", "three", "many", "some")
 SOMETIMES = tuple(adverb for adverb in lex.FREQUENCIES if adverb.stem != "never")
 PAST_MODALS = tuple(modal for modal in lex.MODALS if modal.past)
 FIXED = ("building", "area", "way")
@@ -203,3 +204,23 @@ def object_verbs(noun: Noun) -> tuple[Verb, ...]:
     """The verbs of which a noun can be the object of a relative clause."""
     verbs = (verb for verb in lex.VERBS if verb.frame in ("accusative", "dative"))
     return tuple(verb for verb in verbs if noun in object_nouns(verb))
+
+
+def _phrases(nouns: Iterable[Noun]) -> int:
+    """Singular noun phrases with at most one adjective: determiner, adjective or none, noun."""
+    determiners = len(set(SINGULAR))
+    return sum(determiners * (1 + len(ADJECTIVES_BY_KIND[noun.kind])) for noun in nouns if not noun.mass)
+
+
+def pair_count() -> int:
+    """A lower bound of the number of pairs: subject, verb with one object, and nothing else.
+
+    Each choice shows in the English sentence, so no two of the counted sentences are the same.
+    """
+    total = 0
+    for verb in lex.VERBS_BY_FRAME["accusative"]:
+        tenses = sum(
+            inflection.has_form(verb, tense, is_negated=False) for tense in ("present", "past", "perfect", "future")
+        )
+        total += _phrases(nouns_of(verb.subjects)) * _phrases(object_nouns(verb)) * tenses
+    return total

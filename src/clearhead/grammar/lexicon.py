@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from clearhead.grammar import words
 from clearhead.grammar.nouns import NAMES, NOUN_TABLES
-from clearhead.grammar.verbs import GROUPS, VERB_TABLES
+from clearhead.grammar.words import GROUPS, VERB_TABLES
 
 Kinds = frozenset[str]
 
@@ -250,3 +250,61 @@ def stems() -> tuple[str, ...]:
     entries += [*NAMES, *(modal.english[0] for modal in MODALS)]
     entries += [*SUBORDINATORS, *COORDINATORS, *INTENSIFIERS, *FUNCTION_STEMS]
     return tuple(dict.fromkeys(entries))
+
+
+ARTICLES = {"m": "der", "f": "die", "n": "das"}
+
+
+def _noun_entry(noun: Noun) -> str:
+    plural = "no plural" if noun.mass else f"{noun.plural}: {noun.german_plural}"
+    genitive = "" if noun.gender == "f" else f", des {noun.genitive}"
+    weak = ", weak" if noun.weak else ""
+    return f"{noun.english}: {ARTICLES[noun.gender]} {noun.german}{genitive} ({plural}{weak})"
+
+
+def _verb_entry(verb: Verb) -> str:
+    auxiliary = "ist" if verb.uses_sein else "hat"
+    prefix = f"{verb.prefix}|" if verb.prefix else ""
+    separated = f" {verb.prefix}" if verb.prefix else ""
+    fits = f"; subject {' '.join(sorted(verb.subjects))}"
+    if verb.objects:
+        fits += f"; object {' '.join(sorted(verb.objects))}"
+    if verb.names:
+        fits += f" ({' '.join(sorted(verb.names))})"
+    forms = f"{prefix}{verb.infinitive}, {verb.third}{separated}, {auxiliary} {verb.german_participle}"
+    return f"{verb.stem} ({verb.past}, {verb.participle}): {forms}{fits}"
+
+
+def _preposition_entry(preposition: Preposition) -> str:
+    return f"{preposition.stem}: {preposition.german} + {preposition.case} ({preposition.use})"
+
+
+def word_list() -> str:
+    """Every word with its German lemma, one line each, in Markdown."""
+    lines: list[str] = []
+    for kind in NOUN_TABLES:
+        lines += [f"\n### Nouns: {kind}\n", *(f"- {_noun_entry(noun)}" for noun in NOUNS if noun.kind == kind)]
+    for frame, verbs in VERBS_BY_FRAME.items():
+        lines += [f"\n### Verbs: {frame}\n", *(f"- {_verb_entry(verb)}" for verb in verbs)]
+    lines += ["\n### Adjectives, with the kinds they fit\n"]
+    for word in ADJECTIVES:
+        stem = "" if word.inflected == word.german.removesuffix("e") else f" ({word.inflected}-)"
+        lines.append(f"- {word.english}: {word.german}{stem}; {' '.join(sorted(word.kinds))}")
+    lines += ["\n### Adverbials\n"]
+    lines += [f"- {word.stem}: {' '.join(word.german)} ({word.role})" for word in ADVERBS]
+    lines += ["\n### Prepositions\n", *(f"- {_preposition_entry(entry)}" for entry in PREPOSITIONS)]
+    lines += ["\n### Determiners\n"]
+    for det in DETERMINERS:
+        forms = " / ".join(dict.fromkeys(form for form in (det.english, det.plural) if form))
+        lines.append(f"- {forms}: {det.german}-, {det.declension}")
+    lines += ["\n### Pronouns, names, modals, conjunctions\n"]
+    for entry in PERSONALS:
+        german = ", ".join((entry.nominative, entry.accusative, entry.dative))
+        lines.append(f"- {entry.english} (object: {entry.english_object}): {german}")
+    lines.append(f"- names: {', '.join(NAMES)} (same in German, no endings)")
+    for modal in MODALS:
+        past = f", past {' '.join(modal.past)}: {modal.german_past}" if modal.past else ""
+        lines.append(f"- {' '.join(modal.english)}: {modal.infinitive} ({modal.present}){past}")
+    conjunctions = {**SUBORDINATORS, **COORDINATORS, **INTENSIFIERS}
+    lines += [f"- {source}: {target}" for source, target in conjunctions.items()]
+    return "\n".join(lines).strip() + "\n"

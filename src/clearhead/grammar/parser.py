@@ -4,25 +4,206 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from clearhead.errors import DataError
+from clearhead.grammar import collocations as tables
 from clearhead.grammar import lexicon as lex
-from clearhead.grammar.clause_parser import ClauseParser
-from clearhead.grammar.collocations import UNNEGATED
 from clearhead.grammar.examples import Example, split_words
+from clearhead.grammar.lexicon import BE, Adverb, Verb
 from clearhead.grammar.nouns import NAMES
-from clearhead.grammar.phrase_parser import ADJECTIVES, BASES, NOUNS, OBJECTS, PARTICIPLES, PASTS, SUBJECTS, THIRDS
+from clearhead.grammar.phrase_parser import (
+    ADJECTIVES,
+    BASES,
+    NOUNS,
+    OBJECTS,
+    PARTICIPLES,
+    PASTS,
+    SUBJECTS,
+    THIRDS,
+    UNRESOLVED,
+    Found,
+    VerbParser,
+)
+from clearhead.grammar.phrases import person_of
 from clearhead.grammar.realization import Realised
 from clearhead.grammar.syntax import (
     Clause,
     Couple,
-    It,
+    Gap,
     Joined,
+    Nominal,
     NounPhrase,
+    Predicate,
     PrepositionPhrase,
     Sentence,
-    antecedents,
-    clauses,
-    noun_phrases,
+    problem_of,
+    resolve,
 )
+
+Place = PrepositionPhrase | Adverb
+
+
+class ClauseParser(VerbParser):
+    """Reads clauses."""
+
+    def clauses(self, i: int, has_front: bool, has_that: bool) -> Found[Clause]:
+        """Every clause that starts here; main clauses may have something before the subject."""
+        return self.kept(("clause", i, has_front, has_that), lambda: self._clauses(i, has_front, has_that))
+
+    def _clauses(self, i: int, has_front: bool, has_that: bool) -> Iterator[tuple[Clause, int]]:
+        fronts: list[tuple[Place | None, int]] = [(None, i)]
+        if has_front:
+            fronts += self.adverbs(i, lex.TIMES + lex.COMMENTS)
+            fronts += self.preposition_phrases(i, tables.LOCATIONS)
+        for front, start in fronts:
+            for subject, middle in self.subjects(start):
+                for clause, end in self.predicates(middle, subject, has_that):
+                    yield clause._replace(front=front), end
+
+    def subjects(self, i: int) -> Iterator[tuple[Nominal, int]]:
+        """Every subject that starts here, with its relative clause."""
+        yield from self.light(i, SUBJECTS)
+        if self.word(i) == "it":
+            yield UNRESOLVED, i + 1
+        yield from self.couples(i)
+        yield from self.with_relatives(i)
+
+    def with_relatives(self, i: int) -> Iterator[tuple[NounPhrase, int]]:
+        """Noun phrases, each without and with a relative clause."""
+        for phrase, end in self.noun_phrases(i):
+            yield phrase, end
+            if phrase.genitive is None:
+                for relative, last in self.relatives(phrase, end):
+                    yield phrase._replace(relative=relative), last
+
+    def relatives(self, phrase: NounPhrase, i: int) -> Found[Clause]:
+        """Relative clauses of a noun phrase."""
+        key = ("relative", i, phrase.noun.english, phrase.plural)
+        return self.kept(key, lambda: self._relatives(phrase, i))
+
+    def _relatives(self, phrase: NounPhrase, i: int) -> Iterator[tuple[Clause, int]]:
+        gap = Gap(phrase.noun, phrase.plural)
+        is_person = phrase.noun.kind == "person"
+        if self.word(i) == ("who" if is_person else "that"):
+            yield from self.predicates(i + 1, gap, has_that=False)
+        if self.word(i) == ("whom" if is_person else "that"):
+            subjects = [*self.light(i + 1, SUBJECTS), *self.noun_phrases(i + 1), *self.couples(i + 1)]
+            for subject, middle in subjects:
+                yield from self.predicates(middle, subject, has_that=False, gap=gap)
+
+    def predicates(
+        self, i: int, subject: Nominal, has_that: bool, gap: Gap | None = None
+    ) -> Iterator[tuple[Clause, int]]:
+        """Verb group and all that follows; in a relative clause of the object, a gap is the object."""
+        in_relative = gap is not None or isinstance(subject, Gap)
+        for group, middle in self.groups(i, person_of(subject)):
+            verb = group.verb
+            start = Clause(subject, verb, group.tense, group.modal, group.is_negated, frequency=group.frequency)
+            if gap is not None:
+                if verb.frame in ("accusative", "dative"):
+                    own = verb.preposition or verb.particle
+                    at = self.sequence(middle, (own,) if own else ())
+                    if at is not None:
+                        yield from self.adverbials(at, start._replace(direct=gap))
+            elif verb is BE:
+                yield from self.states(middle, start)
+            elif verb.frame == "that":
+                if has_that:
+                    yield from self.that_clauses(middle, start)
+            else:
+                for clause, at in self.objects(middle, start, in_relative):
+                    if isinstance(clause.direct, NounPhrase) and clause.direct.relative:
+                        yield clause, at
+                    else:
+                        yield from self.adverbials(at, clause)
+
+    def states(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """What follows "to be": an adjective or a place."""
+        at = i
+        intensifier = self.word(i) if self.word(i) in lex.INTENSIFIERS else ""
+        if intensifier:
+            at += 1
+        if self.word(at) in ADJECTIVES:
+            predicate = Predicate(ADJECTIVES[self.word(at)], intensifier)
+            yield from self.timed(at + 1, clause._replace(predicate=predicate))
+        for place, end in self.locations(i):
+            yield from self.timed(end, clause._replace(place=place))
+
+    def that_clauses(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """An optional time and a that-clause."""
+        for timed, at in self.timed(i, clause):
+            if self.word(at) == "that":
+                for inner, end in self.clauses(at + 1, has_front=False, has_that=False):
+                    yield timed._replace(that=inner), end
+
+    def objects(self, i: int, clause: Clause, in_relative: bool) -> Iterator[tuple[Clause, int]]:
+        """The objects that the verb asks for, with particle or preposition."""
+        verb = clause.verb
+        if verb.frame == "ditransitive":
+            indirects = [*self.light(i, OBJECTS), *self.noun_phrases(i), *self.couples(i)]
+            for indirect, middle in indirects:
+                for direct, end in self.heavy(middle, in_relative, can_be_name=False):
+                    yield clause._replace(indirect=indirect, direct=direct), end
+            return
+        own = verb.preposition or verb.particle
+        at = self.sequence(i, (own,) if own else ())
+        if not verb.objects:
+            if at is not None:
+                yield clause, at
+            return
+        if at is not None:
+            for direct, end in self.heavy(at, in_relative or verb.frame == "placing" or "+" in verb.frame):
+                yield clause._replace(direct=direct), end
+        yield from self.light_objects(i, clause)
+
+    def heavy(self, i: int, in_relative: bool, can_be_name: bool = True) -> Iterable[tuple[Nominal, int]]:
+        """Noun phrases, couples and names as objects; relative clauses only outside of one."""
+        yield from self.noun_phrases(i) if in_relative else self.with_relatives(i)
+        yield from self.couples(i)
+        if can_be_name:
+            yield from self.light(i, {})
+
+    def light_objects(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """An object pronoun: before a particle, after a preposition; "it" only without preposition."""
+        verb = clause.verb
+        start = self.sequence(i, (verb.preposition,) if verb.preposition else ())
+        if start is None:
+            return
+        found: Nominal | None = OBJECTS.get(self.word(start))
+        if self.word(start) == "it" and not verb.preposition and verb.frame != "dative":
+            found = UNRESOLVED
+        end = self.sequence(start + 1, (verb.particle,) if verb.particle else ())
+        if found is not None and end is not None:
+            yield clause._replace(direct=found), end
+
+    def locations(self, i: int) -> Iterator[tuple[Place, int]]:
+        """Where something is or happens."""
+        yield from self.adverbs(i, lex.PLACES)
+        yield from self.preposition_phrases(i, tables.LOCATIONS)
+
+    def places(self, i: int, verb: Verb) -> Iterator[tuple[Place | None, int]]:
+        """The place that goes with the verb, or none where it needs none."""
+        if verb.frame == "placing":
+            yield from self.preposition_phrases(i, tables.TWO_WAY, is_direction=True)
+            return
+        yield None, i
+        if verb.frame == "motion":
+            yield from self.preposition_phrases(i, tables.DIRECTIONS, is_direction=True, light=True)
+        else:
+            yield from self.locations(i)
+
+    def adverbials(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """Manner, companion, place and time, each optional, in this order."""
+        options = tables.COMPANIONS if clause.direct is None else (*tables.COMPANIONS, tables.PURPOSE)
+        for manner, after_manner in [(None, i), *self.adverbs(i, lex.MANNERS)]:
+            companions = self.preposition_phrases(after_manner, options, light=True)
+            for companion, after_companion in [(None, after_manner), *companions]:
+                for place, at in self.places(after_companion, clause.verb):
+                    yield from self.timed(at, clause._replace(manner=manner, companion=companion, place=place))
+
+    def timed(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+        """The clause without and with a time at its end."""
+        yield clause, i
+        for time, end in self.adverbs(i, lex.TIMES):
+            yield clause._replace(time=time), end
 
 
 class SentenceParser(ClauseParser):
@@ -61,100 +242,6 @@ class SentenceParser(ClauseParser):
                 continue
             for rest, last in self.joined(end):
                 yield (Joined(word, clause), *rest), last
-
-
-def problem_of(tree: Sentence) -> str:
-    """What rules out a reading that the word order allows; "" if nothing does."""
-    for part in (tree.before, tree.after):
-        if part and part.conjunction == "if" and part.clause.tense != "present":
-            return "'if' takes the present"
-    for clause in all_clauses(tree):
-        if clause.is_negated and not can_negate(clause):
-            return "'not' does not go with every, all, no, numbers, 'and' or a frequency adverb in the same clause"
-        if negatives(clause) > 1:
-            return "two of no, never and not do not go together in one clause"
-        if clause.tense == "perfect" and (clause.time in lex.FINISHED or clause.front in lex.FINISHED):
-            return "'has' and 'have' with a participle do not go with a time that is over"
-    for earlier, clause in preceding(tree):
-        if has_it(clause) and len(fitting_phrases(earlier, clause)) != 1:
-            return f"'it' needs exactly one fitting noun before it, not {len(fitting_phrases(earlier, clause))},"
-    return ""
-
-
-def all_clauses(tree: Sentence) -> Iterator[Clause]:
-    """Every clause, inner ones included."""
-    for clause in clauses(tree):
-        for outer in (clause, clause.that):
-            if outer is not None:
-                yield outer
-                yield from (phrase.relative for phrase in noun_phrases(outer) if phrase.relative)
-
-
-def can_negate(clause: Clause) -> bool:
-    """Whether "not" is unambiguous in this clause."""
-    if clause.frequency:
-        return False
-    for item in (clause.subject, clause.indirect, clause.direct):
-        if isinstance(item, Couple) or (isinstance(item, NounPhrase) and item.determiner.english in UNNEGATED):
-            return False
-    return True
-
-
-def negatives(clause: Clause) -> int:
-    """How often a clause denies itself, by not, never or no."""
-    count = int(clause.is_negated) + (clause.frequency is not None and clause.frequency.stem == "never")
-    for part in (clause.front, clause.subject, clause.indirect, clause.direct, clause.companion, clause.place):
-        item = part.nominal if isinstance(part, PrepositionPhrase) else part
-        item = item.first if isinstance(item, Couple) else item
-        count += isinstance(item, NounPhrase) and item.determiner.english == "no"
-    return count
-
-
-def has_it(clause: Clause) -> bool:
-    """Whether "it" is the subject or the object of the clause itself."""
-    return isinstance(clause.subject, It) or isinstance(clause.direct, It)
-
-
-def preceding(tree: Sentence) -> Iterator[tuple[list[NounPhrase], Clause]]:
-    """Each top-level clause with what "it" could stand for in all clauses before it."""
-    earlier: list[NounPhrase] = []
-    for clause in clauses(tree):
-        yield earlier, clause
-        earlier = [*earlier, *antecedents(clause)]
-
-
-def fitting_phrases(earlier: list[NounPhrase], clause: Clause) -> list[NounPhrase]:
-    """The phrases that "it" could stand for by what its clause says about it."""
-    if isinstance(clause.direct, It):
-        kinds = clause.verb.objects
-        earlier = [*earlier, *antecedents(clause.subject)]
-    else:
-        kinds = clause.predicate.adjective.kinds if clause.predicate else clause.verb.subjects
-    return [phrase for phrase in earlier if phrase.noun.kind in kinds]
-
-
-def resolve(tree: Sentence) -> Sentence:
-    """The sentence with "it" tied to its noun."""
-    for earlier, clause in preceding(tree):
-        if has_it(clause):
-            it = It(fitting_phrases(earlier, clause)[0])
-            resolved = clause._replace(subject=it) if isinstance(clause.subject, It) else clause._replace(direct=it)
-            return replace_clause(tree, clause, resolved)
-    return tree
-
-
-def replace_clause(tree: Sentence, old: Clause, new: Clause) -> Sentence:
-    """The sentence with one top-level clause exchanged."""
-
-    def swap(part: Joined) -> Joined:
-        return part._replace(clause=new) if part.clause is old else part
-
-    return Sentence(
-        new if tree.main is old else tree.main,
-        tuple(swap(part) for part in tree.joined),
-        swap(tree.before) if tree.before else None,
-        swap(tree.after) if tree.after else None,
-    )
 
 
 @cache

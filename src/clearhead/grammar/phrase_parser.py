@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from clearhead.grammar import english
+from clearhead.grammar import inflection
 from clearhead.grammar import lexicon as lex
 from clearhead.grammar.lexicon import BE, HAVE, Adjective, Adverb, Determiner, Modal, Noun, Preposition, Verb
 from clearhead.grammar.nouns import NAMES
@@ -35,7 +35,7 @@ NOUNS: dict[str, list[tuple[Noun, bool]]] = _index(
 )
 ADJECTIVES = {adjective.english: adjective for adjective in lex.ADJECTIVES}
 BASES = _index((verb.english, verb) for verb in lex.VERBS)
-THIRDS = _index((english.simple(verb, "present", "3s"), verb) for verb in lex.VERBS)
+THIRDS = _index((inflection.english_simple(verb, "present", "3s"), verb) for verb in lex.VERBS)
 PASTS = _index((verb.past, verb) for verb in lex.VERBS)
 PARTICIPLES = _index((verb.participle, verb) for verb in lex.VERBS if verb is not BE and verb is not HAVE)
 SUBJECTS = {entry.english: entry for entry in lex.PERSONALS}
@@ -144,7 +144,7 @@ class PhraseParser:
         word = self.word(i)
         yield lex.BARE, "sp", i
         if word in ("a", "an"):
-            if self.word(i + 1) and english.indefinite(self.word(i + 1)) == word:
+            if self.word(i + 1) and inflection.indefinite_article(self.word(i + 1)) == word:
                 yield lex.DETERMINER["a"], "s", i + 1
             return
         for determiner in lex.DETERMINERS:
@@ -172,3 +172,80 @@ def agrees(determiner: Determiner, numbers: str, noun: Noun, plural: bool) -> bo
     if noun.mass:
         return determiner.english not in ("a", "every")
     return plural or determiner is not lex.BARE
+
+
+class VerbParser(PhraseParser):
+    """Reads verb groups that agree with a person (1s, 3s or p)."""
+
+    def groups(self, i: int, person: str) -> Found[Group]:
+        """Every verb group that starts here."""
+        return self.kept(("group", i, person), lambda: self._groups(i, person))
+
+    def _groups(self, i: int, person: str) -> Iterator[tuple[Group, int]]:
+        yield from self.simple(i, person)
+        yield from self.be(i, person)
+        yield from self.modals(i, person)
+        word = self.word(i)
+        if word == "will":
+            for negated, frequency, at in self.between(i + 1):
+                for verb in BASES.get(self.word(at), ()):
+                    yield Group(verb, "future", None, negated, frequency), at + 1
+        if word == inflection.has_auxiliary(person):
+            for negated, frequency, at in self.between(i + 1):
+                for verb in PARTICIPLES.get(self.word(at), ()):
+                    yield Group(verb, "perfect", None, negated, frequency), at + 1
+        for tense in ("present", "past"):
+            if self.sequence(i, (inflection.do_auxiliary(tense, person), "not")) is not None:
+                for verb in BASES.get(self.word(i + 2), ()):
+                    if verb is not BE:
+                        yield Group(verb, tense, None, True), i + 3
+
+    def between(self, i: int) -> Iterator[tuple[bool, Adverb | None, int]]:
+        """Nothing, "not" or a frequency adverb after an auxiliary."""
+        yield False, None, i
+        if self.word(i) == "not":
+            yield True, None, i + 1
+        for frequency, end in self.adverbs(i, lex.FREQUENCIES):
+            yield False, frequency, end
+
+    def before(self, i: int) -> Iterator[tuple[Adverb | None, int]]:
+        """Nothing or a frequency adverb before the verb."""
+        yield None, i
+        yield from self.adverbs(i, lex.FREQUENCIES)
+
+    def simple(self, i: int, person: str) -> Iterator[tuple[Group, int]]:
+        """One-word present and past of full verbs."""
+        for frequency, at in self.before(i):
+            word = self.word(at)
+            for verb in (THIRDS if person == "3s" else BASES).get(word, ()):
+                if verb is not BE:
+                    yield Group(verb, "present", frequency=frequency), at + 1
+            for verb in PASTS.get(word, ()):
+                if verb is not BE and inflection.has_form(verb, "past", False):
+                    yield Group(verb, "past", frequency=frequency), at + 1
+
+    def be(self, i: int, person: str) -> Iterator[tuple[Group, int]]:
+        """Present and past of "to be"."""
+        for tense in ("present", "past"):
+            if self.word(i) == inflection.english_simple(BE, tense, person):
+                for negated, frequency, at in self.between(i + 1):
+                    yield Group(BE, tense, None, negated, frequency), at
+
+    def modals(self, i: int, person: str) -> Iterator[tuple[Group, int]]:
+        """A modal with an infinitive."""
+        for modal in lex.MODALS:
+            for tense in ("present", "past") if modal.past else ("present",):
+                for negated in (False, True):
+                    if negated and modal.english == ("must",):
+                        continue
+                    head, rest = inflection.english_modal(modal, tense, person, negated)
+                    middle = self.sequence(i, head)
+                    if middle is None:
+                        continue
+                    for frequency, at in [(None, middle)] if negated else [*self.before(middle)]:
+                        end = self.sequence(at, rest)
+                        if end is None:
+                            continue
+                        for verb in BASES.get(self.word(end), ()):
+                            if verb is not BE:
+                                yield Group(verb, tense, modal, negated, frequency), end + 1

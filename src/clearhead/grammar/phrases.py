@@ -4,11 +4,10 @@ Each word is a token: its text and a bit set of units. Two words of the two lang
 unit, so that alignment is decided where the words are made and survives any reordering.
 """
 
-from clearhead.grammar import german
-from clearhead.grammar.english import indefinite
+from clearhead.grammar import inflection
+from clearhead.grammar.inflection import Token, Tokens, indefinite_article
 from clearhead.grammar.lexicon import DETERMINER, Adverb, Personal
 from clearhead.grammar.syntax import Couple, Gap, It, Name, Nominal, NounPhrase, PrepositionPhrase
-from clearhead.grammar.verb_groups import Token, Tokens
 
 Both = tuple[Tokens, Tokens]
 COMMA: Token = (",", 0)
@@ -53,14 +52,14 @@ class PhraseBuilder:
             negation |= mask if negation else 0
         if negation:
             det = DETERMINER["no"]
-            target.append((german.determiner(det, case, gender), negation))
+            target.append((inflection.german_determiner(det, case, gender), negation))
         elif det.english:
-            target.append((german.determiner(det, case, gender), mask))
+            target.append((inflection.german_determiner(det, case, gender), mask))
         if tree.very:
             mask = self.new("very")
             source.append(("very", mask))
             target.append(("sehr", mask))
-        ending = german.ENDINGS[det.declension][case, gender]
+        ending = inflection.ENDINGS[det.declension][case, gender]
         for adjective in tree.adjectives:
             mask = self.new(adjective.english)
             self.combinations.append((adjective.english, noun.english))
@@ -69,9 +68,9 @@ class PhraseBuilder:
         mask = self.new(noun.english)
         self.heads[id(tree)] = mask
         source.append((noun.plural if plural else noun.english, mask))
-        target.append((german.NOUN_FORMS[noun.german, case, plural], mask))
+        target.append((inflection.NOUN_FORMS[noun.german, case, plural], mask))
         if source[0][0] == "a":
-            source[0] = (indefinite(source[1][0]), source[0][1])
+            source[0] = (indefinite_article(source[1][0]), source[0][1])
         if tree.genitive:
             self.add_genitive(tree.genitive, source, target)
         return source, target
@@ -106,7 +105,7 @@ class PhraseBuilder:
         if isinstance(tree, It):
             mask = self.it_unit = self.new("it")
             self.it = tree
-            return [("it", mask)], [(german.IT_FORMS[case][tree.antecedent.noun.gender], mask)]
+            return [("it", mask)], [(inflection.IT_FORMS[case][tree.antecedent.noun.gender], mask)]
         return self.relative_pronoun(tree, case)
 
     def relative_pronoun(self, tree: Gap, case: str) -> Both:
@@ -114,7 +113,9 @@ class PhraseBuilder:
         is_person = tree.noun.kind == "person"
         mask = self.new("who" if is_person else "that")
         word = "that" if not is_person else "who" if case == "nominative" else "whom"
-        return [(word, mask)], [(german.relative_pronoun(case, "p" if tree.plural else tree.noun.gender), mask)]
+        return [(word, mask)], [
+            (inflection.german_relative_pronoun(case, "p" if tree.plural else tree.noun.gender), mask)
+        ]
 
     def preposition_phrase(self, tree: PrepositionPhrase) -> Both:
         """A preposition with its phrase; the German article contracts where it can."""
@@ -139,7 +140,7 @@ class PhraseBuilder:
 
 def contract(preposition: Token, target: Tokens) -> Tokens:
     """in + dem Haus: im Haus; the contracted word belongs to both."""
-    short = german.CONTRACTIONS.get((preposition[0], target[0][0]))
+    short = inflection.CONTRACTIONS.get((preposition[0], target[0][0]))
     if short is None:
         return [preposition, *target]
     return [(short, preposition[1] | target[0][1]), *target[1:]]

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 from clearhead.grammar.examples import Example, Pronoun
+from clearhead.grammar.inflection import Tokens, Units, verb_group
 from clearhead.grammar.lexicon import COORDINATORS, INTENSIFIERS, SUBORDINATORS, Personal
 from clearhead.grammar.phrases import COMMA, Both, PhraseBuilder, contract, person_of
 from clearhead.grammar.syntax import Clause, Gap, It, Joined, Nominal, NounPhrase, Sentence, uses_kein
-from clearhead.grammar.verb_groups import Tokens, Units, verb_group
 
 
 class Middle(NamedTuple):

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from clearhead.grammar import collocations as tables
-from clearhead.grammar import english
+from clearhead.grammar import inflection
 from clearhead.grammar import lexicon as lex
 from clearhead.grammar.collocations import PEOPLE, SHORT, Chances, Spots, nouns_of, object_nouns, time_code, times_of
 from clearhead.grammar.lexicon import BE, DETERMINER, Adverb, Modal, Noun, Verb
 from clearhead.grammar.nouns import NAMES
 from clearhead.grammar.syntax import (
+    UNNEGATED,
     Clause,
     Couple,
     Gap,
@@ -136,7 +137,7 @@ class Sampler:
             modal = self.pick(lex.MODALS if tense == "modal" else tables.PAST_MODALS)
             tense = "past" if tense == "modal-past" else "present"
             is_negated = is_negated and modal.english != ("must",)
-        elif not english.allows(verb, tense, is_negated):
+        elif not inflection.has_form(verb, tense, is_negated):
             tense = "perfect"
         return tense, modal, is_negated
 
@@ -145,7 +146,7 @@ class Sampler:
         determiner = subject.determiner.english if isinstance(subject, NounPhrase) else ""
         if determiner == "no":
             return None
-        return self.pick(tables.SOMETIMES if determiner in tables.UNNEGATED else lex.FREQUENCIES)
+        return self.pick(tables.SOMETIMES if determiner in UNNEGATED else lex.FREQUENCIES)
 
     @staticmethod
     def with_no(item: Nominal) -> Nominal:

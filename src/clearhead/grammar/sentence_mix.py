@@ -7,12 +7,12 @@ from clearhead.errors import DataError
 from clearhead.grammar import collocations as tables
 from clearhead.grammar import lexicon as lex
 from clearhead.grammar.collocations import FULL, PEOPLE, SHORT, Chances, time_code
+from clearhead.grammar.examples import has_held_out
+from clearhead.grammar.inflection import Tokens
 from clearhead.grammar.lexicon import BE, Adjective, Verb
 from clearhead.grammar.realization import Realiser, text_of
 from clearhead.grammar.sampling import Sampler
-from clearhead.grammar.splits import has_held_out
 from clearhead.grammar.syntax import Clause, It, Joined, NounPhrase, Predicate, Sentence, antecedents
-from clearhead.grammar.verb_groups import Tokens
 
 SHORTEST, LONGEST = 2, 60
 # A search ends after so many draws without success; the rarest kind of sentence needs a few hundred.

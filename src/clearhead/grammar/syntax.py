@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from clearhead.grammar.lexicon import (
     DETERMINER,
+    FINISHED,
     Adjective,
     Adverb,
     Determiner,
@@ -15,6 +16,8 @@ from clearhead.grammar.lexicon import (
     Verb,
 )
 
+# Determiners that leave open what "not" and "never" deny.
+UNNEGATED = ("every", "all", "no", "two", "three", "many", "some")
 INDEFINITE = (DETERMINER["a"], DETERMINER[""])
 
 
@@ -160,3 +163,97 @@ def antecedents(item: object) -> list[NounPhrase]:
     negated = (part for part in inner if isinstance(part, Clause) and part.is_negated)
     denied = [clause.direct for clause in negated if uses_kein(clause)]
     return [phrase for phrase in phrases if may_be_it(phrase) and not any(phrase is other for other in denied)]
+
+
+def all_clauses(tree: Sentence) -> Iterator[Clause]:
+    """Every clause, inner ones included."""
+    for clause in clauses(tree):
+        for outer in (clause, clause.that):
+            if outer is not None:
+                yield outer
+                yield from (phrase.relative for phrase in noun_phrases(outer) if phrase.relative)
+
+
+def can_negate(clause: Clause) -> bool:
+    """Whether "not" is unambiguous in this clause."""
+    if clause.frequency:
+        return False
+    for item in (clause.subject, clause.indirect, clause.direct):
+        if isinstance(item, Couple) or (isinstance(item, NounPhrase) and item.determiner.english in UNNEGATED):
+            return False
+    return True
+
+
+def negatives(clause: Clause) -> int:
+    """How often a clause denies itself, by not, never or no."""
+    count = int(clause.is_negated) + (clause.frequency is not None and clause.frequency.stem == "never")
+    for part in (clause.front, clause.subject, clause.indirect, clause.direct, clause.companion, clause.place):
+        item = part.nominal if isinstance(part, PrepositionPhrase) else part
+        item = item.first if isinstance(item, Couple) else item
+        count += isinstance(item, NounPhrase) and item.determiner.english == "no"
+    return count
+
+
+def has_it(clause: Clause) -> bool:
+    """Whether "it" is the subject or the object of the clause itself."""
+    return isinstance(clause.subject, It) or isinstance(clause.direct, It)
+
+
+def preceding(tree: Sentence) -> Iterator[tuple[list[NounPhrase], Clause]]:
+    """Each top-level clause with what "it" could stand for in all clauses before it."""
+    earlier: list[NounPhrase] = []
+    for clause in clauses(tree):
+        yield earlier, clause
+        earlier = [*earlier, *antecedents(clause)]
+
+
+def fitting_phrases(earlier: list[NounPhrase], clause: Clause) -> list[NounPhrase]:
+    """The phrases that "it" could stand for by what its clause says about it."""
+    if isinstance(clause.direct, It):
+        kinds = clause.verb.objects
+        earlier = [*earlier, *antecedents(clause.subject)]
+    else:
+        kinds = clause.predicate.adjective.kinds if clause.predicate else clause.verb.subjects
+    return [phrase for phrase in earlier if phrase.noun.kind in kinds]
+
+
+def resolve(tree: Sentence) -> Sentence:
+    """The sentence with "it" tied to its noun."""
+    for earlier, clause in preceding(tree):
+        if has_it(clause):
+            it = It(fitting_phrases(earlier, clause)[0])
+            resolved = clause._replace(subject=it) if isinstance(clause.subject, It) else clause._replace(direct=it)
+            return replace_clause(tree, clause, resolved)
+    return tree
+
+
+def replace_clause(tree: Sentence, old: Clause, new: Clause) -> Sentence:
+    """The sentence with one top-level clause exchanged."""
+
+    def swap(part: Joined) -> Joined:
+        return part._replace(clause=new) if part.clause is old else part
+
+    return Sentence(
+        new if tree.main is old else tree.main,
+        tuple(swap(part) for part in tree.joined),
+        swap(tree.before) if tree.before else None,
+        swap(tree.after) if tree.after else None,
+    )
+
+
+def problem_of(tree: Sentence) -> str:
+    """What rules out a reading that the word order allows; "" if nothing does."""
+    for part in (tree.before, tree.after):
+        if part and part.conjunction == "if" and part.clause.tense != "present":
+            return "'if' takes the present"
+    for clause in all_clauses(tree):
+        if clause.is_negated and not can_negate(clause):
+            return "'not' does not go with every, all, no, numbers, 'and' or a frequency adverb in the same clause"
+        if negatives(clause) > 1:
+            return "two of no, never and not do not go together in one clause"
+        if clause.tense == "perfect" and (clause.time in FINISHED or clause.front in FINISHED):
+            return "'has' and 'have' with a participle do not go with a time that is over"
+    for earlier, clause in preceding(tree):
+        if has_it(clause) and len(fitting_phrases(earlier, clause)) != 1:
+            return f"'it' needs exactly one fitting noun before it, not {len(fitting_phrases(earlier, clause))},"
+    return ""

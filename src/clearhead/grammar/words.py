@@ -2,6 +2,14 @@
 
 Adjectives: English, German, kinds of noun they fit; a German stem that differs before endings follows a `/`. Their
 order is the order in which two of them stand before a noun, in both languages.
+
+The verbs, as one table a frame; knows forms and what fits as subject and object, nothing of word order.
+
+Columns, divided by `;`: English base, past, participle and what belongs to the verb (`+up` a particle, `>for` a
+preposition before the object); German infinitive (`|` after a separable prefix), third person singular, participle
+(`*` after it: perfect with sein); kinds of subject; kinds of object, with the only nouns that are drawn of a kind in
+parentheses; what may follow (m manner, w with somebody, f for somebody, l a location, d a direction, a where one
+arrives, h where one lives, always there) or s for a state, which has no modal, time or frequency.
 """
 
 ADJECTIVE_TABLE = """
@@ -162,3 +170,132 @@ MODAL_TABLE = """
 SUBORDINATOR_TABLE = "because weil; although obwohl; when wenn; if wenn; before bevor; while während"
 COORDINATOR_TABLE = "and und; but aber"
 INTENSIFIER_TABLE = "very sehr; too zu"
+
+
+GROUPS: dict[str, str] = {
+    "alive": "person animal",
+    "goods": "thing text clothing device vehicle furniture opening food drink plant",
+    "small": "thing text clothing food plant device",
+    "any": "person animal building area way thing text clothing device vehicle furniture opening food drink plant",
+}
+
+VERB_TABLES: dict[str, str] = {
+    "accusative": """
+        see saw seen; sehen sieht gesehen; alive; any; l
+        find found found; finden findet gefunden; alive; goods animal; l
+        look looked looked >for; suchen sucht gesucht; alive; goods animal person; l
+        lose lost lost; verlieren verliert verloren; person; small; l
+        hear heard heard; hören hört gehört; alive; alive vehicle device; l
+        love loved loved; lieben liebt geliebt; person; alive food area text; s
+        need needed needed; brauchen braucht gebraucht; person; goods; s
+        know knew known; kennen kennt gekannt; person; person building area text way; s
+        buy bought bought; kaufen kauft gekauft; person; goods; fl
+        sell sold sold; verkaufen verkauft verkauft; person; goods; l
+        steal stole stolen; stehlen stiehlt gestohlen; alive; small; l
+        forget forgot forgotten; vergessen vergisst vergessen; person; small; l
+        carry carried carried; tragen trägt getragen; person; small furniture; m
+        hide hid hidden; verstecken versteckt versteckt; alive; small; ml
+        draw drew drawn; zeichnen zeichnet gezeichnet; person; alive building plant vehicle; mfl
+        eat ate eaten; essen isst gegessen; person; food; ml
+        drink drank drunk; trinken trinkt getrunken; person; drink; ml
+        cook cooked cooked; kochen kocht gekocht; person; food (meat potato sausage soup); mfl
+        read read read; lesen liest gelesen; person; text; ml
+        write wrote written; schreiben schreibt geschrieben; person; text; mfl
+        understand understood understood; verstehen versteht verstanden; person; person text; -
+        build built built; bauen baut gebaut; person; building way furniture (bridge path square street); fl
+        cross crossed crossed; überqueren überquert überquert; alive; way; mw
+        repair repaired repaired; reparieren repariert repariert; person; device vehicle opening; mfl
+        wash washed washed; waschen wäscht gewaschen; person; clothing vehicle; ml
+        push pushed pushed; schieben schiebt geschoben; person; vehicle furniture; m
+        feed fed fed; füttern füttert gefüttert; person; animal; ml
+        catch caught caught; fangen fängt gefangen; alive; animal; ml
+        visit visited visited; besuchen besucht besucht; person; person building area; w
+        meet met met; treffen trifft getroffen; person; person; l
+        ask asked asked; fragen fragt gefragt; person; person; m
+        watch watched watched; beobachten beobachtet beobachtet; alive; alive; ml
+        open opened opened; auf|machen macht aufgemacht; person; opening; mf
+        close closed closed; zu|machen macht zugemacht; person; opening; m
+        call called called; an|rufen ruft angerufen; person; person; -
+        invite invited invited; ein|laden lädt eingeladen; person; person; -
+        pick picked picked +up; ab|holen holt abgeholt; person; person; l
+        turn turned turned +on; ein|schalten schaltet eingeschaltet; person; device; m
+        turn turned turned +off; aus|schalten schaltet ausgeschaltet; person; device; m
+        throw threw thrown +away; weg|werfen wirft weggeworfen; person; small; -
+        take took taken +off; aus|ziehen zieht ausgezogen; person; clothing; ml
+        look looked looked >at; an|sehen sieht angesehen; alive; alive building text clothing thing; m
+        bring brought brought +along; mit|bringen bringt mitgebracht; person; small; -
+    """,
+    "dative": """
+        help helped helped; helfen hilft geholfen; person; alive; l
+        thank thanked thanked; danken dankt gedankt; person; person; -
+        follow followed followed; folgen folgt gefolgt*; alive; alive vehicle; m
+        answer answered answered; antworten antwortet geantwortet; person; person; m
+        trust trusted trusted; vertrauen vertraut vertraut; person; alive; -
+        listen listened listened >to; zu|hören hört zugehört; alive; person; m
+    """,
+    "ditransitive": """
+        give gave given; geben gibt gegeben; person; small; -
+        show showed shown; zeigen zeigt gezeigt; person; goods building animal; -
+        send sent sent; schicken schickt geschickt; person; small; -
+        lend lent lent; leihen leiht geliehen; person; thing text clothing device vehicle; -
+        offer offered offered; an|bieten bietet angeboten; person; food drink small; -
+        tell told told; erzählen erzählt erzählt; person; text (story); -
+    """,
+    "über+accusative": """
+        talk talked talked >about; sprechen spricht gesprochen; person; person animal building area text; m
+        laugh laughed laughed >about; lachen lacht gelacht; person; alive text clothing; m
+        think thought thought >about; nach|denken denkt nachgedacht; person; person animal building area text; -
+    """,
+    "auf+accusative": """
+        wait waited waited >for; warten wartet gewartet; alive; person animal vehicle text; -
+    """,
+    "von+dative": """
+        dream dreamed dreamed >of; träumen träumt geträumt; alive; person animal area building vehicle; -
+    """,
+    "intransitive": """
+        sleep slept slept; schlafen schläft geschlafen; alive; -; ml
+        wait waited waited; warten wartet gewartet; alive; -; mwl
+        sit sat sat; sitzen sitzt gesessen; alive; -; mwl
+        stand stood stood; stehen steht gestanden; alive; -; mwl
+        play played played; spielen spielt gespielt; alive; -; mwl
+        work worked worked; arbeiten arbeitet gearbeitet; person; -; mwl
+        sing sang sung; singen singt gesungen; person; -; mwl
+        dance danced danced; tanzen tanzt getanzt; person; -; mwl
+        laugh laughed laughed; lachen lacht gelacht; person; -; ml
+        cry cried cried; weinen weint geweint; person; -; l
+        live lived lived; wohnen wohnt gewohnt; person; -; h
+        swim swam swum; schwimmen schwimmt geschwommen*; alive; -; mw
+        wake woke woken +up; auf|wachen wacht aufgewacht*; alive; -; l
+        get got got +up; auf|stehen steht aufgestanden*; person; -; m
+        fall fell fallen +asleep; ein|schlafen schläft eingeschlafen*; alive; -; l
+        arrive arrived arrived; an|kommen kommt angekommen*; alive vehicle; -; wa
+        come came come +back; zurück|kommen kommt zurückgekommen*; alive; -; mw
+        run ran run +away; weg|laufen läuft weggelaufen*; alive; -; w
+    """,
+    "motion": """
+        go went gone; gehen geht gegangen*; person; -; mwd
+        come came come; kommen kommt gekommen*; alive; -; wd
+        run ran run; laufen läuft gelaufen*; alive; -; mwd
+        jump jumped jumped; springen springt gesprungen*; alive; -; md
+        drive drove driven; fahren fährt gefahren*; person vehicle; -; mwd
+    """,
+    "placing": """
+        put put put; legen legt gelegt; person; small; d
+        place placed placed; stellen stellt gestellt; person; thing furniture device plant; d
+        hang hung hung; hängen hängt gehängt; person; clothing; d
+    """,
+    "that": """
+        say said said; sagen sagt gesagt; person; -; -
+        think thought thought; denken denkt gedacht; person; -; -
+        believe believed believed; glauben glaubt geglaubt; person; -; -
+        hope hoped hoped; hoffen hofft gehofft; person; -; -
+        know knew known; wissen weiß gewusst; person; -; s
+        hear heard heard; hören hört gehört; person; -; -
+    """,
+    "have": """
+        have had had; haben hat gehabt; person; goods animal; s
+    """,
+    "be": """
+        be was been; sein ist gewesen*; any; -; l
+    """,
+}

@@ -15,8 +15,10 @@ import pytest
 from clearhead import grammar
 
 from .german_checker import check, inspect, phrases_meant
-from .german_checker_lexicon import ADJECTIVE_ENDINGS, ADJECTIVES, NOUNS, PRONOUNS
-from .german_checker_parser import RULES
+from .german_checker.inflection import ADJECTIVE_ENDINGS
+from .german_checker.lexicon import ADJECTIVES, NOUNS
+from .german_checker.syntax import RULES
+from .german_checker.words import PRONOUNS
 
 FOLDER = Path(__file__).parent
 

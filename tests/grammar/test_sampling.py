@@ -6,10 +6,9 @@ import pytest
 
 from clearhead import grammar
 from clearhead.errors import DataError
-from clearhead.grammar.parser import all_clauses
 from clearhead.grammar.realization import Realised
 from clearhead.grammar.sentence_mix import Mixer
-from clearhead.grammar.syntax import Clause, Couple, It, Nominal, NounPhrase, PrepositionPhrase, Sentence
+from clearhead.grammar.syntax import Clause, Couple, It, Nominal, NounPhrase, PrepositionPhrase, Sentence, all_clauses
 
 OPPOSITES = "beautiful ugly;big small;long short;hot cold;strong weak;sad happy;rich poor;young old;old new;black white"
 CONTAINERS = {"suitcase", "box", "bag", "cupboard"}
@@ -157,6 +156,6 @@ class TestEnds:
         self, monkeypatch: pytest.MonkeyPatch, distance: tuple[int, int] | None
     ) -> None:
         monkeypatch.setattr(grammar, "MAX_DRAWS", 97)
-        monkeypatch.setattr(grammar, "split_of", lambda realised, digest: "train")
+        monkeypatch.setattr(grammar, "split_of", lambda combinations, has_pronoun, digest: "train")
         with pytest.raises(DataError, match=r"97 draws brought no new sentence of split 'valid'.* after 0 pairs"):
             next(grammar.generate(1, split="valid", distance=distance))

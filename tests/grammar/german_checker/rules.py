@@ -6,32 +6,10 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .german_checker_lexicon import (
-    ADJECTIVE_KINDS,
-    ADJECTIVE_STEMS,
-    ADJECTIVES,
-    CASES,
-    DETERMINERS,
-    FRAME_CASES,
-    NUMBERS,
-    PREPOSITIONS,
-    RELATIVE,
-    STRONG,
-    VERB_FORMS,
-    VERBS,
-    Case,
-    Frame,
-    Number,
-    Verb,
-    VerbForm,
-)
-from .german_checker_parser import (
-    RULES,
-    Clause,
-    Item,
-    Phrase,
-    Violation,
-)
+from .inflection import CASES, FRAME_CASES, NUMBERS, RELATIVE, STRONG, Case, Frame, Number, Verb, VerbForm
+from .lexicon import ADJECTIVE_KINDS, ADJECTIVES, DETERMINERS, VERB_FORMS, VERBS
+from .syntax import RULES, Clause, Item, Phrase, Violation
+from .words import ADJECTIVE_STEMS, PREPOSITIONS
 
 PLACE: tuple[Case, ...] = ("acc", "dat")  # what prepositions of place govern
 DIRECTIONS = ("zu", "aus", "durch", "um")  # these go with verbs of motion alone

@@ -14,10 +14,10 @@ import pytest
 from clearhead import grammar
 from clearhead.errors import DataError
 from clearhead.grammar import lexicon
+from clearhead.grammar.examples import is_held_out
+from clearhead.grammar.lexicon import word_list
 from clearhead.grammar.parser import readings
 from clearhead.grammar.realization import Realised
-from clearhead.grammar.splits import is_held_out
-from clearhead.grammar.statistics import word_list
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "grammar.md").read_text(encoding="utf-8")
 DOCUMENTED = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", DOCUMENT, re.MULTILINE)

@@ -13,15 +13,9 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from .german_checker_parser import (
-    Choices,
-    Clause,
-    Parser,
-    Phrase,
-    Report,
-    Violation,
-)
-from .german_checker_rules import check_clause, check_pronouns, kinds_wanted, of_kinds, things_named
+from .parser import Choices, Parser
+from .rules import check_clause, check_pronouns, kinds_wanted, of_kinds, things_named
+from .syntax import Clause, Phrase, Report, Violation
 
 MAX_READINGS = 300  # sentences of the corpus have a few dozen at most
 

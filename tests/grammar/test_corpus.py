@@ -16,8 +16,8 @@ from clearhead.errors import DataError
 from clearhead.grammar import lexicon
 from clearhead.grammar.examples import is_held_out
 from clearhead.grammar.lexicon import word_list
-from clearhead.grammar.parser import readings
-from clearhead.grammar.realization import Realised
+from clearhead.grammar.parser import parse
+from clearhead.grammar.realization import RealizedSentence
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "grammar.md").read_text(encoding="utf-8")
 DOCUMENTED = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", DOCUMENT, re.MULTILINE)
@@ -32,7 +32,7 @@ def train() -> list[grammar.Example]:
 
 def combinations(example: grammar.Example) -> set[tuple[str, str]]:
     """Adjective-noun and verb-object pairs, found again by parsing."""
-    return set(Realised(readings(example.source)[0]).combinations)
+    return set(RealizedSentence(parse(example.source)[0]).combinations)
 
 
 class TestSize:
@@ -146,7 +146,7 @@ class TestTranslate:
     @pytest.mark.parametrize("split", grammar.SPLITS)
     def test_each_english_has_one_german(self, split: str) -> None:
         for example in grammar.generate(150 if split == "test_pronoun" else 503, seed=13, split=split):
-            found = [Realised(tree).example() for tree in readings(example.source)]
+            found = [RealizedSentence(tree).example() for tree in parse(example.source)]
             assert {reading.target for reading in found} == {example.target}
             assert found[0].alignment == example.alignment
             assert found[0].pronoun == example.pronoun

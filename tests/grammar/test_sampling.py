@@ -6,9 +6,18 @@ import pytest
 
 from clearhead import grammar
 from clearhead.errors import DataError
-from clearhead.grammar.realization import Realised
-from clearhead.grammar.sentence_mix import Mixer
-from clearhead.grammar.syntax import Clause, Couple, It, Nominal, NounPhrase, PrepositionPhrase, Sentence, all_clauses
+from clearhead.grammar.realization import RealizedSentence
+from clearhead.grammar.sentence_sampler import SentenceSampler
+from clearhead.grammar.syntax import (
+    Clause,
+    Coordination,
+    It,
+    Nominal,
+    NounPhrase,
+    PrepositionPhrase,
+    Sentence,
+    all_clauses,
+)
 
 OPPOSITES = "beautiful ugly;big small;long short;hot cold;strong weak;sad happy;rich poor;young old;old new;black white"
 CONTAINERS = {"suitcase", "box", "bag", "cupboard"}
@@ -17,7 +26,7 @@ BUILDABLE = {"building", "furniture"}
 
 @pytest.fixture(scope="module")
 def trees() -> list[Sentence]:
-    mixer = Mixer("sense")
+    mixer = SentenceSampler("sense")
     found = [mixer.sentence() for _ in range(6_007)]
     return found + [mixer.pronoun_sentence(distance) for distance in range(2, 41) for _ in range(3)]
 
@@ -39,13 +48,13 @@ def place_noun(clause: Clause) -> str:
 
 
 def english_of(tree: Sentence) -> str:
-    return Realised(tree).source
+    return RealizedSentence(tree).source
 
 
 class TestDrawn:
     def test_clauses_of_a_sentence_are_of_one_time(self, trees: list[Sentence]) -> None:
         for tree in trees:
-            others = [part.clause for part in (*tree.joined, tree.before, tree.after) if part]
+            others = [part.clause for part in (*tree.conjuncts, tree.before, tree.after) if part]
             part = tree.before or tree.after
             for clause in others:
                 is_reason = part is not None and part.conjunction in ("because", "although")
@@ -60,7 +69,7 @@ class TestDrawn:
         for tree in trees:
             part = tree.before or tree.after
             if part and part.conjunction not in ("because", "although"):
-                main = tree.joined[-1].clause if tree.joined else tree.main
+                main = tree.conjuncts[-1].clause if tree.conjuncts else tree.main
                 assert "perfect" not in (part.clause.tense, main.tense), english_of(tree)
 
     def test_nothing_is_contradicted_or_repeated(self, trees: list[Sentence]) -> None:
@@ -106,7 +115,7 @@ class TestDrawn:
             assert not re.search(r"\b(I|we) [^,.]*\b(me|us)\b", max_clause(tree)), english_of(tree)
             for clause in all_clauses(tree):
                 for item in (clause.subject, clause.direct):
-                    if isinstance(item, Couple):
+                    if isinstance(item, Coordination):
                         assert bool(item.first.determiner.english) == bool(item.second.determiner.english)
 
     def test_kein_has_no_manner(self, trees: list[Sentence]) -> None:
@@ -125,8 +134,8 @@ class TestDrawn:
 
 def max_clause(tree: Sentence) -> str:
     """The English of a sentence that is one clause; "" for all others."""
-    has_one = not (tree.joined or tree.before or tree.after or tree.main.that)
-    return Realised(tree).source if has_one and len(list(all_clauses(tree))) == 1 else ""
+    has_one = not (tree.conjuncts or tree.before or tree.after or tree.main.that)
+    return RealizedSentence(tree).source if has_one and len(list(all_clauses(tree))) == 1 else ""
 
 
 class TestRefused:

@@ -9,11 +9,11 @@ from itertools import chain
 
 from clearhead.errors import DataError
 from clearhead.grammar.collocations import pair_count
-from clearhead.grammar.examples import SPLITS, Example, Pronoun, has_held_out, split_of, split_words, stable_hash
+from clearhead.grammar.examples import SPLITS, Example, Pronoun, assign_split, has_held_out, split_words, stable_hash
 from clearhead.grammar.lexicon import stems
 from clearhead.grammar.parser import translate
-from clearhead.grammar.realization import Realised
-from clearhead.grammar.sentence_mix import LONGEST, MAX_DRAWS, SHORTEST, Mixer
+from clearhead.grammar.realization import RealizedSentence
+from clearhead.grammar.sentence_sampler import LONGEST, MAX_DRAWS, SHORTEST, SentenceSampler
 
 __all__ = ["SPLITS", "Example", "Pronoun", "generate", "pair_count", "split_words", "stem_count", "translate"]
 
@@ -37,10 +37,10 @@ def generate(
 
 
 def _generate(pairs: int, seed: int, split: str, distance: tuple[int, int] | None) -> Iterator[Example]:
-    mixer = Mixer(f"{split} {seed}", is_unseen=split == "test_unseen")
+    sampler = SentenceSampler(f"{split} {seed}", is_unseen=split == "test_unseen")
     seen: set[int] = set()
     while len(seen) < pairs:
-        found = _search(mixer, split, distance, seen)
+        found = _search(sampler, split, distance, seen)
         if found is None:
             at = f" with distances {distance[0]} to {distance[1]}" if distance else ""
             raise DataError(
@@ -50,25 +50,27 @@ def _generate(pairs: int, seed: int, split: str, distance: tuple[int, int] | Non
         yield found.example()
 
 
-def _search(mixer: Mixer, split: str, distance: tuple[int, int] | None, seen: set[int]) -> Realised | None:
+def _search(
+    sampler: SentenceSampler, split: str, distance: tuple[int, int] | None, seen: set[int]
+) -> RealizedSentence | None:
     """The next sentence that belongs to the split and was not seen, which it now is; None if the draws run out."""
-    words = mixer.between(*distance) if distance else None
-    has_choice = mixer.has_choice()
+    words = sampler.integer(*distance) if distance else None
+    has_choice = sampler.has_choice()
     for _ in range(MAX_DRAWS):
-        tree = mixer.sentence() if words is None else mixer.try_pronoun(words, has_choice)
+        tree = sampler.sentence() if words is None else sampler.try_pronoun(words, has_choice)
         if tree is None:
             continue
-        realised = Realised(tree)
+        realised = RealizedSentence(tree)
         if has_held_out(realised.combinations) != (split == "test_unseen"):
             continue
         options = [(realised.source, tree)]
         for source, option in (
-            options if words is None else chain(options, mixer.variants(tree, realised.source_tokens))
+            options if words is None else chain(options, sampler.variants(tree, realised.source_tokens))
         ):
             digest = stable_hash(source)
-            if digest not in seen and split_of(realised.combinations, realised.has_pronoun(), digest) == split:
+            if digest not in seen and assign_split(realised.combinations, realised.has_pronoun(), digest) == split:
                 seen.add(digest)
-                return realised if option is tree else Realised(option)
+                return realised if option is tree else RealizedSentence(option)
     return None
 
 

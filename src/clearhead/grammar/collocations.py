@@ -7,60 +7,62 @@ from typing import NamedTuple
 from clearhead.grammar import inflection
 from clearhead.grammar import lexicon as lex
 from clearhead.grammar.lexicon import BE, DETERMINER, Adjective, Adverb, Determiner, Kinds, Noun, Preposition, Verb
-from clearhead.grammar.words import GROUPS
+from clearhead.grammar.words import KIND_GROUPS
 
 # Prepositions, each with the nouns that it is drawn with.
-Spots = tuple[tuple[Preposition, tuple[Noun, ...]], ...]
+LocationOptions = tuple[tuple[Preposition, tuple[Noun, ...]], ...]
 
 
-def _spread(weights: dict[str, int]) -> tuple[str, ...]:
+def _repeat_by_weight(weights: dict[str, int]) -> tuple[str, ...]:
     """Each name as often as its weight, so that one index draws it."""
     return tuple(name for name, weight in weights.items() for _ in range(weight))
 
 
-FRAMES = _spread(
+FRAMES = _repeat_by_weight(
     {"accusative": 42, "dative": 8, "ditransitive": 8, "über+accusative": 4, "auf+accusative": 2, "von+dative": 2}
     | {"intransitive": 13, "motion": 9, "placing": 5, "have": 4, "be": 13}
 )
 SIMPLE_TENSES = ("present", "past", "perfect", "future")
-TENSES = _spread({"present": 40, "past": 31, "perfect": 8, "future": 10, "modal": 8, "modal-past": 3})
+TENSES = _repeat_by_weight({"present": 40, "past": 31, "perfect": 8, "future": 10, "modal": 8, "modal-past": 3})
 # Past goes with past, present and future with present: what stands beside a main clause, by the time of that one.
-PAST_TENSES = _spread({"past": 8, "modal-past": 1})
-PRESENT_TENSES = _spread({"present": 8, "modal": 1})
-REASON_TENSES = _spread({"present": 8, "modal": 1, "perfect": 2})
-REPORTED_TENSES = _spread({"present": 8, "modal": 1, "perfect": 2, "future": 2})
+PAST_TENSES = _repeat_by_weight({"past": 8, "modal-past": 1})
+PRESENT_TENSES = _repeat_by_weight({"present": 8, "modal": 1})
+REASON_TENSES = _repeat_by_weight({"present": 8, "modal": 1, "perfect": 2})
+REPORTED_TENSES = _repeat_by_weight({"present": 8, "modal": 1, "perfect": 2, "future": 2})
 # Main clauses: in the present or ahead; and of either time, without "has seen", which when, while and before spoil.
-OPEN_TENSES = _spread({"present": 40, "future": 10, "modal": 8})
-PLAIN_TENSES = _spread({"present": 40, "past": 31, "future": 10, "modal": 8, "modal-past": 3})
-STATE_TENSES = _spread({"present": 48, "past": 40, "future": 12})
+OPEN_TENSES = _repeat_by_weight({"present": 40, "future": 10, "modal": 8})
+PLAIN_TENSES = _repeat_by_weight({"present": 40, "past": 31, "future": 10, "modal": 8, "modal-past": 3})
+STATE_TENSES = _repeat_by_weight({"present": 48, "past": 40, "future": 12})
 
 
 def _determiners(weights: dict[str, int]) -> tuple[Determiner, ...]:
-    return tuple(DETERMINER[name.strip("-")] for name in _spread(weights))
+    return tuple(DETERMINER[name.strip("-")] for name in _repeat_by_weight(weights))
 
 
 _OWNERS = {"my": 6, "our": 4, "his": 4, "her": 4, "their": 3}
-SINGULAR = _determiners({"the": 46, "a": 22, "this": 6, "every": 3} | _OWNERS)
-PLURAL = _determiners({"the": 34, "-": 20, "this": 5, "two": 6, "three": 5, "many": 6, "some": 6, "all": 4} | _OWNERS)
-MASS = _determiners({"the": 30, "-": 30, "this": 4} | _OWNERS)
-PLAIN_SINGULAR = _determiners({"the": 46, "a": 22, "this": 6} | _OWNERS)
-PLAIN_PLURAL = _determiners({"the": 34, "-": 22, "this": 5} | _OWNERS)
-DEFINITE = _determiners({"the": 30, "this": 3} | _OWNERS)
+SINGULAR_DETERMINERS = _determiners({"the": 46, "a": 22, "this": 6, "every": 3} | _OWNERS)
+PLURAL_DETERMINERS = _determiners(
+    {"the": 34, "-": 20, "this": 5, "two": 6, "three": 5, "many": 6, "some": 6, "all": 4} | _OWNERS
+)
+MASS_DETERMINERS = _determiners({"the": 30, "-": 30, "this": 4} | _OWNERS)
+PLAIN_SINGULAR_DETERMINERS = _determiners({"the": 46, "a": 22, "this": 6} | _OWNERS)
+PLAIN_PLURAL_DETERMINERS = _determiners({"the": 34, "-": 22, "this": 5} | _OWNERS)
+DEFINITE_DETERMINERS = _determiners({"the": 30, "this": 3} | _OWNERS)
 
 NOUNS_BY_KIND = {kind: tuple(noun for noun in lex.NOUNS if noun.kind == kind) for kind in {n.kind for n in lex.NOUNS}}
 # Drinks have no size and no looks worth talking about.
-NOT_OF_DRINKS = ("beautiful", "ugly", "big", "small", "old")
+EXCLUDED_FOR_DRINKS = ("beautiful", "ugly", "big", "small", "old")
 ADJECTIVES_BY_KIND = {kind: tuple(a for a in lex.ADJECTIVES if kind in a.kinds) for kind in NOUNS_BY_KIND}
-ADJECTIVES_BY_KIND["drink"] = tuple(a for a in ADJECTIVES_BY_KIND["drink"] if a.english not in NOT_OF_DRINKS)
+ADJECTIVES_BY_KIND["drink"] = tuple(a for a in ADJECTIVES_BY_KIND["drink"] if a.english not in EXCLUDED_FOR_DRINKS)
 LOCATIONS = tuple(p for p in lex.PREPOSITIONS if p.use in ("place", "location"))
 TWO_WAY = tuple(p for p in lex.PREPOSITIONS if p.use == "place")
 DIRECTIONS = tuple(p for p in lex.PREPOSITIONS if p.use == "direction")
 COMPANIONS = tuple(p for p in lex.PREPOSITIONS if p.use == "companion")
 PURPOSE = next(p for p in lex.PREPOSITIONS if p.use == "purpose")
 PERSON = frozenset({"person"})
-SOMETIMES = tuple(adverb for adverb in lex.FREQUENCIES if adverb.stem != "never")
+POSITIVE_FREQUENCIES = tuple(adverb for adverb in lex.FREQUENCIES if adverb.stem != "never")
 PAST_MODALS = tuple(modal for modal in lex.MODALS if modal.past)
-FIXED = ("building", "area", "way")
+IMMOVABLE = ("building", "area", "way")
 GENITIVE_OWNERS = dict.fromkeys(
     ("person", "animal", "building", "vehicle", "text", "clothing", "thing", "device", "furniture"), PERSON
 ) | {"opening": frozenset({"person", "building"})}
@@ -75,7 +77,7 @@ def nouns_of(kinds: Kinds) -> tuple[Noun, ...]:
 
 
 @cache
-def nouns_beside(noun: Noun, nouns: tuple[Noun, ...]) -> tuple[Noun, ...]:
+def coordinated_nouns(noun: Noun, nouns: tuple[Noun, ...]) -> tuple[Noun, ...]:
     """Those of the nouns that one of them is coupled with: "the dog and the cat", not "the dog and the bed"."""
     return tuple(other for other in nouns if other.kind == noun.kind)
 
@@ -83,19 +85,19 @@ def nouns_beside(noun: Noun, nouns: tuple[Noun, ...]) -> tuple[Noun, ...]:
 @cache
 def object_nouns(verb: Verb) -> tuple[Noun, ...]:
     """The nouns that are drawn as objects of a verb."""
-    narrowed = {noun.kind for noun in lex.NOUNS if noun.english in verb.names}
-    return tuple(n for n in nouns_of(verb.objects) if n.kind not in narrowed or n.english in verb.names)
+    narrowed = {noun.kind for noun in lex.NOUNS if noun.english in verb.object_names}
+    return tuple(n for n in nouns_of(verb.objects) if n.kind not in narrowed or n.english in verb.object_names)
 
 
 @cache
-def adjectives_beside(kind: str, others: tuple[Adjective, ...]) -> tuple[Adjective, ...]:
+def compatible_adjectives(kind: str, others: tuple[Adjective, ...]) -> tuple[Adjective, ...]:
     """The adjectives of a kind that neither repeat nor contradict the others."""
-    barred = {word for other in others for word in lex.EXCLUDING[other.english]}
+    barred = {word for other in others for word in lex.INCOMPATIBLE[other.english]}
     return tuple(option for option in ADJECTIVES_BY_KIND[kind] if option.english not in barred)
 
 
 # What fits into a bag, and what stands on no table and under no bed.
-SMALL = frozenset(GROUPS["small"].split()) - {"plant"}
+SMALL = frozenset(KIND_GROUPS["small"].split()) - {"plant"}
 LARGE = frozenset(("building", "area", "way", "vehicle", "furniture", "plant"))
 CONTAINERS = ("suitcase", "box", "bag", "cupboard")
 
@@ -105,7 +107,9 @@ def size_of(kind: str) -> str:
     return "small" if kind in SMALL else "large" if kind in LARGE else "medium"
 
 
-def _spots(prepositions: tuple[Preposition, ...], names: Kinds, kinds: Kinds = frozenset()) -> Spots:
+def _location_options(
+    prepositions: tuple[Preposition, ...], names: Kinds, kinds: Kinds = frozenset()
+) -> LocationOptions:
     """The prepositions with their nouns but those of some names and kinds; without one that has no noun left."""
     found: list[tuple[Preposition, tuple[Noun, ...]]] = []
     for preposition in prepositions:
@@ -117,40 +121,44 @@ def _spots(prepositions: tuple[Preposition, ...], names: Kinds, kinds: Kinds = f
 
 
 @cache
-def locations(size: str) -> Spots:
+def location_options(size: str) -> LocationOptions:
     """Where something of a size can be."""
     large = frozenset(("furniture", "person", "vehicle")) if size == "large" else frozenset[str]()
-    return _spots(LOCATIONS, frozenset(() if size == "small" else CONTAINERS), large)
+    return _location_options(LOCATIONS, frozenset(() if size == "small" else CONTAINERS), large)
 
 
 @cache
-def goals(size: str) -> Spots:
+def goal_options(size: str) -> LocationOptions:
     """Where something of a size is put."""
-    return _spots(TWO_WAY, frozenset(() if size == "small" else CONTAINERS), frozenset(("vehicle", "person")))
+    return _location_options(
+        TWO_WAY, frozenset(() if size == "small" else CONTAINERS), frozenset(("vehicle", "person"))
+    )
 
 
 @cache
-def directions(verb: Verb) -> Spots:
+def direction_options(verb: Verb) -> LocationOptions:
     """Where one gets to: who jumps gets onto tables, who drives into no kitchen."""
     if verb.english == "jump":
-        return _spots(DIRECTIONS, frozenset())
+        return _location_options(DIRECTIONS, frozenset())
     if verb.english == "drive":
-        return _spots(DIRECTIONS, frozenset(("kitchen", "room")), frozenset(("furniture",)))
-    around = _spots(tuple(p for p in DIRECTIONS if p.english != ("onto",)), frozenset())
-    return around + _spots(
+        return _location_options(DIRECTIONS, frozenset(("kitchen", "room")), frozenset(("furniture",)))
+    around = _location_options(tuple(p for p in DIRECTIONS if p.english != ("onto",)), frozenset())
+    return around + _location_options(
         tuple(p for p in DIRECTIONS if p.english == ("onto",)), frozenset(), frozenset(("furniture",))
     )
 
 
 PEOPLE = nouns_of(PERSON)
-HOMES: Spots = tuple((p, nouns_of(frozenset(("building", "area")))) for p in lex.PREPOSITIONS if p.english == ("in",))
+HOMES: LocationOptions = tuple(
+    (p, nouns_of(frozenset(("building", "area")))) for p in lex.PREPOSITIONS if p.english == ("in",)
+)
 # What is somewhere when it is found, and need not be where the finder is.
-FINDING = ("find", "look for", "lose", "steal", "forget", "hide")
+SEARCH_VERBS = ("find", "look for", "lose", "steal", "forget", "hide")
 
 
 def time_code(verb: Verb, tense: str, has_modal: bool) -> str:
     """The codes of the times that go with a verb in a tense; what one can or must do may lie ahead."""
-    if "s" in verb.extras:
+    if "s" in verb.adverbials:
         return ""
     return "rf" if has_modal and tense == "present" else TENSE_CODES[tense]
 
@@ -161,7 +169,7 @@ def times_of(code: str, is_single: bool) -> tuple[Adverb, ...]:
     return tuple(time for time in lex.TIMES if code in time.tenses and not (is_single and time.english[0] == "every"))
 
 
-class Chances(NamedTuple):
+class Probabilities(NamedTuple):
     """How likely a clause is to have each optional part."""
 
     adjective: float = 0.28
@@ -176,8 +184,8 @@ class Chances(NamedTuple):
     front: float = 0.13
 
 
-FULL = Chances()
-SHORT = Chances(
+FULL = Probabilities()
+SHORT = Probabilities(
     adjective=0.18,
     relative=0.0,
     couple=0.02,
@@ -190,7 +198,7 @@ SHORT = Chances(
     front=0.0,
 )
 RELATIVE = SHORT._replace(couple=0.0)
-COUPLED = SHORT._replace(genitive=0.0, adjective=0.15)
+COORDINATED = SHORT._replace(genitive=0.0, adjective=0.15)
 
 
 @cache
@@ -208,7 +216,7 @@ def object_verbs(noun: Noun) -> tuple[Verb, ...]:
 
 def _phrases(nouns: Iterable[Noun]) -> int:
     """Singular noun phrases with at most one adjective: determiner, adjective or none, noun."""
-    determiners = len(set(SINGULAR))
+    determiners = len(set(SINGULAR_DETERMINERS))
     return sum(determiners * (1 + len(ADJECTIVES_BY_KIND[noun.kind])) for noun in nouns if not noun.mass)
 
 

@@ -51,7 +51,7 @@ def split_words(text: str) -> list[str]:
 
 SPLITS = ("train", "valid", "test", "test_unseen", "test_pronoun")
 # One combination in so many is held out of every split but test_unseen.
-HELD_OUT = 20
+HELD_OUT_ONE_IN = 20
 
 
 def stable_hash(text: str) -> int:
@@ -62,7 +62,7 @@ def stable_hash(text: str) -> int:
 @cache
 def is_held_out(first: str, second: str) -> bool:
     """Whether two stems meet only in test_unseen."""
-    return stable_hash(f"{first}|{second}") % HELD_OUT == 0
+    return stable_hash(f"{first}|{second}") % HELD_OUT_ONE_IN == 0
 
 
 def has_held_out(combinations: Iterable[tuple[str, str]]) -> bool:
@@ -70,7 +70,7 @@ def has_held_out(combinations: Iterable[tuple[str, str]]) -> bool:
     return any(is_held_out(first, second) for first, second in combinations)
 
 
-def split_of(combinations: Iterable[tuple[str, str]], has_pronoun: bool, digest: int) -> str:
+def assign_split(combinations: Iterable[tuple[str, str]], has_pronoun: bool, digest: int) -> str:
     """Return the split of an example, given its word combinations and the hash of its English sentence."""
     if has_held_out(combinations):
         return "test_unseen"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from clearhead.grammar.lexicon import BE, HAVE, NOUNS, VERBS, Determiner, Modal, Noun, Verb, add_s
 from clearhead.grammar.syntax import Clause
 
-THIRD = {verb.english: add_s(verb.english) for verb in VERBS} | {"have": "has", "be": "is"}
+THIRD_PERSON = {verb.english: add_s(verb.english) for verb in VERBS} | {"have": "has", "be": "is"}
 _BE_PRESENT = {"1s": "am", "3s": "is", "p": "are"}
 
 
@@ -27,7 +27,7 @@ def english_simple(verb: Verb, tense: str, person: str) -> str:
         return _BE_PRESENT[person]
     if tense == "past":
         return verb.past
-    return THIRD[verb.english] if person == "3s" else verb.english
+    return THIRD_PERSON[verb.english] if person == "3s" else verb.english
 
 
 def english_modal(entry: Modal, tense: str, person: str, is_negated: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from clearhead.grammar import words
 from clearhead.grammar.nouns import NAMES, NOUN_TABLES
-from clearhead.grammar.words import GROUPS, VERB_TABLES
+from clearhead.grammar.words import KIND_GROUPS, VERB_TABLES
 
 Kinds = frozenset[str]
 
@@ -43,8 +43,8 @@ class Verb(NamedTuple):
     frame: str
     subjects: Kinds
     objects: Kinds
-    names: Kinds
-    extras: str
+    object_names: Kinds
+    adverbials: str
     stem: str
 
 
@@ -89,7 +89,7 @@ class Determiner(NamedTuple):
     numbers: str
 
 
-class Personal(NamedTuple):
+class PersonalPronoun(NamedTuple):
     """A personal pronoun; `person` is 1s, 3s or p."""
 
     english: str
@@ -119,7 +119,7 @@ def _kinds(text: str) -> Kinds:
     """Kind names with the groups written out; `-` is no kind."""
     found: set[str] = set()
     for word in text.replace("-", " ").split():
-        found.update(GROUPS.get(word, word).split())
+        found.update(KIND_GROUPS.get(word, word).split())
     return frozenset(found)
 
 
@@ -144,7 +144,7 @@ def _noun(row: str, kind: str) -> Noun:
 
 
 def _verb(row: str, frame: str) -> Verb:
-    english, german, subjects, objects, extras = (part.strip() for part in row.split(";"))
+    english, german, subjects, objects, adverbials = (part.strip() for part in row.split(";"))
     base, past, participle, *more = english.split()
     particle = more[0][1:] if more and more[0][0] == "+" else ""
     preposition = more[0][1:] if more and more[0][0] == ">" else ""
@@ -165,8 +165,8 @@ def _verb(row: str, frame: str) -> Verb:
         frame=frame,
         subjects=_kinds(subjects),
         objects=_kinds(kinds),
-        names=frozenset(names.strip(")").split()),
-        extras=extras,
+        object_names=frozenset(names.strip(")").split()),
+        adverbials=adverbials,
         stem=" ".join([base, *(word[1:] for word in more)]),
     )
 
@@ -182,7 +182,7 @@ def _adverb(english: str, german: str, role: str, tenses: str = "rpf") -> Adverb
     return Adverb(tuple(english.split()), tuple(german.split()), tenses.strip(), role, english.strip())
 
 
-def _pairs(table: str, role: str) -> tuple[Adverb, ...]:
+def _adverbs(table: str, role: str) -> tuple[Adverb, ...]:
     found = (row.split() for row in _rows(table, ";"))
     return tuple(_adverb(english, german, role) for english, german in found)
 
@@ -196,7 +196,7 @@ def _preposition(row: str) -> Preposition:
     return Preposition(tuple(english.split()), german, case, use, frozenset(fits.split()), english)
 
 
-def _excluding() -> dict[str, Kinds]:
+def _incompatible() -> dict[str, Kinds]:
     """Each adjective with those that are not said beside it, itself included."""
     found = {adjective.english: {adjective.english} for adjective in ADJECTIVES}
     for row in _rows(words.OPPOSITE_TABLE.replace(";", "\n")):
@@ -217,19 +217,19 @@ def _modal(row: str) -> Modal:
 NOUNS = tuple(_noun(row, kind) for kind, table in NOUN_TABLES.items() for row in _rows(table))
 VERBS = tuple(_verb(row, frame) for frame, table in VERB_TABLES.items() for row in _rows(table))
 ADJECTIVES = tuple(_adjective(row, rank) for rank, row in enumerate(_rows(words.ADJECTIVE_TABLE)))
-EXCLUDING = _excluding()
+INCOMPATIBLE = _incompatible()
 TIMES = tuple(_adverb(part[0], part[1], "time", part[2]) for part in _parts(words.TIME_TABLE))
 # Over and done with: these do not go with "has seen".
-FINISHED = tuple(time for time in TIMES if "p" in time.tenses and "r" not in time.tenses)
-FREQUENCIES = _pairs(words.FREQUENCY_TABLE, "frequency")
-MANNERS = _pairs(words.MANNER_TABLE, "manner")
+FINISHED_TIMES = tuple(time for time in TIMES if "p" in time.tenses and "r" not in time.tenses)
+FREQUENCIES = _adverbs(words.FREQUENCY_TABLE, "frequency")
+MANNERS = _adverbs(words.MANNER_TABLE, "manner")
 PLACES = tuple(_adverb(part[0], part[1], "place") for part in _parts(words.PLACE_TABLE, "|"))
-COMMENTS = _pairs(words.COMMENT_TABLE, "comment")
+COMMENTS = _adverbs(words.COMMENT_TABLE, "comment")
 ADVERBS = TIMES + FREQUENCIES + MANNERS + PLACES + COMMENTS
 PREPOSITIONS = tuple(_preposition(row) for row in _rows(words.PREPOSITION_TABLE))
 DETERMINERS = tuple(Determiner(*row.replace(" - ", "  ").split(" ")) for row in _rows(words.DETERMINER_TABLE))
 BARE = Determiner("", "", "", "strong", "p")
-PERSONALS = tuple(Personal(*row.split()) for row in _rows(words.PRONOUN_TABLE))
+PERSONAL_PRONOUNS = tuple(PersonalPronoun(*row.split()) for row in _rows(words.PRONOUN_TABLE))
 MODALS = tuple(_modal(row) for row in _rows(words.MODAL_TABLE))
 SUBORDINATORS = dict(row.split() for row in _rows(words.SUBORDINATOR_TABLE, ";"))
 COORDINATORS = dict(row.split() for row in _rows(words.COORDINATOR_TABLE, ";"))
@@ -245,7 +245,7 @@ FUNCTION_STEMS = ("it", "that", "who", "of", "not", "will")
 
 def stems() -> tuple[str, ...]:
     """Every stem of the English side, once each; a verb with its particle is one stem."""
-    entries = [entry.english for group in (NOUNS, ADJECTIVES, DETERMINERS, PERSONALS) for entry in group]
+    entries = [entry.english for group in (NOUNS, ADJECTIVES, DETERMINERS, PERSONAL_PRONOUNS) for entry in group]
     entries += [entry.stem for group in (VERBS, ADVERBS, PREPOSITIONS) for entry in group]
     entries += [*NAMES, *(modal.english[0] for modal in MODALS)]
     entries += [*SUBORDINATORS, *COORDINATORS, *INTENSIFIERS, *FUNCTION_STEMS]
@@ -269,8 +269,8 @@ def _verb_entry(verb: Verb) -> str:
     fits = f"; subject {' '.join(sorted(verb.subjects))}"
     if verb.objects:
         fits += f"; object {' '.join(sorted(verb.objects))}"
-    if verb.names:
-        fits += f" ({' '.join(sorted(verb.names))})"
+    if verb.object_names:
+        fits += f" ({' '.join(sorted(verb.object_names))})"
     forms = f"{prefix}{verb.infinitive}, {verb.third}{separated}, {auxiliary} {verb.german_participle}"
     return f"{verb.stem} ({verb.past}, {verb.participle}): {forms}{fits}"
 
@@ -298,7 +298,7 @@ def word_list() -> str:
         forms = " / ".join(dict.fromkeys(form for form in (det.english, det.plural) if form))
         lines.append(f"- {forms}: {det.german}-, {det.declension}")
     lines += ["\n### Pronouns, names, modals, conjunctions\n"]
-    for entry in PERSONALS:
+    for entry in PERSONAL_PRONOUNS:
         german = ", ".join((entry.nominative, entry.accusative, entry.dative))
         lines.append(f"- {entry.english} (object: {entry.english_object}): {german}")
     lines.append(f"- names: {', '.join(NAMES)} (same in German, no endings)")

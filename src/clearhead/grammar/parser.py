@@ -18,38 +18,38 @@ from clearhead.grammar.phrase_parser import (
     PASTS,
     SUBJECTS,
     THIRDS,
-    UNRESOLVED,
-    Found,
+    UNRESOLVED_IT,
+    Parses,
     VerbParser,
 )
 from clearhead.grammar.phrases import person_of
-from clearhead.grammar.realization import Realised
+from clearhead.grammar.realization import RealizedSentence
 from clearhead.grammar.syntax import (
     Clause,
-    Couple,
+    ConjoinedClause,
+    Coordination,
     Gap,
-    Joined,
     Nominal,
     NounPhrase,
     Predicate,
     PrepositionPhrase,
     Sentence,
-    problem_of,
-    resolve,
+    find_violation,
+    resolve_pronoun,
 )
 
-Place = PrepositionPhrase | Adverb
+LocalAdverbial = PrepositionPhrase | Adverb
 
 
 class ClauseParser(VerbParser):
     """Reads clauses."""
 
-    def clauses(self, i: int, has_front: bool, has_that: bool) -> Found[Clause]:
+    def clauses(self, i: int, has_front: bool, has_that: bool) -> Parses[Clause]:
         """Every clause that starts here; main clauses may have something before the subject."""
-        return self.kept(("clause", i, has_front, has_that), lambda: self._clauses(i, has_front, has_that))
+        return self.memoize(("clause", i, has_front, has_that), lambda: self._clauses(i, has_front, has_that))
 
     def _clauses(self, i: int, has_front: bool, has_that: bool) -> Iterator[tuple[Clause, int]]:
-        fronts: list[tuple[Place | None, int]] = [(None, i)]
+        fronts: list[tuple[LocalAdverbial | None, int]] = [(None, i)]
         if has_front:
             fronts += self.adverbs(i, lex.TIMES + lex.COMMENTS)
             fronts += self.preposition_phrases(i, tables.LOCATIONS)
@@ -60,9 +60,9 @@ class ClauseParser(VerbParser):
 
     def subjects(self, i: int) -> Iterator[tuple[Nominal, int]]:
         """Every subject that starts here, with its relative clause."""
-        yield from self.light(i, SUBJECTS)
+        yield from self.pronouns_and_names(i, SUBJECTS)
         if self.word(i) == "it":
-            yield UNRESOLVED, i + 1
+            yield UNRESOLVED_IT, i + 1
         yield from self.couples(i)
         yield from self.with_relatives(i)
 
@@ -74,10 +74,10 @@ class ClauseParser(VerbParser):
                 for relative, last in self.relatives(phrase, end):
                     yield phrase._replace(relative=relative), last
 
-    def relatives(self, phrase: NounPhrase, i: int) -> Found[Clause]:
+    def relatives(self, phrase: NounPhrase, i: int) -> Parses[Clause]:
         """Relative clauses of a noun phrase."""
         key = ("relative", i, phrase.noun.english, phrase.plural)
-        return self.kept(key, lambda: self._relatives(phrase, i))
+        return self.memoize(key, lambda: self._relatives(phrase, i))
 
     def _relatives(self, phrase: NounPhrase, i: int) -> Iterator[tuple[Clause, int]]:
         gap = Gap(phrase.noun, phrase.plural)
@@ -85,7 +85,7 @@ class ClauseParser(VerbParser):
         if self.word(i) == ("who" if is_person else "that"):
             yield from self.predicates(i + 1, gap, has_that=False)
         if self.word(i) == ("whom" if is_person else "that"):
-            subjects = [*self.light(i + 1, SUBJECTS), *self.noun_phrases(i + 1), *self.couples(i + 1)]
+            subjects = [*self.pronouns_and_names(i + 1, SUBJECTS), *self.noun_phrases(i + 1), *self.couples(i + 1)]
             for subject, middle in subjects:
                 yield from self.predicates(middle, subject, has_that=False, gap=gap)
 
@@ -94,13 +94,13 @@ class ClauseParser(VerbParser):
     ) -> Iterator[tuple[Clause, int]]:
         """Verb group and all that follows; in a relative clause of the object, a gap is the object."""
         in_relative = gap is not None or isinstance(subject, Gap)
-        for group, middle in self.groups(i, person_of(subject)):
+        for group, middle in self.verb_groups(i, person_of(subject)):
             verb = group.verb
             start = Clause(subject, verb, group.tense, group.modal, group.is_negated, frequency=group.frequency)
             if gap is not None:
                 if verb.frame in ("accusative", "dative"):
-                    own = verb.preposition or verb.particle
-                    at = self.sequence(middle, (own,) if own else ())
+                    marker = verb.preposition or verb.particle
+                    at = self.sequence(middle, (marker,) if marker else ())
                     if at is not None:
                         yield from self.adverbials(at, start._replace(direct=gap))
             elif verb is BE:
@@ -123,13 +123,13 @@ class ClauseParser(VerbParser):
             at += 1
         if self.word(at) in ADJECTIVES:
             predicate = Predicate(ADJECTIVES[self.word(at)], intensifier)
-            yield from self.timed(at + 1, clause._replace(predicate=predicate))
+            yield from self.with_time(at + 1, clause._replace(predicate=predicate))
         for place, end in self.locations(i):
-            yield from self.timed(end, clause._replace(place=place))
+            yield from self.with_time(end, clause._replace(place=place))
 
     def that_clauses(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
         """An optional time and a that-clause."""
-        for timed, at in self.timed(i, clause):
+        for timed, at in self.with_time(i, clause):
             if self.word(at) == "that":
                 for inner, end in self.clauses(at + 1, has_front=False, has_that=False):
                     yield timed._replace(that=inner), end
@@ -138,30 +138,30 @@ class ClauseParser(VerbParser):
         """The objects that the verb asks for, with particle or preposition."""
         verb = clause.verb
         if verb.frame == "ditransitive":
-            indirects = [*self.light(i, OBJECTS), *self.noun_phrases(i), *self.couples(i)]
+            indirects = [*self.pronouns_and_names(i, OBJECTS), *self.noun_phrases(i), *self.couples(i)]
             for indirect, middle in indirects:
-                for direct, end in self.heavy(middle, in_relative, can_be_name=False):
+                for direct, end in self.full_objects(middle, in_relative, can_be_name=False):
                     yield clause._replace(indirect=indirect, direct=direct), end
             return
-        own = verb.preposition or verb.particle
-        at = self.sequence(i, (own,) if own else ())
+        marker = verb.preposition or verb.particle
+        at = self.sequence(i, (marker,) if marker else ())
         if not verb.objects:
             if at is not None:
                 yield clause, at
             return
         if at is not None:
-            for direct, end in self.heavy(at, in_relative or verb.frame == "placing" or "+" in verb.frame):
+            for direct, end in self.full_objects(at, in_relative or verb.frame == "placing" or "+" in verb.frame):
                 yield clause._replace(direct=direct), end
-        yield from self.light_objects(i, clause)
+        yield from self.pronoun_objects(i, clause)
 
-    def heavy(self, i: int, in_relative: bool, can_be_name: bool = True) -> Iterable[tuple[Nominal, int]]:
+    def full_objects(self, i: int, in_relative: bool, can_be_name: bool = True) -> Iterable[tuple[Nominal, int]]:
         """Noun phrases, couples and names as objects; relative clauses only outside of one."""
         yield from self.noun_phrases(i) if in_relative else self.with_relatives(i)
         yield from self.couples(i)
         if can_be_name:
-            yield from self.light(i, {})
+            yield from self.pronouns_and_names(i, {})
 
-    def light_objects(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+    def pronoun_objects(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
         """An object pronoun: before a particle, after a preposition; "it" only without preposition."""
         verb = clause.verb
         start = self.sequence(i, (verb.preposition,) if verb.preposition else ())
@@ -169,24 +169,24 @@ class ClauseParser(VerbParser):
             return
         found: Nominal | None = OBJECTS.get(self.word(start))
         if self.word(start) == "it" and not verb.preposition and verb.frame != "dative":
-            found = UNRESOLVED
+            found = UNRESOLVED_IT
         end = self.sequence(start + 1, (verb.particle,) if verb.particle else ())
         if found is not None and end is not None:
             yield clause._replace(direct=found), end
 
-    def locations(self, i: int) -> Iterator[tuple[Place, int]]:
+    def locations(self, i: int) -> Iterator[tuple[LocalAdverbial, int]]:
         """Where something is or happens."""
         yield from self.adverbs(i, lex.PLACES)
         yield from self.preposition_phrases(i, tables.LOCATIONS)
 
-    def places(self, i: int, verb: Verb) -> Iterator[tuple[Place | None, int]]:
+    def places(self, i: int, verb: Verb) -> Iterator[tuple[LocalAdverbial | None, int]]:
         """The place that goes with the verb, or none where it needs none."""
         if verb.frame == "placing":
             yield from self.preposition_phrases(i, tables.TWO_WAY, is_direction=True)
             return
         yield None, i
         if verb.frame == "motion":
-            yield from self.preposition_phrases(i, tables.DIRECTIONS, is_direction=True, light=True)
+            yield from self.preposition_phrases(i, tables.DIRECTIONS, is_direction=True, allows_pronoun=True)
         else:
             yield from self.locations(i)
 
@@ -194,12 +194,12 @@ class ClauseParser(VerbParser):
         """Manner, companion, place and time, each optional, in this order."""
         options = tables.COMPANIONS if clause.direct is None else (*tables.COMPANIONS, tables.PURPOSE)
         for manner, after_manner in [(None, i), *self.adverbs(i, lex.MANNERS)]:
-            companions = self.preposition_phrases(after_manner, options, light=True)
+            companions = self.preposition_phrases(after_manner, options, allows_pronoun=True)
             for companion, after_companion in [(None, after_manner), *companions]:
                 for place, at in self.places(after_companion, clause.verb):
-                    yield from self.timed(at, clause._replace(manner=manner, companion=companion, place=place))
+                    yield from self.with_time(at, clause._replace(manner=manner, companion=companion, place=place))
 
-    def timed(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
+    def with_time(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
         """The clause without and with a time at its end."""
         yield clause, i
         for time, end in self.adverbs(i, lex.TIMES):
@@ -211,37 +211,39 @@ class SentenceParser(ClauseParser):
 
     def sentences(self) -> Iterator[Sentence]:
         """Every way to read all the words as one sentence."""
-        starts: list[tuple[Joined | None, int]] = [(None, 0)]
+        starts: list[tuple[ConjoinedClause | None, int]] = [(None, 0)]
         starts += [(part, end + 1) for part, end in self.subordinates(0) if self.word(end) == ","]
         for before, start in starts:
             for main, end in self.clauses(start, has_front=before is None, has_that=True):
-                for joined, after_joined in self.joined(end):
-                    for after, at in [(None, after_joined), *self.subordinates(after_joined)]:
+                for conjuncts, after_conjuncts in self.conjuncts(end):
+                    for after, at in [(None, after_conjuncts), *self.subordinates(after_conjuncts)]:
                         if (before is None or after is None) and self.word(at) == "." and at + 1 == len(self.words):
-                            yield Sentence(main, joined, before, after)
+                            yield Sentence(main, conjuncts, before, after)
 
-    def subordinates(self, i: int) -> Iterable[tuple[Joined, int]]:
+    def subordinates(self, i: int) -> Iterable[tuple[ConjoinedClause, int]]:
         """A clause after a subordinating conjunction."""
         word = self.word(i)
         if word not in lex.SUBORDINATORS:
             return []
-        return [(Joined(word, clause), end) for clause, end in self.clauses(i + 1, has_front=False, has_that=False)]
+        return [
+            (ConjoinedClause(word, clause), end) for clause, end in self.clauses(i + 1, has_front=False, has_that=False)
+        ]
 
-    def joined(self, i: int) -> list[tuple[tuple[Joined, ...], int]]:
+    def conjuncts(self, i: int) -> list[tuple[tuple[ConjoinedClause, ...], int]]:
         """Any number of clauses joined by "and" or ", but"."""
-        return self.kept(("joined", i), lambda: self._joined(i))
+        return self.memoize(("conjuncts", i), lambda: self._conjuncts(i))
 
-    def _joined(self, i: int) -> Iterator[tuple[tuple[Joined, ...], int]]:
+    def _conjuncts(self, i: int) -> Iterator[tuple[tuple[ConjoinedClause, ...], int]]:
         yield (), i
         word = "and" if self.word(i) == "and" else "but"
         start = self.sequence(i, ("and",) if word == "and" else (",", "but"))
         if start is None:
             return
         for clause, end in self.clauses(start, has_front=True, has_that=False):
-            if word == "and" and isinstance(clause.subject, Couple):
+            if word == "and" and isinstance(clause.subject, Coordination):
                 continue
-            for rest, last in self.joined(end):
-                yield (Joined(word, clause), *rest), last
+            for rest, last in self.conjuncts(end):
+                yield (ConjoinedClause(word, clause), *rest), last
 
 
 @cache
@@ -278,7 +280,7 @@ def vocabulary() -> frozenset[str]:
     return frozenset(forms - {""})
 
 
-def readings(text: str) -> list[Sentence]:
+def parse(text: str) -> list[Sentence]:
     """Every valid reading of an English sentence; their German is the same. DataError names what does not fit."""
     words = split_words(text)
     if not words:
@@ -290,8 +292,8 @@ def readings(text: str) -> list[Sentence]:
             raise DataError(f"the grammar does not know {word!r} (word {position} of {text!r}); see docs/grammar.md.")
     parser = SentenceParser(words)
     trees = list(parser.sentences())
-    problems = [problem_of(tree) for tree in trees]
-    valid = [resolve(tree) for tree, problem in zip(trees, problems, strict=True) if not problem]
+    problems = [find_violation(tree) for tree in trees]
+    valid = [resolve_pronoun(tree) for tree, problem in zip(trees, problems, strict=True) if not problem]
     if valid:
         return valid
     if problems:
@@ -303,4 +305,4 @@ def readings(text: str) -> list[Sentence]:
 
 def translate(english: str) -> Example:
     """Parse an English sentence of the grammar and give it with its German; DataError names what does not fit."""
-    return Realised(readings(english)[0]).example()
+    return RealizedSentence(parse(english)[0]).example()

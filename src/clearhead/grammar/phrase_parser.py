@@ -12,17 +12,17 @@ from clearhead.grammar import inflection
 from clearhead.grammar import lexicon as lex
 from clearhead.grammar.lexicon import BE, HAVE, Adjective, Adverb, Determiner, Modal, Noun, Preposition, Verb
 from clearhead.grammar.nouns import NAMES
-from clearhead.grammar.syntax import Couple, It, Name, Nominal, NounPhrase, PrepositionPhrase
+from clearhead.grammar.syntax import Coordination, It, Name, Nominal, NounPhrase, PrepositionPhrase
 
 T = TypeVar("T")
-Found = list[tuple[T, int]]
+Parses = list[tuple[T, int]]
 
 # Stands in for the antecedent of "it" until the whole sentence is known.
-UNRESOLVED = It(NounPhrase(lex.DETERMINER["the"], lex.NOUNS[0]))
-OWNING = ("the", "this", "my", "our", "his", "her", "their")
+UNRESOLVED_IT = It(NounPhrase(lex.DETERMINER["the"], lex.NOUNS[0]))
+OWNER_DETERMINERS = ("the", "this", "my", "our", "his", "her", "their")
 
 
-def _index(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+def _group_by_word(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     found: dict[str, list[T]] = defaultdict(list)
     for word, entry in pairs:
         if word:
@@ -30,19 +30,19 @@ def _index(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     return dict(found)
 
 
-NOUNS: dict[str, list[tuple[Noun, bool]]] = _index(
+NOUNS: dict[str, list[tuple[Noun, bool]]] = _group_by_word(
     [(noun.english, (noun, False)) for noun in lex.NOUNS] + [(noun.plural, (noun, True)) for noun in lex.NOUNS]
 )
 ADJECTIVES = {adjective.english: adjective for adjective in lex.ADJECTIVES}
-BASES = _index((verb.english, verb) for verb in lex.VERBS)
-THIRDS = _index((inflection.english_simple(verb, "present", "3s"), verb) for verb in lex.VERBS)
-PASTS = _index((verb.past, verb) for verb in lex.VERBS)
-PARTICIPLES = _index((verb.participle, verb) for verb in lex.VERBS if verb is not BE and verb is not HAVE)
-SUBJECTS = {entry.english: entry for entry in lex.PERSONALS}
-OBJECTS = {entry.english_object: entry for entry in lex.PERSONALS}
+BASES = _group_by_word((verb.english, verb) for verb in lex.VERBS)
+THIRDS = _group_by_word((inflection.english_simple(verb, "present", "3s"), verb) for verb in lex.VERBS)
+PASTS = _group_by_word((verb.past, verb) for verb in lex.VERBS)
+PARTICIPLES = _group_by_word((verb.participle, verb) for verb in lex.VERBS if verb is not BE and verb is not HAVE)
+SUBJECTS = {entry.english: entry for entry in lex.PERSONAL_PRONOUNS}
+OBJECTS = {entry.english_object: entry for entry in lex.PERSONAL_PRONOUNS}
 
 
-class Group(NamedTuple):
+class VerbGroupParse(NamedTuple):
     """What a verb group says."""
 
     verb: Verb
@@ -66,7 +66,7 @@ class PhraseParser:
             self.furthest = i
         return self.words[i] if i < len(self.words) else ""
 
-    def kept(self, key: tuple[object, ...], rule: Callable[[], Iterator[tuple[T, int]]]) -> Found[T]:
+    def memoize(self, key: tuple[object, ...], rule: Callable[[], Iterator[tuple[T, int]]]) -> Parses[T]:
         """What a rule finds, computed once."""
         if key not in self.memo:
             self.memo[key] = list(rule())
@@ -87,7 +87,7 @@ class PhraseParser:
                 yield option, end
 
     def preposition_phrases(
-        self, i: int, options: Iterable[Preposition], is_direction: bool = False, light: bool = False
+        self, i: int, options: Iterable[Preposition], is_direction: bool = False, allows_pronoun: bool = False
     ) -> Iterator[tuple[PrepositionPhrase, int]]:
         """A preposition of these with a noun phrase; light ones may take pronouns and names."""
         for option in options:
@@ -95,12 +95,12 @@ class PhraseParser:
             if start is None:
                 continue
             found: Iterable[tuple[Nominal, int]] = self.noun_phrases(start)
-            if light:
-                found = [*found, *self.light(start, OBJECTS)]
+            if allows_pronoun:
+                found = [*found, *self.pronouns_and_names(start, OBJECTS)]
             for nominal, end in found:
                 yield PrepositionPhrase(option, nominal, is_direction), end
 
-    def light(self, i: int, table: dict[str, lex.Personal]) -> Iterator[tuple[Nominal, int]]:
+    def pronouns_and_names(self, i: int, table: dict[str, lex.PersonalPronoun]) -> Iterator[tuple[Nominal, int]]:
         """A personal pronoun or a name."""
         word = self.word(i)
         if word in table:
@@ -108,18 +108,18 @@ class PhraseParser:
         if word in NAMES:
             yield Name(word), i + 1
 
-    def noun_phrases(self, i: int) -> Found[NounPhrase]:
+    def noun_phrases(self, i: int) -> Parses[NounPhrase]:
         """Noun phrases without relative clause."""
-        return self.kept(("phrase", i), lambda: self._noun_phrases(i))
+        return self.memoize(("phrase", i), lambda: self._noun_phrases(i))
 
-    def couples(self, i: int) -> Iterator[tuple[Couple, int]]:
+    def couples(self, i: int) -> Iterator[tuple[Coordination, int]]:
         """Two noun phrases joined by "and", without genitive."""
         for first, middle in self.noun_phrases(i):
             if first.genitive or self.word(middle) != "and":
                 continue
             for second, end in self.noun_phrases(middle + 1):
                 if not second.genitive:
-                    yield Couple(first, second), end
+                    yield Coordination(first, second), end
 
     def _noun_phrases(self, i: int) -> Iterator[tuple[NounPhrase, int]]:
         for determiner, numbers, start in self.determiners(i):
@@ -136,7 +136,7 @@ class PhraseParser:
         """The phrase with what follows "of"."""
         for owner, end in self.noun_phrases(i):
             is_simple = len(owner.adjectives) < 2 and not owner.very and not owner.genitive
-            if is_simple and owner.determiner.english in OWNING:
+            if is_simple and owner.determiner.english in OWNER_DETERMINERS:
                 yield phrase._replace(genitive=owner), end
 
     def determiners(self, i: int) -> Iterator[tuple[Determiner, str, int]]:
@@ -177,30 +177,30 @@ def agrees(determiner: Determiner, numbers: str, noun: Noun, plural: bool) -> bo
 class VerbParser(PhraseParser):
     """Reads verb groups that agree with a person (1s, 3s or p)."""
 
-    def groups(self, i: int, person: str) -> Found[Group]:
+    def verb_groups(self, i: int, person: str) -> Parses[VerbGroupParse]:
         """Every verb group that starts here."""
-        return self.kept(("group", i, person), lambda: self._groups(i, person))
+        return self.memoize(("group", i, person), lambda: self._verb_groups(i, person))
 
-    def _groups(self, i: int, person: str) -> Iterator[tuple[Group, int]]:
-        yield from self.simple(i, person)
-        yield from self.be(i, person)
+    def _verb_groups(self, i: int, person: str) -> Iterator[tuple[VerbGroupParse, int]]:
+        yield from self.full_verbs(i, person)
+        yield from self.forms_of_be(i, person)
         yield from self.modals(i, person)
         word = self.word(i)
         if word == "will":
-            for negated, frequency, at in self.between(i + 1):
+            for negated, frequency, at in self.negation_or_frequency(i + 1):
                 for verb in BASES.get(self.word(at), ()):
-                    yield Group(verb, "future", None, negated, frequency), at + 1
+                    yield VerbGroupParse(verb, "future", None, negated, frequency), at + 1
         if word == inflection.has_auxiliary(person):
-            for negated, frequency, at in self.between(i + 1):
+            for negated, frequency, at in self.negation_or_frequency(i + 1):
                 for verb in PARTICIPLES.get(self.word(at), ()):
-                    yield Group(verb, "perfect", None, negated, frequency), at + 1
+                    yield VerbGroupParse(verb, "perfect", None, negated, frequency), at + 1
         for tense in ("present", "past"):
             if self.sequence(i, (inflection.do_auxiliary(tense, person), "not")) is not None:
                 for verb in BASES.get(self.word(i + 2), ()):
                     if verb is not BE:
-                        yield Group(verb, tense, None, True), i + 3
+                        yield VerbGroupParse(verb, tense, None, True), i + 3
 
-    def between(self, i: int) -> Iterator[tuple[bool, Adverb | None, int]]:
+    def negation_or_frequency(self, i: int) -> Iterator[tuple[bool, Adverb | None, int]]:
         """Nothing, "not" or a frequency adverb after an auxiliary."""
         yield False, None, i
         if self.word(i) == "not":
@@ -208,30 +208,30 @@ class VerbParser(PhraseParser):
         for frequency, end in self.adverbs(i, lex.FREQUENCIES):
             yield False, frequency, end
 
-    def before(self, i: int) -> Iterator[tuple[Adverb | None, int]]:
+    def optional_frequency(self, i: int) -> Iterator[tuple[Adverb | None, int]]:
         """Nothing or a frequency adverb before the verb."""
         yield None, i
         yield from self.adverbs(i, lex.FREQUENCIES)
 
-    def simple(self, i: int, person: str) -> Iterator[tuple[Group, int]]:
+    def full_verbs(self, i: int, person: str) -> Iterator[tuple[VerbGroupParse, int]]:
         """One-word present and past of full verbs."""
-        for frequency, at in self.before(i):
+        for frequency, at in self.optional_frequency(i):
             word = self.word(at)
             for verb in (THIRDS if person == "3s" else BASES).get(word, ()):
                 if verb is not BE:
-                    yield Group(verb, "present", frequency=frequency), at + 1
+                    yield VerbGroupParse(verb, "present", frequency=frequency), at + 1
             for verb in PASTS.get(word, ()):
                 if verb is not BE and inflection.has_form(verb, "past", False):
-                    yield Group(verb, "past", frequency=frequency), at + 1
+                    yield VerbGroupParse(verb, "past", frequency=frequency), at + 1
 
-    def be(self, i: int, person: str) -> Iterator[tuple[Group, int]]:
+    def forms_of_be(self, i: int, person: str) -> Iterator[tuple[VerbGroupParse, int]]:
         """Present and past of "to be"."""
         for tense in ("present", "past"):
             if self.word(i) == inflection.english_simple(BE, tense, person):
-                for negated, frequency, at in self.between(i + 1):
-                    yield Group(BE, tense, None, negated, frequency), at
+                for negated, frequency, at in self.negation_or_frequency(i + 1):
+                    yield VerbGroupParse(BE, tense, None, negated, frequency), at
 
-    def modals(self, i: int, person: str) -> Iterator[tuple[Group, int]]:
+    def modals(self, i: int, person: str) -> Iterator[tuple[VerbGroupParse, int]]:
         """A modal with an infinitive."""
         for modal in lex.MODALS:
             for tense in ("present", "past") if modal.past else ("present",):
@@ -242,10 +242,10 @@ class VerbParser(PhraseParser):
                     middle = self.sequence(i, head)
                     if middle is None:
                         continue
-                    for frequency, at in [(None, middle)] if negated else [*self.before(middle)]:
+                    for frequency, at in [(None, middle)] if negated else [*self.optional_frequency(middle)]:
                         end = self.sequence(at, rest)
                         if end is None:
                             continue
                         for verb in BASES.get(self.word(end), ()):
                             if verb is not BE:
-                                yield Group(verb, tense, modal, negated, frequency), end + 1
+                                yield VerbGroupParse(verb, tense, modal, negated, frequency), end + 1

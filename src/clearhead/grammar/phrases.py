@@ -6,20 +6,20 @@ unit, so that alignment is decided where the words are made and survives any reo
 
 from clearhead.grammar import inflection
 from clearhead.grammar.inflection import Token, Tokens, indefinite_article
-from clearhead.grammar.lexicon import DETERMINER, Adverb, Personal
-from clearhead.grammar.syntax import Couple, Gap, It, Name, Nominal, NounPhrase, PrepositionPhrase
+from clearhead.grammar.lexicon import DETERMINER, Adverb, PersonalPronoun
+from clearhead.grammar.syntax import Coordination, Gap, It, Name, Nominal, NounPhrase, PrepositionPhrase
 
-Both = tuple[Tokens, Tokens]
+TokenPair = tuple[Tokens, Tokens]
 COMMA: Token = (",", 0)
 
 
 def person_of(nominal: Nominal) -> str:
     """1s, 3s or p: what the verb agrees with."""
-    if isinstance(nominal, Personal):
+    if isinstance(nominal, PersonalPronoun):
         return nominal.person
     if isinstance(nominal, NounPhrase | Gap):
         return "p" if nominal.plural else "3s"
-    return "p" if isinstance(nominal, Couple) else "3s"
+    return "p" if isinstance(nominal, Coordination) else "3s"
 
 
 class PhraseBuilder:
@@ -39,7 +39,7 @@ class PhraseBuilder:
         self.stems.append(stem)
         return self.unit
 
-    def noun_phrase(self, tree: NounPhrase, case: str, negation: int = 0) -> Both:
+    def noun_phrase(self, tree: NounPhrase, case: str, negation: int = 0) -> TokenPair:
         """The phrase without its relative clause; a unit of negation turns the determiner into kein."""
         noun, plural = tree.noun, tree.plural
         gender = "p" if plural else noun.gender
@@ -85,16 +85,16 @@ class PhraseBuilder:
         target.append((word, mask | of))
         target += inner_target[1:]
 
-    def nominal(self, tree: Nominal, case: str, negation: int = 0) -> Both:
+    def nominal(self, tree: Nominal, case: str, negation: int = 0) -> TokenPair:
         """Any nominal in a case, without its relative clause."""
         if isinstance(tree, NounPhrase):
             return self.noun_phrase(tree, case, negation)
-        if isinstance(tree, Couple):
+        if isinstance(tree, Coordination):
             first = self.noun_phrase(tree.first, case)
             mask = self.new("and")
             second = self.noun_phrase(tree.second, case)
             return [*first[0], ("and", mask), *second[0]], [*first[1], ("und", mask), *second[1]]
-        if isinstance(tree, Personal):
+        if isinstance(tree, PersonalPronoun):
             mask = self.new(tree.english)
             word = tree.english if case == "nominative" else tree.english_object
             forms = {"nominative": tree.nominative, "accusative": tree.accusative, "dative": tree.dative}
@@ -108,7 +108,7 @@ class PhraseBuilder:
             return [("it", mask)], [(inflection.IT_FORMS[case][tree.antecedent.noun.gender], mask)]
         return self.relative_pronoun(tree, case)
 
-    def relative_pronoun(self, tree: Gap, case: str) -> Both:
+    def relative_pronoun(self, tree: Gap, case: str) -> TokenPair:
         """who and whom for persons, that for the rest."""
         is_person = tree.noun.kind == "person"
         mask = self.new("who" if is_person else "that")
@@ -117,7 +117,7 @@ class PhraseBuilder:
             (inflection.german_relative_pronoun(case, "p" if tree.plural else tree.noun.gender), mask)
         ]
 
-    def preposition_phrase(self, tree: PrepositionPhrase) -> Both:
+    def preposition_phrase(self, tree: PrepositionPhrase) -> TokenPair:
         """A preposition with its phrase; the German article contracts where it can."""
         preposition = tree.preposition
         mask = self.new(preposition.stem)
@@ -128,7 +128,7 @@ class PhraseBuilder:
         words: Tokens = [(word, mask) for word in preposition.english]
         return [*words, *source], contract((preposition.german, mask), target)
 
-    def adverbial(self, tree: PrepositionPhrase | Adverb | None) -> Both:
+    def adverbial(self, tree: PrepositionPhrase | Adverb | None) -> TokenPair:
         """An adverb or a phrase with a preposition; nothing for None."""
         if tree is None:
             return [], []

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from clearhead.grammar.examples import Example, Pronoun
 from clearhead.grammar.inflection import Tokens, Units, verb_group
-from clearhead.grammar.lexicon import COORDINATORS, INTENSIFIERS, SUBORDINATORS, Personal
-from clearhead.grammar.phrases import COMMA, Both, PhraseBuilder, contract, person_of
-from clearhead.grammar.syntax import Clause, Gap, It, Joined, Nominal, NounPhrase, Sentence, uses_kein
+from clearhead.grammar.lexicon import COORDINATORS, INTENSIFIERS, SUBORDINATORS, PersonalPronoun
+from clearhead.grammar.phrases import COMMA, PhraseBuilder, TokenPair, contract, person_of
+from clearhead.grammar.syntax import Clause, ConjoinedClause, Gap, It, Nominal, NounPhrase, Sentence, uses_kein
 
 
-class Middle(NamedTuple):
+class MiddleField(NamedTuple):
     """What stands between subject and the end of the clause: English after the verb, German middle field, and after."""
 
     source: Tokens
@@ -17,10 +17,10 @@ class Middle(NamedTuple):
     after: Tokens
 
 
-class Realiser(PhraseBuilder):
+class SentenceBuilder(PhraseBuilder):
     """Makes one sentence."""
 
-    def sentence(self, tree: Sentence) -> Both:
+    def sentence(self, tree: Sentence) -> TokenPair:
         """Both sides, with the full stop."""
         source: Tokens = []
         target: Tokens = []
@@ -28,7 +28,7 @@ class Realiser(PhraseBuilder):
             self.add(source, target, self.subordinate(tree.before))
             self.mark(",", source, target)
         self.add(source, target, self.clause(tree.main, "inverted" if tree.before else "main"))
-        for part in tree.joined:
+        for part in tree.conjuncts:
             if part.conjunction == "but":
                 self.mark(",", source, target)
             unit = self.new(part.conjunction)
@@ -48,12 +48,12 @@ class Realiser(PhraseBuilder):
         target.append((sign, self.unit))
 
     @staticmethod
-    def add(source: Tokens, target: Tokens, more: Both) -> None:
+    def add(source: Tokens, target: Tokens, more: TokenPair) -> None:
         """Append to both sides."""
         source += more[0]
         target += more[1]
 
-    def subordinate(self, part: Joined) -> Both:
+    def subordinate(self, part: ConjoinedClause) -> TokenPair:
         """A clause with its subordinating conjunction; verb last."""
         unit = self.new(part.conjunction)
         word = SUBORDINATORS[part.conjunction]
@@ -62,10 +62,10 @@ class Realiser(PhraseBuilder):
         source, target = self.clause(part.clause, "last")
         return [(part.conjunction, unit), *source], [(word, unit), *target]
 
-    def clause(self, tree: Clause, order: str) -> Both:
+    def clause(self, tree: Clause, order: str) -> TokenPair:
         """One clause; order is main, inverted (something stands before it) or last."""
         front_source, front_target = self.adverbial(tree.front)
-        gap: Both = ([], [])
+        gap: TokenPair = ([], [])
         if isinstance(tree.direct, Gap):
             gap = self.nominal(tree.direct, "dative" if tree.verb.frame == "dative" else "accusative")
         source, subject = self.nominal(tree.subject, "nominative")
@@ -92,7 +92,7 @@ class Realiser(PhraseBuilder):
             return source, [*front_target, group.finite, *subject, *end]
         return source, [*subject, group.finite, *end]
 
-    def middle(self, tree: Clause, units: Units, frequency: Tokens) -> Middle:
+    def middle(self, tree: Clause, units: Units, frequency: Tokens) -> MiddleField:
         """Objects and adverbials of both sides; see docs/grammar.md for the two orders."""
         verb = tree.verb
         takes_kein = tree.is_negated and uses_kein(tree)
@@ -100,7 +100,7 @@ class Realiser(PhraseBuilder):
         indirect = self.nominal(tree.indirect, "dative") if tree.indirect else ([], [])
         direct, prepositional, relative = self.direct(tree, units, units.negation if takes_kein else 0)
         particle: Tokens = [(verb.particle, units.main)] if verb.particle else []
-        if is_light(tree.direct):
+        if is_pronoun(tree.direct):
             english_objects = [*indirect[0], *direct[0], *particle]
         else:
             english_objects = [*particle, *indirect[0], *direct[0]]
@@ -121,18 +121,18 @@ class Realiser(PhraseBuilder):
             *that[0],
         ]
         objects = [*indirect[1], *direct[1]]
-        light, heavy = (objects, []) if is_light(tree.direct) else ([], objects)
-        if is_light(tree.indirect):
+        light, heavy = (objects, []) if is_pronoun(tree.direct) else ([], objects)
+        if is_pronoun(tree.indirect):
             light, heavy = indirect[1], direct[1]
         target = [*light, *time[1], *frequency, *heavy, *negation]
         target += [*manner[1], *prepositional, *companion[1], *place[1], *predicate[1]]
         after = [COMMA, *relative[1], COMMA] if relative[1] else []
-        return Middle(source, target, [*after, *that[1]])
+        return MiddleField(source, target, [*after, *that[1]])
 
-    def direct(self, tree: Clause, units: Units, negation: int) -> tuple[Both, Tokens, Both]:
+    def direct(self, tree: Clause, units: Units, negation: int) -> tuple[TokenPair, Tokens, TokenPair]:
         """The object, German prepositional object (then the object's German side is empty), its relative clause."""
         verb, item = tree.verb, tree.direct
-        nothing: Both = ([], [])
+        nothing: TokenPair = ([], [])
         if item is None:
             return nothing, [], nothing
         bound: Tokens = [(verb.preposition, units.main)] if verb.preposition else []
@@ -159,7 +159,7 @@ class Realiser(PhraseBuilder):
         if isinstance(item, NounPhrase):
             self.combinations.append((tree.verb.stem, item.noun.english))
 
-    def predicate(self, tree: Clause) -> Both:
+    def predicate(self, tree: Clause) -> TokenPair:
         """The adjective after "to be"."""
         if tree.predicate is None:
             return [], []
@@ -176,7 +176,7 @@ class Realiser(PhraseBuilder):
         unit = self.new(adjective.english)
         return [*source, (adjective.english, unit)], [*target, (adjective.german, unit)]
 
-    def that(self, tree: Clause) -> Both:
+    def that(self, tree: Clause) -> TokenPair:
         """A that-clause, after the end of its main clause."""
         if tree.that is None:
             return [], []
@@ -185,12 +185,12 @@ class Realiser(PhraseBuilder):
         return [("that", unit), *source], [COMMA, ("dass", unit), *target, COMMA]
 
 
-def is_light(item: Nominal | None) -> bool:
+def is_pronoun(item: Nominal | None) -> bool:
     """Whether the object is a pronoun: before the time adverbial in German, before the particle in English."""
-    return isinstance(item, Personal | It)
+    return isinstance(item, PersonalPronoun | It)
 
 
-def tidy(target: Tokens) -> Tokens:
+def normalize_commas(target: Tokens) -> Tokens:
     """German commas as they are written: one where two meet, none before the full stop."""
     result: Tokens = []
     for token in target:
@@ -201,7 +201,7 @@ def tidy(target: Tokens) -> Tokens:
     return result
 
 
-def text_of(tokens: Tokens) -> str:
+def join_words(tokens: Tokens) -> str:
     """The words as a sentence: a capital first, no space before punctuation."""
     text = " ".join([token[0] for token in tokens]).replace(" ,", ",").replace(" .", ".")
     return text[0].upper() + text[1:]
@@ -229,28 +229,28 @@ def align(source: Tokens, target: Tokens) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def find(tokens: Tokens, unit: int) -> int:
+def find_unit(tokens: Tokens, unit: int) -> int:
     """The index of the first word of a unit."""
     return next(i for i, token in enumerate(tokens) if token[1] & unit)
 
 
-class Realised:
+class RealizedSentence:
     """A realised sentence: its text and stem combinations at once, the whole example when asked."""
 
     __slots__ = ("builder", "combinations", "source", "source_tokens", "target_tokens")
 
     def __init__(self, tree: Sentence) -> None:
-        self.builder = Realiser()
+        self.builder = SentenceBuilder()
         self.source_tokens, target = self.builder.sentence(tree)
-        self.target_tokens = tidy(target)
-        self.source = text_of(self.source_tokens)
+        self.target_tokens = normalize_commas(target)
+        self.source = join_words(self.source_tokens)
         self.combinations = self.builder.combinations
 
     def example(self) -> Example:
         """The example, with alignment."""
         alignment = align(self.source_tokens, self.target_tokens)
         stems = tuple(self.builder.stems)
-        return Example(self.source, text_of(self.target_tokens), alignment, self.pronoun(), stems)
+        return Example(self.source, join_words(self.target_tokens), alignment, self.pronoun(), stems)
 
     def has_pronoun(self) -> bool:
         """Whether the sentence has "it"."""
@@ -262,5 +262,5 @@ class Realised:
             return None
         noun, it = self.builder.heads[id(self.builder.it.antecedent)], self.builder.it_unit
         source, target = self.source_tokens, self.target_tokens
-        index, antecedent = find(source, it), find(source, noun)
-        return Pronoun(index, antecedent, index - antecedent, find(target, it), find(target, noun))
+        index, antecedent = find_unit(source, it), find_unit(source, noun)
+        return Pronoun(index, antecedent, index - antecedent, find_unit(target, it), find_unit(target, noun))

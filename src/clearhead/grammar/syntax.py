@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from clearhead.grammar.lexicon import (
     DETERMINER,
-    FINISHED,
+    FINISHED_TIMES,
     Adjective,
     Adverb,
     Determiner,
     Modal,
     Noun,
-    Personal,
+    PersonalPronoun,
     Preposition,
     Verb,
 )
@@ -45,7 +45,7 @@ class It(NamedTuple):
     antecedent: NounPhrase
 
 
-class Couple(NamedTuple):
+class Coordination(NamedTuple):
     """Two noun phrases joined by "and": plural."""
 
     first: NounPhrase
@@ -59,7 +59,7 @@ class Gap(NamedTuple):
     plural: bool
 
 
-Nominal = NounPhrase | Personal | Name | It | Couple | Gap
+Nominal = NounPhrase | PersonalPronoun | Name | It | Coordination | Gap
 
 
 class PrepositionPhrase(NamedTuple):
@@ -97,7 +97,7 @@ class Clause(NamedTuple):
     predicate: Predicate | None = None
 
 
-class Joined(NamedTuple):
+class ConjoinedClause(NamedTuple):
     """A clause with the conjunction before it."""
 
     conjunction: str
@@ -108,9 +108,9 @@ class Sentence(NamedTuple):
     """Main clauses, the later ones joined by and/but, with a subordinate clause before or after them or neither."""
 
     main: Clause
-    joined: tuple[Joined, ...] = ()
-    before: Joined | None = None
-    after: Joined | None = None
+    conjuncts: tuple[ConjoinedClause, ...] = ()
+    before: ConjoinedClause | None = None
+    after: ConjoinedClause | None = None
 
 
 def clauses(sentence: Sentence) -> Iterator[Clause]:
@@ -118,7 +118,7 @@ def clauses(sentence: Sentence) -> Iterator[Clause]:
     if sentence.before:
         yield sentence.before.clause
     yield sentence.main
-    for part in sentence.joined:
+    for part in sentence.conjuncts:
         yield part.clause
     if sentence.after:
         yield sentence.after.clause
@@ -132,7 +132,7 @@ def noun_phrases(item: object) -> Iterator[NounPhrase]:
             yield item.genitive
         if item.relative:
             yield from noun_phrases(item.relative)
-    elif isinstance(item, Couple):
+    elif isinstance(item, Coordination):
         yield item.first
         yield item.second
     elif isinstance(item, PrepositionPhrase):
@@ -143,7 +143,7 @@ def noun_phrases(item: object) -> Iterator[NounPhrase]:
                 yield from noun_phrases(part)
 
 
-def may_be_it(phrase: NounPhrase) -> bool:
+def can_be_antecedent(phrase: NounPhrase) -> bool:
     """Whether "it" could stand for this phrase: one animal or thing, not "every" or "no" animal."""
     return not phrase.plural and phrase.noun.kind != "person" and phrase.determiner.english not in ("every", "no")
 
@@ -162,7 +162,7 @@ def antecedents(item: object) -> list[NounPhrase]:
         inner.append(item.that)
     negated = (part for part in inner if isinstance(part, Clause) and part.is_negated)
     denied = [clause.direct for clause in negated if uses_kein(clause)]
-    return [phrase for phrase in phrases if may_be_it(phrase) and not any(phrase is other for other in denied)]
+    return [phrase for phrase in phrases if can_be_antecedent(phrase) and not any(phrase is other for other in denied)]
 
 
 def all_clauses(tree: Sentence) -> Iterator[Clause]:
@@ -179,27 +179,27 @@ def can_negate(clause: Clause) -> bool:
     if clause.frequency:
         return False
     for item in (clause.subject, clause.indirect, clause.direct):
-        if isinstance(item, Couple) or (isinstance(item, NounPhrase) and item.determiner.english in UNNEGATED):
+        if isinstance(item, Coordination) or (isinstance(item, NounPhrase) and item.determiner.english in UNNEGATED):
             return False
     return True
 
 
-def negatives(clause: Clause) -> int:
+def count_negations(clause: Clause) -> int:
     """How often a clause denies itself, by not, never or no."""
     count = int(clause.is_negated) + (clause.frequency is not None and clause.frequency.stem == "never")
     for part in (clause.front, clause.subject, clause.indirect, clause.direct, clause.companion, clause.place):
         item = part.nominal if isinstance(part, PrepositionPhrase) else part
-        item = item.first if isinstance(item, Couple) else item
+        item = item.first if isinstance(item, Coordination) else item
         count += isinstance(item, NounPhrase) and item.determiner.english == "no"
     return count
 
 
-def has_it(clause: Clause) -> bool:
+def has_pronoun(clause: Clause) -> bool:
     """Whether "it" is the subject or the object of the clause itself."""
     return isinstance(clause.subject, It) or isinstance(clause.direct, It)
 
 
-def preceding(tree: Sentence) -> Iterator[tuple[list[NounPhrase], Clause]]:
+def clauses_with_antecedents(tree: Sentence) -> Iterator[tuple[list[NounPhrase], Clause]]:
     """Each top-level clause with what "it" could stand for in all clauses before it."""
     earlier: list[NounPhrase] = []
     for clause in clauses(tree):
@@ -207,7 +207,7 @@ def preceding(tree: Sentence) -> Iterator[tuple[list[NounPhrase], Clause]]:
         earlier = [*earlier, *antecedents(clause)]
 
 
-def fitting_phrases(earlier: list[NounPhrase], clause: Clause) -> list[NounPhrase]:
+def possible_antecedents(earlier: list[NounPhrase], clause: Clause) -> list[NounPhrase]:
     """The phrases that "it" could stand for by what its clause says about it."""
     if isinstance(clause.direct, It):
         kinds = clause.verb.objects
@@ -217,11 +217,11 @@ def fitting_phrases(earlier: list[NounPhrase], clause: Clause) -> list[NounPhras
     return [phrase for phrase in earlier if phrase.noun.kind in kinds]
 
 
-def resolve(tree: Sentence) -> Sentence:
+def resolve_pronoun(tree: Sentence) -> Sentence:
     """The sentence with "it" tied to its noun."""
-    for earlier, clause in preceding(tree):
-        if has_it(clause):
-            it = It(fitting_phrases(earlier, clause)[0])
+    for earlier, clause in clauses_with_antecedents(tree):
+        if has_pronoun(clause):
+            it = It(possible_antecedents(earlier, clause)[0])
             resolved = clause._replace(subject=it) if isinstance(clause.subject, It) else clause._replace(direct=it)
             return replace_clause(tree, clause, resolved)
     return tree
@@ -230,18 +230,18 @@ def resolve(tree: Sentence) -> Sentence:
 def replace_clause(tree: Sentence, old: Clause, new: Clause) -> Sentence:
     """The sentence with one top-level clause exchanged."""
 
-    def swap(part: Joined) -> Joined:
+    def swap(part: ConjoinedClause) -> ConjoinedClause:
         return part._replace(clause=new) if part.clause is old else part
 
     return Sentence(
         new if tree.main is old else tree.main,
-        tuple(swap(part) for part in tree.joined),
+        tuple(swap(part) for part in tree.conjuncts),
         swap(tree.before) if tree.before else None,
         swap(tree.after) if tree.after else None,
     )
 
 
-def problem_of(tree: Sentence) -> str:
+def find_violation(tree: Sentence) -> str:
     """What rules out a reading that the word order allows; "" if nothing does."""
     for part in (tree.before, tree.after):
         if part and part.conjunction == "if" and part.clause.tense != "present":
@@ -249,11 +249,11 @@ def problem_of(tree: Sentence) -> str:
     for clause in all_clauses(tree):
         if clause.is_negated and not can_negate(clause):
             return "'not' does not go with every, all, no, numbers, 'and' or a frequency adverb in the same clause"
-        if negatives(clause) > 1:
+        if count_negations(clause) > 1:
             return "two of no, never and not do not go together in one clause"
-        if clause.tense == "perfect" and (clause.time in FINISHED or clause.front in FINISHED):
+        if clause.tense == "perfect" and (clause.time in FINISHED_TIMES or clause.front in FINISHED_TIMES):
             return "'has' and 'have' with a participle do not go with a time that is over"
-    for earlier, clause in preceding(tree):
-        if has_it(clause) and len(fitting_phrases(earlier, clause)) != 1:
-            return f"'it' needs exactly one fitting noun before it, not {len(fitting_phrases(earlier, clause))},"
+    for earlier, clause in clauses_with_antecedents(tree):
+        if has_pronoun(clause) and len(possible_antecedents(earlier, clause)) != 1:
+            return f"'it' needs exactly one fitting noun before it, not {len(possible_antecedents(earlier, clause))},"
     return ""

@@ -172,7 +172,7 @@ COORDINATOR_TABLE = "and und; but aber"
 INTENSIFIER_TABLE = "very sehr; too zu"
 
 
-GROUPS: dict[str, str] = {
+KIND_GROUPS: dict[str, str] = {
     "alive": "person animal",
     "goods": "thing text clothing device vehicle furniture opening food drink plant",
     "small": "thing text clothing food plant device",

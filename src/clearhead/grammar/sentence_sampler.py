@@ -6,37 +6,37 @@ from typing import NamedTuple
 from clearhead.errors import DataError
 from clearhead.grammar import collocations as tables
 from clearhead.grammar import lexicon as lex
-from clearhead.grammar.collocations import FULL, PEOPLE, SHORT, Chances, time_code
+from clearhead.grammar.clause_sampler import ClauseSampler
+from clearhead.grammar.collocations import FULL, PEOPLE, SHORT, Probabilities, time_code
 from clearhead.grammar.examples import has_held_out
 from clearhead.grammar.inflection import Tokens
 from clearhead.grammar.lexicon import BE, Adjective, Verb
-from clearhead.grammar.realization import Realiser, text_of
-from clearhead.grammar.sampling import Sampler
-from clearhead.grammar.syntax import Clause, It, Joined, NounPhrase, Predicate, Sentence, antecedents
+from clearhead.grammar.realization import SentenceBuilder, join_words
+from clearhead.grammar.syntax import Clause, ConjoinedClause, It, NounPhrase, Predicate, Sentence, antecedents
 
 SHORTEST, LONGEST = 2, 60
 # A search ends after so many draws without success; the rarest kind of sentence needs a few hundred.
 MAX_DRAWS = 50_000
 # How many variants of one sentence with "it" are tried for a split before another is drawn.
-VARIANTS = 16
+MAX_VARIANTS = 16
 # Clauses with two or more nouns are the ones in which "it" has something to choose between.
 ANTECEDENT_FRAMES = ("accusative",) * 9 + ("placing", "motion", "have", "dative")
 PRONOUN_CONJUNCTIONS = ("because",) * 10 + ("although",) * 4 + ("when", "while", "and", "and") + ("but",) * 4
 ONE_WORD_CONJUNCTIONS = ("because",) * 4 + ("although",) * 2 + ("when", "while")
 INTENSIFIERS = ("", "very", "too", "too")
 # These tie two clauses to one time.
-TIMED = ("when", "while", "before", "if")
+TIME_CONJUNCTIONS = ("when", "while", "before", "if")
 SUBORDINATORS = ("because",) * 6 + ("although",) * 4 + ("when",) * 4 + ("if",) * 2 + ("before", "while")
 # A clause after "and" has no coupled subject: "saw the dog and the cat and the man slept" would be two sentences.
-JOINED = SHORT._replace(couple=0.0)
+CONJOINED = SHORT._replace(couple=0.0)
 ALIVE = frozenset(("person", "animal"))
 ANIMAL_VERBS = tuple(v for v in lex.VERBS_BY_FRAME["accusative"] if v.subjects == ALIVE)
 IT_VERBS = tuple(v for v in lex.VERBS if v.frame in ("intransitive", "motion") and v.subjects == ALIVE)
-FILLER = JOINED._replace(adjective=0.4, place=0.6, manner=0.3, time=0.2, companion=0.3, genitive=0.1, relative=0.1)
+FILLER = CONJOINED._replace(adjective=0.4, place=0.6, manner=0.3, time=0.2, companion=0.3, genitive=0.1, relative=0.1)
 LEADING = SHORT._replace(couple=0.0, front=0.08, relative=0.04, place=0.2, manner=0.15, time=0.1)
 
 
-class Fitting(NamedTuple):
+class Restriction(NamedTuple):
     """What is said of "it", and the kinds that fits: an adjective, a verb as its subject, or a verb as its object."""
 
     kinds: lex.Kinds
@@ -45,7 +45,7 @@ class Fitting(NamedTuple):
     object_verb: Verb | None = None
 
 
-class Mixer(Sampler):
+class SentenceSampler(ClauseSampler):
     """Draws sentences; unless they are for test_unseen, fillers have no combination that is held out."""
 
     def __init__(self, seed: str, is_unseen: bool = False) -> None:
@@ -59,7 +59,7 @@ class Mixer(Sampler):
             return self.pronoun_sentence(None)
         if draw < 0.15:
             # The smaller of two draws: long distances are there, but most long ones are not the longest.
-            return self.pronoun_sentence(min(self.between(16, LONGEST), self.between(16, LONGEST)))
+            return self.pronoun_sentence(min(self.integer(16, LONGEST), self.integer(16, LONGEST)))
         if draw < 0.20:
             return Sentence(self.that_clause())
         if draw < 0.28:
@@ -68,8 +68,8 @@ class Mixer(Sampler):
             return self.with_subordinate(is_first=True)
         if draw < 0.37:
             main = self.clause(SHORT)
-            other = self.clause(JOINED, tenses=tenses_beside(main.tense))
-            return Sentence(main, (Joined(self.pick(("and", "but")), other),))
+            other = self.clause(CONJOINED, tenses=compatible_tenses(main.tense))
+            return Sentence(main, (ConjoinedClause(self.pick(("and", "but")), other),))
         return Sentence(self.clause(FULL))
 
     def that_clause(self) -> Clause:
@@ -79,34 +79,34 @@ class Mixer(Sampler):
         tenses = tables.PAST_TENSES if is_past(clause) else tables.REPORTED_TENSES
         return clause._replace(that=self.inner(SHORT._replace(relative=0.05), tenses))
 
-    def inner(self, chances: Chances, tenses: tuple[str, ...]) -> Clause:
+    def inner(self, probabilities: Probabilities, tenses: tuple[str, ...]) -> Clause:
         """A clause in one of these tenses: not of read and put where they would need another."""
         while True:
-            clause = self.clause(chances, tenses=tenses)
+            clause = self.clause(probabilities, tenses=tenses)
             if clause.tense != "perfect" or "perfect" in tenses:
                 return clause
 
     def with_subordinate(self, is_first: bool) -> Sentence:
         """A main clause with a subordinate clause before or after it."""
         conjunction = self.pick(SUBORDINATORS)
-        chances = SHORT._replace(relative=0.03)
+        probabilities = SHORT._replace(relative=0.03)
         main_tenses = None
-        if conjunction in TIMED:
+        if conjunction in TIME_CONJUNCTIONS:
             main_tenses = tables.OPEN_TENSES if conjunction == "if" else tables.PLAIN_TENSES
-        main = self.clause(chances if is_first else chances._replace(front=0.1), tenses=main_tenses)
-        if main.tense == "perfect" and conjunction in TIMED:  # read and put, which have no simple past
+        main = self.clause(probabilities if is_first else probabilities._replace(front=0.1), tenses=main_tenses)
+        if main.tense == "perfect" and conjunction in TIME_CONJUNCTIONS:  # read and put, which have no simple past
             conjunction = "because"
         if is_past(main):
             tenses = tables.PAST_TENSES
-        elif conjunction in TIMED:
+        elif conjunction in TIME_CONJUNCTIONS:
             tenses = tables.PRESENT_TENSES
-            chances = chances._replace(time=0.0)
+            probabilities = probabilities._replace(time=0.0)
         else:
             tenses = tables.REASON_TENSES
         if conjunction == "before":
-            chances = chances._replace(negation=0.0)
-        clause = self.inner(chances, tenses)
-        part = Joined(conjunction, clause._replace(frequency=None) if conjunction == "before" else clause)
+            probabilities = probabilities._replace(negation=0.0)
+        clause = self.inner(probabilities, tenses)
+        part = ConjoinedClause(conjunction, clause._replace(frequency=None) if conjunction == "before" else clause)
         return Sentence(main, before=part) if is_first else Sentence(main, after=part)
 
     def pronoun_sentence(self, distance: int | None) -> Sentence:
@@ -140,14 +140,14 @@ class Mixer(Sampler):
         if last.tense == "perfect" and lead.tense != "perfect":
             return None
         conjunction = self.pick(PRONOUN_CONJUNCTIONS)
-        fillers: tuple[Joined, ...] | None = ()
+        fillers: tuple[ConjoinedClause, ...] | None = ()
         if distance is not None:
-            builder = Realiser()
-            gap = distance - base_distance(builder, lead, antecedent, conjunction, last)
+            builder = SentenceBuilder()
+            gap = distance - distance_without_fillers(builder, lead, antecedent, conjunction, last)
             if not self.is_unseen and has_held_out(builder.combinations):
                 return None
             fillers = self.fillers(gap, fitting, lead.tense)
-        return None if fillers is None else assemble(lead, fillers, conjunction, last)
+        return None if fillers is None else join_clauses(lead, fillers, conjunction, last)
 
     def leading_clause(self) -> Clause:
         """A clause that brings nouns with it; half of the time an animal does something to something else."""
@@ -156,26 +156,26 @@ class Mixer(Sampler):
             return self.clause(LEADING, self.pick(ANIMAL_VERBS), animal)
         return self.clause(LEADING, self.pick(lex.VERBS_BY_FRAME[self.pick(ANTECEDENT_FRAMES)]))
 
-    def fitting(self, antecedent: NounPhrase, others: set[str], is_narrow: bool) -> Fitting | None:
+    def fitting(self, antecedent: NounPhrase, others: set[str], is_narrow: bool) -> Restriction | None:
         """Something that fits the antecedent and none of the others; narrow leaves room for other nouns."""
         kind = antecedent.noun.kind
         draw = self.random()
         if draw < 0.7:
-            adjective = self.pick(tables.adjectives_beside(kind, antecedent.adjectives))
-            fitting = Fitting(adjective.kinds, adjective=adjective)
+            adjective = self.pick(tables.compatible_adjectives(kind, antecedent.adjectives))
+            fitting = Restriction(adjective.kinds, adjective=adjective)
         elif draw < 0.85 and kind == "animal":
             verb = self.pick(IT_VERBS)
-            fitting = Fitting(verb.subjects, subject_verb=verb)
+            fitting = Restriction(verb.subjects, subject_verb=verb)
         else:
             verb = self.pick(tables.object_verbs(antecedent.noun))
             if verb.frame != "accusative" or verb.preposition:
                 return None
-            fitting = Fitting(verb.objects, object_verb=verb)
+            fitting = Restriction(verb.objects, object_verb=verb)
         if fitting.kinds & others or (is_narrow and len(fitting.kinds) > 4):
             return None
         return fitting
 
-    def pronoun_clause(self, antecedent: NounPhrase, fitting: Fitting, is_past: bool) -> Clause:
+    def pronoun_clause(self, antecedent: NounPhrase, fitting: Restriction, is_past: bool) -> Clause:
         """The clause with "it"."""
         it = It(antecedent)
         tenses = tables.PAST_TENSES if is_past else tables.PRESENT_TENSES
@@ -191,18 +191,18 @@ class Mixer(Sampler):
         clause = Clause(subject, fitting.object_verb, tense, modal, is_negated, direct=it)
         return self.add_time(clause, SHORT, time_code(fitting.object_verb, tense, modal is not None))
 
-    def fillers(self, words: int, fitting: Fitting, tense: str) -> tuple[Joined, ...] | None:
+    def fillers(self, words: int, fitting: Restriction, tense: str) -> tuple[ConjoinedClause, ...] | None:
         """Clauses of so many words in all, conjunctions included, with no noun that "it" could stand for."""
-        parts: list[Joined] = []
+        parts: list[ConjoinedClause] = []
         for _ in range(40):
             if words == 0:
                 return tuple(parts)
             if words < 4:
                 return None
-            clause = self.clause(FILLER, tenses=tenses_beside(tense))
+            clause = self.clause(FILLER, tenses=compatible_tenses(tense))
             if any(phrase.noun.kind in fitting.kinds for phrase in antecedents(clause)):
                 continue
-            builder = Realiser()
+            builder = SentenceBuilder()
             length = len(builder.clause(clause, "main")[0])
             if not self.is_unseen and has_held_out(builder.combinations):
                 continue
@@ -211,7 +211,7 @@ class Mixer(Sampler):
             if 0 < rest < 4:
                 clause, rest = self.pad(clause, rest)
             if rest == 0 or rest >= 4:
-                parts.append(Joined(conjunction, clause))
+                parts.append(ConjoinedClause(conjunction, clause))
                 words = rest
         return None
 
@@ -221,7 +221,7 @@ class Mixer(Sampler):
             if words == 0 or not isinstance(phrase, NounPhrase) or phrase.adjectives:
                 continue
             taken = (clause.predicate.adjective,) if clause.predicate and phrase is clause.subject else ()
-            adjective = self.pick(tables.adjectives_beside(phrase.noun.kind, taken))
+            adjective = self.pick(tables.compatible_adjectives(phrase.noun.kind, taken))
             padded = phrase._replace(adjectives=(adjective,))
             clause = clause._replace(subject=padded) if phrase is clause.subject else clause._replace(direct=padded)
             words -= 1
@@ -229,26 +229,26 @@ class Mixer(Sampler):
 
     def vary(self, tree: Sentence) -> Sentence:
         """A sentence with the same words up to "it" but perhaps another conjunction and another end."""
-        part = tree.after or tree.joined[-1]
+        part = tree.after or tree.conjuncts[-1]
         if part.clause.predicate:
             predicate = part.clause.predicate._replace(intensifier=self.pick(INTENSIFIERS))
             part = part._replace(clause=part.clause._replace(predicate=predicate, is_negated=self.random() < 0.1))
         if tree.after is None:
-            return tree._replace(joined=(*tree.joined[:-1], part))
-        conjunction = fitting_conjunction(self.pick(ONE_WORD_CONJUNCTIONS), last_main(tree), part.clause)
+            return tree._replace(conjuncts=(*tree.conjuncts[:-1], part))
+        conjunction = compatible_conjunction(self.pick(ONE_WORD_CONJUNCTIONS), last_main_clause(tree), part.clause)
         return tree._replace(after=part._replace(conjunction=conjunction))
 
     def variants(self, tree: Sentence, source: Tokens) -> Iterator[tuple[str, Sentence]]:
         """Variants of a sentence with "it" and their English; only what comes after the conjunction is made again."""
-        part = tree.after or tree.joined[-1]
+        part = tree.after or tree.conjuncts[-1]
         if part.clause.predicate is None and tree.after is None:
             return
-        head = source[: len(source) - len(Realiser().clause(part.clause, "last")[0]) - 2]
-        for _ in range(VARIANTS):
+        head = source[: len(source) - len(SentenceBuilder().clause(part.clause, "last")[0]) - 2]
+        for _ in range(MAX_VARIANTS):
             varied = self.vary(tree)
-            part = varied.after or varied.joined[-1]
-            tail = Realiser().clause(part.clause, "last")[0]
-            yield text_of([*head, (part.conjunction, 0), *tail, (".", 0)]), varied
+            part = varied.after or varied.conjuncts[-1]
+            tail = SentenceBuilder().clause(part.clause, "last")[0]
+            yield join_words([*head, (part.conjunction, 0), *tail, (".", 0)]), varied
 
 
 def is_past(clause: Clause) -> bool:
@@ -256,39 +256,43 @@ def is_past(clause: Clause) -> bool:
     return clause.tense in ("past", "perfect")
 
 
-def tenses_beside(tense: str) -> tuple[str, ...]:
+def compatible_tenses(tense: str) -> tuple[str, ...]:
     """The tenses of another main clause in the same sentence."""
     return tables.PAST_TENSES if tense in ("past", "perfect") else tables.OPEN_TENSES
 
 
-def last_main(tree: Sentence) -> Clause:
+def last_main_clause(tree: Sentence) -> Clause:
     """The main clause that a subordinate clause at the end belongs to."""
-    return tree.joined[-1].clause if tree.joined else tree.main
+    return tree.conjuncts[-1].clause if tree.conjuncts else tree.main
 
 
-def fitting_conjunction(conjunction: str, main: Clause, last: Clause) -> str:
+def compatible_conjunction(conjunction: str, main: Clause, last: Clause) -> str:
     """The conjunction, or because: "has seen it when" is no English."""
-    return "because" if conjunction in TIMED and "perfect" in (main.tense, last.tense) else conjunction
+    return "because" if conjunction in TIME_CONJUNCTIONS and "perfect" in (main.tense, last.tense) else conjunction
 
 
-def base_distance(builder: Realiser, lead: Clause, antecedent: NounPhrase, conjunction: str, last: Clause) -> int:
+def distance_without_fillers(
+    builder: SentenceBuilder, lead: Clause, antecedent: NounPhrase, conjunction: str, last: Clause
+) -> int:
     """Words from the antecedent to "it" without fillers; the builder makes both clauses."""
     words = builder.clause(lead, "main")[0]
     unit = builder.heads[id(antecedent)]
     position = next(i for i, token in enumerate(words) if token[1] & unit)
-    return len(words) - position + it_offset(builder, last) + (2 if conjunction == "but" else 1)
+    return len(words) - position + count_words_before_it(builder, last) + (2 if conjunction == "but" else 1)
 
 
-def it_offset(builder: Realiser, clause: Clause) -> int:
+def count_words_before_it(builder: SentenceBuilder, clause: Clause) -> int:
     """How many words of its clause stand before "it"."""
     words = builder.clause(clause, "last")[0]
     return next(i for i, token in enumerate(words) if token[0] == "it")
 
 
-def assemble(lead: Clause, fillers: tuple[Joined, ...], conjunction: str, last: Clause) -> Sentence:
+def join_clauses(lead: Clause, fillers: tuple[ConjoinedClause, ...], conjunction: str, last: Clause) -> Sentence:
     """The sentence; subordinate conjunctions go to the end, and and but join main clauses."""
-    part = Joined(conjunction, last)
+    part = ConjoinedClause(conjunction, last)
     if conjunction in lex.COORDINATORS:
         return Sentence(lead, (*fillers, part))
     tree = Sentence(lead, fillers, after=part)
-    return tree._replace(after=part._replace(conjunction=fitting_conjunction(conjunction, last_main(tree), last)))
+    return tree._replace(
+        after=part._replace(conjunction=compatible_conjunction(conjunction, last_main_clause(tree), last))
+    )

@@ -11,13 +11,22 @@ from typing import TypeVar
 from clearhead.grammar import collocations as tables
 from clearhead.grammar import inflection
 from clearhead.grammar import lexicon as lex
-from clearhead.grammar.collocations import PEOPLE, SHORT, Chances, Spots, nouns_of, object_nouns, time_code, times_of
+from clearhead.grammar.collocations import (
+    PEOPLE,
+    SHORT,
+    LocationOptions,
+    Probabilities,
+    nouns_of,
+    object_nouns,
+    time_code,
+    times_of,
+)
 from clearhead.grammar.lexicon import BE, DETERMINER, Adverb, Modal, Noun, Verb
 from clearhead.grammar.nouns import NAMES
 from clearhead.grammar.syntax import (
     UNNEGATED,
     Clause,
-    Couple,
+    Coordination,
     Gap,
     Name,
     Nominal,
@@ -28,10 +37,10 @@ from clearhead.grammar.syntax import (
 )
 
 T = TypeVar("T")
-FIRST = tuple(entry for entry in lex.PERSONALS if entry.english in ("I", "we"))
+FIRST_PERSONS = tuple(entry for entry in lex.PERSONAL_PRONOUNS if entry.english in ("I", "we"))
 
 
-class Sampler:
+class ClauseSampler:
     """Draws clauses; the same seed draws the same ones."""
 
     def __init__(self, seed: str) -> None:
@@ -41,24 +50,28 @@ class Sampler:
         """One of the items."""
         return items[int(self.random() * len(items))]
 
-    def between(self, low: int, high: int) -> int:
+    def integer(self, low: int, high: int) -> int:
         """A whole number from low to high."""
         return low + int(self.random() * (high - low + 1))
 
-    def noun_phrase(self, nouns: Sequence[Noun], chances: Chances, plain: bool = False) -> NounPhrase:
+    def noun_phrase(self, nouns: Sequence[Noun], probabilities: Probabilities, plain: bool = False) -> NounPhrase:
         """A phrase around one of the nouns; a plain one has only determiners that go with negation."""
         noun = self.pick(nouns)
         plural = not noun.mass and self.random() < 0.26
         if noun.mass:
-            determiner = self.pick(tables.MASS)
+            determiner = self.pick(tables.MASS_DETERMINERS)
         elif plural:
-            determiner = self.pick(tables.PLAIN_PLURAL if plain else tables.PLURAL)
+            determiner = self.pick(tables.PLAIN_PLURAL_DETERMINERS if plain else tables.PLURAL_DETERMINERS)
         else:
-            determiner = self.pick(tables.PLAIN_SINGULAR if plain else tables.SINGULAR)
-        adjectives, very = self.adjectives(noun, chances.adjective)
+            determiner = self.pick(tables.PLAIN_SINGULAR_DETERMINERS if plain else tables.SINGULAR_DETERMINERS)
+        adjectives, very = self.adjectives(noun, probabilities.adjective)
         very = very and not plain
         genitive = None
-        if determiner.english == "the" and self.random() < chances.genitive and noun.kind in tables.GENITIVE_OWNERS:
+        if (
+            determiner.english == "the"
+            and self.random() < probabilities.genitive
+            and noun.kind in tables.GENITIVE_OWNERS
+        ):
             genitive = self.genitive(noun)
         return NounPhrase(determiner, noun, plural, adjectives, very, genitive)
 
@@ -70,7 +83,7 @@ class Sampler:
         options = tables.ADJECTIVES_BY_KIND[noun.kind]
         first = self.pick(options)
         if draw < chance * 0.14:
-            second = self.pick(tables.adjectives_beside(noun.kind, (first,)))
+            second = self.pick(tables.compatible_adjectives(noun.kind, (first,)))
             return ((first, second) if first.rank < second.rank else (second, first)), False
         return (first,), draw > chance * 0.92
 
@@ -78,57 +91,59 @@ class Sampler:
         """A fitting owner: people own things, houses have doors."""
         owner = self.pick(nouns_of(tables.GENITIVE_OWNERS[noun.kind]))
         plural = self.random() < 0.2
-        return NounPhrase(self.pick(tables.DEFINITE), owner, plural, self.adjectives(owner, 0.15)[0][:1])
+        return NounPhrase(self.pick(tables.DEFINITE_DETERMINERS), owner, plural, self.adjectives(owner, 0.15)[0][:1])
 
-    def nominal(self, nouns: tuple[Noun, ...], chances: Chances, plain: bool, other: Nominal | None = None) -> Nominal:
+    def nominal(
+        self, nouns: tuple[Noun, ...], probabilities: Probabilities, plain: bool, other: Nominal | None = None
+    ) -> Nominal:
         """A subject or object, one of these nouns; never the pronoun or the person that `other` already is."""
         draw = self.random()
         if nouns[0].kind == "person" and draw < 0.26:
             if draw < 0.08:
                 name = Name(self.pick(NAMES))
-                return name if name != other else lex.PERSONALS[0]
-            person = self.pick(lex.PERSONALS)
-            if person is not other and not (person in FIRST and other in FIRST):
+                return name if name != other else lex.PERSONAL_PRONOUNS[0]
+            person = self.pick(lex.PERSONAL_PRONOUNS)
+            if person is not other and not (person in FIRST_PERSONS and other in FIRST_PERSONS):
                 return person
-        if not plain and draw > 1 - chances.couple:
-            first = self.noun_phrase(nouns, tables.COUPLED, True)
-            second = self.noun_phrase(tables.nouns_beside(first.noun, nouns), tables.COUPLED, True)
+        if not plain and draw > 1 - probabilities.couple:
+            first = self.noun_phrase(nouns, tables.COORDINATED, True)
+            second = self.noun_phrase(tables.coordinated_nouns(first.noun, nouns), tables.COORDINATED, True)
             if first.noun is not second.noun:
-                return couple(first, second)
-        return self.noun_phrase(nouns, chances, plain)
+                return coordinate(first, second)
+        return self.noun_phrase(nouns, probabilities, plain)
 
     def clause(
         self,
-        chances: Chances,
+        probabilities: Probabilities,
         verb: Verb | None = None,
         subject: Nominal | None = None,
         tenses: Sequence[str] | None = None,
     ) -> Clause:
         """A clause without that-clause; with a given subject the verb must be given too."""
         verb = verb or self.pick(lex.VERBS_BY_FRAME[self.pick(tables.FRAMES)])
-        is_negated = self.random() < chances.negation
+        is_negated = self.random() < probabilities.negation
         tense, modal, is_negated = self.tense(verb, is_negated, tenses)
         no_subject = not is_negated and self.random() < 0.02 and subject is None
         if subject is None:
-            subject = self.nominal(nouns_of(verb.subjects), chances, is_negated or no_subject)
-            subject = self.add_relative(subject, chances)
+            subject = self.nominal(nouns_of(verb.subjects), probabilities, is_negated or no_subject)
+            subject = self.add_relative(subject, probabilities)
             if no_subject:
                 subject = self.with_no(subject)
         if verb is BE:
-            return self.state(chances, subject, tense, is_negated)
+            return self.state(probabilities, subject, tense, is_negated)
         frequency = None
         code = time_code(verb, tense, modal is not None)
-        if not is_negated and "s" not in verb.extras and tense != "future" and self.random() < 0.08:
+        if not is_negated and "s" not in verb.adverbials and tense != "future" and self.random() < 0.08:
             frequency, code = self.frequency(subject), ""
         clause = Clause(subject, verb, tense, modal, is_negated, frequency=frequency)
         plain = is_negated or no_subject or frequency is not None
-        return self.adverbials(self.objects(clause, chances, plain), chances, code)
+        return self.adverbials(self.objects(clause, probabilities, plain), probabilities, code)
 
     def tense(
         self, verb: Verb, is_negated: bool, tenses: Sequence[str] | None = None
     ) -> tuple[str, Modal | None, bool]:
         """Tense, modal, and whether "not" can stay."""
-        is_state = verb is BE or "s" in verb.extras
+        is_state = verb is BE or "s" in verb.adverbials
         tense = self.pick(tenses or (tables.STATE_TENSES if is_state else tables.TENSES))
         if is_state and tense not in tables.STATE_TENSES:
             tense = "past" if tense == "modal-past" else "present"
@@ -146,7 +161,7 @@ class Sampler:
         determiner = subject.determiner.english if isinstance(subject, NounPhrase) else ""
         if determiner == "no":
             return None
-        return self.pick(tables.SOMETIMES if determiner in UNNEGATED else lex.FREQUENCIES)
+        return self.pick(tables.POSITIVE_FREQUENCIES if determiner in UNNEGATED else lex.FREQUENCIES)
 
     @staticmethod
     def with_no(item: Nominal) -> Nominal:
@@ -155,7 +170,7 @@ class Sampler:
             return item._replace(determiner=DETERMINER["no"], genitive=None)
         return item
 
-    def objects(self, clause: Clause, chances: Chances, plain: bool) -> Clause:
+    def objects(self, clause: Clause, probabilities: Probabilities, plain: bool) -> Clause:
         """Add the objects that the verb asks for."""
         verb = clause.verb
         if not verb.objects:
@@ -164,64 +179,64 @@ class Sampler:
         nouns = object_nouns(verb)
         if verb.frame == "ditransitive":
             indirect = self.nominal(PEOPLE, SHORT, plain, clause.subject)
-            direct: Nominal = self.noun_phrase(nouns, chances, plain)
+            direct: Nominal = self.noun_phrase(nouns, probabilities, plain)
             if clause.is_negated and isinstance(indirect, NounPhrase) and not indirect.determiner.english.strip("a"):
                 indirect = indirect._replace(determiner=DETERMINER["the"])
         elif verb.frame in ("placing", "have"):
-            direct = self.noun_phrase(nouns, chances, plain)
+            direct = self.noun_phrase(nouns, probabilities, plain)
         else:
-            direct = self.nominal(nouns, chances, plain, clause.subject)
+            direct = self.nominal(nouns, probabilities, plain, clause.subject)
         if not plain and self.random() < 0.02:
             direct = self.with_no(direct)
         return clause._replace(indirect=indirect, direct=direct)
 
-    def state(self, chances: Chances, subject: Nominal, tense: str, is_negated: bool) -> Clause:
+    def state(self, probabilities: Probabilities, subject: Nominal, tense: str, is_negated: bool) -> Clause:
         """Something is somehow or somewhere."""
         clause = Clause(subject, BE, tense, None, is_negated)
         code = time_code(BE, tense, False)
         if not is_negated and self.random() < 0.05:
             clause, code = clause._replace(frequency=self.frequency(subject)), ""
         kind = kind_of(subject)
-        if kind not in tables.FIXED and self.random() < 0.22:
+        if kind not in tables.IMMOVABLE and self.random() < 0.22:
             clause = clause._replace(place=self.location(tables.size_of(kind)))
         else:
             intensifier = self.pick(("", "", "", "very", "too"))
-            adjective = self.pick(tables.adjectives_beside(kind, attributes(subject)))
+            adjective = self.pick(tables.compatible_adjectives(kind, adjectives_of(subject)))
             clause = clause._replace(predicate=Predicate(adjective, intensifier))
-        return self.add_time(clause, chances, code)
+        return self.add_time(clause, probabilities, code)
 
-    def adverbials(self, clause: Clause, chances: Chances, code: str) -> Clause:
+    def adverbials(self, clause: Clause, probabilities: Probabilities, code: str) -> Clause:
         """Add manner, companion, place and time, or a relative clause of the object, which closes the clause."""
         verb = clause.verb
         direct = clause.direct
         if isinstance(direct, NounPhrase) and verb.frame != "placing" and "+" not in verb.frame:
-            with_relative = self.add_relative(direct, chances)
+            with_relative = self.add_relative(direct, probabilities)
             if with_relative is not direct:
-                return self.add_front(clause._replace(direct=with_relative), chances, code)
+                return self.add_front(clause._replace(direct=with_relative), probabilities, code)
         place = self.goal(clause)
         if clause.is_negated and uses_kein(clause):
-            return self.add_time(clause._replace(place=place), chances, code)
-        manner = self.pick(lex.MANNERS) if "m" in verb.extras and self.random() < chances.manner else None
+            return self.add_time(clause._replace(place=place), probabilities, code)
+        manner = self.pick(lex.MANNERS) if "m" in verb.adverbials and self.random() < probabilities.manner else None
         if isinstance(direct, NounPhrase) and direct.determiner.english == "no":
             manner = None  # "carries no knife quickly" is no way to carry
         companion = None
         if place is None:
-            if self.random() < chances.companion and (manner is None or manner.stem != "alone"):
+            if self.random() < probabilities.companion and (manner is None or manner.stem != "alone"):
                 companion = self.companion(verb, clause.subject)
-            if "l" in verb.extras and self.random() < chances.place:
-                place = self.location(scene_size(clause))
-            elif "a" in verb.extras and self.random() < chances.place:
+            if "l" in verb.adverbials and self.random() < probabilities.place:
+                place = self.location(size_of_scene(clause))
+            elif "a" in verb.adverbials and self.random() < probabilities.place:
                 place = self.home()
-        return self.add_time(clause._replace(manner=manner, companion=companion, place=place), chances, code)
+        return self.add_time(clause._replace(manner=manner, companion=companion, place=place), probabilities, code)
 
     def goal(self, clause: Clause) -> PrepositionPhrase | Adverb | None:
         """Where something is put, somebody moves or lives, if the verb has that."""
         verb = clause.verb
         if verb.frame == "placing" and clause.direct:
-            return self.phrase(tables.goals(tables.size_of(kind_of(clause.direct))), True)
-        if "d" in verb.extras and self.random() < 0.85:
-            return self.phrase(tables.directions(verb), True)
-        return self.home() if "h" in verb.extras else None
+            return self.phrase(tables.goal_options(tables.size_of(kind_of(clause.direct))), True)
+        if "d" in verb.adverbials and self.random() < 0.85:
+            return self.phrase(tables.direction_options(verb), True)
+        return self.home() if "h" in verb.adverbials else None
 
     def home(self) -> PrepositionPhrase | Adverb:
         """Where one lives or arrives: here, there, or in a building or an area."""
@@ -229,8 +244,8 @@ class Sampler:
 
     def companion(self, verb: Verb, subject: Nominal) -> PrepositionPhrase | None:
         """With, without or for somebody."""
-        options = [*tables.COMPANIONS] if "w" in verb.extras else []
-        if "f" in verb.extras:
+        options = [*tables.COMPANIONS] if "w" in verb.adverbials else []
+        if "f" in verb.adverbials:
             options.append(tables.PURPOSE)
         if not options:
             return None
@@ -238,39 +253,39 @@ class Sampler:
 
     def location(self, size: str) -> PrepositionPhrase | Adverb:
         """Where something of a size is or happens."""
-        return self.pick(lex.PLACES) if self.random() < 0.15 else self.phrase(tables.locations(size), False)
+        return self.pick(lex.PLACES) if self.random() < 0.15 else self.phrase(tables.location_options(size), False)
 
-    def phrase(self, spots: Spots, is_direction: bool) -> PrepositionPhrase:
+    def phrase(self, spots: LocationOptions, is_direction: bool) -> PrepositionPhrase:
         """A place with its preposition."""
         preposition, nouns = self.pick(spots)
         return PrepositionPhrase(preposition, self.noun_phrase(nouns, SHORT, True), is_direction)
 
-    def add_time(self, clause: Clause, chances: Chances, code: str) -> Clause:
+    def add_time(self, clause: Clause, probabilities: Probabilities, code: str) -> Clause:
         """Time at the end, or something at the front, or neither."""
-        if code and self.random() < chances.time:
+        if code and self.random() < probabilities.time:
             return clause._replace(time=self.time(clause, code))
-        return self.add_front(clause, chances, code)
+        return self.add_front(clause, probabilities, code)
 
     def time(self, clause: Clause, code: str) -> Adverb:
         """A time for one of the tenses; what is or is not the case is so at one time, not every day."""
         return self.pick(times_of(self.pick(code), clause.is_negated or clause.verb is BE))
 
-    def add_front(self, clause: Clause, chances: Chances, code: str) -> Clause:
+    def add_front(self, clause: Clause, probabilities: Probabilities, code: str) -> Clause:
         """Perhaps put time, a comment or a location first."""
-        draw = self.random() / chances.front if chances.front else 1.0
+        draw = self.random() / probabilities.front if probabilities.front else 1.0
         if draw >= 1:
             return clause
         if draw < 0.55 and code:
             return clause._replace(front=self.time(clause, code))
         if draw < 0.75:
             return clause._replace(front=self.pick(lex.COMMENTS))
-        if clause.place is None and clause.verb is not BE and "l" in clause.verb.extras:
-            return clause._replace(front=self.phrase(tables.locations(scene_size(clause)), False))
+        if clause.place is None and clause.verb is not BE and "l" in clause.verb.adverbials:
+            return clause._replace(front=self.phrase(tables.location_options(size_of_scene(clause)), False))
         return clause
 
-    def add_relative(self, item: Nominal, chances: Chances) -> Nominal:
+    def add_relative(self, item: Nominal, probabilities: Probabilities) -> Nominal:
         """Perhaps give a noun phrase a relative clause."""
-        if not isinstance(item, NounPhrase) or item.genitive or self.random() >= chances.relative:
+        if not isinstance(item, NounPhrase) or item.genitive or self.random() >= probabilities.relative:
             return item
         kind = item.noun.kind
         gap = Gap(item.noun, item.plural)
@@ -286,32 +301,32 @@ class Sampler:
         return item._replace(relative=self.add_time(clause, SHORT, time_code(verb, tense, modal is not None)))
 
 
-def couple(first: NounPhrase, second: NounPhrase) -> Couple:
+def coordinate(first: NounPhrase, second: NounPhrase) -> Coordination:
     """Two phrases, both with or both without a determiner."""
     if first.determiner is not second.determiner:
         the = DETERMINER["the"]
         first, second = (
             item._replace(determiner=the) if item.determiner is lex.BARE else item for item in (first, second)
         )
-    return Couple(first, second)
+    return Coordination(first, second)
 
 
 def kind_of(item: Nominal) -> str:
     """The kind of what is named; the parts of a couple are of one kind."""
-    if isinstance(item, Couple):
+    if isinstance(item, Coordination):
         item = item.first
     return item.noun.kind if isinstance(item, NounPhrase | Gap) else "person"
 
 
-def attributes(item: Nominal) -> tuple[lex.Adjective, ...]:
+def adjectives_of(item: Nominal) -> tuple[lex.Adjective, ...]:
     """The adjectives that a nominal has already."""
-    if isinstance(item, Couple):
+    if isinstance(item, Coordination):
         return item.first.adjectives + item.second.adjectives
     return item.adjectives if isinstance(item, NounPhrase) else ()
 
 
-def scene_size(clause: Clause) -> str:
+def size_of_scene(clause: Clause) -> str:
     """The size of what a place is for: things are lost in bags, nobody reads there."""
-    if clause.verb.stem in tables.FINDING and clause.direct is not None:
+    if clause.verb.stem in tables.SEARCH_VERBS and clause.direct is not None:
         return tables.size_of(kind_of(clause.direct))
     return "medium"

@@ -1,4 +1,4 @@
-"""The built-in corpus: size, splits, one German for each English, alignment, and the pronoun "it"."""
+"""Built-in corpus: size, splits, one German translation for each English sentence, alignment, and the pronoun "it"."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ def train() -> list[grammar.Example]:
 
 
 def combinations(example: grammar.Example) -> set[tuple[str, str]]:
-    """Adjective-noun and verb-object pairs, found again by parsing."""
+    """Return the adjective-noun and verb-object pairs of the parsed example."""
     return set(RealizedSentence(parse(example.source)[0]).combinations)
 
 
@@ -42,8 +42,8 @@ class TestSize:
     def test_there_are_over_a_thousand_million_pairs(self) -> None:
         assert grammar.pair_count() > 10**9
 
-    def test_the_bound_counts_sentences_that_the_grammar_has(self) -> None:
-        """The phrases of two verbs written out: all different, their product under the bound, and accepted."""
+    def test_the_bound_counts_sentences_of_the_grammar(self) -> None:
+        """Enumerate the phrases of two verbs: they are distinct, accepted, and their product is below the bound."""
         articles = ["the", "a", "this", "every", "my", "our", "his", "her", "their"]
         people = [noun.english for noun in lexicon.NOUNS if noun.kind == "person"]
         vehicles = [noun.english for noun in lexicon.NOUNS if noun.kind == "vehicle"]
@@ -69,27 +69,27 @@ class TestSize:
 
 
 class TestGenerate:
-    def test_the_seed_decides(self) -> None:
+    def test_the_seed_determines_the_examples(self) -> None:
         first = list(grammar.generate(53, seed=3))
         assert first == list(grammar.generate(53, seed=3))
         assert first[:17] == list(grammar.generate(17, seed=3))
         assert not set(first) & set(grammar.generate(53, seed=4))
 
-    def test_another_process_makes_the_same(self) -> None:
+    def test_another_process_generates_the_same(self) -> None:
         code = "from clearhead import grammar; print(*(e.source for e in grammar.generate(29, seed=5)), sep='|')"
-        surroundings = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-        made = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=surroundings
+        environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        process = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
         )
-        assert made.stdout.strip().split("|") == [example.source for example in grammar.generate(29, seed=5)]
+        assert process.stdout.strip().split("|") == [example.source for example in grammar.generate(29, seed=5)]
 
-    def test_no_sentence_comes_twice(self, train: list[grammar.Example]) -> None:
+    def test_sentences_are_unique(self, train: list[grammar.Example]) -> None:
         assert len({example.source for example in train}) == len(train)
 
-    def test_it_is_lazy(self) -> None:
+    def test_generation_is_lazy(self) -> None:
         assert next(grammar.generate(10**12)).source
 
-    def test_it_writes_json(self) -> None:
+    def test_examples_are_written_as_json(self) -> None:
         example = next(grammar.generate(1, distance=(7, 7)))
         record = json.loads(json.dumps(example.to_json()))
         assert set(record) == {"source", "target", "alignment", "pronoun", "stems"}
@@ -103,10 +103,10 @@ class TestGenerate:
             ({"pairs": -1}, "0 or more"),
             ({"pairs": 5, "distance": (1, 9)}, "within 2 and 60"),
             ({"pairs": 5, "distance": (30, 61)}, "within 2 and 60"),
-            ({"pairs": 5, "distance": (9, 3)}, "low end first"),
+            ({"pairs": 5, "distance": (9, 3)}, "smaller number first"),
         ],
     )
-    def test_wrong_arguments_are_refused_at_once(self, arguments: dict[str, object], message: str) -> None:
+    def test_invalid_arguments_are_rejected_at_once(self, arguments: dict[str, object], message: str) -> None:
         with pytest.raises(DataError, match=message):
             grammar.generate(**arguments)  # type: ignore[arg-type]
 
@@ -123,7 +123,7 @@ class TestSplits:
         for one, other in itertools.combinations(parts.values(), 2):
             assert not one & other
 
-    def test_unseen_combinations_never_meet_elsewhere(self, train: list[grammar.Example]) -> None:
+    def test_unseen_combinations_do_not_occur_in_other_splits(self, train: list[grammar.Example]) -> None:
         unseen = list(grammar.generate(307, seed=2, split="test_unseen"))
         new = [{pair for pair in combinations(example) if is_held_out(*pair)} for example in unseen]
         assert all(new)
@@ -136,8 +136,8 @@ class TestSplits:
         assert not any(combinations(example) & held_out for example in others)
 
     def test_pronoun_split_spreads_over_all_distances(self) -> None:
-        found = [example.pronoun for example in grammar.generate(401, seed=7, split="test_pronoun")]
-        distances = Counter(pronoun.distance // 10 for pronoun in found if pronoun)
+        pronouns = [example.pronoun for example in grammar.generate(401, seed=7, split="test_pronoun")]
+        distances = Counter(pronoun.distance // 10 for pronoun in pronouns if pronoun)
         assert sum(distances.values()) == 401
         assert min(distances[tens] for tens in range(6)) > 30
 
@@ -146,10 +146,10 @@ class TestTranslate:
     @pytest.mark.parametrize("split", grammar.SPLITS)
     def test_each_english_has_one_german(self, split: str) -> None:
         for example in grammar.generate(150 if split == "test_pronoun" else 503, seed=13, split=split):
-            found = [RealizedSentence(tree).example() for tree in parse(example.source)]
-            assert {reading.target for reading in found} == {example.target}
-            assert found[0].alignment == example.alignment
-            assert found[0].pronoun == example.pronoun
+            parsed = [RealizedSentence(tree).example() for tree in parse(example.source)]
+            assert {reading.target for reading in parsed} == {example.target}
+            assert parsed[0].alignment == example.alignment
+            assert parsed[0].pronoun == example.pronoun
             assert grammar.translate(example.source).target == example.target
 
     @pytest.mark.parametrize(("rule", "english", "german"), DOCUMENTED)
@@ -162,19 +162,19 @@ class TestTranslate:
     @pytest.mark.parametrize(
         ("english", "message"),
         [
-            ("The zebra sleeps.", "does not know 'zebra' \\(word 2"),
-            ("The dog sleep.", "cannot use 'sleep' there \\(word 3"),
-            ("The dogs sleeps.", "cannot use 'sleeps'"),
-            ("A old dog sleeps.", "cannot use"),
-            ("The dog sleeps", "cannot use 'the end'"),
+            ("The zebra sleeps.", "'zebra' \\(word 2 .* is not in the lexicon"),
+            ("The dog sleep.", "unexpected 'sleep' \\(word 3"),
+            ("The dogs sleeps.", "unexpected 'sleeps'"),
+            ("A old dog sleeps.", "unexpected 'old'"),
+            ("The dog sleeps", "unexpected 'end of text'"),
             ("", "empty"),
-            ("Every dog does not sleep.", "'not' does not go with every"),
+            ("Every dog does not sleep.", "'not' cannot be combined with every"),
             ("The dog sees the cat because it is tired.", "exactly one fitting noun before it, not 2"),
             ("The man sees the woman because it is tired.", "exactly one fitting noun before it, not 0"),
-            ("The man read the book.", "cannot use 'read'"),
+            ("The man read the book.", "unexpected 'read'"),
         ],
     )
-    def test_what_is_no_sentence_of_the_grammar_is_named(self, english: str, message: str) -> None:
+    def test_errors_name_the_problem(self, english: str, message: str) -> None:
         with pytest.raises(DataError, match=message):
             grammar.translate(english)
 
@@ -204,8 +204,8 @@ class TestAlignment:
     def test_by_hand(self, english: str, expected: str) -> None:
         example = grammar.translate(english)
         source, target = grammar.split_words(example.source), grammar.split_words(example.target)
-        found = [[target[j] for i, j in example.alignment if i == index] for index in range(len(source))]
-        pairs = [f"{word}:{'+'.join(words)}" for word, words in zip(source, found, strict=True)]
+        aligned = [[target[j] for i, j in example.alignment if i == index] for index in range(len(source))]
+        pairs = [f"{word}:{'+'.join(words)}" for word, words in zip(source, aligned, strict=True)]
         assert pairs == expected.split()
 
     def test_every_word_is_aligned(self, train: list[grammar.Example]) -> None:
@@ -250,12 +250,12 @@ class TestPronoun:
             ("we caught it", "weil wir es gefangen haben"),
         ],
     )
-    def test_what_is_said_of_it_decides(self, end: str, german: str) -> None:
+    def test_the_selectional_restriction_decides(self, end: str, german: str) -> None:
         example = grammar.translate(f"The animal did not cross the street because {end}.")
         assert example.target == f"Das Tier hat die Straße nicht überquert, {german}."
         assert example.pronoun is not None
 
-    def test_it_never_means_a_person(self, train: list[grammar.Example]) -> None:
+    def test_the_antecedent_is_never_a_person(self, train: list[grammar.Example]) -> None:
         people = {noun.english for noun in lexicon.NOUNS if noun.kind == "person"}
         for example in train:
             if example.pronoun:

@@ -1,4 +1,4 @@
-"""Hand-written sentence pairs, by an author who read only docs/grammar.md: the grammar must agree with each."""
+"""Hand-written sentence pairs, whose author read only docs/grammar.md: `translate` must return each of them."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ RULES = FOLDER.parents[1] / "docs" / "grammar.md"
 
 
 class Row(NamedTuple):
-    """One line of the file."""
+    """Line of the file."""
 
     rule: str
     english: str
@@ -21,7 +21,7 @@ class Row(NamedTuple):
 
 
 def read_rows() -> list[Row]:
-    """All rows but comments and empty lines."""
+    """Return all rows except comments and empty lines."""
     lines = (FOLDER / "hand_sentences.tsv").read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines if line.strip() and not line.startswith("#"))
     return [Row(*row) for row in rows if row[0] != "rule"]
@@ -31,7 +31,7 @@ ROWS = read_rows()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.rule}: {row.english}")
-def test_the_grammar_agrees_with_the_author(row: Row) -> None:
+def test_translation_equals_the_hand_written_one(row: Row) -> None:
     assert grammar.translate(row.english).target == row.german
 
 

@@ -1,7 +1,7 @@
-"""The random choice of clauses.
+"""Random sampling of clauses.
 
-Meaning is only roughly kept (people eat food, doors are opened), so that sentences read sensibly; the parser does
-not ask for it.
+Selectional restrictions are approximated (people eat food, doors are opened), so that sentences are plausible; the
+parser does not check them.
 """
 
 import random
@@ -41,21 +41,21 @@ FIRST_PERSONS = tuple(entry for entry in lex.PERSONAL_PRONOUNS if entry.english 
 
 
 class ClauseSampler:
-    """Draws clauses; the same seed draws the same ones."""
+    """Sampler of clauses; the same seed yields the same clauses."""
 
     def __init__(self, seed: str) -> None:
         self.random = random.Random(seed).random
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of the items."""
+        """Return one of the items."""
         return items[int(self.random() * len(items))]
 
     def integer(self, low: int, high: int) -> int:
-        """A whole number from low to high."""
+        """Return an integer from `low` to `high`, both included."""
         return low + int(self.random() * (high - low + 1))
 
     def noun_phrase(self, nouns: Sequence[Noun], probabilities: Probabilities, plain: bool = False) -> NounPhrase:
-        """A phrase around one of the nouns; a plain one has only determiners that go with negation."""
+        """Return a phrase with one of the nouns; `plain` excludes determiners that are ambiguous under negation."""
         noun = self.pick(nouns)
         plural = not noun.mass and self.random() < 0.26
         if noun.mass:
@@ -76,7 +76,7 @@ class ClauseSampler:
         return NounPhrase(determiner, noun, plural, adjectives, very, genitive)
 
     def adjectives(self, noun: Noun, chance: float) -> tuple[tuple[lex.Adjective, ...], bool]:
-        """None, one (perhaps with very) or two in their usual order."""
+        """Return up to two adjectives in their usual order, and whether "very" precedes a single one."""
         draw = self.random()
         if draw >= chance:
             return (), False
@@ -88,7 +88,7 @@ class ClauseSampler:
         return (first,), draw > chance * 0.92
 
     def genitive(self, noun: Noun) -> NounPhrase:
-        """A fitting owner: people own things, houses have doors."""
+        """Return a plausible owner: people own things, houses have doors."""
         owner = self.pick(nouns_of(tables.GENITIVE_OWNERS[noun.kind]))
         plural = self.random() < 0.2
         return NounPhrase(self.pick(tables.DEFINITE_DETERMINERS), owner, plural, self.adjectives(owner, 0.15)[0][:1])
@@ -96,7 +96,7 @@ class ClauseSampler:
     def nominal(
         self, nouns: tuple[Noun, ...], probabilities: Probabilities, plain: bool, other: Nominal | None = None
     ) -> Nominal:
-        """A subject or object, one of these nouns; never the pronoun or the person that `other` already is."""
+        """Return a subject or object: one of the nouns, or a pronoun or name that differs from `other`."""
         draw = self.random()
         if nouns[0].kind == "person" and draw < 0.26:
             if draw < 0.08:
@@ -119,15 +119,15 @@ class ClauseSampler:
         subject: Nominal | None = None,
         tenses: Sequence[str] | None = None,
     ) -> Clause:
-        """A clause without that-clause; with a given subject the verb must be given too."""
+        """Return a clause without that-clause; if `subject` is given, `verb` must be given, too."""
         verb = verb or self.pick(lex.VERBS_BY_FRAME[self.pick(tables.FRAMES)])
         is_negated = self.random() < probabilities.negation
         tense, modal, is_negated = self.tense(verb, is_negated, tenses)
-        no_subject = not is_negated and self.random() < 0.02 and subject is None
+        has_no = not is_negated and self.random() < 0.02 and subject is None
         if subject is None:
-            subject = self.nominal(nouns_of(verb.subjects), probabilities, is_negated or no_subject)
+            subject = self.nominal(nouns_of(verb.subjects), probabilities, is_negated or has_no)
             subject = self.add_relative(subject, probabilities)
-            if no_subject:
+            if has_no:
                 subject = self.with_no(subject)
         if verb is BE:
             return self.state(probabilities, subject, tense, is_negated)
@@ -136,13 +136,13 @@ class ClauseSampler:
         if not is_negated and "s" not in verb.adverbials and tense != "future" and self.random() < 0.08:
             frequency, code = self.frequency(subject), ""
         clause = Clause(subject, verb, tense, modal, is_negated, frequency=frequency)
-        plain = is_negated or no_subject or frequency is not None
+        plain = is_negated or has_no or frequency is not None
         return self.adverbials(self.objects(clause, probabilities, plain), probabilities, code)
 
     def tense(
         self, verb: Verb, is_negated: bool, tenses: Sequence[str] | None = None
     ) -> tuple[str, Modal | None, bool]:
-        """Tense, modal, and whether "not" can stay."""
+        """Return tense, modal, and whether the clause is still negated."""
         is_state = verb is BE or "s" in verb.adverbials
         tense = self.pick(tenses or (tables.STATE_TENSES if is_state else tables.TENSES))
         if is_state and tense not in tables.STATE_TENSES:
@@ -157,7 +157,7 @@ class ClauseSampler:
         return tense, modal, is_negated
 
     def frequency(self, subject: Nominal) -> Adverb | None:
-        """How often; nothing after "no", and not never after "every" and its like."""
+        """Return a frequency adverb: none if the subject has "no", not "never" after quantifiers such as "every"."""
         determiner = subject.determiner.english if isinstance(subject, NounPhrase) else ""
         if determiner == "no":
             return None
@@ -165,13 +165,13 @@ class ClauseSampler:
 
     @staticmethod
     def with_no(item: Nominal) -> Nominal:
-        """The phrase with "no" as its determiner."""
+        """Return the phrase with "no" as its determiner."""
         if isinstance(item, NounPhrase):
             return item._replace(determiner=DETERMINER["no"], genitive=None)
         return item
 
     def objects(self, clause: Clause, probabilities: Probabilities, plain: bool) -> Clause:
-        """Add the objects that the verb asks for."""
+        """Add the objects that the verb requires."""
         verb = clause.verb
         if not verb.objects:
             return clause
@@ -191,7 +191,7 @@ class ClauseSampler:
         return clause._replace(indirect=indirect, direct=direct)
 
     def state(self, probabilities: Probabilities, subject: Nominal, tense: str, is_negated: bool) -> Clause:
-        """Something is somehow or somewhere."""
+        """Return a clause with "to be" and an adjective or a location."""
         clause = Clause(subject, BE, tense, None, is_negated)
         code = time_code(BE, tense, False)
         if not is_negated and self.random() < 0.05:
@@ -206,7 +206,7 @@ class ClauseSampler:
         return self.add_time(clause, probabilities, code)
 
     def adverbials(self, clause: Clause, probabilities: Probabilities, code: str) -> Clause:
-        """Add manner, companion, place and time, or a relative clause of the object, which closes the clause."""
+        """Add manner, companion, place and time, or a relative clause of the object, which ends the clause."""
         verb = clause.verb
         direct = clause.direct
         if isinstance(direct, NounPhrase) and verb.frame != "placing" and "+" not in verb.frame:
@@ -218,7 +218,7 @@ class ClauseSampler:
             return self.add_time(clause._replace(place=place), probabilities, code)
         manner = self.pick(lex.MANNERS) if "m" in verb.adverbials and self.random() < probabilities.manner else None
         if isinstance(direct, NounPhrase) and direct.determiner.english == "no":
-            manner = None  # "carries no knife quickly" is no way to carry
+            manner = None  # "carries no knife quickly" is implausible
         companion = None
         if place is None:
             if self.random() < probabilities.companion and (manner is None or manner.stem != "alone"):
@@ -230,7 +230,7 @@ class ClauseSampler:
         return self.add_time(clause._replace(manner=manner, companion=companion, place=place), probabilities, code)
 
     def goal(self, clause: Clause) -> PrepositionPhrase | Adverb | None:
-        """Where something is put, somebody moves or lives, if the verb has that."""
+        """Return the goal of putting or moving or the place of residence, if the verb takes one."""
         verb = clause.verb
         if verb.frame == "placing" and clause.direct:
             return self.phrase(tables.goal_options(tables.size_of(kind_of(clause.direct))), True)
@@ -239,11 +239,11 @@ class ClauseSampler:
         return self.home() if "h" in verb.adverbials else None
 
     def home(self) -> PrepositionPhrase | Adverb:
-        """Where one lives or arrives: here, there, or in a building or an area."""
+        """Return a place of residence or arrival: here, there, or in a building or an area."""
         return self.pick(lex.PLACES[:2]) if self.random() < 0.15 else self.phrase(tables.HOMES, False)
 
     def companion(self, verb: Verb, subject: Nominal) -> PrepositionPhrase | None:
-        """With, without or for somebody."""
+        """Return a phrase with "with", "without" or "for", if the verb takes one."""
         options = [*tables.COMPANIONS] if "w" in verb.adverbials else []
         if "f" in verb.adverbials:
             options.append(tables.PURPOSE)
@@ -252,26 +252,26 @@ class ClauseSampler:
         return PrepositionPhrase(self.pick(options), self.nominal(PEOPLE, SHORT, True, subject))
 
     def location(self, size: str) -> PrepositionPhrase | Adverb:
-        """Where something of a size is or happens."""
+        """Return a location of something of a given size."""
         return self.pick(lex.PLACES) if self.random() < 0.15 else self.phrase(tables.location_options(size), False)
 
-    def phrase(self, spots: LocationOptions, is_direction: bool) -> PrepositionPhrase:
-        """A place with its preposition."""
-        preposition, nouns = self.pick(spots)
+    def phrase(self, options: LocationOptions, is_direction: bool) -> PrepositionPhrase:
+        """Return a prepositional phrase of place."""
+        preposition, nouns = self.pick(options)
         return PrepositionPhrase(preposition, self.noun_phrase(nouns, SHORT, True), is_direction)
 
     def add_time(self, clause: Clause, probabilities: Probabilities, code: str) -> Clause:
-        """Time at the end, or something at the front, or neither."""
+        """Add a time at the end or an adverbial at the front, or neither."""
         if code and self.random() < probabilities.time:
             return clause._replace(time=self.time(clause, code))
         return self.add_front(clause, probabilities, code)
 
     def time(self, clause: Clause, code: str) -> Adverb:
-        """A time for one of the tenses; what is or is not the case is so at one time, not every day."""
+        """Return a time for one of the tense codes; negated clauses and "to be" exclude "every day"."""
         return self.pick(times_of(self.pick(code), clause.is_negated or clause.verb is BE))
 
     def add_front(self, clause: Clause, probabilities: Probabilities, code: str) -> Clause:
-        """Perhaps put time, a comment or a location first."""
+        """Add a time, a comment or a location at the front, with the given probability."""
         draw = self.random() / probabilities.front if probabilities.front else 1.0
         if draw >= 1:
             return clause
@@ -284,7 +284,7 @@ class ClauseSampler:
         return clause
 
     def add_relative(self, item: Nominal, probabilities: Probabilities) -> Nominal:
-        """Perhaps give a noun phrase a relative clause."""
+        """Add a relative clause to a noun phrase, with the given probability."""
         if not isinstance(item, NounPhrase) or item.genitive or self.random() >= probabilities.relative:
             return item
         kind = item.noun.kind
@@ -295,14 +295,14 @@ class ClauseSampler:
         verb = self.pick(tables.object_verbs(item.noun))
         tense, modal, is_negated = self.tense(verb, self.random() < SHORT.negation)
         subject = self.nominal(nouns_of(verb.subjects), tables.RELATIVE, True)
-        if is_negated and isinstance(subject, NounPhrase):  # "das eine Frau nicht sieht" could be read both ways
+        if is_negated and isinstance(subject, NounPhrase):  # "das eine Frau nicht sieht" is ambiguous
             subject = subject._replace(determiner=DETERMINER["the"])
         clause = Clause(subject, verb, tense, modal, is_negated, direct=gap)
         return item._replace(relative=self.add_time(clause, SHORT, time_code(verb, tense, modal is not None)))
 
 
 def coordinate(first: NounPhrase, second: NounPhrase) -> Coordination:
-    """Two phrases, both with or both without a determiner."""
+    """Return the coordination of two phrases, both with or both without a determiner."""
     if first.determiner is not second.determiner:
         the = DETERMINER["the"]
         first, second = (
@@ -312,21 +312,21 @@ def coordinate(first: NounPhrase, second: NounPhrase) -> Coordination:
 
 
 def kind_of(item: Nominal) -> str:
-    """The kind of what is named; the parts of a couple are of one kind."""
+    """Return the kind of a nominal; both parts of a coordination have the same kind."""
     if isinstance(item, Coordination):
         item = item.first
     return item.noun.kind if isinstance(item, NounPhrase | Gap) else "person"
 
 
 def adjectives_of(item: Nominal) -> tuple[lex.Adjective, ...]:
-    """The adjectives that a nominal has already."""
+    """Return the attributive adjectives of a nominal."""
     if isinstance(item, Coordination):
         return item.first.adjectives + item.second.adjectives
     return item.adjectives if isinstance(item, NounPhrase) else ()
 
 
 def size_of_scene(clause: Clause) -> str:
-    """The size of what a place is for: things are lost in bags, nobody reads there."""
+    """Return the size that limits the location: the object's after verbs of searching ("lost the key in a bag")."""
     if clause.verb.stem in tables.SEARCH_VERBS and clause.direct is not None:
         return tables.size_of(kind_of(clause.direct))
     return "medium"

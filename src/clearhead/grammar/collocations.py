@@ -1,4 +1,4 @@
-"""How often each construction occurs, and which words go together: the tables that `sampling.py` draws from."""
+"""Frequencies of constructions and collocations: the tables that the samplers draw from."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -9,12 +9,12 @@ from clearhead.grammar import lexicon as lex
 from clearhead.grammar.lexicon import BE, DETERMINER, Adjective, Adverb, Determiner, Kinds, Noun, Preposition, Verb
 from clearhead.grammar.words import KIND_GROUPS
 
-# Prepositions, each with the nouns that it is drawn with.
+# Prepositions, each with the nouns it can be sampled with.
 LocationOptions = tuple[tuple[Preposition, tuple[Noun, ...]], ...]
 
 
 def _repeat_by_weight(weights: dict[str, int]) -> tuple[str, ...]:
-    """Each name as often as its weight, so that one index draws it."""
+    """Return each name repeated by its weight, so that a uniform index samples by weight."""
     return tuple(name for name, weight in weights.items() for _ in range(weight))
 
 
@@ -24,12 +24,13 @@ FRAMES = _repeat_by_weight(
 )
 SIMPLE_TENSES = ("present", "past", "perfect", "future")
 TENSES = _repeat_by_weight({"present": 40, "past": 31, "perfect": 8, "future": 10, "modal": 8, "modal-past": 3})
-# Past goes with past, present and future with present: what stands beside a main clause, by the time of that one.
+# Tenses of further clauses, depending on the main clause: past with past, present and future with present.
 PAST_TENSES = _repeat_by_weight({"past": 8, "modal-past": 1})
 PRESENT_TENSES = _repeat_by_weight({"present": 8, "modal": 1})
 REASON_TENSES = _repeat_by_weight({"present": 8, "modal": 1, "perfect": 2})
 REPORTED_TENSES = _repeat_by_weight({"present": 8, "modal": 1, "perfect": 2, "future": 2})
-# Main clauses: in the present or ahead; and of either time, without "has seen", which when, while and before spoil.
+# Tenses of main clauses: present or future; and any tense except the perfect, which "when", "while" and "before"
+# exclude.
 OPEN_TENSES = _repeat_by_weight({"present": 40, "future": 10, "modal": 8})
 PLAIN_TENSES = _repeat_by_weight({"present": 40, "past": 31, "future": 10, "modal": 8, "modal-past": 3})
 STATE_TENSES = _repeat_by_weight({"present": 48, "past": 40, "future": 12})
@@ -50,7 +51,7 @@ PLAIN_PLURAL_DETERMINERS = _determiners({"the": 34, "-": 22, "this": 5} | _OWNER
 DEFINITE_DETERMINERS = _determiners({"the": 30, "this": 3} | _OWNERS)
 
 NOUNS_BY_KIND = {kind: tuple(noun for noun in lex.NOUNS if noun.kind == kind) for kind in {n.kind for n in lex.NOUNS}}
-# Drinks have no size and no looks worth talking about.
+# Adjectives of size and appearance do not describe drinks.
 EXCLUDED_FOR_DRINKS = ("beautiful", "ugly", "big", "small", "old")
 ADJECTIVES_BY_KIND = {kind: tuple(a for a in lex.ADJECTIVES if kind in a.kinds) for kind in NOUNS_BY_KIND}
 ADJECTIVES_BY_KIND["drink"] = tuple(a for a in ADJECTIVES_BY_KIND["drink"] if a.english not in EXCLUDED_FOR_DRINKS)
@@ -66,70 +67,70 @@ IMMOVABLE = ("building", "area", "way")
 GENITIVE_OWNERS = dict.fromkeys(
     ("person", "animal", "building", "vehicle", "text", "clothing", "thing", "device", "furniture"), PERSON
 ) | {"opening": frozenset({"person", "building"})}
-# "Has seen" takes no time: "has seen yesterday" is no English.
+# Codes of the time adverbials for each tense; the perfect takes none ("has seen yesterday" is ungrammatical).
 TENSE_CODES = {"present": "r", "past": "p", "perfect": "", "future": "f"}
 
 
 @cache
 def nouns_of(kinds: Kinds) -> tuple[Noun, ...]:
-    """The nouns of some kinds, or of these names."""
+    """Return the nouns with one of these kinds or names."""
     return tuple(noun for noun in lex.NOUNS if noun.kind in kinds or noun.english in kinds)
 
 
 @cache
 def coordinated_nouns(noun: Noun, nouns: tuple[Noun, ...]) -> tuple[Noun, ...]:
-    """Those of the nouns that one of them is coupled with: "the dog and the cat", not "the dog and the bed"."""
+    """Return the nouns that can be coordinated with a noun: "the dog and the cat", not "the dog and the bed"."""
     return tuple(other for other in nouns if other.kind == noun.kind)
 
 
 @cache
 def object_nouns(verb: Verb) -> tuple[Noun, ...]:
-    """The nouns that are drawn as objects of a verb."""
+    """Return the nouns that are sampled as objects of a verb."""
     narrowed = {noun.kind for noun in lex.NOUNS if noun.english in verb.object_names}
     return tuple(n for n in nouns_of(verb.objects) if n.kind not in narrowed or n.english in verb.object_names)
 
 
 @cache
 def compatible_adjectives(kind: str, others: tuple[Adjective, ...]) -> tuple[Adjective, ...]:
-    """The adjectives of a kind that neither repeat nor contradict the others."""
-    barred = {word for other in others for word in lex.INCOMPATIBLE[other.english]}
-    return tuple(option for option in ADJECTIVES_BY_KIND[kind] if option.english not in barred)
+    """Return the adjectives of a kind that neither repeat nor contradict the others."""
+    excluded = {word for other in others for word in lex.INCOMPATIBLE[other.english]}
+    return tuple(option for option in ADJECTIVES_BY_KIND[kind] if option.english not in excluded)
 
 
-# What fits into a bag, and what stands on no table and under no bed.
+# Kinds that fit into a bag, and kinds that are too large for a table.
 SMALL = frozenset(KIND_GROUPS["small"].split()) - {"plant"}
 LARGE = frozenset(("building", "area", "way", "vehicle", "furniture", "plant"))
 CONTAINERS = ("suitcase", "box", "bag", "cupboard")
 
 
 def size_of(kind: str) -> str:
-    """small, large or, as living beings are, medium."""
+    """Return the size of a kind: small, large or, for persons and animals, medium."""
     return "small" if kind in SMALL else "large" if kind in LARGE else "medium"
 
 
 def _location_options(
     prepositions: tuple[Preposition, ...], names: Kinds, kinds: Kinds = frozenset()
 ) -> LocationOptions:
-    """The prepositions with their nouns but those of some names and kinds; without one that has no noun left."""
-    found: list[tuple[Preposition, tuple[Noun, ...]]] = []
+    """Return the prepositions with their nouns, excluding some names and kinds, and prepositions without a noun."""
+    options: list[tuple[Preposition, tuple[Noun, ...]]] = []
     for preposition in prepositions:
         nouns = nouns_of(preposition.fits)
         nouns = tuple(noun for noun in nouns if noun.english not in names and noun.kind not in kinds)
         if nouns:
-            found.append((preposition, nouns))
-    return tuple(found)
+            options.append((preposition, nouns))
+    return tuple(options)
 
 
 @cache
 def location_options(size: str) -> LocationOptions:
-    """Where something of a size can be."""
+    """Return the locations of something of a given size."""
     large = frozenset(("furniture", "person", "vehicle")) if size == "large" else frozenset[str]()
     return _location_options(LOCATIONS, frozenset(() if size == "small" else CONTAINERS), large)
 
 
 @cache
 def goal_options(size: str) -> LocationOptions:
-    """Where something of a size is put."""
+    """Return the goals that something of a given size can be put to."""
     return _location_options(
         TWO_WAY, frozenset(() if size == "small" else CONTAINERS), frozenset(("vehicle", "person"))
     )
@@ -137,7 +138,7 @@ def goal_options(size: str) -> LocationOptions:
 
 @cache
 def direction_options(verb: Verb) -> LocationOptions:
-    """Where one gets to: who jumps gets onto tables, who drives into no kitchen."""
+    """Return the directions of a verb of motion: only jumping leads onto furniture, driving not into rooms."""
     if verb.english == "jump":
         return _location_options(DIRECTIONS, frozenset())
     if verb.english == "drive":
@@ -152,12 +153,12 @@ PEOPLE = nouns_of(PERSON)
 HOMES: LocationOptions = tuple(
     (p, nouns_of(frozenset(("building", "area")))) for p in lex.PREPOSITIONS if p.english == ("in",)
 )
-# What is somewhere when it is found, and need not be where the finder is.
+# The location after these verbs is that of the object, not of the subject.
 SEARCH_VERBS = ("find", "look for", "lose", "steal", "forget", "hide")
 
 
 def time_code(verb: Verb, tense: str, has_modal: bool) -> str:
-    """The codes of the times that go with a verb in a tense; what one can or must do may lie ahead."""
+    """Return the codes of the time adverbials of a verb in a tense; with a present modal, the future is possible."""
     if "s" in verb.adverbials:
         return ""
     return "rf" if has_modal and tense == "present" else TENSE_CODES[tense]
@@ -165,12 +166,12 @@ def time_code(verb: Verb, tense: str, has_modal: bool) -> str:
 
 @cache
 def times_of(code: str, is_single: bool) -> tuple[Adverb, ...]:
-    """The time adverbials that go with a tense; single ones do not repeat."""
+    """Return the time adverbials of a tense; `is_single` excludes "every day" and "every evening"."""
     return tuple(time for time in lex.TIMES if code in time.tenses and not (is_single and time.english[0] == "every"))
 
 
 class Probabilities(NamedTuple):
-    """How likely a clause is to have each optional part."""
+    """Probability of each optional part of a clause."""
 
     adjective: float = 0.28
     relative: float = 0.06
@@ -203,32 +204,32 @@ COORDINATED = SHORT._replace(genitive=0.0, adjective=0.15)
 
 @cache
 def subject_verbs(kind: str) -> tuple[Verb, ...]:
-    """The verbs whose subject may be of this kind, but "to be"."""
+    """Return the verbs that accept a subject of this kind, except "to be" and verbs with a that-clause."""
     return tuple(verb for verb in lex.VERBS if kind in verb.subjects and verb is not BE and verb.frame != "that")
 
 
 @cache
 def object_verbs(noun: Noun) -> tuple[Verb, ...]:
-    """The verbs of which a noun can be the object of a relative clause."""
+    """Return the verbs of a relative clause in which the noun can be the object."""
     verbs = (verb for verb in lex.VERBS if verb.frame in ("accusative", "dative"))
     return tuple(verb for verb in verbs if noun in object_nouns(verb))
 
 
-def _phrases(nouns: Iterable[Noun]) -> int:
-    """Singular noun phrases with at most one adjective: determiner, adjective or none, noun."""
+def _count_phrases(nouns: Iterable[Noun]) -> int:
+    """Return the number of singular noun phrases of a determiner, at most one adjective, and one of the nouns."""
     determiners = len(set(SINGULAR_DETERMINERS))
     return sum(determiners * (1 + len(ADJECTIVES_BY_KIND[noun.kind])) for noun in nouns if not noun.mass)
 
 
 def pair_count() -> int:
-    """A lower bound of the number of pairs: subject, verb with one object, and nothing else.
+    """Return a lower bound of the number of pairs: sentences of subject, verb and one object.
 
-    Each choice shows in the English sentence, so no two of the counted sentences are the same.
+    Each choice is visible in the English sentence, so the counted sentences are distinct.
     """
     total = 0
     for verb in lex.VERBS_BY_FRAME["accusative"]:
         tenses = sum(
             inflection.has_form(verb, tense, is_negated=False) for tense in ("present", "past", "perfect", "future")
         )
-        total += _phrases(nouns_of(verb.subjects)) * _phrases(object_nouns(verb)) * tenses
+        total += _count_phrases(nouns_of(verb.subjects)) * _count_phrases(object_nouns(verb)) * tenses
     return total

@@ -1,9 +1,4 @@
-"""English forms: verbs, the article a/an, what "not" and adverbs do to the verb group; knows nothing of German.
-
-German inflection: articles, adjective endings, nouns, verbs, contractions; knows words, nothing of clauses.
-
-The verb group of a clause in both languages: which words, which of them German puts at the end.
-"""
+"""Inflection in both languages: articles, endings, verb forms, and the verb group of a clause."""
 
 from typing import NamedTuple
 
@@ -15,12 +10,12 @@ _BE_PRESENT = {"1s": "am", "3s": "is", "p": "are"}
 
 
 def indefinite_article(following: str) -> str:
-    """a or an, by the first letter of the next word."""
+    """Return "a" or "an", depending on the first letter of the following word."""
     return "an" if following[0] in "aeiou" and not following.startswith("use") else "a"
 
 
 def english_simple(verb: Verb, tense: str, person: str) -> str:
-    """The one-word present or past form."""
+    """Return the one-word present or past form."""
     if verb is BE:
         if tense == "past":
             return "were" if person == "p" else "was"
@@ -31,7 +26,7 @@ def english_simple(verb: Verb, tense: str, person: str) -> str:
 
 
 def english_modal(entry: Modal, tense: str, person: str, is_negated: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The modal's words before and after the place of a frequency adverb; "not" is among the first."""
+    """Return the words of a modal before and after the position of a frequency adverb; "not" precedes it."""
     if entry.english == ("want", "to"):
         if is_negated:
             return ((do_auxiliary(tense, person), "not"), entry.english)
@@ -43,19 +38,19 @@ def english_modal(entry: Modal, tense: str, person: str, is_negated: bool) -> tu
 
 
 def do_auxiliary(tense: str, person: str) -> str:
-    """do, does or did."""
+    """Return "do", "does" or "did"."""
     if tense == "past":
         return "did"
     return "does" if person == "3s" else "do"
 
 
 def has_auxiliary(person: str) -> str:
-    """has or have, as the auxiliary of the perfect."""
+    """Return "has" or "have", the auxiliary of the perfect."""
     return "has" if person == "3s" else "have"
 
 
 def has_form(verb: Verb, tense: str, is_negated: bool) -> bool:
-    """Whether the form exists: no "has been", "has had", and no simple past that looks like the present."""
+    """Return whether the grammar has the form: no "has been", no "has had", no past identical to the present."""
     if tense == "perfect":
         return verb is not BE and verb is not HAVE
     return tense != "past" or is_negated or verb.past != verb.english
@@ -63,7 +58,7 @@ def has_form(verb: Verb, tense: str, is_negated: bool) -> bool:
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 
-# Rows in the order of CASES; columns masculine, feminine, neuter, plural; `-` is no ending.
+# Rows follow CASES; columns are masculine, feminine, neuter, plural; `-` is the empty ending.
 _ENDINGS = {
     "article": "er ie as ie|en ie as ie|em er em en|es er es er",
     "der": "er e es e|en e es e|em er em en|es er es er",
@@ -115,7 +110,7 @@ NOUN_FORMS: dict[tuple[str, str, bool], str] = {
 
 
 def german_determiner(det: Determiner, case: str, gender: str) -> str:
-    """The inflected determiner; gender is m, f, n or p (plural)."""
+    """Return the inflected determiner; `gender` is m, f, n or p (plural)."""
     if det.german == "d":
         return "d" + ENDINGS["article"][case, gender]
     if det.german in ("zwei", "drei"):
@@ -124,7 +119,7 @@ def german_determiner(det: Determiner, case: str, gender: str) -> str:
 
 
 def german_relative_pronoun(case: str, gender: str) -> str:
-    """The relative pronoun; it is the article but for the dative plural."""
+    """Return the relative pronoun, which equals the article except in the dative plural."""
     return "denen" if (case, gender) == ("dative", "p") else "d" + ENDINGS["article"][case, gender]
 
 
@@ -135,7 +130,7 @@ def _first_person(verb: Verb) -> str:
 
 
 def german_present(verb: Verb, person: str) -> str:
-    """The present form without its separable prefix."""
+    """Return the present form without its separable prefix."""
     if verb is BE:
         return _SEIN[person]
     if person == "p":
@@ -144,7 +139,7 @@ def german_present(verb: Verb, person: str) -> str:
 
 
 def german_preterite(verb: Verb, person: str) -> str:
-    """The past form; only sein and haben have one here."""
+    """Return the preterite of sein or haben; other verbs form their past with the perfect."""
     assert verb is BE or verb is HAVE
     if verb is BE:
         return "waren" if person == "p" else "war"
@@ -152,17 +147,17 @@ def german_preterite(verb: Verb, person: str) -> str:
 
 
 def perfect_auxiliary(verb: Verb, person: str) -> str:
-    """The form of haben or sein that makes the verb's perfect."""
+    """Return the form of haben or sein used in the verb's perfect."""
     return (_SEIN if verb.uses_sein else _HABEN)[person]
 
 
 def future_auxiliary(person: str) -> str:
-    """The form of werden that makes the future."""
+    """Return the form of werden used in the future."""
     return _WERDEN[person]
 
 
 def german_modal(entry: Modal, tense: str, person: str) -> str:
-    """The present or past form of a modal verb."""
+    """Return the present or past form of a modal verb."""
     if tense == "past":
         return entry.german_past + "n" * (person == "p")
     if person != "p":
@@ -175,7 +170,11 @@ Tokens = list[Token]
 
 
 class VerbGroup(NamedTuple):
-    """English words in order; German finite form, separable prefix, non-finite end, and the finite form verb-last."""
+    """Verb group of a clause: English words in order (`source`) and the parts of the German one.
+
+    `finite` is the form in a main clause, followed by `prefix` and the non-finite `tail` at the end of the clause;
+    `last` is the finite form of a verb-last clause.
+    """
 
     source: Tokens
     finite: Token
@@ -185,7 +184,7 @@ class VerbGroup(NamedTuple):
 
 
 class Units(NamedTuple):
-    """The units of the meaning, of tense and person, and of the negation."""
+    """Alignment units of the main verb, of tense and person, and of the negation."""
 
     main: int
     finite: int
@@ -193,7 +192,7 @@ class Units(NamedTuple):
 
 
 def english_group(tree: Clause, person: str, units: Units, frequency: Tokens) -> Tokens:
-    """The English words from the first auxiliary to the main verb, with "not" and the frequency adverb."""
+    """Return the English words from the first auxiliary to the main verb, with "not" and the frequency adverb."""
     main, finite, negation = units
     verb, tense = tree.verb, tree.tense
     negated: Tokens = [("not", negation)] if tree.is_negated else []
@@ -216,7 +215,7 @@ def english_group(tree: Clause, person: str, units: Units, frequency: Tokens) ->
 
 
 def verb_group(tree: Clause, person: str, units: Units, frequency: Tokens) -> VerbGroup:
-    """Both sides of the verb group; the position of nicht is the clause's business."""
+    """Return the verb group in both languages, without nicht, whose position depends on the clause."""
     main, finite, _ = units
     verb, tense = tree.verb, tree.tense
     source = english_group(tree, person, units, frequency)

@@ -1,4 +1,4 @@
-"""Every word of the grammar as typed entries, built once from the tables; knows words, nothing of sentences."""
+"""Lexicon of the grammar: typed entries built once from the tables in `words` and `nouns`."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ Kinds = frozenset[str]
 
 
 class Noun(NamedTuple):
-    """A noun; `weak` marks masculines of the weak declension, `mass` nouns without a plural."""
+    """Noun; `weak` marks masculines of the weak declension, `mass` nouns without a plural."""
 
     english: str
     plural: str
@@ -25,9 +25,9 @@ class Noun(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb with its frame, the fitting kinds of subject and object, and what may follow (`extras`).
+    """Verb with its frame, the kinds of noun it accepts as subject and object, and the codes of its `adverbials`.
 
-    Of a kind that one of `names` belongs to, only the nouns in `names` are drawn as objects.
+    If `object_names` lists nouns of a kind, only these nouns of that kind are sampled as objects.
     """
 
     english: str
@@ -49,7 +49,7 @@ class Verb(NamedTuple):
 
 
 class Adjective(NamedTuple):
-    """An adjective, the stem that takes endings, and the kinds of noun it fits."""
+    """Adjective, the stem that takes endings, and the kinds of noun it describes."""
 
     english: str
     german: str
@@ -59,7 +59,7 @@ class Adjective(NamedTuple):
 
 
 class Adverb(NamedTuple):
-    """A fixed adverbial of one or more words; `tenses` holds r (present), p (past), f (future)."""
+    """Fixed adverbial of one or more words; `tenses` contains r (present), p (past), f (future)."""
 
     english: tuple[str, ...]
     german: tuple[str, ...]
@@ -69,7 +69,10 @@ class Adverb(NamedTuple):
 
 
 class Preposition(NamedTuple):
-    """A preposition; `use` is place (both), location, direction, companion or purpose; `fits` kinds and nouns."""
+    """Preposition; `use` is place (location and direction), location, direction, companion or purpose.
+
+    `fits` contains the kinds and the names of the nouns it is sampled with.
+    """
 
     english: tuple[str, ...]
     german: str
@@ -80,7 +83,7 @@ class Preposition(NamedTuple):
 
 
 class Determiner(NamedTuple):
-    """A determiner; the empty one (`english` = "") stands before bare plurals and mass nouns."""
+    """Determiner; the empty one (`english` = "") is used with bare plurals and mass nouns."""
 
     english: str
     plural: str
@@ -90,7 +93,7 @@ class Determiner(NamedTuple):
 
 
 class PersonalPronoun(NamedTuple):
-    """A personal pronoun; `person` is 1s, 3s or p."""
+    """Personal pronoun; `person` is 1s, 3s or p."""
 
     english: str
     english_object: str
@@ -101,7 +104,7 @@ class PersonalPronoun(NamedTuple):
 
 
 class Modal(NamedTuple):
-    """A modal verb; multi-word English forms are tuples; an empty past means that there is none."""
+    """Modal verb; English forms are tuples of words, and an empty past means that the past is not used."""
 
     english: tuple[str, ...]
     third: tuple[str, ...]
@@ -116,15 +119,15 @@ def _rows(table: str, divider: str = "\n") -> Iterator[str]:
 
 
 def _kinds(text: str) -> Kinds:
-    """Kind names with the groups written out; `-` is no kind."""
-    found: set[str] = set()
+    """Return the kinds in a table cell with groups expanded; `-` denotes an empty set."""
+    kinds: set[str] = set()
     for word in text.replace("-", " ").split():
-        found.update(KIND_GROUPS.get(word, word).split())
-    return frozenset(found)
+        kinds.update(KIND_GROUPS.get(word, word).split())
+    return frozenset(kinds)
 
 
 def add_s(word: str) -> str:
-    """The regular English -s form: plural of a noun, third person of a verb."""
+    """Return the regular English -s form: plural of a noun, third person of a verb."""
     if word.endswith(("s", "x", "z", "ch", "sh", "o")):
         return word + "es"
     if word.endswith("y") and word[-2] not in "aeiou":
@@ -172,8 +175,8 @@ def _verb(row: str, frame: str) -> Verb:
 
 
 def _adjective(row: str, rank: int) -> Adjective:
-    words_, kinds = row.split(";")
-    english, german = words_.split()
+    pair, kinds = row.split(";")
+    english, german = pair.split()
     plain, _, inflected = german.partition("/")
     return Adjective(english, plain, inflected or plain.removesuffix("e"), _kinds(kinds), rank)
 
@@ -183,8 +186,8 @@ def _adverb(english: str, german: str, role: str, tenses: str = "rpf") -> Adverb
 
 
 def _adverbs(table: str, role: str) -> tuple[Adverb, ...]:
-    found = (row.split() for row in _rows(table, ";"))
-    return tuple(_adverb(english, german, role) for english, german in found)
+    pairs = (row.split() for row in _rows(table, ";"))
+    return tuple(_adverb(english, german, role) for english, german in pairs)
 
 
 def _parts(table: str, divider: str = "\n") -> Iterator[list[str]]:
@@ -197,12 +200,12 @@ def _preposition(row: str) -> Preposition:
 
 
 def _incompatible() -> dict[str, Kinds]:
-    """Each adjective with those that are not said beside it, itself included."""
-    found = {adjective.english: {adjective.english} for adjective in ADJECTIVES}
+    """Return for each adjective those that cannot describe the same noun, including itself."""
+    incompatible = {adjective.english: {adjective.english} for adjective in ADJECTIVES}
     for row in _rows(words.OPPOSITE_TABLE.replace(";", "\n")):
         for word in row.split():
-            found[word].update(row.split())
-    return {word: frozenset(others) for word, others in found.items()}
+            incompatible[word].update(row.split())
+    return {word: frozenset(others) for word, others in incompatible.items()}
 
 
 def _modal(row: str) -> Modal:
@@ -219,7 +222,7 @@ VERBS = tuple(_verb(row, frame) for frame, table in VERB_TABLES.items() for row 
 ADJECTIVES = tuple(_adjective(row, rank) for rank, row in enumerate(_rows(words.ADJECTIVE_TABLE)))
 INCOMPATIBLE = _incompatible()
 TIMES = tuple(_adverb(part[0], part[1], "time", part[2]) for part in _parts(words.TIME_TABLE))
-# Over and done with: these do not go with "has seen".
+# The English present perfect excludes these: "has seen yesterday" is ungrammatical.
 FINISHED_TIMES = tuple(time for time in TIMES if "p" in time.tenses and "r" not in time.tenses)
 FREQUENCIES = _adverbs(words.FREQUENCY_TABLE, "frequency")
 MANNERS = _adverbs(words.MANNER_TABLE, "manner")
@@ -244,7 +247,7 @@ FUNCTION_STEMS = ("it", "that", "who", "of", "not", "will")
 
 
 def stems() -> tuple[str, ...]:
-    """Every stem of the English side, once each; a verb with its particle is one stem."""
+    """Return every English stem once; a verb with its particle is one stem."""
     entries = [entry.english for group in (NOUNS, ADJECTIVES, DETERMINERS, PERSONAL_PRONOUNS) for entry in group]
     entries += [entry.stem for group in (VERBS, ADVERBS, PREPOSITIONS) for entry in group]
     entries += [*NAMES, *(modal.english[0] for modal in MODALS)]
@@ -266,13 +269,13 @@ def _verb_entry(verb: Verb) -> str:
     auxiliary = "ist" if verb.uses_sein else "hat"
     prefix = f"{verb.prefix}|" if verb.prefix else ""
     separated = f" {verb.prefix}" if verb.prefix else ""
-    fits = f"; subject {' '.join(sorted(verb.subjects))}"
+    arguments = f"; subject {' '.join(sorted(verb.subjects))}"
     if verb.objects:
-        fits += f"; object {' '.join(sorted(verb.objects))}"
+        arguments += f"; object {' '.join(sorted(verb.objects))}"
     if verb.object_names:
-        fits += f" ({' '.join(sorted(verb.object_names))})"
+        arguments += f" ({' '.join(sorted(verb.object_names))})"
     forms = f"{prefix}{verb.infinitive}, {verb.third}{separated}, {auxiliary} {verb.german_participle}"
-    return f"{verb.stem} ({verb.past}, {verb.participle}): {forms}{fits}"
+    return f"{verb.stem} ({verb.past}, {verb.participle}): {forms}{arguments}"
 
 
 def _preposition_entry(preposition: Preposition) -> str:
@@ -280,7 +283,7 @@ def _preposition_entry(preposition: Preposition) -> str:
 
 
 def word_list() -> str:
-    """Every word with its German lemma, one line each, in Markdown."""
+    """Return the Markdown list in `docs/grammar.md`: every English word with its German lemma, one per line."""
     lines: list[str] = []
     for kind in NOUN_TABLES:
         lines += [f"\n### Nouns: {kind}\n", *(f"- {_noun_entry(noun)}" for noun in NOUNS if noun.kind == kind)]

@@ -1,4 +1,4 @@
-"""Parsing English sentences of the grammar, and with it `translate`: English in, the one German out."""
+"""Parser of English clauses and sentences, and `translate`, which returns their German translation."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -42,10 +42,10 @@ LocalAdverbial = PrepositionPhrase | Adverb
 
 
 class ClauseParser(VerbParser):
-    """Reads clauses."""
+    """Parser of clauses."""
 
     def clauses(self, i: int, has_front: bool, has_that: bool) -> Parses[Clause]:
-        """Every clause that starts here; main clauses may have something before the subject."""
+        """Return every clause that starts here; `has_front` allows an adverbial before the subject."""
         return self.memoize(("clause", i, has_front, has_that), lambda: self._clauses(i, has_front, has_that))
 
     def _clauses(self, i: int, has_front: bool, has_that: bool) -> Iterator[tuple[Clause, int]]:
@@ -59,15 +59,15 @@ class ClauseParser(VerbParser):
                     yield clause._replace(front=front), end
 
     def subjects(self, i: int) -> Iterator[tuple[Nominal, int]]:
-        """Every subject that starts here, with its relative clause."""
+        """Yield every subject that starts here, with its relative clause."""
         yield from self.pronouns_and_names(i, SUBJECTS)
         if self.word(i) == "it":
             yield UNRESOLVED_IT, i + 1
-        yield from self.couples(i)
+        yield from self.coordinations(i)
         yield from self.with_relatives(i)
 
     def with_relatives(self, i: int) -> Iterator[tuple[NounPhrase, int]]:
-        """Noun phrases, each without and with a relative clause."""
+        """Yield noun phrases, each without and with a relative clause."""
         for phrase, end in self.noun_phrases(i):
             yield phrase, end
             if phrase.genitive is None:
@@ -75,7 +75,7 @@ class ClauseParser(VerbParser):
                     yield phrase._replace(relative=relative), last
 
     def relatives(self, phrase: NounPhrase, i: int) -> Parses[Clause]:
-        """Relative clauses of a noun phrase."""
+        """Return the relative clauses of a noun phrase."""
         key = ("relative", i, phrase.noun.english, phrase.plural)
         return self.memoize(key, lambda: self._relatives(phrase, i))
 
@@ -85,14 +85,18 @@ class ClauseParser(VerbParser):
         if self.word(i) == ("who" if is_person else "that"):
             yield from self.predicates(i + 1, gap, has_that=False)
         if self.word(i) == ("whom" if is_person else "that"):
-            subjects = [*self.pronouns_and_names(i + 1, SUBJECTS), *self.noun_phrases(i + 1), *self.couples(i + 1)]
+            subjects = [
+                *self.pronouns_and_names(i + 1, SUBJECTS),
+                *self.noun_phrases(i + 1),
+                *self.coordinations(i + 1),
+            ]
             for subject, middle in subjects:
                 yield from self.predicates(middle, subject, has_that=False, gap=gap)
 
     def predicates(
         self, i: int, subject: Nominal, has_that: bool, gap: Gap | None = None
     ) -> Iterator[tuple[Clause, int]]:
-        """Verb group and all that follows; in a relative clause of the object, a gap is the object."""
+        """Yield clauses with a verb group and everything after it; `gap` is the object of a relative clause."""
         in_relative = gap is not None or isinstance(subject, Gap)
         for group, middle in self.verb_groups(i, person_of(subject)):
             verb = group.verb
@@ -116,7 +120,7 @@ class ClauseParser(VerbParser):
                         yield from self.adverbials(at, clause)
 
     def states(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
-        """What follows "to be": an adjective or a place."""
+        """Yield the complements of "to be": an adjective or a place."""
         at = i
         intensifier = self.word(i) if self.word(i) in lex.INTENSIFIERS else ""
         if intensifier:
@@ -128,17 +132,17 @@ class ClauseParser(VerbParser):
             yield from self.with_time(end, clause._replace(place=place))
 
     def that_clauses(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
-        """An optional time and a that-clause."""
+        """Yield the clause with an optional time and a that-clause."""
         for timed, at in self.with_time(i, clause):
             if self.word(at) == "that":
                 for inner, end in self.clauses(at + 1, has_front=False, has_that=False):
                     yield timed._replace(that=inner), end
 
     def objects(self, i: int, clause: Clause, in_relative: bool) -> Iterator[tuple[Clause, int]]:
-        """The objects that the verb asks for, with particle or preposition."""
+        """Yield the clause with the objects that the verb requires, with particle or preposition."""
         verb = clause.verb
         if verb.frame == "ditransitive":
-            indirects = [*self.pronouns_and_names(i, OBJECTS), *self.noun_phrases(i), *self.couples(i)]
+            indirects = [*self.pronouns_and_names(i, OBJECTS), *self.noun_phrases(i), *self.coordinations(i)]
             for indirect, middle in indirects:
                 for direct, end in self.full_objects(middle, in_relative, can_be_name=False):
                     yield clause._replace(indirect=indirect, direct=direct), end
@@ -155,32 +159,32 @@ class ClauseParser(VerbParser):
         yield from self.pronoun_objects(i, clause)
 
     def full_objects(self, i: int, in_relative: bool, can_be_name: bool = True) -> Iterable[tuple[Nominal, int]]:
-        """Noun phrases, couples and names as objects; relative clauses only outside of one."""
+        """Yield noun phrases, coordinations and names as objects; relative clauses are not nested."""
         yield from self.noun_phrases(i) if in_relative else self.with_relatives(i)
-        yield from self.couples(i)
+        yield from self.coordinations(i)
         if can_be_name:
             yield from self.pronouns_and_names(i, {})
 
     def pronoun_objects(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
-        """An object pronoun: before a particle, after a preposition; "it" only without preposition."""
+        """Yield an object pronoun before a particle or after a preposition; "it" only without preposition."""
         verb = clause.verb
         start = self.sequence(i, (verb.preposition,) if verb.preposition else ())
         if start is None:
             return
-        found: Nominal | None = OBJECTS.get(self.word(start))
+        pronoun: Nominal | None = OBJECTS.get(self.word(start))
         if self.word(start) == "it" and not verb.preposition and verb.frame != "dative":
-            found = UNRESOLVED_IT
+            pronoun = UNRESOLVED_IT
         end = self.sequence(start + 1, (verb.particle,) if verb.particle else ())
-        if found is not None and end is not None:
-            yield clause._replace(direct=found), end
+        if pronoun is not None and end is not None:
+            yield clause._replace(direct=pronoun), end
 
     def locations(self, i: int) -> Iterator[tuple[LocalAdverbial, int]]:
-        """Where something is or happens."""
+        """Yield the locations that start here."""
         yield from self.adverbs(i, lex.PLACES)
         yield from self.preposition_phrases(i, tables.LOCATIONS)
 
     def places(self, i: int, verb: Verb) -> Iterator[tuple[LocalAdverbial | None, int]]:
-        """The place that goes with the verb, or none where it needs none."""
+        """Yield the adverbials of place that the verb accepts, and None if it requires none."""
         if verb.frame == "placing":
             yield from self.preposition_phrases(i, tables.TWO_WAY, is_direction=True)
             return
@@ -191,7 +195,7 @@ class ClauseParser(VerbParser):
             yield from self.locations(i)
 
     def adverbials(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
-        """Manner, companion, place and time, each optional, in this order."""
+        """Yield the clause with manner, companion, place and time, each optional, in this order."""
         options = tables.COMPANIONS if clause.direct is None else (*tables.COMPANIONS, tables.PURPOSE)
         for manner, after_manner in [(None, i), *self.adverbs(i, lex.MANNERS)]:
             companions = self.preposition_phrases(after_manner, options, allows_pronoun=True)
@@ -200,17 +204,17 @@ class ClauseParser(VerbParser):
                     yield from self.with_time(at, clause._replace(manner=manner, companion=companion, place=place))
 
     def with_time(self, i: int, clause: Clause) -> Iterator[tuple[Clause, int]]:
-        """The clause without and with a time at its end."""
+        """Yield the clause without and with a time at its end."""
         yield clause, i
         for time, end in self.adverbs(i, lex.TIMES):
             yield clause._replace(time=time), end
 
 
 class SentenceParser(ClauseParser):
-    """Reads whole sentences."""
+    """Parser of complete sentences."""
 
     def sentences(self) -> Iterator[Sentence]:
-        """Every way to read all the words as one sentence."""
+        """Yield every parse of all words as one sentence."""
         starts: list[tuple[ConjoinedClause | None, int]] = [(None, 0)]
         starts += [(part, end + 1) for part, end in self.subordinates(0) if self.word(end) == ","]
         for before, start in starts:
@@ -221,7 +225,7 @@ class SentenceParser(ClauseParser):
                             yield Sentence(main, conjuncts, before, after)
 
     def subordinates(self, i: int) -> Iterable[tuple[ConjoinedClause, int]]:
-        """A clause after a subordinating conjunction."""
+        """Return the clauses after a subordinating conjunction."""
         word = self.word(i)
         if word not in lex.SUBORDINATORS:
             return []
@@ -230,7 +234,7 @@ class SentenceParser(ClauseParser):
         ]
 
     def conjuncts(self, i: int) -> list[tuple[tuple[ConjoinedClause, ...], int]]:
-        """Any number of clauses joined by "and" or ", but"."""
+        """Return all sequences of zero or more clauses joined by "and" or ", but"."""
         return self.memoize(("conjuncts", i), lambda: self._conjuncts(i))
 
     def _conjuncts(self, i: int) -> Iterator[tuple[tuple[ConjoinedClause, ...], int]]:
@@ -248,7 +252,7 @@ class SentenceParser(ClauseParser):
 
 @cache
 def vocabulary() -> frozenset[str]:
-    """Every English word form that some sentence can contain."""
+    """Return every English word form of the grammar."""
     forms = {
         ",",
         ".",
@@ -281,7 +285,10 @@ def vocabulary() -> frozenset[str]:
 
 
 def parse(text: str) -> list[Sentence]:
-    """Every valid reading of an English sentence; their German is the same. DataError names what does not fit."""
+    """Return every valid parse of an English sentence; all have the same German translation.
+
+    Raise DataError with the first word that cannot be parsed, or with the violated constraint.
+    """
     words = split_words(text)
     if not words:
         raise DataError("expected an English sentence of the grammar, got an empty text.")
@@ -289,7 +296,7 @@ def parse(text: str) -> list[Sentence]:
         words[0] = words[0].lower()
     for position, word in enumerate(words, 1):
         if word not in vocabulary():
-            raise DataError(f"the grammar does not know {word!r} (word {position} of {text!r}); see docs/grammar.md.")
+            raise DataError(f"{word!r} (word {position} of {text!r}) is not in the lexicon; see docs/grammar.md.")
     parser = SentenceParser(words)
     trees = list(parser.sentences())
     problems = [find_violation(tree) for tree in trees]
@@ -299,10 +306,10 @@ def parse(text: str) -> list[Sentence]:
     if problems:
         raise DataError(f"{problems[0]} in {text!r}; see docs/grammar.md.")
     at = parser.furthest
-    word = words[at] if at < len(words) else "the end"
-    raise DataError(f"cannot use {word!r} there (word {at + 1} of {text!r}); see docs/grammar.md.")
+    word = words[at] if at < len(words) else "end of text"
+    raise DataError(f"unexpected {word!r} (word {at + 1} of {text!r}); see docs/grammar.md.")
 
 
 def translate(english: str) -> Example:
-    """Parse an English sentence of the grammar and give it with its German; DataError names what does not fit."""
+    """Return an English sentence of the grammar with its German translation; raise DataError if it has no parse."""
     return RealizedSentence(parse(english)[0]).example()

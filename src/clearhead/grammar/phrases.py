@@ -1,7 +1,7 @@
-"""From noun phrases, pronouns and adverbials to the words of both languages, with the units that align them.
+"""Noun phrases, pronouns and adverbials in both languages, with the units that align their words.
 
-Each word is a token: its text and a bit set of units. Two words of the two languages are aligned if they share a
-unit, so that alignment is decided where the words are made and survives any reordering.
+Each token consists of a word and a bit set of units. A source word and a target word are aligned if they share a
+unit, so the alignment is set when the words are generated and is not affected by reordering.
 """
 
 from clearhead.grammar import inflection
@@ -14,7 +14,7 @@ COMMA: Token = (",", 0)
 
 
 def person_of(nominal: Nominal) -> str:
-    """1s, 3s or p: what the verb agrees with."""
+    """Return the person that the verb agrees with: 1s, 3s or p."""
     if isinstance(nominal, PersonalPronoun):
         return nominal.person
     if isinstance(nominal, NounPhrase | Gap):
@@ -23,7 +23,7 @@ def person_of(nominal: Nominal) -> str:
 
 
 class PhraseBuilder:
-    """Makes phrases; collects the stems, the stem combinations and the unit of each noun on the way."""
+    """Builder of phrases; records the stems, the stem combinations and the unit of each noun."""
 
     def __init__(self) -> None:
         self.unit = 1
@@ -34,13 +34,13 @@ class PhraseBuilder:
         self.it_unit = 0
 
     def new(self, stem: str) -> int:
-        """A fresh unit for a word of this stem."""
+        """Record a stem and return a new unit for it."""
         self.unit <<= 1
         self.stems.append(stem)
         return self.unit
 
     def noun_phrase(self, tree: NounPhrase, case: str, negation: int = 0) -> TokenPair:
-        """The phrase without its relative clause; a unit of negation turns the determiner into kein."""
+        """Return the phrase without its relative clause; a nonzero negation unit replaces the determiner by kein."""
         noun, plural = tree.noun, tree.plural
         gender = "p" if plural else noun.gender
         source: Tokens = []
@@ -76,7 +76,7 @@ class PhraseBuilder:
         return source, target
 
     def add_genitive(self, tree: NounPhrase, source: Tokens, target: Tokens) -> None:
-        """ "of the house": des Hauses; "of" belongs to the German determiner, which carries the case."""
+        """Append a genitive ("of the house": "des Hauses"); "of" is aligned with the German determiner."""
         of = self.new("of")
         inner_source, inner_target = self.noun_phrase(tree, "genitive")
         source.append(("of", of))
@@ -86,7 +86,7 @@ class PhraseBuilder:
         target += inner_target[1:]
 
     def nominal(self, tree: Nominal, case: str, negation: int = 0) -> TokenPair:
-        """Any nominal in a case, without its relative clause."""
+        """Return a nominal in the given case, without its relative clause."""
         if isinstance(tree, NounPhrase):
             return self.noun_phrase(tree, case, negation)
         if isinstance(tree, Coordination):
@@ -109,7 +109,7 @@ class PhraseBuilder:
         return self.relative_pronoun(tree, case)
 
     def relative_pronoun(self, tree: Gap, case: str) -> TokenPair:
-        """who and whom for persons, that for the rest."""
+        """Return the relative pronoun: "who" or "whom" for persons, otherwise "that"."""
         is_person = tree.noun.kind == "person"
         mask = self.new("who" if is_person else "that")
         word = "that" if not is_person else "who" if case == "nominative" else "whom"
@@ -118,7 +118,7 @@ class PhraseBuilder:
         ]
 
     def preposition_phrase(self, tree: PrepositionPhrase) -> TokenPair:
-        """A preposition with its phrase; the German article contracts where it can."""
+        """Return a preposition with its phrase; preposition and German article are contracted where possible."""
         preposition = tree.preposition
         mask = self.new(preposition.stem)
         case = preposition.case
@@ -129,7 +129,7 @@ class PhraseBuilder:
         return [*words, *source], contract((preposition.german, mask), target)
 
     def adverbial(self, tree: PrepositionPhrase | Adverb | None) -> TokenPair:
-        """An adverb or a phrase with a preposition; nothing for None."""
+        """Return an adverb or a prepositional phrase; two empty lists for None."""
         if tree is None:
             return [], []
         if isinstance(tree, PrepositionPhrase):
@@ -139,8 +139,8 @@ class PhraseBuilder:
 
 
 def contract(preposition: Token, target: Tokens) -> Tokens:
-    """in + dem Haus: im Haus; the contracted word belongs to both."""
-    short = inflection.CONTRACTIONS.get((preposition[0], target[0][0]))
-    if short is None:
+    """Contract preposition and article ("in dem Haus": "im Haus"); the contraction has the units of both."""
+    contraction = inflection.CONTRACTIONS.get((preposition[0], target[0][0]))
+    if contraction is None:
         return [preposition, *target]
-    return [(short, preposition[1] | target[0][1]), *target[1:]]
+    return [(contraction, preposition[1] | target[0][1]), *target[1:]]

@@ -1,4 +1,4 @@
-"""From a tree to both sentences: the order of words in each language, commas, alignment, the antecedent of "it"."""
+"""Realization of a tree as sentences: word order and commas of both languages, alignment, the antecedent of "it"."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from clearhead.grammar.syntax import Clause, ConjoinedClause, Gap, It, Nominal, 
 
 
 class MiddleField(NamedTuple):
-    """What stands between subject and the end of the clause: English after the verb, German middle field, and after."""
+    """Words after the subject: English after the verb group, the German middle field, and the German postfield."""
 
     source: Tokens
     target: Tokens
@@ -18,19 +18,19 @@ class MiddleField(NamedTuple):
 
 
 class SentenceBuilder(PhraseBuilder):
-    """Makes one sentence."""
+    """Builder of one sentence."""
 
     def sentence(self, tree: Sentence) -> TokenPair:
-        """Both sides, with the full stop."""
+        """Return both sides of a sentence, with the full stop."""
         source: Tokens = []
         target: Tokens = []
         if tree.before:
             self.add(source, target, self.subordinate(tree.before))
-            self.mark(",", source, target)
+            self.add_punctuation(",", source, target)
         self.add(source, target, self.clause(tree.main, "inverted" if tree.before else "main"))
         for part in tree.conjuncts:
             if part.conjunction == "but":
-                self.mark(",", source, target)
+                self.add_punctuation(",", source, target)
             unit = self.new(part.conjunction)
             source.append((part.conjunction, unit))
             target.append((COORDINATORS[part.conjunction], unit))
@@ -38,23 +38,23 @@ class SentenceBuilder(PhraseBuilder):
         if tree.after:
             target.append(COMMA)
             self.add(source, target, self.subordinate(tree.after))
-        self.mark(".", source, target)
+        self.add_punctuation(".", source, target)
         return source, target
 
-    def mark(self, sign: str, source: Tokens, target: Tokens) -> None:
-        """A punctuation mark that both sides have."""
+    def add_punctuation(self, sign: str, source: Tokens, target: Tokens) -> None:
+        """Append a punctuation mark to both sides and align them."""
         self.unit <<= 1
         source.append((sign, self.unit))
         target.append((sign, self.unit))
 
     @staticmethod
     def add(source: Tokens, target: Tokens, more: TokenPair) -> None:
-        """Append to both sides."""
+        """Append tokens to both sides."""
         source += more[0]
         target += more[1]
 
     def subordinate(self, part: ConjoinedClause) -> TokenPair:
-        """A clause with its subordinating conjunction; verb last."""
+        """Return a verb-last clause with its subordinating conjunction."""
         unit = self.new(part.conjunction)
         word = SUBORDINATORS[part.conjunction]
         if part.conjunction == "when" and part.clause.tense == "past":
@@ -63,7 +63,7 @@ class SentenceBuilder(PhraseBuilder):
         return [(part.conjunction, unit), *source], [(word, unit), *target]
 
     def clause(self, tree: Clause, order: str) -> TokenPair:
-        """One clause; order is main, inverted (something stands before it) or last."""
+        """Return a clause; `order` is main, inverted (a subordinate clause precedes it) or last (verb-last)."""
         front_source, front_target = self.adverbial(tree.front)
         gap: TokenPair = ([], [])
         if isinstance(tree.direct, Gap):
@@ -93,7 +93,7 @@ class SentenceBuilder(PhraseBuilder):
         return source, [*subject, group.finite, *end]
 
     def middle(self, tree: Clause, units: Units, frequency: Tokens) -> MiddleField:
-        """Objects and adverbials of both sides; see docs/grammar.md for the two orders."""
+        """Return objects and adverbials of both sides in the orders documented in docs/grammar.md."""
         verb = tree.verb
         takes_kein = tree.is_negated and uses_kein(tree)
         negation: Tokens = [("nicht", units.negation)] if tree.is_negated and not takes_kein else []
@@ -109,7 +109,7 @@ class SentenceBuilder(PhraseBuilder):
         place = self.adverbial(tree.place)
         time = self.adverbial(tree.time)
         predicate = self.predicate(tree)
-        that = self.that(tree)
+        that = self.that_clause(tree)
         source = [
             *english_objects,
             *relative[0],
@@ -130,15 +130,18 @@ class SentenceBuilder(PhraseBuilder):
         return MiddleField(source, target, [*after, *that[1]])
 
     def direct(self, tree: Clause, units: Units, negation: int) -> tuple[TokenPair, Tokens, TokenPair]:
-        """The object, German prepositional object (then the object's German side is empty), its relative clause."""
+        """Return the object, its German side if it is prepositional there, and its relative clause.
+
+        The German side of the first pair is empty for an object that is prepositional in German.
+        """
         verb, item = tree.verb, tree.direct
-        nothing: TokenPair = ([], [])
+        empty: TokenPair = ([], [])
         if item is None:
-            return nothing, [], nothing
+            return empty, [], empty
         bound: Tokens = [(verb.preposition, units.main)] if verb.preposition else []
         if isinstance(item, Gap):
-            return (bound, []), [], nothing
-        self.note_objects(tree)
+            return (bound, []), [], empty
+        self.record_object(tree)
         word, _, case = verb.frame.rpartition("+")
         prepositional: Tokens = []
         if word:
@@ -148,19 +151,19 @@ class SentenceBuilder(PhraseBuilder):
             prepositional, target = contract((word, mask), target), []
         else:
             source, target = self.nominal(item, "dative" if case == "dative" else "accusative", negation)
-        relative = nothing
+        relative = empty
         if isinstance(item, NounPhrase) and item.relative:
             relative = self.clause(item.relative, "last")
         return ([*bound, *source], target), prepositional, relative
 
-    def note_objects(self, tree: Clause) -> None:
-        """Record verb and object noun as a combination; "it" counts as its noun."""
+    def record_object(self, tree: Clause) -> None:
+        """Record the combination of verb and object noun; "it" counts as its antecedent."""
         item = tree.direct.antecedent if isinstance(tree.direct, It) else tree.direct
         if isinstance(item, NounPhrase):
             self.combinations.append((tree.verb.stem, item.noun.english))
 
     def predicate(self, tree: Clause) -> TokenPair:
-        """The adjective after "to be"."""
+        """Return the predicate adjective with its intensifier."""
         if tree.predicate is None:
             return [], []
         source: Tokens = []
@@ -176,8 +179,8 @@ class SentenceBuilder(PhraseBuilder):
         unit = self.new(adjective.english)
         return [*source, (adjective.english, unit)], [*target, (adjective.german, unit)]
 
-    def that(self, tree: Clause) -> TokenPair:
-        """A that-clause, after the end of its main clause."""
+    def that_clause(self, tree: Clause) -> TokenPair:
+        """Return the that-clause, which follows the end of its main clause."""
         if tree.that is None:
             return [], []
         unit = self.new("that")
@@ -186,12 +189,12 @@ class SentenceBuilder(PhraseBuilder):
 
 
 def is_pronoun(item: Nominal | None) -> bool:
-    """Whether the object is a pronoun: before the time adverbial in German, before the particle in English."""
+    """Return whether an object is a pronoun: before the time adverbial in German, before the particle in English."""
     return isinstance(item, PersonalPronoun | It)
 
 
 def normalize_commas(target: Tokens) -> Tokens:
-    """German commas as they are written: one where two meet, none before the full stop."""
+    """Merge adjacent German commas and remove those before the full stop."""
     result: Tokens = []
     for token in target:
         if result and result[-1][0] == "," and token[0] in ",.":
@@ -202,40 +205,40 @@ def normalize_commas(target: Tokens) -> Tokens:
 
 
 def join_words(tokens: Tokens) -> str:
-    """The words as a sentence: a capital first, no space before punctuation."""
+    """Return the sentence as text: capitalised, without space before punctuation."""
     text = " ".join([token[0] for token in tokens]).replace(" ,", ",").replace(" .", ".")
     return text[0].upper() + text[1:]
 
 
 def align(source: Tokens, target: Tokens) -> tuple[tuple[int, int], ...]:
-    """The pairs of words that share a unit, in order."""
-    places: dict[int, list[int]] = {}
+    """Return the (source, target) index pairs of words that share a unit, in order."""
+    positions: dict[int, list[int]] = {}
     for j, (_, mask) in enumerate(target):
         while mask:
             low = mask & -mask
-            places.setdefault(low, []).append(j)
+            positions.setdefault(low, []).append(j)
             mask ^= low
     pairs: list[tuple[int, int]] = []
     for i, (_, mask) in enumerate(source):
-        found = places.get(mask)
-        if found is None:
-            found = []
+        aligned = positions.get(mask)
+        if aligned is None:
+            aligned = []
             while mask:
                 low = mask & -mask
-                found += places.get(low, ())
+                aligned += positions.get(low, ())
                 mask ^= low
-            found = sorted(set(found))
-        pairs += [(i, j) for j in found]
+            aligned = sorted(set(aligned))
+        pairs += [(i, j) for j in aligned]
     return tuple(pairs)
 
 
 def find_unit(tokens: Tokens, unit: int) -> int:
-    """The index of the first word of a unit."""
+    """Return the index of the first word of a unit."""
     return next(i for i, token in enumerate(tokens) if token[1] & unit)
 
 
 class RealizedSentence:
-    """A realised sentence: its text and stem combinations at once, the whole example when asked."""
+    """Realized sentence; the text and the stem combinations are computed at once, the example on demand."""
 
     __slots__ = ("builder", "combinations", "source", "source_tokens", "target_tokens")
 
@@ -247,17 +250,17 @@ class RealizedSentence:
         self.combinations = self.builder.combinations
 
     def example(self) -> Example:
-        """The example, with alignment."""
+        """Return the example, with alignment."""
         alignment = align(self.source_tokens, self.target_tokens)
         stems = tuple(self.builder.stems)
         return Example(self.source, join_words(self.target_tokens), alignment, self.pronoun(), stems)
 
     def has_pronoun(self) -> bool:
-        """Whether the sentence has "it"."""
+        """Return whether the sentence contains "it"."""
         return self.builder.it is not None
 
     def pronoun(self) -> Pronoun | None:
-        """Where "it" and its antecedent stand on both sides."""
+        """Return the positions of "it" and its antecedent on both sides, or None."""
         if self.builder.it is None:
             return None
         noun, it = self.builder.heads[id(self.builder.it.antecedent)], self.builder.it_unit

@@ -1,15 +1,16 @@
-"""Adjectives, adverbs, prepositions, determiners, pronouns, conjunctions and modals, as tables.
+"""Tables of all words except nouns: verbs, adjectives, adverbs, function words.
 
-Adjectives: English, German, kinds of noun they fit; a German stem that differs before endings follows a `/`. Their
-order is the order in which two of them stand before a noun, in both languages.
+Adjectives: English, German, kinds of noun they describe; `/` precedes a German stem that differs before endings. The
+order of the table is the order of two adjectives before a noun, in both languages.
 
-The verbs, as one table a frame; knows forms and what fits as subject and object, nothing of word order.
+Verbs, one table for each frame, with columns separated by `;`:
 
-Columns, divided by `;`: English base, past, participle and what belongs to the verb (`+up` a particle, `>for` a
-preposition before the object); German infinitive (`|` after a separable prefix), third person singular, participle
-(`*` after it: perfect with sein); kinds of subject; kinds of object, with the only nouns that are drawn of a kind in
-parentheses; what may follow (m manner, w with somebody, f for somebody, l a location, d a direction, a where one
-arrives, h where one lives, always there) or s for a state, which has no modal, time or frequency.
+1. English base, past, participle, and a particle (`+up`) or a preposition before the object (`>for`)
+2. German infinitive (`|` after a separable prefix), third person singular, participle (`*`: perfect with sein)
+3. kinds of subject
+4. kinds of object; if nouns of a kind are listed in parentheses, only these are sampled
+5. adverbials: m manner, w with somebody, f for somebody, l location, d direction, a place of arrival, h place of
+   residence (obligatory); or s for a state verb, which takes no modal, time or frequency
 """
 
 ADJECTIVE_TABLE = """
@@ -77,14 +78,14 @@ ADJECTIVE_TABLE = """
     white weiß; clothing animal
 """
 
-# Words of which no two are said of the same thing.
+# Adjectives of one row cannot describe the same noun.
 OPPOSITE_TABLE = """
     beautiful ugly; big small; big narrow; small wide; long short; wide narrow; expensive cheap; fast slow
     dirty clean; interesting boring; exciting boring; hot cold; strong weak; sad happy; rich poor; young old
     old new; old modern; old fresh; sweet bitter; red blue green black white
 """
 
-# English; German; the tenses it goes with (r present, p past and perfect, f future).
+# English; German; the tenses it can be combined with (r present, p past and perfect, f future).
 TIME_TABLE = """
     today; heute; rpf
     yesterday; gestern; p
@@ -110,7 +111,7 @@ PLACE_TABLE = "here; hier | there; dort | outside; draußen | at home; zu Hause"
 COMMENT_TABLE = "perhaps vielleicht; unfortunately leider; naturally natürlich"
 
 # English; German; case (two-way: dative for a location, accusative for a direction); use; the kinds and nouns that it
-# is drawn with.
+# is sampled with.
 PREPOSITION_TABLE = """
     in; in; two-way; place; building area suitcase box bag cupboard car
     on; auf; two-way; place; table chair bed sofa carpet shelf bench street path bridge square field
@@ -130,7 +131,7 @@ PREPOSITION_TABLE = """
     for; für; accusative; purpose; person animal
 """
 
-# English, English plural, German stem, declension, numbers it goes with (s, p or sp).
+# English, English plural, German stem, declension of the following adjective, numbers (s, p or sp).
 DETERMINER_TABLE = """
     the the d weak sp
     a - ein mixed s
@@ -166,7 +167,7 @@ MODAL_TABLE = """
     should should - sollen sollte -
 """
 
-# English, German; "when" is als in the past.
+# English, German; "when" is translated as "als" in the past.
 SUBORDINATOR_TABLE = "because weil; although obwohl; when wenn; if wenn; before bevor; while während"
 COORDINATOR_TABLE = "and und; but aber"
 INTENSIFIER_TABLE = "very sehr; too zu"

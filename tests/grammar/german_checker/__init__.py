@@ -1,10 +1,8 @@
-"""A checker of German grammar for the sentences of the built-in corpus, independent of what generates them.
+"""Checker of German grammar for the sentences of the built-in corpus, independent of the generator.
 
-`check` reads German text alone. It splits a sentence into clauses, clauses into phrases, and looks for the reading
-that breaks the fewest rules; what that reading still breaks is the answer. Every word has to be known and to belong
-to a phrase, so a sentence the checker cannot follow is reported, never passed. Knows nothing of English and shares
-nothing with the generator. Its words stand in `german_checker_lexicon`, the parser in `german_checker_parser`, the
-rules in `german_checker_rules`.
+`check` splits a sentence into clauses, and clauses into phrases, and returns the violations of the reading that breaks
+the fewest rules. Every word must be in the lexicon and belong to a phrase, so a sentence that cannot be parsed is
+reported. The words are in `words`, `inflection` and `lexicon`, the parser in `parser` and the rules in `rules`.
 """
 
 from __future__ import annotations
@@ -14,42 +12,42 @@ import re
 from collections.abc import Iterator
 
 from .parser import Choices, Parser
-from .rules import check_clause, check_pronouns, kinds_wanted, of_kinds, things_named
+from .rules import accepted_kinds, candidate_antecedents, check_clause, check_pronouns, of_kinds
 from .syntax import Clause, Phrase, Report, Violation
 
-MAX_READINGS = 300  # sentences of the corpus have a few dozen at most
+MAX_READINGS = 300  # sentences of the corpus have at most a few dozen
 
 
 def readings(tokens: list[str]) -> Iterator[Parser]:
-    """The readings of a sentence, the likeliest first."""
-    given: list[int] = []
+    """Yield the readings of a sentence, the most probable first."""
+    decisions: list[int] = []
     for _ in range(MAX_READINGS):
-        parser = Parser(tokens, Choices(given))
+        parser = Parser(tokens, Choices(decisions))
         parser.parse()
         yield parser
         following = parser.choices.following()
         if following is None:
             return
-        given = following
+        decisions = following
 
 
 def read(tokens: list[str]) -> tuple[list[Violation], list[Clause]]:
-    """The reading with the fewest violations."""
+    """Return the violations and clauses of the reading with the fewest violations."""
     best: tuple[list[Violation], list[Clause]] | None = None
     for parser in readings(tokens):
         checked = [(clause, *check_clause(clause)) for clause in parser.clauses]
-        found = parser.violations + [violation for _, violations, _ in checked for violation in violations]
-        found += check_pronouns([(clause, verbs) for clause, _, verbs in checked])
-        if best is None or len(found) < len(best[0]):
-            best = (found, parser.clauses)
-        if not found:
+        broken = parser.violations + [violation for _, violations, _ in checked for violation in violations]
+        broken += check_pronouns([(clause, verbs) for clause, _, verbs in checked])
+        if best is None or len(broken) < len(best[0]):
+            best = (broken, parser.clauses)
+        if not broken:
             break
     assert best is not None
     return best
 
 
 def is_clean(tokens: list[str]) -> bool:
-    """Whether some reading breaks no rule of its clauses; faster than `read`, and blind to pronouns."""
+    """Return whether a reading breaks no rule of its clauses; faster than `read`, and ignores pronouns."""
     return any(
         not parser.violations and all(not check_clause(clause)[0] for clause in parser.clauses)
         for parser in readings(tokens)
@@ -57,7 +55,7 @@ def is_clean(tokens: list[str]) -> bool:
 
 
 def with_commas_moved(tokens: list[str]) -> Iterator[list[str]]:
-    """The sentence with one comma less, one more, or two more."""
+    """Yield the sentence with one comma removed, one added, or two added."""
     for i, token in enumerate(tokens):
         if token == ",":
             yield tokens[:i] + tokens[i + 1 :]
@@ -69,11 +67,11 @@ def with_commas_moved(tokens: list[str]) -> Iterator[list[str]]:
             yield [*tokens[:i], ",", *tokens[i:j], ",", *tokens[j:]]
 
 
-CHECKED_KINDS = ("verb", "prefix", "nicht")  # besides everything with a noun or pronoun in it
+CHECKED_KINDS = ("verb", "prefix", "nicht")  # in addition to all items with a noun or pronoun
 
 
 def inspect(german: str) -> Report:
-    """Check a sentence and count the words that were checked."""
+    """Return a report on a sentence with the number of words that were checked."""
     tokens = re.findall(r"\w+|[^\w\s]", german)
     violations, clauses = read(tokens)
     if tokens and not tokens[0][0].isupper():
@@ -89,19 +87,19 @@ def inspect(german: str) -> Report:
     return Report(tuple(violations), len(words), checked)
 
 
-def phrases_meant(german: str, position: int) -> list[Phrase]:
-    """What the pronoun at this position (punctuation counted) may mean by its sense, of all that is named before."""
+def possible_antecedents(german: str, position: int) -> list[Phrase]:
+    """Return the earlier phrases that satisfy the selectional restriction of the pronoun at this token position."""
     _, clauses = read(re.findall(r"\w+|[^\w\s]", german))
     before: list[Phrase] = []
     for clause in clauses:
         verbs = check_clause(clause)[1]
         for item in clause.items:
             if item.position == position and item.phrase and item.phrase.pronoun and verbs:
-                return of_kinds(before, kinds_wanted(item.phrase, clause, verbs))
-        before += things_named(clause)
+                return of_kinds(before, accepted_kinds(item.phrase, clause, verbs))
+        before += candidate_antecedents(clause)
     raise ValueError(f"no pronoun at word {position} of: {german}")
 
 
 def check(german: str) -> list[Violation]:
-    """The rules a German sentence breaks; none for a right one."""
+    """Return the rules that a German sentence breaks; an empty list for a correct one."""
     return list(inspect(german).violations)

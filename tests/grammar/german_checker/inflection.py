@@ -17,7 +17,7 @@ NUMBERS: tuple[Number, ...] = ("sg", "pl")
 
 
 def _table(*rows: str) -> dict[tuple[Slot, Case], str]:
-    """Four rows (m, f, n, pl) of four endings (nom, acc, dat, gen); "-" is the empty ending."""
+    """Return a table from four rows (m, f, n, pl) of four endings (nom, acc, dat, gen); "-" is the empty ending."""
     cells = [row.split() for row in rows]
     return {(s, c): cells[i][j].replace("-", "") for i, s in enumerate(SLOTS) for j, c in enumerate(CASES)}
 
@@ -27,7 +27,7 @@ DER_ENDINGS = _table("er en em es", "e e er er", "es es em es", "e e en er")  # 
 EIN_ENDINGS = _table("- en em es", "e e er er", "- - em es", "e e en er")  # ein, kein, mein
 WEAK = _table("e en en en", "e e en en", "e e en en", "en en en en")  # after der-words
 MIXED = _table("er en en en", "e e en en", "es es en en", "en en en en")  # after ein-words
-STRONG = _table("er en em en", "e e er er", "es es em en", "e e en er")  # after nothing, a number or "viele"
+STRONG = _table("er en em en", "e e er er", "es es em en", "e e en er")  # without determiner, after numbers and "viele"
 RELATIVE = ARTICLE | {("m", "gen"): "dessen", ("f", "gen"): "deren", ("n", "gen"): "dessen", ("pl", "gen"): "deren"}
 RELATIVE = RELATIVE | {("pl", "dat"): "denen"}
 ADJECTIVE_ENDINGS = ("e", "er", "es", "em", "en")
@@ -35,7 +35,7 @@ ADJECTIVE_ENDINGS = ("e", "er", "es", "em", "en")
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun: gender, plural ("" for mass nouns and names), kind of thing it names, declension class."""
+    """Noun: gender, plural ("" for mass nouns and names), kind (semantic class), declension class."""
 
     lemma: str
     gender: Gender
@@ -44,7 +44,7 @@ class Noun:
     is_weak: bool = False
 
     def forms(self, case: Case, number: Number) -> tuple[str, ...]:
-        """The right forms, mostly one: weak nouns take -n outside the nominative, dative plurals take -n."""
+        """Return the correct forms, usually one: weak nouns take -n except in the nominative, dative plurals -n."""
         if number == "pl":
             if not self.plural:
                 return ()
@@ -54,7 +54,7 @@ class Noun:
         return self.genitives() if case == "gen" else (self.lemma,)
 
     def genitives(self) -> tuple[str, ...]:
-        """The genitive singular: none for feminines, -s after an unstressed syllable, -es after a hiss, else both."""
+        """Return the genitive singulars: -s after an unstressed syllable, -es after a sibilant, otherwise both."""
         if self.gender == "f" or self.kind == "name":
             return (self.lemma,)
         if re.search(r"(s|ß|z|x|sch)$", self.lemma):
@@ -65,17 +65,17 @@ class Noun:
         return (self.lemma + "s", self.lemma + "es")
 
     def numbers(self, surface: str) -> tuple[Number, ...]:
-        """The numbers this form may have in some case."""
+        """Return the numbers that the form can have in any case."""
         return tuple(n for n in NUMBERS if any(surface in self.forms(c, n) for c in CASES))
 
     def slot(self, number: Number) -> Slot:
-        """The row of the declension tables this noun selects."""
+        """Return the row of the declension tables for this noun."""
         return "pl" if number == "pl" else self.gender
 
 
 @dataclass(frozen=True)
 class Determiner:
-    """An article word: its stem and the two tables that go with it (its own endings, those of the adjective)."""
+    """Article word: its stem, the table of its endings and the table of the adjective endings after it."""
 
     lemma: str
     endings: Literal["article", "der", "ein", "none"]
@@ -83,7 +83,7 @@ class Determiner:
     number: Number | None = None
 
     def form(self, slot: Slot, case: Case) -> str | None:
-        """The right form, or None where the word has none ("ein" in the plural)."""
+        """Return the correct form, or None if it does not exist ("ein" in the plural)."""
         if self.number and (slot == "pl") != (self.number == "pl"):
             return None
         if self.endings == "none":
@@ -95,7 +95,7 @@ class Determiner:
         return stem + ending
 
     def adjective_ending(self, slot: Slot, case: Case) -> str:
-        """The ending an adjective takes after this word; without endings in the plural "ein"-words stay mixed."""
+        """Return the ending of an adjective after this word."""
         return {"weak": WEAK, "mixed": MIXED, "strong": STRONG}[self.adjectives][slot, case]
 
 
@@ -114,11 +114,11 @@ FRAME_CASES: dict[Frame, tuple[Case, ...]] = {
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb by its principal parts, its auxiliary, what it governs and which kinds of thing its object may be."""
+    """Verb: principal parts, auxiliary, frames, governed preposition and accepted kinds of object."""
 
     infinitive: str
     prefix: str
-    present: str  # he does; of a separable verb without the prefix
+    present: str  # third person singular, without a separable prefix
     participle: str
     auxiliary: Literal["haben", "sein", ""]
     frames: tuple[Frame, ...]
@@ -128,18 +128,18 @@ class Verb:
 
 @dataclass(frozen=True)
 class VerbForm:
-    """One reading of a form: what it is of which verb."""
+    """One analysis of a verb form."""
 
     verb: Verb
     role: Literal["finite", "participle", "infinitive"]
     persons: frozenset[str] = frozenset()  # of "1sg", "3sg", "1pl", "3pl"
     is_past: bool = False
-    is_joined: bool = True  # False: a separable verb that waits for its prefix
+    is_joined: bool = True  # False: a separable verb whose prefix is at the end of the clause
 
 
 @dataclass(frozen=True)
 class Pronoun:
-    """A personal pronoun form: person and number, the cases it may stand in, its gender in the third singular."""
+    """Form of a personal pronoun: person and number, possible cases, gender in the third person singular."""
 
     person: str
     cases: tuple[Case, ...]

@@ -49,7 +49,7 @@ def _determiners() -> dict[str, Determiner]:
 
 
 def _adjectives() -> tuple[dict[str, str], dict[str, frozenset[str]]]:
-    """Every inflected form with the word it belongs to, and every word with the kinds of thing it fits."""
+    """Return the word of each inflected form, and the accepted kinds of each word."""
     forms: dict[str, str] = {}
     kinds: dict[str, frozenset[str]] = {}
     for entry in ADJECTIVE_TABLE.split(";"):
@@ -71,7 +71,7 @@ def _verb(row: str) -> Verb:
 
 
 def _present(verb: Verb) -> dict[str, set[str]]:
-    """The finite forms of the present, without the separable prefix, and the persons of each."""
+    """Return the finite forms of the present, without the separable prefix, with their persons."""
     if verb.infinitive == "sein":
         return {"bin": {"1sg"}, "ist": {"3sg"}, "sind": {"1pl", "3pl"}}
     plural = verb.infinitive.removeprefix(verb.prefix)
@@ -95,7 +95,7 @@ def _full_verb_forms(verb: Verb) -> list[tuple[str, VerbForm]]:
 
 
 def _helper_forms() -> list[tuple[str, VerbForm]]:
-    """werden, the modals and the past of sein and haben."""
+    """Return the forms of werden, the modals and the past of sein and haben."""
     singular, plural = frozenset({"1sg", "3sg"}), frozenset({"1pl", "3pl"})
     future = Verb("werden", "", "wird", "", "", (), "", frozenset())
     forms = [

@@ -1,8 +1,4 @@
-"""The parser of the German checker: from words to clauses and their constituents, in every reading.
-
-Knows words and structure; whether a phrase has the right form is for `german_checker_rules` to say. The names of all
-rules stand here, since the parser reports some itself.
-"""
+"""Parser of the German checker: all readings of a sentence as clauses and constituents, without checking their form."""
 
 from __future__ import annotations
 
@@ -13,20 +9,20 @@ from .words import CONTRACTIONS, PREPOSITIONS, PRONOUNS, SUBORDINATORS
 
 
 class Choices:
-    """Replays a list of decisions and takes the first option beyond it, so that a parser can be run again."""
+    """Sequence of decisions for one run of a parser: replays a list, then takes first options."""
 
-    def __init__(self, given: list[int]) -> None:
+    def __init__(self, decisions: list[int]) -> None:
         self.taken: list[tuple[int, int]] = []
-        self._given = given
+        self._decisions = decisions
 
     def pick(self, options: int) -> int:
         position = len(self.taken)
-        choice = self._given[position] if position < len(self._given) else 0
+        choice = self._decisions[position] if position < len(self._decisions) else 0
         self.taken.append((choice, options))
         return choice
 
     def following(self) -> list[int] | None:
-        """The next list of decisions in depth-first order, None after the last."""
+        """Return the next list of decisions in depth-first order, None after the last."""
         taken = list(self.taken)
         while taken:
             choice, options = taken.pop()
@@ -36,7 +32,7 @@ class Choices:
 
 
 class Parser:
-    """One reading of a sentence: `clauses` in the order in which they open, and what was wrong on the way."""
+    """One reading of a sentence: its clauses in the order in which they start, and violations found by parsing."""
 
     def __init__(self, tokens: list[str], choices: Choices) -> None:
         self.tokens = tokens
@@ -50,7 +46,7 @@ class Parser:
         self.violations.append(Violation(rule, detail))
 
     def word(self, position: int) -> str:
-        """The word as the lexicon writes it: the first word of the sentence loses its capital unless it is a noun."""
+        """Return the word in the spelling of the lexicon: lower case at the start of a sentence, except nouns."""
         if position >= len(self.tokens):
             return ""
         token = self.tokens[position]
@@ -65,7 +61,7 @@ class Parser:
         self.clause = clause
 
     def parse(self) -> None:
-        """Read all tokens."""
+        """Parse all tokens."""
         self.open(Clause("main"))
         if self.word(0) in SUBORDINATORS:
             self.clauses.clear()
@@ -107,10 +103,10 @@ class Parser:
         self.position += 1
 
     def join_clause(self, word: str, after_comma: bool) -> None:
-        """und or aber before a main clause; und takes a comma only where a subordinate clause ends."""
-        wants_comma = word == "aber" or self.clause.kind != "main"
-        if wants_comma != after_comma:
-            self.report("comma", f"{'no ' if wants_comma else ''}comma before {word}")
+        """Start a main clause after und or aber; und follows a comma only at the end of a subordinate clause."""
+        needs_comma = word == "aber" or self.clause.kind != "main"
+        if needs_comma != after_comma:
+            self.report("comma", f"{'no ' if needs_comma else ''}comma before {word}")
         self.open(Clause("main"))
         self.position += 1
 
@@ -119,7 +115,7 @@ class Parser:
         return word in RELATIVE.values() and has_noun and self.clause.kind != "relative"
 
     def open_relative(self) -> None:
-        """The noun is the one before the comma, otherwise the last object of the clause."""
+        """Start a relative clause of the last noun of the clause."""
         phrases = [item.phrase for item in self.clause.items if item.kind == "phrase" and item.phrase]
         antecedent = [phrase for phrase in phrases if phrase.noun][-1]
         surface = self.word(self.position)
@@ -128,7 +124,7 @@ class Parser:
         self.position += 1
 
     def continue_clause(self) -> None:
-        """What follows a comma without a new clause word: the rest of the clause before, or the main clause."""
+        """Continue the previous clause or start the main clause after a comma without a conjunction."""
         clause: Clause | None = self.clause
         if clause and clause.kind == "relative":
             clause = clause.parent
@@ -143,7 +139,7 @@ class Parser:
     # --- constituents --------------------------------------------------------------------------------------------
 
     def read_item(self) -> None:
-        """Read one constituent into the open clause, or report the word and go on."""
+        """Add one constituent to the open clause, or report and skip the word."""
         start = self.position
         item = self.adverbial() or self.prepositional() or self.noun_item() or self.adjective() or self.verb()
         if item:
@@ -184,7 +180,7 @@ class Parser:
         return Item(kind, self.take(1)) if kind else None
 
     def prepositional(self) -> Item | None:
-        """A preposition, contracted or not, with its phrase."""
+        """Return a preposition, contracted or not, with its phrase."""
         start = self.position
         word = self.word(start)
         if word in CONTRACTIONS:
@@ -227,7 +223,7 @@ class Parser:
         return Item("time" if is_time else "phrase", phrase.words, phrase)
 
     def noun_phrase(self, article: str = "", may_extend: bool = True) -> Phrase | None:
-        """(determiner) (sehr) adjectives noun, then perhaps a genitive and perhaps "und" with a second phrase."""
+        """Return (determiner) (sehr) adjectives noun, with an optional genitive and an optional second conjunct."""
         start = position = self.position
         phrase = Phrase([], determiner=article)
         if not article and self.word(position) in DETERMINERS:
@@ -255,8 +251,8 @@ class Parser:
     def extend(self, phrase: Phrase) -> None:
         start = self.position
         if self.word(start) in DETERMINERS and phrase.noun and phrase.noun.kind not in ("time", "name"):
-            is_sure = self.word(start).endswith("es") or self.word(start) == "des"
-            if self.choices.pick(2) == (0 if is_sure else 1):
+            is_genitive = self.word(start).endswith("es") or self.word(start) == "des"
+            if self.choices.pick(2) == (0 if is_genitive else 1):
                 phrase.genitive = self.noun_phrase(may_extend=False)
                 if phrase.genitive is None:
                     self.position = start
@@ -267,7 +263,7 @@ class Parser:
                 self.position = start
 
     def adjective(self) -> Item | None:
-        """A predicate or manner word, with or without "sehr" or "zu"."""
+        """Return a predicate adjective or manner adverb, with or without "sehr" or "zu"."""
         start = self.position
         degree = 1 if self.word(start) in ("sehr", "zu") else 0
         word = self.word(start + degree)
@@ -287,7 +283,7 @@ def is_adjective(word: str) -> bool:
 
 
 def is_known(word: str) -> bool:
-    """Whether the word stands anywhere in the lexicon."""
+    """Return whether the word is in the lexicon."""
     return (
         any(word in words for words in (NOUNS, DETERMINERS, VERB_FORMS, ADVERB_KINDS, PREPOSITIONS, CONTRACTIONS))
         or any(word in words for words in (PRONOUNS, PREFIXES, SUBORDINATORS, RELATIVE.values()))

@@ -1,4 +1,4 @@
-"""The rules of the German checker: what is wrong inside a phrase, in a clause, and with its pronouns."""
+"""Rules of the German checker: declension of phrases, order and agreement of clauses, reference of pronouns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .lexicon import ADJECTIVE_KINDS, ADJECTIVES, DETERMINERS, VERB_FORMS, VERBS
 from .syntax import RULES, Clause, Item, Phrase, Violation
 from .words import ADJECTIVE_STEMS, PREPOSITIONS
 
-PLACE: tuple[Case, ...] = ("acc", "dat")  # what prepositions of place govern
-DIRECTIONS = ("zu", "aus", "durch", "um")  # these go with verbs of motion alone
+PLACE: tuple[Case, ...] = ("acc", "dat")  # governed by two-way prepositions
+DIRECTIONS = ("zu", "aus", "durch", "um")  # used only with verbs of motion
 
 
 def fewest(readings: list[list[Violation]]) -> list[Violation]:
@@ -20,7 +20,7 @@ def fewest(readings: list[list[Violation]]) -> list[Violation]:
 
 
 def declension(phrase: Phrase, case: Case, number: Number) -> list[Violation]:
-    """What is wrong inside a noun phrase that is meant to stand in this case and number."""
+    """Return the violations inside a noun phrase in the given case and number."""
     noun = phrase.noun
     assert noun is not None
     slot, found = noun.slot(number), []
@@ -44,7 +44,7 @@ def declension(phrase: Phrase, case: Case, number: Number) -> list[Violation]:
 
 
 def shows_genitive(phrase: Phrase) -> bool:
-    """A genitive shows in its determiner: "der Junge zwei Gäste" is none."""
+    """Return whether the determiner marks the genitive: "der Junge zwei Gäste" contains none."""
     determiner = DETERMINERS.get(phrase.determiner)
     return determiner is not None and determiner.endings != "none"
 
@@ -54,15 +54,15 @@ def is_declined(phrase: Phrase, case: Case) -> bool:
 
 
 def numbers_of(phrase: Phrase) -> tuple[Number, ...]:
-    """The numbers to try: after an article its noun may have the form of the wrong one ("den Vögel")."""
+    """Return the numbers to try; after an article also those that the form of the noun excludes ("den Vögel")."""
     assert phrase.noun is not None
-    own = phrase.noun.numbers(phrase.surface)
-    other = tuple(n for n in NUMBERS if n not in own and (n == "sg" or phrase.noun.plural))
-    return other + own if phrase.determiner else own
+    possible = phrase.noun.numbers(phrase.surface)
+    other = tuple(n for n in NUMBERS if n not in possible and (n == "sg" or phrase.noun.plural))
+    return other + possible if phrase.determiner else possible
 
 
 def in_role(phrase: Phrase, case: Case, number: Number, rule: str) -> list[Violation]:
-    """What is wrong with a phrase in a role: inside it, or, if it is sound in another case, its case."""
+    """Return the violations of a phrase in a role; `rule` if the phrase would be correct in another case."""
     if phrase.is_relative:
         assert phrase.antecedent is not None and phrase.antecedent.noun is not None
         right = RELATIVE[phrase.antecedent.noun.slot(number), case] == phrase.surface
@@ -79,20 +79,20 @@ def in_role(phrase: Phrase, case: Case, number: Number, rule: str) -> list[Viola
 
 
 def best_number(phrase: Phrase, case: Case, rule: str) -> list[Violation]:
-    """The fewest violations over the numbers the phrase may have; remembers the number."""
+    """Return the fewest violations over the possible numbers of the phrase, and set its number."""
     if phrase.is_relative or phrase.pronoun:
         assert phrase.pronoun or phrase.antecedent
         if phrase.antecedent:
             phrase.number = phrase.antecedent.number
         return in_role(phrase, case, phrase.number, rule)
     options = [(in_role(phrase, case, number, rule), number) for number in numbers_of(phrase)]
-    # "dankt den Arzt" is a wrong case rather than a wrong plural
+    # "dankt den Arzt" has a wrong case rather than a wrong plural
     found, phrase.number = min(options, key=lambda option: (len(option[0]), all(v.rule != rule for v in option[0])))
     return found
 
 
 def person_of(phrase: Phrase) -> set[str]:
-    """The persons a subject may have: "sie" is she and they."""
+    """Return the possible persons of a subject: "sie" is "she" or "they"."""
     if phrase.pronoun:
         return {"3sg", "3pl"} if phrase.pronoun.person == "3" else {phrase.pronoun.person}
     return {"3pl"} if phrase.conjunct or phrase.number == "pl" else {"3sg"}
@@ -100,7 +100,7 @@ def person_of(phrase: Phrase) -> set[str]:
 
 @dataclass
 class Verbs:
-    """The verbs of a clause in one reading."""
+    """Verbs of a clause in one reading."""
 
     finite: VerbForm
     finite_item: Item
@@ -112,7 +112,7 @@ class Verbs:
 
 
 class ClauseCheck:
-    """All rules on one clause, for one reading of its verbs and one frame of the main verb."""
+    """Check of one clause, for one reading of its verbs and one frame of the main verb."""
 
     def __init__(self, clause: Clause, verbs: Verbs, frame: Frame) -> None:
         self.clause = clause
@@ -135,7 +135,7 @@ class ClauseCheck:
         return self.found
 
     def check_verb_forms(self) -> None:
-        """The finite verb and what it wants: participle, infinitive or nothing."""
+        """Check that the finite verb has the non-finite form it requires: participle, infinitive or none."""
         helper, rest = self.verbs.finite.verb, self.verbs.rest
         if len(rest) > 1:
             self.report("verb-form", rest[1][0].words[0])
@@ -150,18 +150,18 @@ class ClauseCheck:
                 self.report("auxiliary", f"{helper.infinitive} with {item.words[0]}")
 
     def check_prefix(self) -> None:
-        """Joined to the verb at the end of a clause, apart and last in a main clause."""
-        found = [item.words[0] for item in self.items if item.kind == "prefix"]
+        """Check that a prefix is separate and last in a main clause, and joined to the verb in other clauses."""
+        prefixes = [item.words[0] for item in self.items if item.kind == "prefix"]
         finite, is_main = self.verbs.finite, self.clause.kind == "main"
-        wanted = [finite.verb.prefix] if finite.verb.prefix and is_main else []
-        is_torn = bool(finite.verb.prefix) and finite.is_joined == is_main
-        if found != wanted or is_torn:
-            self.report("prefix", " ".join([self.verbs.finite_item.words[0], *found]))
-        elif found and self.items[-1].kind != "prefix":
-            self.report("prefix", f"{found[0]} is not last")
+        expected = [finite.verb.prefix] if finite.verb.prefix and is_main else []
+        is_misplaced = bool(finite.verb.prefix) and finite.is_joined == is_main
+        if prefixes != expected or is_misplaced:
+            self.report("prefix", " ".join([self.verbs.finite_item.words[0], *prefixes]))
+        elif prefixes and self.items[-1].kind != "prefix":
+            self.report("prefix", f"{prefixes[0]} is not last")
 
     def check_order(self) -> None:
-        """Verb second or last, and the other verb forms at the end."""
+        """Check that the finite verb is second or last, and that other verb forms are at the end."""
         finite_at = self.items.index(self.verbs.finite_item)
         closing = self.items
         if self.clause.kind == "main":
@@ -179,7 +179,7 @@ class ClauseCheck:
                 self.report("middle-field", item.words[0])
 
     def check_roles(self) -> None:
-        """Subject and objects: their number, their cases, their order, and the agreement of the verb."""
+        """Check number, cases and order of subject and objects, and the agreement of the verb."""
         phrases = [item.phrase for item in self.items if item.kind == "phrase" and item.phrase]
         for item in self.items:
             if item.kind == "time" and item.phrase and not item.preposition:
@@ -201,7 +201,7 @@ class ClauseCheck:
             if best is None or len(found) < len(best):
                 best, best_order = found, list(order)
         self.found += best or []
-        self.read_roles(phrases, best_order)  # once more, so that the phrases remember their numbers
+        self.read_roles(phrases, best_order)  # sets the numbers of the phrases for the best order
         self.check_predicate()
 
     def read_roles(self, phrases: list[Phrase], roles: list[tuple[Case, str]]) -> list[Violation]:
@@ -213,13 +213,13 @@ class ClauseCheck:
         return found
 
     def check_predicate(self) -> None:
-        """Predicate adjectives and that-clauses go with the verbs that want them, and with no others."""
+        """Check that predicates, that-clauses and goals occur exactly with the verbs that require them."""
         adjectives = [item for item in self.items if item.kind == "adjective"]
         manners = [item for item in self.items if item.kind == "manner"]
         places = [item for item in self.items if item.kind == "place" or PREPOSITIONS.get(item.preposition) == PLACE]
-        goals = [item.preposition for item in self.items if item.preposition in DIRECTIONS and item.kind != "time"]
-        if goals and self.frame != "motion":
-            self.report("complements", f"{goals[0]} with {self.verbs.main.infinitive}")
+        directions = [item.preposition for item in self.items if item.preposition in DIRECTIONS and item.kind != "time"]
+        if directions and self.frame != "motion":
+            self.report("complements", f"{directions[0]} with {self.verbs.main.infinitive}")
         if self.frame == "predicate":
             adjectives += manners
             if len(adjectives) != 1 and not (places and not adjectives):
@@ -238,20 +238,20 @@ class ClauseCheck:
                 self.found += fewest([best_number(item.phrase, case, rule) for case in cases])
 
     def preposition_cases(self, item: Item) -> tuple[tuple[Case, ...], str]:
-        """The cases a preposition takes here, and the rule that says so."""
+        """Return the cases that a preposition governs in this clause, and the rule that defines them."""
         cases, verb = PREPOSITIONS[item.preposition], self.verbs.main
         if len(cases) == 1:
             return cases, "preposition-case"
         if item.preposition == verb.preposition and item.phrase:
             kind = item.phrase.noun.kind if item.phrase.noun else "person"
-            is_spot = kind not in verb.object_kinds and kind != "name" and item.preposition == "auf"
-            return (("dat",) if is_spot else ("acc",)), "preposition-case"
+            is_location = kind not in verb.object_kinds and kind != "name" and item.preposition == "auf"
+            return (("dat",) if is_location else ("acc",)), "preposition-case"
         is_fronted = self.clause.kind == "main" and item is self.items[0]
         is_direction = self.frame in ("motion", "placing") and item.kind != "time" and not is_fronted
         return (("acc",) if is_direction else ("dat",)), "two-way-preposition"
 
     def rank(self, item: Item, subjects: list[Phrase]) -> int:
-        """The place of a constituent in the middle field."""
+        """Return the rank of a constituent in the order of the middle field."""
         if item.kind == "phrase":
             assert item.phrase is not None
             if item.phrase.is_relative or any(item.phrase is subject for subject in subjects):
@@ -267,7 +267,7 @@ class ClauseCheck:
         return ranks.get(item.kind, 12)
 
     def middle_field(self, subjects: list[Phrase]) -> list[Violation]:
-        """Pronouns, time, frequency, objects, nicht, manner, prepositional object, companion, place, predicate."""
+        """Return violations of the order: pronouns, time, frequency, objects, nicht, manner, ..., place, predicate."""
         items = [item for item in self.items if item.kind not in ("verb", "prefix", "comment")]
         if self.clause.kind == "main" and not self.clause.has_clause_in_front:
             items = items[1:]
@@ -279,7 +279,7 @@ class ClauseCheck:
         return found
 
     def negation(self, subjects: list[Phrase]) -> list[Violation]:
-        """One negation a clause, and kein instead of nicht with an indefinite object."""
+        """Return violations of: one negation per clause, kein instead of nicht with an indefinite object."""
         words = [word for item in self.items for word in item.words]
         negations = [w for w in words if w in ("nicht", "nie") or w.startswith("kein")]
         found = [Violation("negation", " ".join(negations))] if len(negations) > 1 else []
@@ -300,7 +300,7 @@ class ClauseCheck:
 
 
 def verb_readings(clause: Clause) -> Iterator[Verbs]:
-    """Every way to read the verbs of a clause with exactly one of them finite."""
+    """Yield every reading of the verbs of a clause with exactly one finite verb."""
     items = [item for item in clause.items if item.kind == "verb"]
     for forms in itertools.product(*(VERB_FORMS[item.words[0]] for item in items)):
         pairs = list(zip(items, forms, strict=True))
@@ -311,22 +311,22 @@ def verb_readings(clause: Clause) -> Iterator[Verbs]:
 
 
 def check_clause(clause: Clause) -> tuple[list[Violation], Verbs | None]:
-    """The fewest violations over the readings of the verbs and the frames of the main verb."""
+    """Return the fewest violations over the readings of the verbs and the frames of the main verb."""
     best: tuple[list[Violation], Verbs | None] = ([Violation("finite-verb", clause.opener or clause.kind)] * 4, None)
     for verbs in verb_readings(clause):
         for frame in verbs.main.frames or VERBS["sehen"].frames:
             found = ClauseCheck(clause, verbs, frame).run()
             if best[1] is None or len(found) < len(best[0]):
                 best = (found, verbs)
-    if best[1]:  # the numbers of the phrases are those of the last reading: set them to the best one's
+    if best[1]:  # set the numbers of the phrases, which belong to the last reading, to those of the best one
         for frame in best[1].main.frames:
             if len(ClauseCheck(clause, best[1], frame).run()) == len(best[0]):
                 break
     return best
 
 
-def things_named(clause: Clause) -> list[Phrase]:
-    """The phrases of a clause a later er, sie or es may stand for: singular and no person."""
+def candidate_antecedents(clause: Clause) -> list[Phrase]:
+    """Return the phrases of a clause that a later er, sie or es can refer to: singular, not a person."""
     found: list[Phrase] = []
     for phrase in (item.phrase for item in clause.items if item.phrase):
         found += [phrase] if phrase.number == "sg" else []
@@ -336,12 +336,12 @@ def things_named(clause: Clause) -> list[Phrase]:
     return [phrase for phrase in found if phrase.noun and phrase.noun.kind not in ("person", "name", "time")]
 
 
-def of_kinds(phrases: list[Phrase], wanted: frozenset[str]) -> list[Phrase]:
-    return [phrase for phrase in phrases if phrase.noun and (not wanted or phrase.noun.kind in wanted)]
+def of_kinds(phrases: list[Phrase], kinds: frozenset[str]) -> list[Phrase]:
+    return [phrase for phrase in phrases if phrase.noun and (not kinds or phrase.noun.kind in kinds)]
 
 
-def kinds_wanted(phrase: Phrase, clause: Clause, verbs: Verbs) -> frozenset[str]:
-    """The kinds of thing a pronoun may stand for by its predicate or its verb; empty when anything will do."""
+def accepted_kinds(phrase: Phrase, clause: Clause, verbs: Verbs) -> frozenset[str]:
+    """Return the kinds that the predicate or verb of a pronoun accepts; empty if it accepts all."""
     phrases = [item.phrase for item in clause.items if item.kind == "phrase"]
     if not (phrase is phrases[0] or (phrases[0] and phrases[0].is_relative and phrase is phrases[1])):
         return verbs.main.object_kinds
@@ -351,25 +351,23 @@ def kinds_wanted(phrase: Phrase, clause: Clause, verbs: Verbs) -> frozenset[str]
     return ADJECTIVE_KINDS.get(predicates[0], frozenset()) if predicates else frozenset()
 
 
-ARRIVING = (VERBS["ankommen"], VERBS["fahren"])  # what vehicles do
+ARRIVING = (VERBS["ankommen"], VERBS["fahren"])  # also accept vehicles as subjects
 
 
 def check_pronouns(clauses: list[tuple[Clause, Verbs | None]]) -> list[Violation]:
-    """er, sie, es that can only stand for a thing need such a noun of their gender in an earlier clause."""
+    """Check that er, sie and es, where they cannot refer to a person, have an antecedent of their gender."""
     found: list[Violation] = []
     before: list[Phrase] = []
     for clause, verbs in clauses:
         for phrase in (item.phrase for item in clause.items if item.kind == "phrase" and item.phrase):
             if not (phrase.pronoun and phrase.pronoun.gender and verbs):
                 continue
-            wanted = kinds_wanted(phrase, clause, verbs)
-            is_several = phrase.surface == "sie" and (
-                wanted is verbs.main.object_kinds or "3pl" in verbs.finite.persons
-            )
-            may_be_person = not wanted or "person" in wanted or is_several
-            needs_noun = phrase.surface == "es" or not may_be_person
-            genders = {fit.noun.gender for fit in of_kinds(before, wanted) if fit.noun}
-            if needs_noun and phrase.pronoun.gender not in genders:
+            kinds = accepted_kinds(phrase, clause, verbs)
+            is_several = phrase.surface == "sie" and (kinds is verbs.main.object_kinds or "3pl" in verbs.finite.persons)
+            may_be_person = not kinds or "person" in kinds or is_several
+            needs_antecedent = phrase.surface == "es" or not may_be_person
+            genders = {candidate.noun.gender for candidate in of_kinds(before, kinds) if candidate.noun}
+            if needs_antecedent and phrase.pronoun.gender not in genders:
                 found.append(Violation("pronoun-gender", phrase.surface))
-        before += things_named(clause)
+        before += candidate_antecedents(clause)
     return found

@@ -11,41 +11,41 @@ RULES = {
     "unknown-word": "every word is German and in the lexicon",
     "fragment": "every word belongs to a phrase",
     "capital": "nouns, names and the first word are capitalised, nothing else is",
-    "comma": "commas stand around subordinate and relative clauses and before aber, nowhere else",
+    "comma": "commas enclose subordinate and relative clauses and precede aber, nothing else",
     "article": "the determiner agrees with its noun in gender, number and case",
     "adjective-ending": "adjectives are weak, mixed or strong after their determiner",
     "weak-noun": "weak nouns take -n outside the nominative singular",
     "dative-plural": "nouns take -n in the dative plural",
     "noun-form": "the noun has the form of its number and case",
-    "genitive": "a noun that belongs to another stands in the genitive",
-    "subject-case": "the subject stands in the nominative",
-    "accusative-object": "a direct object stands in the accusative",
-    "dative-object": "indirect objects and objects of dative verbs stand in the dative",
-    "time-case": "time phrases without preposition stand in the accusative",
+    "genitive": "a noun that modifies another is in the genitive",
+    "subject-case": "the subject is in the nominative",
+    "accusative-object": "a direct object is in the accusative",
+    "dative-object": "indirect objects and objects of dative verbs are in the dative",
+    "time-case": "time phrases without preposition are in the accusative",
     "preposition-case": "prepositions govern their case",
     "two-way-preposition": "place is dative, direction accusative",
     "contraction": "im, ins, am, zum, zur and vom contract",
     "agreement": "the finite verb agrees with its subject",
-    "complements": "a verb has the phrases it needs and no more",
+    "complements": "a verb has exactly the complements of its frame",
     "finite-verb": "a clause has one finite verb",
-    "auxiliary": "the perfect takes haben or sein as the verb wants",
+    "auxiliary": "the perfect takes haben or sein, depending on the verb",
     "verb-form": "haben and sein take a participle, werden and modals an infinitive",
     "verb-second": "the finite verb is second in a main clause",
     "verb-last": "the finite verb is last in a subordinate clause",
     "participle-last": "the participle closes its clause",
     "infinitive-last": "the infinitive closes its clause",
     "prefix": "a separable prefix closes the main clause and is joined elsewhere",
-    "middle-field": "pronouns, time, objects, manner, place follow each other in this order",
-    "negation": "nicht stands in its place, kein negates indefinite phrases, and one negation is enough",
+    "middle-field": "the order is pronouns, time, objects, manner, place",
+    "negation": "nicht is in its position, kein negates indefinite phrases, and a clause has one negation",
     "relative-pronoun": "the relative pronoun has the gender and number of its noun and the case of its role",
-    "pronoun-gender": "er, sie and es have the gender of a noun before them that fits",
-    "als-wenn": "als stands with the past, wenn otherwise",
+    "pronoun-gender": "er, sie and es have the gender of a possible antecedent",
+    "als-wenn": "als is used with the past, wenn otherwise",
 }
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule and the words that break it."""
+    """Broken rule and the words that break it."""
 
     rule: str
     detail: str
@@ -53,7 +53,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class Report:
-    """What `inspect` found: broken rules, and how many of the words an inflection or order rule looked at."""
+    """Result of `inspect`: broken rules, and the number of words covered by a rule of inflection or order."""
 
     violations: tuple[Violation, ...]
     num_words: int
@@ -62,7 +62,7 @@ class Report:
 
 @dataclass
 class Phrase:
-    """A noun phrase, a pronoun or a relative pronoun."""
+    """Noun phrase, pronoun or relative pronoun."""
 
     words: list[str]
     noun: Noun | None = None
@@ -74,7 +74,7 @@ class Phrase:
     pronoun: Pronoun | None = None
     antecedent: Phrase | None = None
     is_relative: bool = False
-    number: Number = "sg"  # set when the clause has been read
+    number: Number = "sg"  # set when the clause has been parsed
 
     @property
     def text(self) -> str:
@@ -88,18 +88,18 @@ ItemKind = Literal[
 
 @dataclass
 class Item:
-    """One constituent of a clause."""
+    """Constituent of a clause."""
 
     kind: ItemKind
     words: list[str]
     phrase: Phrase | None = None
     preposition: str = ""
-    position: int = 0  # of its first word, punctuation counted
+    position: int = 0  # token index of its first word
 
 
 @dataclass
 class Clause:
-    """A clause with its constituents in order; `opener` is the subordinator of a subordinate clause."""
+    """Clause with its constituents in order; `opener` is the subordinator of a subordinate clause."""
 
     kind: Literal["main", "subordinate", "relative"]
     items: list[Item] = field(default_factory=list)

@@ -144,10 +144,10 @@ KIND_GROUPS = {
     "any": {k for k in NOUN_TABLE if k not in ("time", "name")},
 }
 
-# infinitive, present and past "he" form; the "I" form is the same
+# Infinitive, third person present and past; the first person is identical.
 MODALS = {"können": ("kann", "konnte"), "müssen": ("muss", "musste"), "wollen": ("will", "wollte")}
 
-# The kinds of thing each is said of; none where it is said of anything.
+# Adjectives with the kinds of noun they describe; without kinds, they describe all nouns.
 ADJECTIVE_TABLE = """
 schön; hässlich; groß; klein; lang: clothing furniture text way; kurz: clothing text way; breit: way; schmal: way;
 hoch: building; schwer: furniture opening; teuer: clothing device furniture vehicle;

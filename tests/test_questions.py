@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.questions import PAGE, Snippet, renewed, run, snippets
+from benchmarks.questions import PAGE, Snippet, run, snippets, update_outputs
 
 from tests.whole import train_small
 
@@ -120,8 +120,8 @@ def labels(printed: str) -> list[str]:
 @pytest.mark.parametrize("snippet", PAGE_SNIPPETS, ids=lambda one: one.title.split(".")[0])
 def test_outputs_shown_are_those_of_the_snippet(ran: Ran, snippet: Snippet) -> None:
     printed = ran.printed[snippet.title.split(".")[0]]
-    assert snippet.shown.strip(), "no output: make questions"
-    mine, shown = labels(printed), labels(snippet.shown)
+    assert snippet.output.strip(), "no output: make questions"
+    mine, shown = labels(printed), labels(snippet.output)
     if snippet.title.startswith("Q3"):  # a line for each layer, and the models differ in depth
         mine, shown = mine[:2], shown[:2]
     assert mine == shown
@@ -131,8 +131,8 @@ def test_renewing_writes_what_is_printed() -> None:
     page = (
         "# A\n\n```python\nx = 2\nprint(x)\n```\n\n```text\nold\n```\n\n```python\nprint(x + 1)\n```\n\n```text\n```\n"
     )
-    assert renewed(page).count("old") == 0
-    assert [one.shown for one in snippets(renewed(page))] == ["2\n", "3\n"]
+    assert update_outputs(page).count("old") == 0
+    assert [one.output for one in snippets(update_outputs(page))] == ["2\n", "3\n"]
 
 
 def test_links_lead_somewhere() -> None:

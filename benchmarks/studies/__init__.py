@@ -1,1 +1,1 @@
-"""All studies run to the end, and docs/studies.md made from their raw numbers."""
+"""Runs of all studies, and docs/studies.md, generated from their raw numbers."""

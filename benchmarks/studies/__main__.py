@@ -1,7 +1,7 @@
-"""`python -m benchmarks.studies [NAME ...]`: run studies at their default size, and write docs/studies.md.
+"""Run studies at their default size and write docs/studies.md: `python -m benchmarks.studies [NAME ...]`.
 
-Each has its own folder under runs/studies and goes on there if it was cut off. After each one its raw numbers and
-pictures go to docs/studies/, and the page is written anew, so that it grows while the studies run.
+Each study has a folder under runs/studies, where an interrupted run is resumed. After each study its raw numbers and
+plots are copied to docs/studies/ and the page is updated.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.core import require_core
+from benchmarks.harness.record import require_core
 from benchmarks.results.__main__ import machine
 from benchmarks.studies.page import DOCS, publish, write_page
 from clearhead.study.registry import STUDIES, find
@@ -18,18 +18,18 @@ INTERRUPTED = (130, 143)
 
 
 def main() -> int:
-    """Runs what is missing."""
+    """Run unfinished studies and update the page; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(STUDIES)}; none: all of them")
-    parser.add_argument("--runs", type=Path, default=Path("runs/studies"), help="where their folders are")
-    parser.add_argument("--seeds", type=int, help="more than the study's own")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(STUDIES)}")
+    parser.add_argument("--runs", type=Path, default=Path("runs/studies"), help="parent of the studies' folders")
+    parser.add_argument("--seeds", type=int, help="number of seeds (default: the study's)")
     parser.add_argument("--page-only", action="store_true", help="only write docs/studies.md from docs/studies/")
     arguments = parser.parse_args()
     require_core()
     studies = [] if arguments.page_only else [find(name) for name in arguments.names or STUDIES]
     failed = []
     for number, study in enumerate(studies):
-        left = sum(one.minutes for one in studies[number:])
+        left = sum(each.minutes for each in studies[number:])
         print(f"{study.about.name}: {number + 1} of {len(studies)}, at most {left:.0f} minutes left", file=sys.stderr)
         code = run(study.about.name, arguments.runs / study.about.name, arguments.seeds)
         if code in INTERRUPTED:
@@ -45,9 +45,9 @@ def main() -> int:
 
 
 def run(name: str, folder: Path, seeds: int | None) -> int:
-    """One study as a user runs it, in a process of its own, so that one that breaks leaves the others alone."""
-    more = [] if seeds is None else ["--seeds", str(seeds)]
-    command = [sys.executable, "-m", "clearhead", "study", name, "--out", str(folder), *more]
+    """Run one study as a command, so that a failing study does not affect the others; return its exit code."""
+    options = [] if seeds is None else ["--seeds", str(seeds)]
+    command = [sys.executable, "-m", "clearhead", "study", name, "--out", str(folder), *options]
     return subprocess.run(command, check=False).returncode
 
 

@@ -1,4 +1,4 @@
-"""docs/scale.md says what its formulas give, and its command names recipes that are there."""
+"""docs/scale.md: its figures are those of the formulas, and its commands name existing recipes."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks.scale import STEPS, TOKENS, estimate, parameters_of
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 
 

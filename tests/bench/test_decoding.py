@@ -1,4 +1,4 @@
-"""The decoding benchmark on small models: both engines do the same work, and the tables say what was measured."""
+"""Decoding benchmark on small models: engines generate the same tokens, and the tables show the measured values."""
 
 import json
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ SMALL = {"model.num_encoder_layers": 1, "model.num_decoder_layers": 1, "model.mo
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Sentences of the grammar in the files of Multi30k."""
+    """Return a folder with sentences of the grammar in the files of Multi30k."""
     pairs = [*generate(200 + SENTENCES, 1, "train")]
-    for split, some in (("train", pairs[:200]), ("val", pairs[200:]), ("test_2016_flickr", pairs[200:])):
+    for split, split_pairs in (("train", pairs[:200]), ("val", pairs[200:]), ("test_2016_flickr", pairs[200:])):
         for side, field in (("en", "source"), ("de", "target")):
-            text = "".join(f"{getattr(pair, field)}\n" for pair in some)
+            text = "".join(f"{getattr(pair, field)}\n" for pair in split_pairs)
             (tmp_path / f"{split}.{side}").write_text(text, encoding="utf-8")
     return tmp_path
 
 
 @pytest.fixture
 def trained(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a small model, trained for a few updates, under the name tiny."""
+    """Return a folder with a small model, trained for a few updates, with the name tiny."""
     settings = {**SMALL, "tokenizer.vocab_size": 400}
     monkeypatch.setattr(models, "SHAPES", {"tiny": {**settings, "training.epochs": 5}})
     out = tmp_path / "out"
@@ -108,7 +108,7 @@ def test_the_tables_have_medians_ratios_targets_and_near_ties() -> None:
             },
         }
     )  # fmt: skip
-    assert "the numbers mean nothing" in shown and "family 26" in shown and "avx2" in shown
+    assert "the numbers are meaningless" in shown and "family 26" in shown and "avx2" in shown
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if "| tiny" in line]
     assert cells == [
         ["tiny, target 1.9", "reached", "400", "200", "2.00", "1.00..4.00", "1.9", "2 x 1 threads"],
@@ -135,7 +135,7 @@ def test_log_probabilities_are_compared_where_translations_are_equal() -> None:
     found = log_prob_difference(native, torch)
     assert found["tokens"] == 5
     assert found["largest"] == pytest.approx(2e-4)
-    assert found["of_tolerance"] == pytest.approx(1e-4 / (1e-4 + 1e-5 * 2.0001))  # 2e-4 are 0.5 of 4e-4
+    assert found["of_tolerance"] == pytest.approx(1e-4 / (1e-4 + 1e-5 * 2.0001))  # not 2e-4 / 4e-4
     assert log_prob_difference(native[1:2], torch[1:2]) == {"tokens": 0, "largest": 0.0, "of_tolerance": 0.0}
 
 

@@ -1,4 +1,4 @@
-"""What each benchmark of speed does around its measurements: options, a look at the load, the record it leaves."""
+"""Common parts of speed benchmarks: options, checks of the machine, and the record of a run."""
 
 import argparse
 import dataclasses
@@ -12,26 +12,30 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks.core import require_core
-from benchmarks.group import ROOT
+from benchmarks.harness.processes import ROOT
+from clearhead.runtime import why_unavailable
 
 
-def say(text: str) -> None:
+def require_core() -> None:
+    """Exit with a message if the C++ core is unavailable: a benchmark would measure the torch engine instead."""
+    if problem := why_unavailable():
+        raise SystemExit(f"benchmarks need the C++ core: {problem}")
+
+
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def check_load(cores: int) -> float:
-    """The machine's load before anything starts; more than a little makes every number below worthless."""
+def warn_about_load(cores: int) -> float:
+    """Return the load of the machine; print a warning if other programs are running."""
     load = os.getloadavg()[0]
     if load > 0.25 * cores:
-        say(f"warning: load {load:.1f} on {cores} cores: something else is running, do not trust the numbers")
+        log(f"warning: load {load:.1f} on {cores} cores: other programs are running, the results are unreliable")
     return load
 
 
 def cpu_name() -> str:
-    """Return name, family and model of the CPU; empty where /proc/cpuinfo does not exist."""
+    """Return name, family and model of the CPU, "" if /proc/cpuinfo does not exist."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     fields = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.+)$", text.partition("\n\n")[0], re.MULTILINE))
@@ -41,7 +45,9 @@ def cpu_name() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on."""
+    """Return the properties of the machine that the figures depend on."""
+    import torch
+
     return {
         "processor": platform.machine(),
         "cpu": cpu_name(),
@@ -51,33 +57,33 @@ def machine() -> dict[str, Any]:
     }
 
 
-def parser_of(name: str, about: str, out: str) -> argparse.ArgumentParser:
-    """The options of all benchmarks; `out` names a folder below benchmarks/out."""
+def create_parser(name: str, about: str, out: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of all benchmarks; `out` is a folder below benchmarks/out."""
     parser = argparse.ArgumentParser(prog=f"benchmarks.{name}", description=about)
     parser.add_argument(
         "--data", type=Path, required=True, help="folder with train.en, train.de, val.en, val.de (or .gz)"
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out" / out, help="where results go")
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores that everybody may use")
-    parser.add_argument("--rounds", type=int, help="how often everything is measured")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out" / out, help="folder for the results")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores for each contestant")
+    parser.add_argument("--rounds", type=int, help="number of rounds")
     parser.add_argument(
-        "--quick", action="store_true", help="only see whether everything runs: the numbers mean nothing"
+        "--quick", action="store_true", help="only check that everything runs; the numbers are meaningless"
     )
     return parser
 
 
 class Record:
-    """One run, from now on: notes when it began and how loaded the machine was, and keeps what it finds."""
+    """Record of one run: its start, the load of the machine, and its results."""
 
     def __init__(self, benchmark: str, options: argparse.Namespace, plan: Any) -> None:
         require_core()
         self.benchmark, self.options, self.plan = benchmark, options, plan
         options.out.mkdir(parents=True, exist_ok=True)
-        self.began, self.load = datetime.now().astimezone(), check_load(options.cores)
+        self.began, self.load = datetime.now().astimezone(), warn_about_load(options.cores)
         self._clock = time.monotonic()
 
-    def keep(self, **found: Any) -> dict[str, Any]:
-        """The record, which is written to a file of its own too."""
+    def save(self, **results: Any) -> dict[str, Any]:
+        """Write the record to a file and return it."""
         options = self.options
         record = {
             "benchmark": self.benchmark,
@@ -86,9 +92,9 @@ class Record:
             "machine": {**machine(), "cores": options.cores, "load_before": self.load},
             "is_quick": options.quick,
             "plan": dataclasses.asdict(self.plan),
-            **found,
+            **results,
         }
         path = options.out / f"{self.began:%Y-%m-%d-%H%M}{'-quick' if options.quick else ''}.json"
         path.write_text(json.dumps(record, indent=1))
-        say(f"raw numbers: {path}")
+        log(f"raw numbers: {path}")
         return record

@@ -1,19 +1,19 @@
-"""What the runner and a contestant say to each other: one JSON object a line, on stdin and stdout.
+"""Protocol between the runner and a contestant: one JSON object per line, on stdin and stdout.
 
-The runner keeps the clock: it sends a command and waits for the answer. A contestant subclasses `Contestant` and ends
-its file with `serve(ItsClass)`. A contestant that is no Python at all answers the same lines:
+The runner measures the time from a command to its answer. A contestant subclasses `Contestant`, and its file ends with
+`serve(ItsClass)`. A contestant in another language answers the same lines:
 
     {"command": "describe", "cores": 2}         -> name, version, notes, train and decode settings to try
     {"command": "start", "task": ..., "data": ..., "setting": ..., "rank": 0, "meeting": ...}  -> parameters
     {"command": "prepare", "first": 0, "steps": 30}  -> target tokens of these batches of the data file
     {"command": "train"}                        -> one update with each of the prepared batches
-    {"command": "decode", "beam": 4, "every": 1, "batch": 64}  -> sentences and tokens made, of every n-th sentence
-    {"command": "loss", "sentences": 100}       -> mean negative log-likelihood a token of validation pairs
-    {"command": "memory"}                       -> the most bytes that the process ever held in memory
+    {"command": "decode", "beam": 4, "every": 1, "batch": 64}  -> sentences and tokens generated, of every n-th sentence
+    {"command": "loss", "sentences": 100}       -> mean negative log-likelihood per token of validation pairs
+    {"command": "memory"}                       -> peak memory of the process in bytes
     {"command": "save", "path": ...}, {"command": "load", "path": ...}, {"command": "quit"}
 
-A setting with several processes is several copies of a contestant, told apart by their rank. Each takes a part of every
-training batch, and every n-th sentence to decode.
+A setting with several processes runs several copies of a contestant, identified by their rank. Each takes a part of
+every training batch, and every n-th sentence to decode. Field names are fixed: `against` also runs older checkouts.
 """
 
 import dataclasses
@@ -33,18 +33,18 @@ from clearhead.data.batching import divide, work_of_pairs
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What every contestant does: the model's shape, how it is trained and how much it decodes."""
+    """Work of all contestants: shape of the model, training settings and number of decoded tokens."""
 
     vocab_size: int
     num_layers: int = 4
-    """of the encoder, and as many of the decoder"""
+    """Layers of the encoder, and of the decoder."""
     model_dim: int = 128
     inner_dim: int = 256
     num_heads: int = 4
     norm: str = "pre"
-    """or post, as in the paper, for those that can choose"""
+    """pre, or post as in the paper, for contestants that support both."""
     dropout: float = 0.3
-    """on embeddings and on what each sub-layer adds, nowhere else"""
+    """On embeddings and sub-layer outputs only."""
     label_smoothing: float = 0.1
     learning_rate: float = 1e-3
     warmup: int = 50
@@ -54,9 +54,9 @@ class Task:
     clip_norm: float = 1.0
     batch_tokens: int = 4096
     precision: str = "float32"
-    """or bfloat16: of the factors of matrix products in training, by torch's autocast"""
+    """float32, or bfloat16 for matrix products in training (torch's autocast)."""
     output_tokens: int = 17
-    """decoded for each sentence, no more and no fewer: the mean length of a Multi30k reference in these pieces"""
+    """Tokens decoded for each sentence, the mean length of a Multi30k reference."""
     alpha: float = 0.6
     max_positions: int = 1024
     pad_id: int = 0
@@ -72,12 +72,12 @@ def _plural(count: int, noun: str, ending: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A way to use the machine: a contestant offers some, the fastest counts."""
+    """Processes, threads and decoding batch size; the fastest of a contestant's settings counts."""
 
     processes: int = 1
     threads: int = 1
     batch: int = 0
-    """sentences decoded at a time; 0: the contestant's own choice"""
+    """Sentences decoded at a time; 0: chosen by the contestant."""
 
     def __str__(self) -> str:
         processes, threads = _plural(self.processes, "process", "es"), _plural(self.threads, "thread", "s")
@@ -88,13 +88,13 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Sentence pairs as ids; both sides end with the end piece, neither begins with the start piece."""
+    """Sentence pairs as ids; both sides end with the end token and have no start token."""
 
     source: list[list[int]]
     target: list[list[int]]
 
     def part(self, index: int, count: int) -> "Pairs":
-        """One of `count` parts, of about equal work, as `clearhead train` divides a batch."""
+        """Return one of `count` parts of about equal work, divided as by `clearhead train`."""
         lengths = [np.array([*map(len, rows)]) for rows in (self.source, self.target)]
         parts = divide(np.arange(len(self.source)), count, work_of_pairs(*lengths))
         rows = parts[index] if index < len(parts) else ()
@@ -107,12 +107,12 @@ class Pairs:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The file that all contestants read."""
+    """Data file that all contestants read."""
 
     train: list[Pairs]
-    """batches, in the order in which they are trained on"""
+    """Batches in training order."""
     valid: Pairs
-    """sorted by source length, longest first"""
+    """Sorted by source length, longest first."""
     vocab_size: int
 
     def write(self, path: Path) -> None:
@@ -126,21 +126,21 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a contestant is built from."""
+    """Arguments from which a contestant is built."""
 
     task: Task
     setting: Setting
     rank: int
     meeting: str
-    """a file path through which several processes find each other"""
+    """File path for the rendezvous of several processes."""
 
 
 class Contestant(ABC):
-    """One toolkit, with a model of the task's shape and random weights, ready to train."""
+    """Toolkit with a randomly initialised model of the task's shape."""
 
     name: ClassVar[str]
     notes: ClassVar[str]
-    """what a reader must know to judge the comparison"""
+    """Differences that a reader of the results needs to know."""
 
     def __init__(self, start: Start) -> None:
         self.task, self.setting, self.rank = start.task, start.setting, start.rank
@@ -162,19 +162,19 @@ class Contestant(ABC):
 
     @abstractmethod
     def prepare(self, batches: list[Pairs]) -> Any:
-        """The batches in the toolkit's own form; not timed."""
+        """Return the batches in the toolkit's format; not timed."""
 
     @abstractmethod
     def train(self, prepared: Any) -> None:
-        """One update a batch."""
+        """Perform one update per batch."""
 
     @abstractmethod
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
-        """Translate, `task.output_tokens` for each; the number of tokens made."""
+        """Translate with `task.output_tokens` tokens each and return the number of generated tokens."""
 
     @abstractmethod
     def loss(self, pairs: Pairs) -> float:
-        """Sum of the negative log-likelihood of the target tokens, without dropout and smoothing."""
+        """Return the summed negative log-likelihood of the target tokens, without dropout and smoothing."""
 
     @abstractmethod
     def save(self, path: str) -> None: ...
@@ -184,7 +184,7 @@ class Contestant(ABC):
 
 
 class _Server:
-    """Answers commands, one method each."""
+    """Server with one method per command."""
 
     def __init__(self, kind: type[Contestant]) -> None:
         self.kind = kind
@@ -219,9 +219,9 @@ class _Server:
         return {}
 
     def decode(self, beam: int, every: int, batch: int) -> dict[str, Any]:
-        mine = self.data.valid.source[::every][self.rank :: self.setting.processes]
-        tokens = self.contestant.decode(mine, beam, batch) if mine else 0
-        return {"tokens": tokens, "sentences": len(mine)}
+        sources = self.data.valid.source[::every][self.rank :: self.setting.processes]
+        tokens = self.contestant.decode(sources, beam, batch) if sources else 0
+        return {"tokens": tokens, "sentences": len(sources)}
 
     def loss(self, sentences: int) -> dict[str, Any]:
         valid = self.data.valid
@@ -247,7 +247,7 @@ def serve(kind: type[Contestant]) -> None:
 
 
 def answer_with(server: object) -> None:
-    """Answer each command by the server's method of that name, until quit; what a toolkit prints goes to stderr."""
+    """Answer each command with the server's method of that name until quit; redirect other output to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

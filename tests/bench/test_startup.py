@@ -1,4 +1,4 @@
-"""The benchmark of the start-up: imports are added up by package, and budgets are checked."""
+"""Benchmark of the start-up time: imports are summed by package, and budgets are checked."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Training speed relative to another commit: intervals, order of measurements, and a run from end to end."""
+"""Training speed relative to another commit: intervals, order of measurements, and a complete quick run."""
 
 import math
 from pathlib import Path
@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks import against
-from benchmarks.group import ROOT
-from benchmarks.report import render_any
+from benchmarks.harness.processes import ROOT
+from benchmarks.report import render_record
 from scipy.stats import ttest_1samp  # type: ignore[import-untyped]
 
 from clearhead.grammar import generate
 
 
-def test_the_interval_is_that_of_students_t() -> None:
+def test_confidence_interval_equals_students_t() -> None:
     ratios = [0.97, 1.02, 0.99, 1.05, 0.96]
     expected = ttest_1samp([math.log(each) for each in ratios], 0.0).confidence_interval(0.95)
-    mean, low, high = against.interval(ratios)
+    mean, low, high = against.confidence_interval(ratios)
     assert (low, high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
     assert mean == pytest.approx(math.prod(ratios) ** 0.2)
-    assert against.interval([1.5]) == (1.5, 0.0, math.inf), "one pair says nothing about the spread"
+    assert against.confidence_interval([1.5]) == (1.5, 0.0, math.inf), "one pair has no spread"
 
 
 def test_the_side_that_is_measured_first_alternates() -> None:
@@ -36,14 +36,14 @@ def test_the_side_that_is_measured_first_alternates() -> None:
 
 def test_the_table_has_ratio_and_interval() -> None:
     host = {"cores": 2, "processor": "p", "instructions": "i", "torch": "t", "python": "3"}
-    shown = render_any(
+    shown = render_record(
         {
             "benchmark": "against", "date": "today", "machine": host, "is_quick": False, "commits": ["abc", "def"],
             "pairs": {"tiny": [[200.0, 100.0], [100.0, 100.0]], "tag": [[3.0, 4.0]]},
         }
     )  # fmt: skip
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if "/" not in line]
-    assert "new abc, old def" in shown and "mean nothing" not in shown
+    assert "new abc, old def" in shown and "meaningless" not in shown
     assert ["tiny", "target tokens", "150", "100", "2", "1.414"] in [row[:6] for row in rows]
     assert ["tag", "updates", "3", "4", "1", "0.750", "0.000..inf"] in rows
 
@@ -59,4 +59,4 @@ def test_a_quick_run_against_the_same_sources(tmp_path: Path, capsys: pytest.Cap
                   "--shapes", "tiny", "--tasks", f"mlm={tmp_path / 'train.en'}", "--cores", "2"])  # fmt: skip
     torch.set_num_threads(threads)
     out = capsys.readouterr().out
-    assert "| tiny " in out and "| mlm " in out and "the numbers mean nothing" in out
+    assert "| tiny " in out and "| mlm " in out and "the numbers are meaningless" in out

@@ -1,4 +1,4 @@
-"""Every benchmark ends with one sentence where the C++ core is missing: torch would give numbers of something else."""
+"""Every benchmark exits with a message if the C++ core is missing, because it would measure the torch engine."""
 
 import runpy
 import sys
@@ -9,8 +9,8 @@ import pytest
 
 from clearhead.runtime import availability
 
-ROOT = Path(__file__).parents[1]
-RENDERS_ONLY = {"benchmarks.report"}  # prints the record of an earlier run
+ROOT = Path(__file__).parents[2]
+RENDERS_ONLY = {"benchmarks.report"}  # prints an existing record
 DATA = ["--data", "data"]
 ARGUMENTS = {
     "benchmarks.against": [*DATA, "--baseline", "{}", "--out", "{}"],
@@ -31,13 +31,13 @@ ARGUMENTS = {
 
 
 def entry_points() -> list[str]:
-    """Return the modules below benchmarks/ that a user runs; contestants are started by them."""
-    found = set()
+    """Return the modules below benchmarks/ that users run, without the contestants that they start."""
+    modules = set()
     for path in (ROOT / "benchmarks").rglob("*.py"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
         if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8") and ".contestants." not in module:
-            found.add(module)
-    return sorted(found - RENDERS_ONLY)
+            modules.add(module)
+    return sorted(modules - RENDERS_ONLY)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_missing_core_ends_a_benchmark(
         "benchmarks need the C++ core: The C++ core is not built; install a C++17 compiler"
     )
     assert "\n" not in str(ended.value)
-    assert not out.exists(), "the benchmark began"
+    assert not out.exists(), "the benchmark was started"
 
 
 def test_contestants_are_not_entry_points_and_all_others_are() -> None:

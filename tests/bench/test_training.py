@@ -1,4 +1,4 @@
-"""The benchmark of training, in miniature: everybody computes the same thing, and the table says it right."""
+"""Benchmark of training on small models: contestants compute the same, and the table shows the measured values."""
 
 import time
 from collections import Counter
@@ -9,9 +9,9 @@ import torch
 from benchmarks import train
 from benchmarks.contestants.clearhead import Clearhead
 from benchmarks.contestants.torch_nn import TorchTransformer
-from benchmarks.protocol import Contestant, Data, Pairs, Setting, Start, Task
-from benchmarks.report import render_any
-from benchmarks.train import SHAPES, TimeLeft, parameters, task_of, with_vocabulary
+from benchmarks.harness.protocol import Contestant, Data, Pairs, Setting, Start, Task
+from benchmarks.report import render_record
+from benchmarks.train import SHAPES, RemainingTime, parameters, resample_ids, task_for
 
 from clearhead.grammar import generate
 from clearhead.training.distributed.thread_data_parallel import torch_threads
@@ -38,14 +38,14 @@ def test_clearhead_and_torch_are_the_same_model(norm: str) -> None:
 
 
 def copy_weights(ours: Clearhead, theirs: TorchTransformer) -> None:
-    """Torch lists the parts of a layer in another order than ours; shapes within a kind of part are the same."""
+    """Copy weights to torch's layers, which have the same parts under different names."""
     names = {
         "self_attention.": "self_attn.", "cross_attention.": "multihead_attn.", "output.": "out_proj.",
         "feed_forward.w1.": "linear1.", "feed_forward.w2.": "linear2.", "self_attention_residual.norm.": "norm1.",
     }  # fmt: skip
-    given = ours.model.state_dict()
-    wanted = theirs.module.model.state_dict()
-    for name in wanted:
+    our_weights = ours.model.state_dict()
+    their_weights = theirs.module.model.state_dict()
+    for name in their_weights:
         source = name.removeprefix("stacks.")
         if name == "embedding.weight":
             source = "target_embedding.tokens.weight"
@@ -56,16 +56,16 @@ def copy_weights(ours: Clearhead, theirs: TorchTransformer) -> None:
         source = source.replace(
             "norm2.", "cross_attention_residual.norm." if is_decoder else "feed_forward_residual.norm."
         )
-        if "in_proj_" in source:  # queries, keys and values are one matrix there
+        if "in_proj_" in source:  # torch concatenates queries, keys and values
             parts = [source.replace("in_proj_", f"{part}.") for part in ("query", "key", "value")]
-            wanted[name] = torch.cat([given[part] for part in parts])
+            their_weights[name] = torch.cat([our_weights[part] for part in parts])
         else:
-            wanted[name] = given[source]
-    theirs.module.model.load_state_dict(wanted)
+            their_weights[name] = our_weights[source]
+    theirs.module.model.load_state_dict(their_weights)
 
 
 @pytest.mark.parametrize("kind", [Clearhead, TorchTransformer])
-def test_everybody_learns_from_call_to_call(kind: type[Contestant]) -> None:
+def test_contestants_learn_over_several_calls(kind: type[Contestant]) -> None:
     with torch_threads(1):
         contestant = build(kind)
         losses = [contestant.loss(PAIRS)]
@@ -78,28 +78,28 @@ def test_everybody_learns_from_call_to_call(kind: type[Contestant]) -> None:
 
 
 def test_shapes_are_those_of_the_presets() -> None:
-    small = task_of("small", 6000, 4096)
+    small = task_for("small", 6000, 4096)
     assert (small.num_layers, small.model_dim, small.inner_dim, small.num_heads) == (3, 256, 1024, 4)
     assert (small.norm, small.dropout) == ("pre", 0.1)
-    assert task_of("paper-base", 37000, 4096).norm == "post"
-    assert parameters(task_of("paper-base", 37000, 4096)) == 63_082_496  # as docs/scale.md has it
+    assert task_for("paper-base", 37000, 4096).norm == "post"
+    assert parameters(task_for("paper-base", 37000, 4096)) == 63_082_496  # the number in docs/scale.md
 
 
-def test_a_large_vocabulary_keeps_lengths_and_ends() -> None:
+def test_resampled_ids_keep_lengths_and_end_tokens() -> None:
     data = Data([Pairs([[9, 8, 7, 3]] * 300, [[6, 3]] * 300)], Pairs([], []), 10)
-    drawn = with_vocabulary(data, 37000, seed=1)
+    drawn = resample_ids(data, 37000, seed=1)
     (pairs,) = drawn.train
     assert {len(row) for row in pairs.source} == {4} and {len(row) for row in pairs.target} == {2}
     assert all(row[-1] == 3 and min(row[:-1]) >= 4 and max(row) < 37000 for row in pairs.source + pairs.target)
-    counts = Counter(piece for row in pairs.source for piece in row[:-1])
+    counts = Counter(token for row in pairs.source for token in row[:-1])
     assert counts.most_common(1)[0][0] == 4 and counts[4] > 1.4 * counts[5] and len(counts) > 200
-    assert drawn == with_vocabulary(data, 37000, seed=1)
+    assert drawn == resample_ids(data, 37000, seed=1)
 
 
-def test_time_left_learns_from_what_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_time_is_corrected_by_elapsed_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 30.0, 50.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
-    left = TimeLeft(40.0)
+    left = RemainingTime(40.0)
     assert left.after(10.0) == 90.0 and left.after(10.0) == 50.0
 
 
@@ -110,16 +110,16 @@ def test_the_table_has_ratio_share_and_memory() -> None:
         name: [{"tokens": 800, "seconds": seconds, "bytes": 3e9 + seconds} for seconds in taken]
         for name, taken in times.items()
     }
-    shown = render_any(
+    shown = render_record(
         {
             "benchmark": "train", "date": "today", "machine": host, "is_quick": True,
             "plan": {"rounds": 3, "steps": [12, 6, 2]}, "peaks": [9e9, 1e10],
-            "tasks": {"small": task_of("small", 6000, 4096).__dict__},
+            "tasks": {"small": task_for("small", 6000, 4096).__dict__},
             "contestants": [{"name": name, "version": "1", "notes": "n", "setting": "2 threads"} for name in times],
             "results": {"small": runs}, "parameters": {"small": dict.fromkeys(times, 1_000_000)},
         }
     )  # fmt: skip
-    assert "the numbers mean nothing" in shown and "6 updates" in shown and "peak 10 GFLOP/s" in shown
+    assert "the numbers are meaningless" in shown and "6 updates" in shown and "peak 10 GFLOP/s" in shown
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if "small  " in line]
     assert rows == [
         ["small", "clearhead", "400", "200..800", "", "24 %", "3,000", "2 threads"],

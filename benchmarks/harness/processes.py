@@ -1,4 +1,4 @@
-"""The runner's side of the protocol: the processes of one contestant, started, spoken to and ended together."""
+"""Runner side of the protocol: start, command and end the processes of one contestant."""
 
 import dataclasses
 import json
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.protocol import Setting, Task
+from benchmarks.harness.protocol import Setting, Task
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
-class Group:
-    """One contestant in one setting: as many processes as that says. A context manager that ends them."""
+class Processes:
+    """Processes of one contestant in one setting; a context manager that ends them."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Group:
         environment: Mapping[str, str | None] | None = None,
         root: Path = ROOT,
     ) -> None:
-        """`root`: the checkout whose code runs."""
+        """Start the processes with the code of the checkout `root`."""
         self.module, self.setting, self.root = module, setting, root
         self.environment = dict(environment or {})
         self._folder = tempfile.TemporaryDirectory(prefix="bench-")
@@ -75,23 +75,23 @@ class Group:
         self._folder.cleanup()
 
     def ask(self, command: str, **fields: Any) -> list[dict[str, Any]]:
-        """Send one command to all processes and wait for all answers."""
+        """Send one command to all processes and return all answers."""
         line = json.dumps({"command": command, **fields}) + "\n"
         return self._exchange([line] * len(self._members), command)
 
     def ask_each(self, command: str, **fields: Any) -> list[dict[str, Any]]:
-        """As `ask`, with the rank of each process."""
+        """Send one command with the rank of each process and return all answers."""
         common = {"command": command, "setting": dataclasses.asdict(self.setting), **fields}
         lines = [json.dumps({**common, "rank": rank}) + "\n" for rank in range(len(self._members))]
         return self._exchange(lines, command)
 
     def start(self, task: Task, data: Path) -> dict[str, Any]:
-        """Build the model, in each process."""
+        """Build the model in each process and return the answer of the first."""
         meeting = str(Path(self._folder.name) / "meeting")
         return self.ask_each("start", task=dataclasses.asdict(task), data=str(data), meeting=meeting)[0]
 
     def timed(self, command: str, **fields: Any) -> tuple[float, list[dict[str, Any]]]:
-        """The seconds from sending a command to the last answer, and the answers."""
+        """Return the seconds from sending a command to the last answer, and the answers."""
         began = time.perf_counter()
         answers = self.ask(command, **fields)
         return time.perf_counter() - began, answers
@@ -105,16 +105,16 @@ class Group:
                 member.stdin.flush()
             for member in self._members:
                 assert member.stdout
-                answers.append(json.loads(member.stdout.readline() or self._gone()))
+                answers.append(json.loads(member.stdout.readline() or self._log_tail()))
         except BrokenPipeError:
-            answers = [json.loads(self._gone())]
+            answers = [json.loads(self._log_tail())]
         for answer in answers:
             if "error" in answer:
                 raise SystemExit(f"{self.module} failed at {command!r} ({self.setting}):\n{answer['error']}")
         return answers
 
-    def _gone(self) -> str:
-        """What a process that ended without an answer had to say."""
+    def _log_tail(self) -> str:
+        """Return the end of the log as an error message, for a process that ended without an answer."""
         self._log.flush()
         self._log.seek(0)
-        return json.dumps({"error": self._log.read()[-4000:] or "it ended without a word"})
+        return json.dumps({"error": self._log.read()[-4000:] or "the process ended without output"})

@@ -1,11 +1,11 @@
-"""Multi30k text to the batches that every contestant reads: one vocabulary, one order, one set of ids."""
+"""Batches of Multi30k with token ids, identical for all contestants."""
 
 import gzip
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.protocol import Data, Pairs, Task
+from benchmarks.harness.protocol import Data, Pairs, Task
 from clearhead.data.batching import plan_batches
 from clearhead.data.tokenizer import Tokenizer, TokenizerConfig
 
@@ -13,17 +13,17 @@ VOCAB_SIZE = 6000
 
 
 def read_lines(folder: Path, name: str) -> list[str]:
-    """The lines of `name`, or of `name.gz`."""
-    plain, packed = folder / name, folder / f"{name}.gz"
+    """Return the lines of `name` or `name.gz` in a folder."""
+    plain, compressed = folder / name, folder / f"{name}.gz"
     if plain.exists():
         return plain.read_text(encoding="utf-8").splitlines()
-    if packed.exists():
-        return gzip.decompress(packed.read_bytes()).decode("utf-8").splitlines()
-    raise SystemExit(f"expected {plain} or {packed.name}; DATA is a folder with train.en, train.de, val.en and val.de")
+    if compressed.exists():
+        return gzip.decompress(compressed.read_bytes()).decode("utf-8").splitlines()
+    raise SystemExit(f"expected {plain} or {compressed.name}; DATA is the folder of Multi30k (docs/results.md)")
 
 
 def build_data(folder: Path, batch_tokens: int, seed: int) -> Data:
-    """Train the joint vocabulary on the training text, cut everything into pieces and plan one epoch of batches."""
+    """Return one epoch of batches, tokenized with a joint vocabulary that is trained on the training text."""
     texts = {name: read_lines(folder, name) for name in ("train.en", "train.de", "val.en", "val.de")}
     tokenizer = Tokenizer.train(texts["train.en"] + texts["train.de"], TokenizerConfig(vocab_size=VOCAB_SIZE))
     ids = {name: [[*row, Task.end_id] for row in tokenizer.encode_batch(lines)] for name, lines in texts.items()}

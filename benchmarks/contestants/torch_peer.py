@@ -1,7 +1,7 @@
-"""What contestants made of a torch module share: tensors, the training loop, several processes.
+"""Base classes of contestants with a torch module: tensors, training loop, several processes.
 
-The loop is the plainest fast one (fused Adam, gradients as views into DistributedDataParallel's buckets) and has none
-of the bookkeeping of a toolkit's own trainer, to the peers' advantage.
+The loop is simple and fast (fused Adam, gradients as views into DistributedDataParallel's buckets). It does not log or
+validate as a toolkit's own trainer does, to the peers' advantage.
 """
 
 import math
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.protocol import Contestant, Pairs, Setting, Start, Task
+from benchmarks.harness.protocol import Contestant, Pairs, Setting, Start, Task
 
 
 class Batch(NamedTuple):
@@ -28,19 +28,19 @@ class Batch(NamedTuple):
 
 
 def pad(rows: list[list[int]], pad_id: int) -> Tensor:
-    """The rows as one tensor, filled up behind."""
+    """Return the rows as one tensor, padded at the end."""
     longest = max(map(len, rows))
     return torch.tensor([row + [pad_id] * (longest - len(row)) for row in rows])
 
 
 def make_batch(pairs: Pairs, task: Task, tokens: int) -> Batch:
-    """The decoder reads the start piece and then the target without its end, and is to write the target."""
+    """Return a batch whose decoder input is the start token and the target without its end token."""
     tgt_in = pad([[task.start_id, *row[:-1]] for row in pairs.target], task.pad_id)
     return Batch(pad(pairs.source, task.pad_id), tgt_in, pad(pairs.target, task.pad_id), tokens)
 
 
 class LossModule(nn.Module):
-    """A model behind one call that gives the loss, summed over the target tokens."""
+    """Module that computes a model's loss, summed over the target tokens."""
 
     def __init__(self, model: nn.Module, task: Task) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class LossModule(nn.Module):
 
 
 class LogitsLoss(LossModule):
-    """A model that gives logits, and torch's own cross-entropy."""
+    """Model that returns logits, with torch's cross-entropy."""
 
     smoothing = 0.0
 
@@ -64,7 +64,7 @@ class LogitsLoss(LossModule):
 
     @abstractmethod
     def logits(self, src: Tensor, tgt_in: Tensor) -> Tensor:
-        """Of all target places."""
+        """Return the logits at all target positions."""
 
     def forward(self, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
         return F.cross_entropy(
@@ -77,7 +77,7 @@ class LogitsLoss(LossModule):
 
 
 class TorchPeer(Contestant):
-    """A contestant whose model is a torch module; subclasses build it and decode with it."""
+    """Contestant with a torch module; subclasses build the module and implement decoding."""
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
@@ -102,14 +102,14 @@ class TorchPeer(Contestant):
 
     @staticmethod
     def decode_settings(cores: int) -> list[Setting]:
-        ways = [Setting(threads=cores)] + [Setting(processes=cores)] * (cores > 1)
-        return [Setting(way.processes, way.threads, batch=batch) for way in ways for batch in (32, 64, 128, 256)]
+        layouts = [Setting(threads=cores)] + [Setting(processes=cores)] * (cores > 1)
+        return [Setting(each.processes, each.threads, batch=batch) for each in layouts for batch in (32, 64, 128, 256)]
 
     def parameters(self) -> int:
         return sum(p.numel() for p in self.weights)
 
     def _join(self) -> None:
-        """Meet the other processes; only for training, where there is something to exchange."""
+        """Connect to the other processes, for exchanging gradients in training."""
         address = f"file://{self.meeting}"
         dist.init_process_group(
             "gloo", init_method=address, rank=self.rank, world_size=self.world, timeout=timedelta(minutes=5)
@@ -130,7 +130,7 @@ class TorchPeer(Contestant):
             self.optimizer.zero_grad(set_to_none=self.world == 1)
             with torch.autocast("cpu", torch.bfloat16, enabled=self.task.precision == "bfloat16"):
                 loss = self.parallel(src, tgt_in, tgt_out)
-            # Distributed gradients are means over the processes; the loss is to be the mean over all tokens.
+            # Distributed gradients are means over the processes, but the loss is the mean over all tokens.
             (loss * (self.world / tokens)).backward()
             nn.utils.clip_grad_norm_(self.weights, self.task.clip_norm)
             for group in self.optimizer.param_groups:
@@ -150,17 +150,17 @@ class TorchPeer(Contestant):
         self.module.load_state_dict(torch.load(path, weights_only=True))
 
 
-class TrainingPeer(TorchPeer):
-    """One that takes part in training only."""
+class TrainingOnlyPeer(TorchPeer):
+    """Contestant that is measured in training only."""
 
     @staticmethod
     def decode_settings(cores: int) -> list[Setting]:
         return []
 
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
-        raise NotImplementedError(f"{self.name} offers no setting for decoding, so nobody may ask for it")
+        raise NotImplementedError(f"{self.name} has no settings for decoding")
 
 
 def warmup_factor(step: int, warmup: int) -> float:
-    """Linear to 1, then as 1/sqrt(step)."""
+    """Return the learning rate factor: linear warm-up to 1, then proportional to 1/sqrt(step)."""
     return min(step / warmup, math.sqrt(warmup / step))

@@ -1,4 +1,4 @@
-"""The benchmark of the kernels: what it counts, shares of the roofline, its tables and the one in docs/runtime.md."""
+"""Benchmark of the kernels: counted operations, shares of the roofline, its tables and the one in docs/runtime.md."""
 
 import os
 import re
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from benchmarks import kernels
-from benchmarks.kernels import COMMAND, SECTION, SHAPES, Measured, Run, Shape, Stage
-from benchmarks.sections import held
+from benchmarks.kernels import COMMAND, SECTION, SHAPES, Measurements, Run, Shape, Stage
+from benchmarks.report import read_section
 
-PAGE = Path(__file__).parents[1] / "docs" / "runtime.md"
+PAGE = Path(__file__).parents[2] / "docs" / "runtime.md"
 NAMES = [*kernels.stage_sizes(SHAPES["tiny"], 10, 14)]
 NAMES.insert(2, "quantize")
 
@@ -26,7 +26,7 @@ def cells(table: str) -> dict[str, list[str]]:
 
 
 @pytest.fixture
-def measured() -> Measured:
+def measured() -> Measurements:
     """Runs of 2 microseconds per stage without quantization; the vocabulary takes 8 with one row and 20 with 24."""
     runs = []
     for rows, last in ((1, 8e-6), (24, 20e-6)):
@@ -34,11 +34,11 @@ def measured() -> Measured:
         stages[-2] = Stage("vocabulary product", last, rows * 768_000, 3_000_000)
         runs.append(Run("tiny", "float32", rows, 7, 1.5e12, last + 30e-6, stages))
     runs += [Run("tiny", "int8", run.rows, 5, 1e12, run.whole, run.stages) for run in runs]
-    return Measured("avx2", 10, 14, {"float32": 2.5e12, "int8": 5e12}, 25e9, runs)
+    return Measurements("avx2", 10, 14, {"float32": 2.5e12, "int8": 5e12}, 25e9, runs)
 
 
-def test_a_product_is_bound_by_its_weights_or_by_its_multiply_adds(measured: Measured) -> None:
-    text = kernels.page_table(measured, SHAPES["tiny"], kernels.Around(0.0042, 0.000123))
+def test_a_product_is_bound_by_its_weights_or_by_its_multiply_adds(measured: Measurements) -> None:
+    text = kernels.page_table(measured, SHAPES["tiny"], kernels.Overheads(0.0042, 0.000123))
     assert "preparing the weights takes 4.2 ms, encoding a source of 14 tokens 123 µs." in text
     table = cells(text)
     assert [*table][2:] == [name for name in NAMES if name != "quantize"] + ["not explained", "whole step"]
@@ -50,9 +50,9 @@ def test_a_product_is_bound_by_its_weights_or_by_its_multiply_adds(measured: Mea
     assert table["whole step"] == ["", "", "3.0 MB", "38.0", "100.0%", "", "50.0", "100.0%", ""]
 
 
-def test_tables_have_speeds_and_say_that_a_run_was_quick(measured: Measured) -> None:
+def test_tables_have_speeds_and_mark_a_quick_run(measured: Measurements) -> None:
     text = kernels.render(measured, is_quick=True)
-    assert "the numbers mean nothing" in text and "the numbers mean nothing" not in kernels.render(measured)
+    assert "the numbers are meaningless" in text and "the numbers are meaningless" not in kernels.render(measured)
     float_part, int8_part = text.split("**tiny, int8**")
     assert cells(float_part)["vocabulary product"] == [
         "768,000", "3.0 MB", "8.0", "21.1%", "192", "25%", "20.0", "40.0%", "1,843", "37%",
@@ -60,7 +60,7 @@ def test_tables_have_speeds_and_say_that_a_run_was_quick(measured: Measured) -> 
     assert "GOP/s" in int8_part.splitlines()[2] and cells(int8_part)["norm"][2:6] == ["2.0", "5.3%", "", ""]
 
 
-def test_the_heading_names_the_processor(measured: Measured) -> None:
+def test_the_heading_names_the_processor(measured: Measurements) -> None:
     info = "vendor_id\t: X\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A CPU @ 2.50GHz\n"
     assert kernels.processor(info) == "A CPU @ 2.50GHz (family 6, model 85)"
     assert kernels.processor("") == "unknown CPU"
@@ -68,16 +68,16 @@ def test_the_heading_names_the_processor(measured: Measured) -> None:
 
 
 def test_the_page_has_the_table_of_this_benchmark() -> None:
-    section = held(PAGE.read_text(encoding="utf-8"), SECTION, COMMAND)
+    section = read_section(PAGE.read_text(encoding="utf-8"), SECTION, COMMAND)
     assert section is not None
     rows = {name: row for name, row in cells(section).items() if name in NAMES}
     assert {name: row[1] for name, row in rows.items()} == kernels.stage_sizes(SHAPES["tiny"], 10, 14)
-    native = Path(__file__).parents[1] / "src" / "clearhead" / "runtime" / "native"
+    native = Path(__file__).parents[2] / "src" / "clearhead" / "runtime" / "native"
     assert all((native / row[0].strip("`")).exists() for row in rows.values())
 
 
 def test_the_largest_batch_is_that_of_a_thread() -> None:
-    source = Path(__file__).parents[1] / "src" / "clearhead" / "runtime" / "native" / "search.cpp"
+    source = Path(__file__).parents[2] / "src" / "clearhead" / "runtime" / "native" / "search.cpp"
     found = re.search(r"constexpr int kRows = (\d+);", source.read_text(encoding="utf-8"))
     assert found is not None and int(found[1]) == kernels.ROWS[-1]
     assert f"n = {kernels.ROWS[-1]} is {kernels.ROWS[-1] // 4} sentences with\nbeam 4" in PAGE.read_text(

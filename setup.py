@@ -1,7 +1,7 @@
 """Build of the C++ core and of its unit tests; all metadata is in pyproject.toml.
 
     python setup.py build_ext --inplace              build the extension clearhead.runtime._core in its package folder
-    python setup.py native_tests --sanitize          run the C++ unit tests with sanitizers (address, undefined behavior)
+    python setup.py native_tests --sanitize          run the C++ unit tests with sanitizers (address, undefined)
     python setup.py native_tests --cxx=... --runner=...   build them with a cross compiler, run them in an emulator
     python setup.py native_benchmark                 build build/native/benchmark/kernels for benchmarks/kernels.py
 

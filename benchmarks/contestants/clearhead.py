@@ -85,7 +85,7 @@ class PreparedTask:
 
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
         """Return an empty validation; the trainer validates at the end of a run."""
-        return Validation(0.0, 1.0, 0.0, "none", "", ("", "", ""))
+        return Validation(0.0, 0.0, "none", "", ("", "", ""))
 
 
 class NullRunLogger:

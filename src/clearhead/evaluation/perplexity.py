@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def perplexity(nll: float) -> float:
+    """Return the perplexity of a mean negative log-likelihood in nats, limited to that of 50 nats to stay finite."""
+    return math.exp(min(nll, 50.0))
+
+
 @dataclass(frozen=True)
 class PerplexityReport:
     """Perplexity of one text; only bits per byte or character compare models with different tokenizers."""
@@ -30,7 +35,7 @@ class PerplexityReport:
     @property
     def perplexity(self) -> float:
         """Return the exponential of nats per token."""
-        return math.exp(min(self.nats, 50.0))
+        return perplexity(self.nats)
 
     @property
     def bits_per_byte(self) -> float:
@@ -88,7 +93,7 @@ class MaskedReport:
     @property
     def pseudo_perplexity(self) -> float:
         """Return the exponential of the loss, which is not comparable with the perplexity of a causal model."""
-        return math.exp(min(self.loss, 50.0))
+        return perplexity(self.loss)
 
     @property
     def signature(self) -> str:

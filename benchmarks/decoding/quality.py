@@ -64,7 +64,7 @@ def _margins(model: Model, lines: list[str], beam: int) -> list[float]:
     """Return the margin of the torch engine's search for each line, decoded alone."""
     from clearhead.decoding.search import run_search
     from clearhead.decoding.search_batch import SearchBatch
-    from clearhead.engines.torch_generator import TorchGenerator
+    from clearhead.engines.torch_forward import TorchGenerator
 
     config, settings = model.config.model, decoding_settings(beam)
     margins = []

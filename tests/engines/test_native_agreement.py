@@ -22,7 +22,7 @@ from clearhead.decoding.requests import Request
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.runtime import ComputeType
 from tests.serving.browser import free_port, running
 from tests.terminal import run_process

@@ -16,10 +16,9 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator as TokenGenerator
 from clearhead.decoding.generator import SlidingWindow
 from clearhead.decoding.penalties import length_penalties
-from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
+from clearhead.decoding.requests import Hypothesis, NoOutputError, Request, SearchResult, check_answers, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
-from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.native_generator import NativeGenerator
 from clearhead.engines.threads import run_in_threads
 from clearhead.runtime import CoreHypothesis, CoreSearch, NativeModel

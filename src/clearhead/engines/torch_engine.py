@@ -20,13 +20,11 @@ import torch
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator as TokenGenerator
 from clearhead.decoding.generator import SlidingWindow
-from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
+from clearhead.decoding.requests import Hypothesis, NoOutputError, Request, SearchResult, check_answers, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
-from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.threads import run_in_threads
-from clearhead.engines.torch_forward import evaluating
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator, evaluating
 
 CLOSE = 2e-4
 """Differences in log-probability below which the batch may change a decision."""

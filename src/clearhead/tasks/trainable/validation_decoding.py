@@ -9,9 +9,9 @@ from torch import Tensor
 
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.requests import Constraints, Hypothesis, Request
+from clearhead.decoding.requests import Constraints, Hypothesis, NoOutputError, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.engine import Engine, NoOutputError
+from clearhead.engines.engine import Engine
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.runtime import NativeModel, check_fallback, prepare, why_unavailable, why_unsupported
 from clearhead.tasks.language_modeling.inference import context_length, suppressed_tokens

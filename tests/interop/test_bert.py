@@ -130,7 +130,7 @@ def test_a_trace_has_the_attention_of_transformers(tmp_path: Path, capsys: pytes
     assert main(["inspect", str(tmp_path / "clearhead"), text, "--layer", "2", "--head", "7"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(text) and "log-probability" not in shown
-    off = model.with_heads_off(["encoder.1.3"])
+    off = model.with_ablated(["encoder.1.3"])
     assert abs(off.embed(text) - model.embed(text)).max() > 1e-3
     for asked in (lambda: logit_lens(model, trace), lambda: gradient_times_input(model, trace),
                   lambda: ablation_effect(model, off, trace, model.config.decoding)):  # fmt: skip

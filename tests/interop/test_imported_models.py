@@ -167,7 +167,7 @@ def verb_arguments(folder: Path, case: ImportCase, data: Path, monkeypatch: pyte
 def same_attention(reference: Any, model: Model, text: str) -> None:
     """Compare every head of every layer, for the same token ids."""
     is_image = model.config.model.reads_images
-    trace = model.trace_picture(text) if is_image else model.trace(text)
+    trace = model.trace_image(text) if is_image else model.trace(text)
     reference.set_attn_implementation("eager")
     read, written = ([[position.token for position in positions]] for positions in (trace.source, trace.inputs))
     if is_image:

@@ -1,4 +1,5 @@
 """Engines: answer batches of requests with a model.
 
-The modules `torch_*` import torch; the others import clearhead's runtime, decoding, bundle, config, errors and extras.
+Imports bundle, config, decoding, errors, extras and runtime; `torch_engine` and `torch_forward` also import
+torch, data, kernels and model.
 """

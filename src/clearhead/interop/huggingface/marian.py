@@ -19,7 +19,6 @@ from clearhead.model.positions import sinusoids
 
 Placement = Literal["pre", "post"]
 STACKS = (("encoder", "source_embedding"), ("decoder", "target_embedding"))
-NORM_EPSILON = 1e-5  # constant in `transformers`
 _WIDTH_KEY = ConfigKey("d_model", 1024)
 _POSITIONS_KEY = ConfigKey("max_position_embeddings", 1024)
 
@@ -40,7 +39,6 @@ def _reader(placement: Placement) -> Callable[[SettingsReader, CheckpointTensors
                 "split": "sentences" if placement == "post" else "none",
             },
             "model": {
-                "norm_placement": placement,
                 **_read_positions(options, tensors),
                 "tied_embeddings": "all" if is_shared else "target",
                 "scale_embeddings": bool(options.get("scale_embedding", False)),
@@ -149,23 +147,24 @@ def _derived_tensors(config: Config) -> dict[str, Tensor]:
 
 def _supported_settings(config: Config, placement: Placement, tied_embeddings: tuple[str, ...]) -> Settings:
     return {
-        "family": "transformer",
-        "input": "tokens",
-        "norm": "layer",
-        "norm_placement": placement,
-        "norm_epsilon": NORM_EPSILON,
         "final_norm": (None, placement == "pre"),
-        "embedding_norm": False,
         "positions": ("sinusoidal", "learned"),
-        "scale_attention": True,
-        "scale_output": False,
         "tied_embeddings": tied_embeddings,
-        "gated": False,
-        "bias": True,
         **equal_head_widths(config.model),
     }
 
 
+_CONSTANTS = {
+    "family": "transformer",
+    "input": "tokens",
+    "norm": "layer",
+    "norm_epsilon": 1e-5,
+    "embedding_norm": False,
+    "scale_attention": True,
+    "scale_output": False,
+    "gated": False,
+    "bias": True,
+}
 _KEYS = {
     "num_encoder_layers": ConfigKey("encoder_layers", 12),
     "num_decoder_layers": ConfigKey("decoder_layers", 12),
@@ -182,6 +181,7 @@ MARIAN = ModelFormat(
     "marian",
     "Marian",
     architectures={"MarianMTModel": "translate"},
+    constants=_CONSTANTS | {"norm_placement": "post"},
     keys=_KEYS,
     read_settings=_reader("post"),
     write_settings=_write_marian_settings,
@@ -194,6 +194,7 @@ PEGASUS = ModelFormat(
     "pegasus",
     "Pegasus",
     architectures={"PegasusForConditionalGeneration": "translate"},
+    constants=_CONSTANTS | {"norm_placement": "pre"},
     keys=_KEYS,
     read_settings=_reader("pre"),
     write_settings=_write_settings,

@@ -177,29 +177,26 @@ _KEYS = {
     "pad_id": ConfigKey("pad_token_id", 0, "token_id"),
     "eos_id": ConfigKey("eos_token_id", 0, "token_id"),
 }
-MARIAN = ModelFormat(
-    "marian",
-    "Marian",
-    architectures={"MarianMTModel": "translate"},
-    constants=_CONSTANTS | {"norm_placement": "post"},
-    keys=_KEYS,
-    read_settings=_reader("post"),
-    write_settings=_write_marian_settings,
-    supported_settings=lambda config: _supported_settings(config, "post", ("all", "target")),
-    weight_mapping=_weight_mapping,
-    derived_tensors=_derived_tensors,
-    attention_dropout_key="attention_dropout",
-)
-PEGASUS = ModelFormat(
-    "pegasus",
-    "Pegasus",
-    architectures={"PegasusForConditionalGeneration": "translate"},
-    constants=_CONSTANTS | {"norm_placement": "pre"},
-    keys=_KEYS,
-    read_settings=_reader("pre"),
-    write_settings=_write_settings,
-    supported_settings=lambda config: _supported_settings(config, "pre", ("all",)),
-    weight_mapping=_weight_mapping,
-    derived_tensors=_derived_tensors,
-    attention_dropout_key="attention_dropout",
-)
+
+
+def _family(
+    name: str, title: str, architecture: str, placement: Placement, tied_embeddings: tuple[str, ...],
+    write_settings: Callable[[Config], Settings],
+) -> ModelFormat:  # fmt: skip
+    return ModelFormat(
+        name,
+        title,
+        architectures={architecture: "translate"},
+        constants=_CONSTANTS | {"norm_placement": placement},
+        keys=_KEYS,
+        read_settings=_reader(placement),
+        write_settings=write_settings,
+        supported_settings=lambda config: _supported_settings(config, placement, tied_embeddings),
+        weight_mapping=_weight_mapping,
+        derived_tensors=_derived_tensors,
+        attention_dropout_key="attention_dropout",
+    )
+
+
+MARIAN = _family("marian", "Marian", "MarianMTModel", "post", ("all", "target"), _write_marian_settings)
+PEGASUS = _family("pegasus", "Pegasus", "PegasusForConditionalGeneration", "pre", ("all",), _write_settings)

@@ -110,7 +110,7 @@ def test_a_list_is_what_a_muted_network_gives(make: Any, mode: str) -> None:
         } - {PAD, START}
         muted = Muted(model, tuple(sorted(allowed)))
         plain = replace(request.constraints_or_empty, shortlist=None)
-        generator, limits = TorchGenerator(muted, PAD), [request.longest(decoding, 64)]
+        generator, limits = TorchGenerator(muted, PAD), [request.output_limit(decoding, 64)]
         batch = SearchBatch(
             generator, [request.source], decoding, limits, END, PAD, request.n_best, constraints=[plain]
         )

@@ -124,7 +124,7 @@ class Request:
         """Constraints, or empty ones."""
         return self.constraints or _UNCONSTRAINED
 
-    def longest(self, settings: DecodingConfig, max_positions: int) -> int:
+    def output_limit(self, settings: DecodingConfig, max_positions: int) -> int:
         """Return the largest number of tokens of the output, its end token included."""
         if self.limit is not None:
             return self.limit
@@ -175,7 +175,7 @@ def _check_width(name: str, request: Request, settings: DecodingConfig) -> None:
 
 def _check_length(name: str, request: Request, settings: DecodingConfig, max_positions: int) -> None:
     """Raise DecodingError if the limit is too low for the constraints."""
-    limit, constraints = request.longest(settings, max_positions), request.constraints
+    limit, constraints = request.output_limit(settings, max_positions), request.constraints
     if settings.min_length > limit:
         reason = "" if request.limit else f" (decoding.max_length={settings.max_length}, the model's {max_positions})"
         raise DecodingError(

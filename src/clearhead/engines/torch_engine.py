@@ -116,7 +116,7 @@ class TorchEngine:
         pending = []
         for index, request in enumerate(requests):
             rows = BeamLayout.of(settings, request.n_best, request.constraints_or_empty.include.num_tokens).rows
-            limit = request.longest(settings, self.max_positions)
+            limit = request.output_limit(settings, self.max_positions)
             positions = request.source_length
             if self.is_prompted:  # each row caches the prompt and the tokens after it
                 positions = min(positions + limit, self.max_positions)
@@ -171,7 +171,7 @@ class TorchEngine:
             generator,
             np.stack(images) if images else [request.source for request in requests],
             settings,
-            [request.longest(settings, self.max_positions) for request in requests],
+            [request.output_limit(settings, self.max_positions) for request in requests],
             self.eos_id,
             self.pad_id,
             n_best,

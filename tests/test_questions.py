@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmarks.questions import PAGE, Snippet, renewed, run, snippets
 
-from tests.whole import train_small
+from tests.trained_model import train_small
 
 TEXT = PAGE.read_text(encoding="utf-8")
 PAGE_SNIPPETS = snippets(TEXT)

@@ -70,7 +70,7 @@ def _margins(model: Model, lines: list[str], beam: int) -> list[float]:
     margins = []
     for ids in model.tokenizer.encode_batch(lines):
         request = Request((*ids, config.eos_id))
-        longest = request.longest(settings, config.max_positions)
+        longest = request.output_limit(settings, config.max_positions)
         generator = TorchGenerator(model.network, config.pad_id)
         batch = SearchBatch(generator, [request.source], settings, [longest], config.eos_id, config.pad_id, 1)
         margins.append(float(run_search(batch)[0].margin))

@@ -78,7 +78,7 @@ def torch_engine(network: Any, context: PromptContext | None = None) -> "TorchEn
     model, threads, device = network.config, torch.get_num_threads(), device_of(network)
     if context is None:
         return TorchEngine(
-            network, model.eos_id, model.pad_id, model.read_vocab_size, model.max_positions,
+            network, model.eos_id, model.pad_id, model.input_vocab_size, model.max_positions,
             threads=threads, device=device,
         )  # fmt: skip
     return TorchEngine(

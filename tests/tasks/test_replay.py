@@ -43,7 +43,7 @@ def test_batches_have_the_share_and_every_example_is_replayed(task: str, tmp_pat
             seen |= set(old.tolist())
     assert num_replayed / total == pytest.approx(SHARE, abs=0.02)
     if task != "lm":  # its windows differ in every pass
-        assert seen == set(range(mixed.old.sizes()[0]))
+        assert seen == set(range(mixed.old.num_examples()[0]))
 
 
 def test_passes_over_the_old_data_are_even(tmp_path: Path) -> None:

@@ -125,7 +125,9 @@ def test_alternatives_differ_at_the_position_only(model: clearhead.Model) -> Non
         assert len({one.tokens[position] for one in found}) == 4
         log_probs = [one.token_log_probs[position] for one in found]
         assert log_probs == sorted(log_probs, reverse=True)
-    with pytest.raises(DecodingError, match=r"the prompt: its output has 26 tokens .* 0 to 25, not 26"):
+    with pytest.raises(
+        DecodingError, match=r"the prompt: expected a position of 0 to 25, found 26; the output has 26 tokens"
+    ):
         model.generate_alternatives("the", 26, 4, **overrides)
 
 

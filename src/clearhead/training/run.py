@@ -216,7 +216,7 @@ def prepare(request: TrainRequest, watcher: Callback, processes: ProcessGroup = 
     records = chosen.load_records(_files(request, watcher), draft, watcher.message)
     replay = _read_replay(request, chosen, records, draft, old.hashes if old else frozenset(), watcher)
     choice = choose_config(
-        records.amount, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
+        records.size, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
     made = _make(chosen, config, records, replay, start.tokenizer if start else None, watcher, processes)
@@ -309,15 +309,15 @@ def _prepared(
     torch.manual_seed(made.config.training.seed)
     model = build_model(made.config.model)
     threads = request.threads or processes.threads()
-    sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
+    sizes = dict(zip(("train_examples", "valid_examples"), made.task.num_examples(), strict=True))
     if isinstance(made.task, ReplayTask):
-        sizes[REPLAYED] = made.task.old.sizes()[0]
+        sizes[REPLAYED] = made.task.old.num_examples()[0]
     tags = {"tags": sorted(set(made.config.data.source_tags))} if made.config.data.source_tags else {}
     languages = made.config.data.language_settings()
     data = {**_data_facts(request, records, replay), **sizes, **tags, **languages, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     validation = sample_records(records.valid)
-    epochs = default_epochs(records.amount)
+    epochs = default_epochs(records.size)
     return PreparedRun(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation, epochs)
 
 

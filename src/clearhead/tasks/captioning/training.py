@@ -140,7 +140,7 @@ def prepare(
     rows = tokenizer.encode_batch([record.text for record in records.train])
     skips = SkipReport()
     train, rows = drop_long(records.train, rows, limit, skips, Path("captions"))
-    records.account(skips, log)
+    records.report_skips(skips, log)
     valid_rows = tokenizer.encode_batch([record.text for record in records.valid])
     for record, row in zip(records.valid, valid_rows, strict=True):
         check_length(record.line, len(row), config.model.max_positions - 1, "the validation caption on line")

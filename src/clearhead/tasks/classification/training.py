@@ -93,7 +93,7 @@ def prepare(config: Config, records: TaskRecords[LabelledText], tokenizer: Token
     valid, valid_rows = drop_long(
         records.valid, _encode(records.valid, tokenizer), limit, skips, Path("validation data")
     )
-    records.account(skips, log)
+    records.report_skips(skips, log)
     dataset = SequenceDataset.build(rows, [record.line for record in train])
     task = ClassificationTask(config, tokenizer, train, dataset, valid, valid_rows)
     return PreparedTask(config, tokenizer, task, {"label_counts": counts})

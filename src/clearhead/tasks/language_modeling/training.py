@@ -69,7 +69,7 @@ class LanguageModelingTask:
         self.valid, self.valid_ids = valid, valid_ids
         self._unreleased = 0
 
-    def sizes(self) -> tuple[int, int]:
+    def num_examples(self) -> tuple[int, int]:
         """Return the number of training windows and of validation documents."""
         return len(self.train), len(self.valid)
 

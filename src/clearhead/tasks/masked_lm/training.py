@@ -149,5 +149,5 @@ def prepare(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer
             f"{num_split:,} documents have more than {limit} tokens and are split "
             f"({len(train.rows) + len(valid.rows):,} examples in all); all text is used"
         )
-    records.account(skips, log)
+    records.report_skips(skips, log)
     return PreparedTask(config, tokenizer, MaskedLMTask(config, tokenizer, train, valid))

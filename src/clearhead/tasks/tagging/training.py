@@ -132,7 +132,7 @@ def prepare(
     skips, limit = SkipReport(), max_window_tokens(config)
     train, words = _drop_long(records.train, tokenizer, limit, skips, "training data")
     valid, valid_words = _drop_long(records.valid, tokenizer, limit, skips, "validation data")
-    records.account(skips, log)
+    records.report_skips(skips, log)
     dataset = SequenceDataset.build(
         [CODEC.add_special_tokens(tokenizer, sentence.ids) for sentence in words], [record.line for record in train]
     )

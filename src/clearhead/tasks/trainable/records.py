@@ -60,14 +60,14 @@ class TaskRecords(Generic[R]):
     names: Sequence[str] = ()
     """Names of the training files."""
 
-    def account(self, skips: SkipReport, log: Log) -> None:
+    def report_skips(self, skips: SkipReport, log: Log) -> None:
         """Log the records skipped after reading, and add them to the report of the corpus."""
         for line in skips.messages():
             log(line)
         self.corpus.skips.merge(skips)
 
     @property
-    def amount(self) -> int:
+    def size(self) -> int:
         """Size by which a preset is chosen: records, or sentences where a record may be a whole book."""
         return self.sentences or len(self.corpus.records)
 

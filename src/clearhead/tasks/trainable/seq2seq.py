@@ -120,7 +120,7 @@ class Seq2SeqTask(ExampleTask[Seq2SeqBatch]):
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
         """Return the loss over all validation examples, and the score of greedy outputs for the first of them."""
         loss, baseline = self.valid_nll(model), self.baseline
-        lines = min(self.sizes()[1], self.config.training.validate_lines)
+        lines = min(self.num_examples()[1], self.config.training.validate_lines)
         count = lines_to_decode(decode, loss, baseline, lines)
         if not count:
             return Validation(loss, None, self.score_name, "", NO_EXAMPLE, baseline)

@@ -122,7 +122,7 @@ class TrainingTask(Protocol[Batch]):
     unit: str
     """Name of a prediction in the reported speed, such as tok or texts."""
 
-    def sizes(self) -> tuple[int, int]:
+    def num_examples(self) -> tuple[int, int]:
         """Return the number of training and of validation examples."""
 
     def plan(self, epoch: int) -> list[Indices]:
@@ -178,7 +178,7 @@ class ExampleTask(Generic[Batch]):
         self._num_valid = num_valid
         self._batch_tokens = batch_tokens or config.training.batch_tokens
 
-    def sizes(self) -> tuple[int, int]:
+    def num_examples(self) -> tuple[int, int]:
         """Return the number of training and of validation examples."""
         return len(self._examples.lines_N), self._num_valid
 

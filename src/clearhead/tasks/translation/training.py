@@ -243,7 +243,7 @@ def encode_records(
     else:
         train, _ = _encode(records.train, tokenizer, settings(data.source_tags), skips)
     valid, valid_pairs = _encode(records.valid, tokenizer, settings(data.validation_tags or data.source_tags), skips)
-    records.account(skips, log)
+    records.report_skips(skips, log)
     return train, valid, valid_pairs
 
 

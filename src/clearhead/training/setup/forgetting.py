@@ -270,7 +270,7 @@ def compare(
 ) -> Mapping[str, Any]:
     """Report both scores, with a warning where the model became worse, and return the summary for the manifest."""
     assert old.before is not None
-    count = min(len(old.records), task.sizes()[1])
+    count = min(len(old.records), task.num_examples()[1])
     found = ForgettingReport(old.description, count, old.before, after)
     tell(str(found))
     if found.is_worse:

@@ -46,7 +46,7 @@ def look(browser: Browser, url: str, model: Model, text: str, tabs: list[str], h
     show()
     assert browser.texts("#tabs button") == tabs
     layers, count = range(config.num_encoder_layers), range(config.num_heads)
-    assert browser.data(".thumb", "part") == [f"encoder.{layer}.{head}" for layer in layers for head in count]
+    assert browser.data(".thumb", "headRef") == [f"encoder.{layer}.{head}" for layer in layers for head in count]
     assert browser.text("#output") == (trace.target_text or "(a vector, no text)")
     places = [place.text for place in trace.source]
     assert browser.run("return window.clearhead.trace.source.map(one => one.text)") == places

@@ -15,7 +15,7 @@ from clearhead.inspection.trace.trace_types import Trace
 from clearhead.serving.middleware import Limits
 from clearhead.serving.server import Server, listen
 from tests.serving.browser import Browser, browsing, need_browser, serving
-from tests.serving.pronouns import SENTENCE, train_pronouns
+from tests.serving.pronoun_model import SENTENCE, train_pronouns
 
 DONE = "document.getElementById('panel').dataset.drawn && !document.body.hasAttribute('aria-busy')"
 

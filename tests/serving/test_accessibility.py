@@ -31,7 +31,7 @@ def axe() -> str:
 @pytest.mark.parametrize("panel", PANELS)
 def test_axe_finds_no_serious_fault(axe: str, stage: Stage, panel: str, theme: str) -> None:
     browser = stage.open(
-        tab=panel, theme=theme, **({"other": "Because it was too old ."} if panel == "compare" else {})
+        tab=panel, theme=theme, **({"second_text": "Because it was too old ."} if panel == "compare" else {})
     )
     browser.run(axe)
     assert browser.run_async(RUN) == []

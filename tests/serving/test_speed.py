@@ -1,4 +1,4 @@
-"""How long a reader of a large model waits: 6+6 layers, 8 heads, about 200 pieces on both sides.
+"""How long a reader of a large model waits: 6+6 layers, 8 heads, about 200 tokens on both sides.
 
 From the event to the frame that shows what it changed, with the server asked for what the page has not yet. Clocks on a
 busy machine say more about the machine: what is held is the work, processor time of the page's thread and the server.
@@ -18,7 +18,7 @@ from clearhead.engines.model_weights import ModelWeights
 from clearhead.model.registry import build_model
 from clearhead.serving.app import make_app
 from clearhead.tasks.registry import get_task
-from tests.inspection.small import TEXT, tokenizer
+from tests.inspection.small_models import TEXT, tokenizer
 from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
 
@@ -41,14 +41,15 @@ SORT = "const one = document.querySelector('#sort'); one.value = given; one.disp
 # what a reader does -> the tab, the script, and what it is done to, in turn
 ACTIONS: dict[str, tuple[str, str, list[str | int]]] = {
     "hover over a cell": ("attention", HOVER, [1, 2, 3, 4, 5]),
-    "choose a head": ("attention", PRESS, [f".thumb[data-part='cross.3.{head}']" for head in range(5)]),
-    "change the layer": ("attention", PRESS, [f".thumb[data-part='encoder.{layer}.2']" for layer in range(5)]),
+    "choose a head": ("attention", PRESS, [f".thumb[data-head-ref='cross.3.{head}']" for head in range(5)]),
+    "change the layer": ("attention", PRESS, [f".thumb[data-head-ref='encoder.{layer}.2']" for layer in range(5)]),
     "choose a cell": ("attention", PICK, [1, 2, 3, 4, 5]),
-    "sort the grid": ("attention", SORT, ["entropy", "distance", "diagonality", "place", "entropy"]),
+    "sort the grid": ("attention", SORT, ["entropy", "distance", "diagonality", "layer", "entropy"]),
     "hide special tokens": ("attention", PRESS, ["#hide"] * 5),
     "go a step on": ("steps", PRESS, ["#forward"] * 5),
     "choose a part of the map": ("map", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
-                                 [f"g.part[data-part='{part}']" for part in ("encoder", "decoder", "cross", "output")]),
+                                 [f"g.block[data-block='{block}']"
+                                  for block in ("encoder", "decoder", "cross", "output")]),
     "choose a node of the tree": ("tree", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
                                   [f"g.node[data-node='{node}']" for node in (1, 3, 5, 7, 9)]),
 }  # fmt: skip
@@ -66,10 +67,10 @@ def large() -> Model:
 
 @pytest.fixture(scope="module")
 def page(theatre: Stage) -> Iterator[tuple[Browser, str]]:
-    """A browser, and the address of 200 pieces in a large model."""
+    """A browser, and the address of 200 tokens in a large model."""
     model = large()
-    pieces = model.tokenizer.encode_batch([" ".join([TEXT] * 30)])[0]
-    text = model.tokenizer.decode(pieces[:200])
+    tokens = model.tokenizer.encode_batch([" ".join([TEXT] * 30)])[0]
+    text = model.tokenizer.decode(tokens[:200])
     theatre.browser.size(1280, 800)
     ticks = {"timeDomain": "threadTicks"}
     theatre.browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.enable", "params": ticks})
@@ -93,8 +94,8 @@ def test_nothing_takes_a_tenth_of_a_second(page: tuple[Browser, str], name: str)
     tab, act, turns = ACTIONS[name]
     browser.open(f"{address}&tab={tab}")
     browser.until(DONE)
-    places = browser.run("return [window.clearhead.trace.source.length, window.clearhead.trace.inputs.length]")
-    assert min(places) > 150 and browser.run("return window.clearhead.trace.heads.length") == 6 * 8 * 3
+    positions = browser.run("return [window.clearhead.trace.source.length, window.clearhead.trace.inputs.length]")
+    assert min(positions) > 150 and browser.run("return window.clearhead.trace.heads.length") == 6 * 8 * 3
     script = TIMED % {"hovers": "true" if act == HOVER else "false", "act": act}
     works, clocks = [], []
     for given in turns:

@@ -1,8 +1,7 @@
-"""Looking inside a model: traces, parts switched off, word alignments from attention."""
+"""Inspection of a model: traces, ablated models and word alignments from attention."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from clearhead.api.base import ModelBase, StrPath, check_text
 from clearhead.config import DecodingConfig
@@ -14,97 +13,97 @@ from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
-    from clearhead.inspection.analyses.ablation import By
+    from clearhead.inspection.analyses.ablation import AblationMethod
     from clearhead.inspection.trace.trace_types import Trace
 
 
+class TraceOptions(TypedDict, total=False):
+    """Keyword arguments of `trace` and `trace_image`."""
+
+    tokens: Sequence[int] | None
+    """Token ids of a forced output, such as `trace.path(node)` of a node of the beam tree; no end token is added."""
+    hypothesis: int
+    """Index of the search hypothesis to trace; default: 0, the best."""
+    arithmetic: bool
+    """Whether to include queries, keys and values; default: False."""
+    settings: DecodingConfig | None
+    """Decoding settings; default: the model's."""
+
+
 class InspectionMethods(ModelBase):
-    """What happens inside."""
+    """Methods of `Model` that show intermediate results."""
 
     def inspection_settings(self, **overrides: Any) -> DecodingConfig:
-        """The settings with which a model is looked at: it searches, also where its own verb draws."""
+        """Return the decoding settings of traces: those of the model, but language models search, not sample."""
         if get_task(self.config.task).verb != "generate":
             return self.decoding(**overrides)
         return self.decoding("translate", method="search", **overrides)
 
     def attention(self, source: str, target: str) -> WordAttention:
-        """Encoder-decoder attention between words while the model is made to write `target`."""
+        """Return the encoder-decoder attention between words when the output is forced to `target`."""
         self.require_task("translate")
         return word_attention(self.trace(source, target))
 
     def trace(
-        self,
-        text: str,
-        target: str | None = None,
-        beam_size: int | None = None,
-        *,
-        tokens: Sequence[int] | None = None,
-        hypothesis: int = 0,
-        arithmetic: bool = False,
-        settings: DecodingConfig | None = None,
+        self, text: str, target: str | None = None, beam_size: int | None = None, **options: Unpack[TraceOptions]
     ) -> "Trace":
-        """Everything that happens inside while the model reads a text and writes `target`, or the best it finds.
+        """Return every intermediate result of the model on a text, with the output `target` or the one search finds.
 
-        Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
-        node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
+        Further options are those of `TraceOptions`.
         """
-        from clearhead.inspection.trace import run_trace
-
         check_text(text)
         self._require_input(images=False)
-        given, settings = (
-            run_trace.text_input(self, text),
-            self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size),
-        )
-        return run_trace.trace(
-            self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
-        )
+        return self._trace(text, target, beam_size, **options)
 
     def trace_image(
-        self,
-        path: StrPath,
-        target: str | None = None,
-        beam_size: int | None = None,
-        *,
-        tokens: Sequence[int] | None = None,
-        hypothesis: int = 0,
-        arithmetic: bool = False,
-        settings: DecodingConfig | None = None,
+        self, path: StrPath, target: str | None = None, beam_size: int | None = None, **options: Unpack[TraceOptions]
     ) -> "Trace":
-        """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
-        from clearhead.inspection.trace import run_trace
-
+        """Return a trace as `trace` does, of a PNG; the positions of the encoder are image patches."""
         self._require_input(images=True)
-        given, settings = (
-            run_trace.image_input(self, Path(path)),
-            self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size),
-        )
-        return run_trace.trace(
-            self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
-        )
+        return self._trace(path, target, beam_size, **options)
 
-    def with_ablated(self, parts: Iterable[HeadRef | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
-        """This model with parts of its network switched off; all its verbs work, and the weights are the same.
+    def _trace(
+        self,
+        source: StrPath,
+        target: str | None,
+        beam_size: int | None,
+        *,
+        settings: DecodingConfig | None = None,
+        **options: Any,
+    ) -> "Trace":
+        from clearhead.inspection.trace.run_trace import run_trace
+        from clearhead.inspection.trace.trace_input import read_input
 
-        A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
-        `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
+        trace_input = read_input(self, source)
+        resolved = self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size)
+        return run_trace(self, trace_input, target, resolved, **options)
+
+    def with_ablated(
+        self, head_refs: Iterable[HeadRef | str], method: "AblationMethod" = "zero", texts: Sequence[str] = ()
+    ) -> Self:
+        """Return this model with the output of heads or sub-layers replaced; the weights are shared.
+
+        A head is written as `cross.1.0` (kind, layer, head, counted from 0), a sub-layer as `cross.1` or
+        `decoder_feed_forward.0`. Outputs become zero, or with method="mean" their mean over `texts`.
         """
-        from clearhead.inspection.analyses.ablation import ablate, heads_and_sublayers, mean_outputs
+        from clearhead.inspection.analyses.ablation import ablate, mean_outputs, parse_head_refs
 
-        if by not in ("zero", "mean") or (over and by == "zero"):
-            raise InspectionError(f'expected by="zero", or by="mean" with texts, got by={by!r} and {len(over)} texts')
-        chosen = heads_and_sublayers(self.network, parts)
-        means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
-        return self.with_network(ablate(self.network, chosen, means))
+        if method not in ("zero", "mean") or (texts and method == "zero"):
+            raise InspectionError(
+                f'expected method="zero", or method="mean" with texts, got method={method!r} and {len(texts)} texts'
+            )
+        parsed = parse_head_refs(self.network, head_refs)
+        means = mean_outputs(self, parsed, texts, self.config.decoding) if method == "mean" else None
+        return self.with_network(ablate(self.network, parsed, means))
 
     def align(
-        self, pairs: Sequence[Pair], head: HeadRef | None = None, path: StrPath = "pairs"
+        self, pairs: Sequence[Pair], head_ref: HeadRef | None = None, path: StrPath = "pairs"
     ) -> Iterator[word_alignment.WordAlignment]:
-        """The word alignment of each pair by a head's attention; an error names the line in `path`."""
+        """Yield the word alignment of each pair by the attention of a head; errors name the line in `path`."""
         self.require_task("translate")
-        return word_alignment.align(self, pairs, head or word_alignment.default_head(self), path)
+        return word_alignment.align(self, pairs, head_ref or word_alignment.default_head(self), path)
 
     def choose_head(self, gold: StrPath) -> word_alignment.ChosenHead:
-        """The head that aligns best, measured against the gold alignments of a JSONL file."""
+        """Return the head with the lowest alignment error rate against the gold alignments of a JSONL file."""
         self.require_task("translate")
         return word_alignment.choose_head(self, [*read_aligned(gold)], gold)

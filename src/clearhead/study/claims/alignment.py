@@ -151,15 +151,15 @@ def _heads(traces: Sequence[Trace], examples: Sequence[Example]) -> list[HeadAli
     """Every head by itself, without the means of layers, the best first."""
     found = align_heads([word_attention(one) for one in traces], [one.alignment for one in examples])
     is_single = traces[0].layers("cross")[0].weights_HTS.shape[0] == 1
-    return [one for one in found if one.part.head is not None or is_single]
+    return [one for one in found if one.head_ref.head is not None or is_single]
 
 
 def _of_model(model: Model, chosen_on: Sequence[Example], tested: Sequence[Example]) -> Numbers:
     """The head that was best on some sentences, measured on others."""
     choosing = [model.trace(one.source, one.target) for one in chosen_on]
-    best = _heads(choosing, chosen_on)[0].part
+    best = _heads(choosing, chosen_on)[0].head_ref
     traces = [model.trace(one.source, one.target) for one in tested]
-    rates = {one.part: one.error_rate for one in _heads(traces, tested)}
+    rates = {one.head_ref: one.error_rate for one in _heads(traces, tested)}
     sums = [float(np.abs(each.weights_HTS.sum(-1) - 1).max()) for one in traces for each in one.attention]
     tokens = sum(len(one.token_log_probs) for one in traces)
     return {

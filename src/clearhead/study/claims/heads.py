@@ -96,7 +96,7 @@ class Heads:
     def _cut(self, model: Model, few: Sequence[Example], tested: Sequence[Example]) -> dict[str, float]:
         """Quality without the least important heads, by Michel et al.'s measure on other sentences."""
         corpus: list[tuple[str, str | None]] = [(one.source, one.target) for one in few]
-        ranked = [one.part for one in head_importance(model, corpus, model.config.decoding)]
+        ranked = [one.head_ref for one in head_importance(model, corpus, model.config.decoding)]
         found = {}
         for cut in CUTS:
             off = ranked[len(ranked) - max(1, round(len(ranked) * cut / 100)) :]
@@ -123,9 +123,9 @@ def _statistics(model: Model, examples: Sequence[Example]) -> dict[str, float]:
     entropies: dict[str, list[float]] = {}
     for example in examples:
         for one in head_statistics(model.trace(example.source, example.target)):
-            entropies.setdefault(str(one.part), []).append(one.entropy)
+            entropies.setdefault(str(one.head_ref), []).append(one.entropy)
             if one.distance is not None:
-                distances.setdefault(str(one.part), []).append(one.distance)
+                distances.setdefault(str(one.head_ref), []).append(one.distance)
     far = [sum(values) / len(values) for values in distances.values()]
     sharp = [sum(values) / len(values) for values in entropies.values()]
     return {"nearest": min(far), "farthest": max(far), "sharpest": min(sharp), "flattest": max(sharp)}

@@ -156,7 +156,7 @@ def probe_all(model: Model, examples: Sequence[Example], seed: int) -> Numbers:
 def encoder_states(trace: Trace) -> list[Tensor]:
     """states_SD of the embedding and after each layer of the encoder."""
     found: dict[int, Tensor] = {}
-    for one in trace.streams:
+    for one in trace.residual_streams:
         if one.name.startswith("encoder"):
             found[one.layer] = torch.from_numpy(one.states_TD).double()  # the last sub-layer of a layer stays
     return [found[layer] for layer in sorted(found)]

@@ -92,10 +92,10 @@ class PronounStudy:
     def _look(
         self, model: Model, chosen_on: Sequence[Example], tested: Mapping[int, Sequence[Example]], seed: int
     ) -> Numbers:
-        ranked = [one.part for one in _finders(model, chosen_on)]
+        ranked = [one.head_ref for one in _finders(model, chosen_on)]
         off, rest = ranked[: self.cut], ranked[self.cut :]
         everything = [one for examples in tested.values() for one in examples]
-        finders = {one.part: one for one in _finders(model, everything)}
+        finders = {one.head_ref: one for one in _finders(model, everything)}
         draw = random.Random(seed)
         others = [model.with_ablated(draw.sample(rest, min(self.cut, len(rest)))) for _ in range(self.draws)]
         cut_model = model.with_ablated(off)
@@ -103,14 +103,14 @@ class PronounStudy:
             "right": right_share(model, everything),
             "right_off": right_share(cut_model, everything),
             "right_others_off": sum(right_share(one, everything) for one in others) / len(others),
-            "found": finders[ranked[0]].found,
-            "chance": finders[ranked[0]].chance,
+            "found": finders[ranked[0]].accuracy,
+            "chance": finders[ranked[0]].chance_accuracy,
         }
         for place, part in enumerate(off, 1):
             found |= {f"layer_of_cut_{place}": part.layer, f"head_of_cut_{place}": float(part.head or 0)}
         for low, examples in tested.items():
-            best = next(one for one in _finders(model, examples) if one.part == ranked[0])
-            found |= {f"right@{low}": right_share(model, examples), f"found@{low}": best.found,
+            best = next(one for one in _finders(model, examples) if one.head_ref == ranked[0])
+            found |= {f"right@{low}": right_share(model, examples), f"found@{low}": best.accuracy,
                       f"right_off@{low}": right_share(cut_model, examples)}  # fmt: skip
         return found
 
@@ -128,7 +128,7 @@ def _finders(model: Model, examples: Sequence[Example]) -> list[HeadAntecedent]:
     """Every head of the encoder, where the state of "it" is made: the one that finds most antecedents first."""
     traces = [model.trace(one.source, one.target) for one in examples]
     found = find_antecedents(traces, [one.pronoun for one in examples if one.pronoun is not None])
-    return [one for one in found if one.part.name == "encoder"]
+    return [one for one in found if one.head_ref.name == "encoder"]
 
 
 def german_form(example: Example) -> str:

@@ -95,7 +95,7 @@ class Reach:
         for path in pictures:
             for one in head_statistics(model.trace_image(path)):
                 assert one.distance is not None
-                seen.setdefault((one.part.layer, one.part.head), []).append(one.distance * self.patch)
+                seen.setdefault((one.head_ref.layer, one.head_ref.head), []).append(one.distance * self.patch)
         means = {place: sum(values) / len(values) for place, values in seen.items()}
         found: dict[str, float] = {}
         for layer in range(self.layers):

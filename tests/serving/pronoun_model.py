@@ -27,9 +27,9 @@ SENTENCE = "Because it was too tired , the animal did not cross the street ."
 def pairs() -> list[tuple[str, str]]:
     """All sentences, with their translations."""
     found = []
-    for (noun, der), (place, die), (quality, german) in product(NOUNS.items(), PLACES.items(), QUALITIES.items()):
+    for (noun, der), (location, die), (quality, german) in product(NOUNS.items(), PLACES.items(), QUALITIES.items()):
         pronoun = PRONOUNS[der.split()[0]]
-        found.append((f"Because it was too {quality} , the {noun} did not cross the {place} .",
+        found.append((f"Because it was too {quality} , the {noun} did not cross the {location} .",
                       f"Weil {pronoun} zu {german} war , hat {der} {die} nicht überquert ."))  # fmt: skip
     return found
 

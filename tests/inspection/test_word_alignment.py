@@ -17,11 +17,11 @@ from clearhead.inspection.analyses.word_attention import align_heads, word_atten
 from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
-from tests.inspection.small import TEXTS, small
+from tests.inspection.small_models import TEXT_MODELS, small_model
 from tests.tasks.made_up import made_up_text
 from tests.whole import Trained
 
-LOOKING = [name for name, (task, _) in TEXTS.items() if task == "translate" and name != "gru without attention"]
+LOOKING = [name for name, (task, _) in TEXT_MODELS.items() if task == "translate" and name != "gru without attention"]
 SOURCES = [*made_up_text(9), "Look!", "The dog, the old dog, eats."]
 PAIRS = [
     Pair(source, target, line)
@@ -32,7 +32,7 @@ PAIRS = [
 @pytest.mark.parametrize("name", LOOKING)
 def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
     """Pairs of unlike lengths, with padding on both sides; each head, and the mean of a layer's."""
-    model = small(name)
+    model = small_model(name)
     traced = [word_attention(model.trace(pair.source, pair.target)) for pair in PAIRS]
     num_layers, num_heads = traced[0].weights_LHJI.shape[:2]
     for layer in range(num_layers):
@@ -44,13 +44,13 @@ def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
     gold = [one.links(num_layers - 1, 0) for one in traced]
     chosen = choose_head(model, [AlignedPair(*each) for each in zip(PAIRS, gold, strict=True)], "gold")
     best = align_heads(traced, gold)[0]
-    assert (chosen.head, chosen.error_rate) == (best.part, best.error_rate) and chosen.error_rate == 0
+    assert (chosen.head_ref, chosen.error_rate) == (best.head_ref, best.error_rate) and chosen.error_rate == 0
 
 
 @given(st.permutations(range(len(PAIRS))), st.integers(1, len(PAIRS)))
 @settings(max_examples=8, deadline=None)
 def test_alignments_in_any_company(order: list[int], count: int) -> None:
-    model = small("post-norm, rotary")
+    model = small_model("post-norm, rotary")
     found = model.align([PAIRS[index] for index in order[:count]])
     for index, one in zip(order, found, strict=False):
         assert [one] == list(model.align([PAIRS[index]]))
@@ -58,7 +58,7 @@ def test_alignments_in_any_company(order: list[int], count: int) -> None:
 
 def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """With few pairs sorted at a time and few numbers held, every batch is small."""
-    model = small("transformer")
+    model = small_model("transformer")
     expected = list(model.align(PAIRS)), model.score(PAIRS)
     monkeypatch.setattr(scoring, "TOGETHER", 4)
     monkeypatch.setattr(torch_forward, "MAX_NUMBERS", 1)
@@ -72,7 +72,7 @@ def test_the_usual_head_is_one_that_there_is(
     name: str, layer: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Recurrent decoders look at the source once, however many layers they have (two here)."""
-    model = small(name)
+    model = small_model(name)
     assert model.config.model.num_decoder_layers == 2
     assert default_head(model) == HeadRef("cross", layer)
     (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS))
@@ -92,10 +92,10 @@ def test_a_model_without_attention_aligns_nothing(tmp_path: Path, capsys: pytest
 
 
 def test_what_cannot_be_aligned_is_named_by_its_line() -> None:
-    model = small("transformer")
+    model = small_model("transformer")
     for pair, message in (
         (Pair("a " * 99, "b", 7), r"^x\.tsv:7: \d+ pieces, the model takes 63; split the line"),
-        (Pair(" ", "b", 8), r"^x\.tsv:8: a side has no pieces"),
+        (Pair(" ", "b", 8), r"^x\.tsv:8: a side has no tokens"),
     ):
         with pytest.raises(DataError, match=message):
             model.align([*PAIRS, pair], path="x.tsv")
@@ -115,7 +115,7 @@ def test_skipped_pairs_keep_their_lines(
     assert main([verb, str(trained.folder), str(path), "--threads", "1"]) == 0
     captured = capsys.readouterr()
     lines = captured.out.split("\n")[:-1]
-    assert [place for place, line in enumerate(lines) if not line] == [1, 3, 4] and len(lines) == len(rows)
+    assert [index for index, line in enumerate(lines) if not line] == [1, 3, 4] and len(lines) == len(rows)
     assert "skipped empty line: 1" in captured.err and f"({path}:2)" in captured.err
     assert main([verb, str(trained.folder), str(path), "--threads", "1", "--json"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -124,11 +124,11 @@ def test_skipped_pairs_keep_their_lines(
         None, "empty source", None, "empty line", "source longer than 2000 characters", None, None,
     ]  # fmt: skip
     model, sound = clearhead.load(trained.folder), [0, 2, 5, 6]
-    sides = {place: rows[place].split("\t") for place in sound}
-    pairs = [Pair(source, target, place + 1) for place, (source, target) in sides.items()]
+    sides = {index: rows[index].split("\t") for index in sound}
+    pairs = [Pair(source, target, index + 1) for index, (source, target) in sides.items()]
     if verb == "align":
-        assert [lines[place] for place in sound] == [one.pharaoh for one in model.align(pairs)]
+        assert [lines[index] for index in sound] == [one.pharaoh for one in model.align(pairs)]
     else:
-        assert [float(lines[place]) for place in sound] == pytest.approx(
+        assert [float(lines[index]) for index in sound] == pytest.approx(
             [one.log_prob for one in model.score(pairs)], abs=1e-4
         )

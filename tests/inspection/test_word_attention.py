@@ -1,4 +1,4 @@
-"""Attention between words: what the model computed, summed over pieces."""
+"""Attention between words: what the model computed, summed over tokens."""
 
 import numpy as np
 import pytest
@@ -28,8 +28,8 @@ def test_word_weights_are_sums_of_the_models_own(trained: Trained) -> None:
         step = network.step(torch.tensor([[2, *tgt]]), state, want_attention=True)
     assert step.attention is not None
     cross_TS = step.attention[1].cross_RHTS[0, 1].numpy()
-    word, piece_words, source_words = 2, tokenizer.words(tgt), tokenizer.words(src)
-    rows = [cross_TS[t] for t in range(len(tgt)) if piece_words[t] == word]
+    word, token_words, source_words = 2, tokenizer.words(tgt), tokenizer.words(src)
+    rows = [cross_TS[t] for t in range(len(tgt)) if token_words[t] == word]
     expected = [
         np.mean([sum(row[s] for s in range(len(src)) if source_words[s] == i) for row in rows]) for i in range(8)
     ]

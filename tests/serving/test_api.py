@@ -253,6 +253,20 @@ def test_bodies_and_hosts_are_limited() -> None:
     assert error_of(TestClient(app, base_url="http://evil.example").get("/livez"))["code"] == "wrong_host"
 
 
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
+def test_other_pages_cannot_start_computations(client: TestClient, content_type: str | None) -> None:
+    """A browser sends these types to any server without asking it; JSON only where the answer to OPTIONS allows it."""
+    headers = {"Origin": "http://evil.example", **({"Content-Type": content_type} if content_type else {})}
+    response = client.post("/v1/trace", content=b'{"text": "dog one"}', headers=headers)
+    assert (response.status_code, error_of(response)["code"]) == (422, "invalid_request")
+    asked = client.options(
+        "/v1/trace", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    )
+    for answer in (response, asked):
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+
+
 def test_old_traces_go_and_come_back_the_same(client: TestClient) -> None:
     first = ask(client, text="dog one")
     assert ask(client, text="dog one")["id"] == first["id"]

@@ -128,7 +128,7 @@ def test_useless_lines_are_counted_and_wrong_ones_named(tmp_path: Path, tables: 
 
 
 MISTAKES = [
-    (["translate", "{model}"], "reads pictures, not text: name them, as in clearhead translate"),
+    (["translate", "{model}"], "reads images, not text: expected image files, as in clearhead translate"),
     (["classify", "{model}", "{png}"], "was trained for the task caption: it cannot classify"),
     (["translate", "{model}", "{large}"], "expected a picture of 8x8 in grey, got 9x9 in grey"),
     (["translate", "{model}", "{png}", "--n-best", "9"], "needs a beam of at least 9"),

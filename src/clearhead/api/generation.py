@@ -1,4 +1,4 @@
-"""The verbs of language models: text that goes on from a prompt."""
+"""Continuations of prompts by language models."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, overload
@@ -12,15 +12,16 @@ from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 
 
 class GenerationMethods(ModelBase):
-    """What a language model writes."""
+    """Methods of language models."""
 
     def generation_settings(self, **overrides: Any) -> DecodingConfig:
-        """The settings of `generate`, with fields of the decoding section and of its sampling replaced by their names.
+        """Return the settings of `generate` with overridden fields of the decoding section and of its sampling.
 
-        A beam searches and a temperature (top_k, top_p, min_p, seed) draws, unless `method` says otherwise.
+        `beam_size` selects beam search, and temperature, top_k, top_p, min_p or seed select sampling, unless `method`
+        is given.
         """
-        given = {name: value for name, value in overrides.items() if value is not None}
-        return self.decoding("generate", **with_method(by_name(given)))
+        overrides = {name: value for name, value in overrides.items() if value is not None}
+        return self.decoding("generate", **with_method(by_name(overrides)))
 
     @overload
     def generate(
@@ -69,7 +70,7 @@ class GenerationMethods(ModelBase):
         engine: Engine | str = "",
         **named: Any,
     ) -> list[GeneratedText]:
-        """As `generate`, for each of many prompts, batched; each is the same as if it were alone."""
+        """Return the continuation of each prompt, equal to that of `generate` for the prompt alone; batched."""
         chosen = self._resolve_settings(settings, self.generation_settings, **named)
         return [best[0] for best in self.generate_n_best(prompts, 1, chosen, engine)]
 
@@ -97,7 +98,7 @@ class GenerationMethods(ModelBase):
     def stream(
         self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **named: Any
     ) -> Generator[str, None, GeneratedText]:
-        """As `generate`, in parts while it is written: with a beam of 1 and in sampling piece by piece."""
+        """Yield the continuation while it is generated: token by token with beam_size=1 and in sampling."""
         check_text(prompt)
         self.require_task("generate")
         return inference.stream(
@@ -107,9 +108,9 @@ class GenerationMethods(ModelBase):
     def generate_alternatives(
         self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **named: Any
     ) -> list[GeneratedText]:
-        """What else could stand at a position of the best text behind a prompt, counted in pieces from 0.
+        """Return the `count` most probable tokens at a position of the best continuation, counted in tokens from 0.
 
-        The `count` likeliest pieces there, likeliest first, each with the best text that goes on from it.
+        Each is returned with the best text that continues from it, most probable token first.
         """
         check_text(prompt)
         self.require_task("generate")

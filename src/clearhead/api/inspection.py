@@ -1,4 +1,4 @@
-"""Inspection of a model: traces, ablated models and word alignments from attention."""
+"""Inspection of a model: traces, ablation and word alignments."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -31,25 +31,25 @@ class TraceOptions(TypedDict, total=False):
 
 
 class InspectionMethods(ModelBase):
-    """Methods of `Model` that show intermediate results."""
+    """Methods that inspect a model."""
 
     def inspection_settings(self, **overrides: Any) -> DecodingConfig:
-        """Return the decoding settings of traces: those of the model, but language models search, not sample."""
+        """Return the decoding settings of traces: language models search instead of sampling."""
         if get_task(self.config.task).verb != "generate":
             return self.decoding(**overrides)
         return self.decoding("translate", method="search", **overrides)
 
     def attention(self, source: str, target: str) -> WordAttention:
-        """Return the encoder-decoder attention between words when the output is forced to `target`."""
+        """Return the cross-attention between words under teacher forcing of `target`."""
         self.require_task("translate")
         return word_attention(self.trace(source, target))
 
     def trace(
         self, text: str, target: str | None = None, beam_size: int | None = None, **options: Unpack[TraceOptions]
     ) -> "Trace":
-        """Return every intermediate result of the model on a text, with the output `target` or the one search finds.
+        """Return the activations, attention and search of one run over a text.
 
-        Further options are those of `TraceOptions`.
+        The output is `target` under teacher forcing, or found by search; see `TraceOptions` for further options.
         """
         check_text(text)
         self._require_input(images=False)
@@ -58,7 +58,7 @@ class InspectionMethods(ModelBase):
     def trace_image(
         self, path: StrPath, target: str | None = None, beam_size: int | None = None, **options: Unpack[TraceOptions]
     ) -> "Trace":
-        """Return a trace as `trace` does, of a PNG; the positions of the encoder are image patches."""
+        """Return the trace of a run over a PNG image; the positions of the source are its patches."""
         self._require_input(images=True)
         return self._trace(path, target, beam_size, **options)
 
@@ -81,10 +81,10 @@ class InspectionMethods(ModelBase):
     def with_ablated(
         self, head_refs: Iterable[HeadRef | str], method: "AblationMethod" = "zero", texts: Sequence[str] = ()
     ) -> Self:
-        """Return this model with the output of heads or sub-layers replaced; the weights are shared.
+        """Return this model with ablated heads or sub-layers; all its methods work, and it shares the weights.
 
-        A head is written as `cross.1.0` (kind, layer, head, counted from 0), a sub-layer as `cross.1` or
-        `decoder_feed_forward.0`. Outputs become zero, or with method="mean" their mean over `texts`.
+        A head is written `cross.1.0` (kind, layer, head, counted from 0), a whole sub-layer `cross.1` or
+        `decoder_feed_forward.0`. Its output is replaced by zero, or with method="mean" by its mean over `texts`.
         """
         from clearhead.inspection.analyses.ablation import ablate, mean_outputs, parse_head_refs
 
@@ -99,7 +99,7 @@ class InspectionMethods(ModelBase):
     def align(
         self, pairs: Sequence[Pair], head_ref: HeadRef | None = None, path: StrPath = "pairs"
     ) -> Iterator[word_alignment.WordAlignment]:
-        """Yield the word alignment of each pair by the attention of a head; errors name the line in `path`."""
+        """Yield the word alignment of each pair by the attention of a head; an error names the line in `path`."""
         self.require_task("translate")
         return word_alignment.align(self, pairs, head_ref or word_alignment.default_head(self), path)
 

@@ -102,7 +102,7 @@ def train(
         steps=steps,
         settings=settings,
         threads=bench.threads,
-        watcher=bench.watcher,
+        callback=bench.watcher,
     )
     if trained.manifest.training["state"] == "interrupted":  # whoever was half trained is not measured
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Models of every family with fresh weights and a real tokenizer: what a trace must be able to open."""
+"""Small models of every family, with random weights and a trained tokenizer."""
 
 from functools import cache
 from pathlib import Path
@@ -59,7 +59,7 @@ def tokenizer(task: str) -> Tokenizer:
 
 @cache
 def small_model(name: str) -> Model:
-    """A model of that family."""
+    """Return the model with this name in TEXT_MODELS or IMAGE_MODELS."""
     task, shape = (TEXT_MODELS | IMAGE_MODELS)[name]
     known: dict[str, Any] = {"num_labels": len(LABELS.get(task, []))}
     words = None if task == "image" else tokenizer(task)
@@ -73,13 +73,13 @@ def small_model(name: str) -> Model:
 
 
 def write_image(folder: Path) -> Path:
-    """A PNG of 6x6 grey pixels."""
+    """Write a grayscale PNG of 6x6 pixels and return its path."""
     pixels = np.random.default_rng(3).integers(0, 256, (6, 6), dtype=np.uint8)
-    Image.fromarray(pixels).save(folder / "picture.png")
-    return folder / "picture.png"
+    Image.fromarray(pixels).save(folder / "image.png")
+    return folder / "image.png"
 
 
 def text_for(name: str) -> str:
-    """A text that the family's task reads."""
+    """Return an input text for the task of this model."""
     return {"T5": "The old <x0> eats the <x1> in the house.",
             "encoder for masks": "The old [MASK] eats the grass."}.get(name, TEXT)  # fmt: skip

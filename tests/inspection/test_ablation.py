@@ -1,4 +1,4 @@
-"""Parts switched off: the same as weights set to zero, and every verb goes on working."""
+"""Ablation equals weights set to zero, and all methods of an ablated model work."""
 
 import copy
 from pathlib import Path
@@ -28,7 +28,7 @@ from tests.whole import Trained
 
 
 def without(network: Any, part: HeadRef, by: float = 0.0) -> Any:
-    """A copy whose weights say what a hook should do: the part's columns of the output projection times `by`."""
+    """Return a copy in which the columns of a head in the output projection are multiplied by `by`."""
     copied = copy.deepcopy(network)
     module: Any = next(one.module for one in find_sublayers(copied) if (one.name, one.layer) == (part.name, part.layer))
     with torch.no_grad():
@@ -57,7 +57,7 @@ PARTS = ["encoder.2.1", "encoder.0", "encoder_feed_forward.1", "decoder.1.0", "c
     + [("d_k and d_v", "cross.1.1"), ("T5", "decoder.1.1"), ("decoder", "decoder.1.1"), ("patches", "encoder.1.0")]
     + [("encoder for tags", "encoder.2.1"), ("encoder for masks", "encoder.0"), ("captions", "cross.1.1")],
 )
-def test_off_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> None:
+def test_ablation_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> None:
     model = small_model(name)
     before = logits(model, tmp_path, name)
     off = model.with_ablated([part])
@@ -66,10 +66,10 @@ def test_off_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> Non
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
     assert before.shape != found.shape or np.abs(before - found).max() > 1e-4
-    np.testing.assert_array_equal(logits(model, tmp_path, name), before)  # the model itself is as it was
+    np.testing.assert_array_equal(logits(model, tmp_path, name), before)  # the model itself is unchanged
 
 
-def test_several_parts_and_one_after_the_other_are_the_same() -> None:
+def test_ablating_at_once_and_one_after_the_other_is_the_same() -> None:
     model = small_model("transformer")
     at_once = model.with_ablated(["cross.0.1", HeadRef("encoder", 1, 0), "cross.0.1"])
     in_turn = model.with_ablated(["cross.0.1"]).with_ablated(["encoder.1.0"])
@@ -87,8 +87,8 @@ def test_a_recurrent_model_without_its_attention(kind: str) -> None:
     np.testing.assert_allclose(off.trace(TEXT, tokens=outputs).logits_TV, expected, atol=1e-5)
 
 
-def test_the_mean_of_a_head_is_what_it_gives_in_the_mean() -> None:
-    """Weights times values, from the trace's own arithmetic, put into the bias of the output projection."""
+def test_mean_ablation_uses_the_mean_output_of_a_head() -> None:
+    """The mean of weights times values, from traces, is added to the bias of the output projection."""
     model, part = small_model("transformer"), HeadRef("encoder", 1, 1)
     texts = [TEXT, "Look at the big cow there!"]
     mixed = []
@@ -107,9 +107,9 @@ def test_the_mean_of_a_head_is_what_it_gives_in_the_mean() -> None:
     assert np.abs(found - model.with_ablated([part]).trace(TEXT).logits_TV).max() > 1e-4
 
 
-def test_every_verb_works_and_the_effect_is_the_difference_of_scores(trained: Trained) -> None:
+def test_all_methods_work_and_the_effect_is_the_difference_of_scores(trained: Trained) -> None:
     model = clearhead.load(trained.folder)
-    off = model.with_ablated(["cross.0", "cross.1"])  # blind to its source
+    off = model.with_ablated(["cross.0", "cross.1"])  # independent of its source
     source = "The small dog sees the old cat."
     before = model.trace(source, target="Der kleine Hund sieht die alte Katze.")
     found = ablation_effect(model, off, before, model.config.decoding)
@@ -131,7 +131,7 @@ def test_every_verb_works_and_the_effect_is_the_difference_of_scores(trained: Tr
 
 
 @pytest.mark.parametrize("name", [name for name in [*TEXT_MODELS, *IMAGE_MODELS] if name not in WITHOUT_ATTENTION])
-def test_any_head_of_any_family_can_be_off(name: str, tmp_path: Path) -> None:
+def test_heads_of_every_family_can_be_ablated(name: str, tmp_path: Path) -> None:
     model = small_model(name)
     off = model.with_ablated([find_heads(model.network)[-1]])
     given = model.trace_image(write_image(tmp_path)) if name in IMAGE_MODELS else model.trace(text_for(name))
@@ -153,12 +153,12 @@ def test_any_head_of_any_family_can_be_off(name: str, tmp_path: Path) -> None:
         ("cross.a", "such as cross.1.0"),
     ],
 )
-def test_what_is_not_there_cannot_be_off(part: str, match: str) -> None:
+def test_missing_heads_are_rejected(part: str, match: str) -> None:
     with pytest.raises(ClearheadError, match=match):
         small_model("transformer").with_ablated([part])
 
 
-def test_nothing_off_and_no_texts_are_refused() -> None:
+def test_ablation_without_heads_or_texts_is_rejected() -> None:
     with pytest.raises(ClearheadError, match="got none"):
         small_model("transformer").with_ablated([])
     with pytest.raises(ClearheadError, match="got none"):
@@ -168,7 +168,7 @@ def test_nothing_off_and_no_texts_are_refused() -> None:
 
 
 def test_importance_is_the_derivative_by_a_gate() -> None:
-    """Differences of losses, in double precision, when the columns of a head are made a little larger and smaller."""
+    """Differences of losses, in double precision, when the columns of a head are scaled slightly up and down."""
     model, corpus = small_model("transformer"), [(TEXT, "The dog eats."), ("Look at the big cow there!", "The cow.")]
     found = {one.head_ref: one.value for one in head_importance(model, corpus, model.config.decoding)}
     assert len(found) == (3 + 2 + 2) * 2 and list(found.values()) == sorted(found.values(), reverse=True)
@@ -185,7 +185,7 @@ def test_importance_is_the_derivative_by_a_gate() -> None:
         assert found[part] == pytest.approx(sum(slopes) / tokens, rel=1e-3)
 
 
-def test_importance_by_ablation_is_what_is_lost() -> None:
+def test_importance_by_ablation_is_the_lost_log_probability() -> None:
     model, corpus = small_model("transformer"), [(TEXT, "The dog eats."), (TEXT, None)]
     found = head_importance(model, corpus, model.config.decoding, "ablation")
     part = found[0].head_ref

@@ -1,4 +1,4 @@
-"""What heads are and do: statistics, alignment and antecedents, against numbers made by other means."""
+"""Head statistics, alignment and antecedents, against independently computed values."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,22 +27,22 @@ from tests.inspection.small_models import TEXT, small_model, write_image
 from tests.whole import Trained
 
 
-def put_in(trace: Trace, kind: AttentionKind, *heads: NDArray[Any]) -> Trace:
-    """The trace with other weights, as one layer."""
+def with_heads(trace: Trace, kind: AttentionKind, *heads: NDArray[Any]) -> Trace:
+    """Return the trace with these heads as its only layer."""
     weights_HTS = np.stack(heads).astype(np.float32)
     return replace(trace, attention=(TracedAttention(kind, 0, weights_HTS, np.ones(weights_HTS.shape[1:], bool)),))
 
 
 def statistics(trace: Trace, kind: AttentionKind, *heads: NDArray[Any]) -> list[HeadStatistics]:
-    return head_statistics(put_in(trace, kind, *heads))
+    return head_statistics(with_heads(trace, kind, *heads))
 
 
-def test_plain_heads_have_plain_numbers() -> None:
+def test_statistics_of_simple_heads() -> None:
     trace = small_model("transformer").trace(TEXT, target="The dog")
     size = len(trace.source)
-    one, even, turned = np.eye(size), np.full((size, size), 1 / size), np.eye(size)[::-1]
+    diagonal, uniform, antidiagonal = np.eye(size), np.full((size, size), 1 / size), np.eye(size)[::-1]
     to_end = np.tile(np.eye(size)[-1], (size, 1))
-    found = statistics(trace, "encoder", one, even, turned, to_end)
+    found = statistics(trace, "encoder", diagonal, uniform, antidiagonal, to_end)
     assert [each.head_ref for each in found] == [HeadRef("encoder", 0, head) for head in range(4)]
     np.testing.assert_allclose([each.entropy for each in found], [0, np.log(size), 0, 0], atol=1e-5)
     np.testing.assert_allclose([each.diagonality for each in found], [1, 0, -1, 0], atol=1e-5)  # type: ignore[arg-type]
@@ -51,9 +51,9 @@ def test_plain_heads_have_plain_numbers() -> None:
 
 
 def test_entropy_and_diagonality_of_any_weights() -> None:
-    """torch's entropy; numpy's correlation of as many pairs of positions as the weights count."""
+    """Against the entropy of torch, and numpy's correlation of pairs of positions repeated by integer weights."""
     counts_TS = np.random.default_rng(2).integers(0, 7, (5, 11))
-    counts_TS[:, 0] += 60 - counts_TS.sum(1)  # every row alike
+    counts_TS[:, 0] += 60 - counts_TS.sum(1)  # rows with equal sums
     weights_TS = (counts_TS / 60).astype(np.float32)
     rows = torch.distributions.Categorical(torch.from_numpy(weights_TS))
     expected_T = rows.entropy()  # type: ignore[no-untyped-call]
@@ -62,14 +62,14 @@ def test_entropy_and_diagonality_of_any_weights() -> None:
     assert diagonality(weights_TS) == pytest.approx(np.corrcoef(pairs.T)[0, 1], abs=1e-6)
 
 
-def test_distance_between_texts_is_from_the_opposite_place() -> None:
+def test_distance_between_texts_is_from_the_scaled_position() -> None:
     trace = small_model("transformer").trace(TEXT, target="The dog")
     rows, columns = len(trace.inputs), len(trace.source)
     first = np.tile(np.eye(columns)[0], (rows, 1))
     assert statistics(trace, "cross", first)[0].distance == pytest.approx((columns - 1) / 2)
 
 
-def test_patches_lie_in_two_dimensions(tmp_path: Path) -> None:
+def test_distance_between_patches_is_two_dimensional(tmp_path: Path) -> None:
     trace = small_model("patches").trace_image(write_image(tmp_path))
     weights = np.eye(10)
     weights[1] = np.eye(10)[9]  # from the upper left to the lower right of 3x3
@@ -82,7 +82,7 @@ def test_patches_lie_in_two_dimensions(tmp_path: Path) -> None:
 
 
 def gold_weights(trace: Trace, links: Sequence[tuple[int, int]]) -> Floats:
-    """Cross-attention of one head that looks at the first token of the first gold word of each target word."""
+    """Return a cross-attention head that attends to the first token of the first gold word of each target word."""
     weights_TS = np.zeros((len(trace.inputs), len(trace.source)), dtype=np.float32)
     for row, position in enumerate(trace.outputs):
         source = min((i for i, j in links if j == position.word), default=-1)
@@ -97,7 +97,7 @@ def test_the_head_that_aligns_is_found(trained: Trained) -> None:
     traces = [model.trace(one.source, one.target) for one in examples]
     one_to_one = [[(min(i for i, k in one.alignment if k == j), j) for j in {j for _, j in one.alignment}]
                   for one in examples]  # fmt: skip
-    aligned = [put_in(trace, "cross", np.full_like(gold, 1 / gold.shape[1]), gold)
+    aligned = [with_heads(trace, "cross", np.full_like(gold, 1 / gold.shape[1]), gold)
                for trace, links in zip(traces, one_to_one, strict=True)
                for gold in [gold_weights(trace, links)]]  # fmt: skip
     found = align_heads([word_attention(one) for one in aligned], one_to_one)
@@ -131,7 +131,7 @@ def test_the_head_that_finds_antecedents_is_found(kind: AttentionKind, trained: 
                     weights_TS[number, column] = 9.0  # on the pronoun itself, which does not count
                 elif position.word == row and other.word not in (noun, -1):
                     blind_TS[number, column] = 0.5
-        made.append(put_in(trace, kind, blind_TS, weights_TS))
+        made.append(with_heads(trace, kind, blind_TS, weights_TS))
     found = find_antecedents(made, pronouns)
     assert [one.head_ref.head for one in found] == [1, 0]
     assert found[0].accuracy == 1 and found[1].accuracy == 0 and found[0].num_pronouns == len(examples)
@@ -140,7 +140,7 @@ def test_the_head_that_finds_antecedents_is_found(kind: AttentionKind, trained: 
     assert found[0].chance_accuracy == pytest.approx(np.mean([1 / count for count in counts]))
 
 
-def test_words_of_all_kinds_are_sums_over_pieces(trained: Trained) -> None:
+def test_word_attention_of_every_kind_sums_over_tokens(trained: Trained) -> None:
     trace = clearhead.load(trained.folder).trace("The small dog sees the old cat.", "Der kleine Hund sieht die Katze.")
     for kind in trace.kinds:
         found = word_attention(trace, kind)

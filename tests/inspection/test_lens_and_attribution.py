@@ -1,4 +1,4 @@
-"""The logit lens against networks that really stop after a layer; attribution against differences."""
+"""The logit lens against networks with fewer layers; attribution against finite differences."""
 
 import copy
 from pathlib import Path
@@ -28,11 +28,11 @@ from tests.inspection.small_models import (
 )
 
 
-def traced(model: Any, name: str, folder: Path, **more: Any) -> Trace:
+def traced(model: Any, name: str, folder: Path, **options: Any) -> Trace:
     if model.config.model.reads_images:
-        found: Trace = model.trace_image(write_image(folder), **more)
+        found: Trace = model.trace_image(write_image(folder), **options)
     else:
-        found = model.trace(text_for(name), **more)
+        found = model.trace(text_for(name), **options)
     return found
 
 
@@ -42,7 +42,7 @@ HAS_LAYERS = [
 
 
 @pytest.mark.parametrize("name", HAS_LAYERS)
-def test_the_lens_shows_a_network_that_stops_earlier(name: str, tmp_path: Path) -> None:
+def test_the_lens_equals_a_network_with_fewer_layers(name: str, tmp_path: Path) -> None:
     model = small_model(name)
     trace = traced(model, name, tmp_path)
     found = logit_lens(model, trace)
@@ -66,7 +66,7 @@ def test_a_network_without_layers_has_no_lens() -> None:
 @pytest.mark.parametrize("name", ["transformer", "T5", "decoder", "encoder for labels", "encoder for tags",
                                   "lstm, additive", "gru without attention"])  # fmt: skip
 def test_gradient_times_input_is_the_slope_towards_zero(name: str) -> None:
-    """In double precision: an embedding made a little larger and a little smaller."""
+    """Against finite differences in double precision, with an embedding scaled slightly up and down."""
     model = small_model(name)
     trace = model.trace(text_for(name))
     found = gradient_times_input(model, trace)
@@ -82,12 +82,12 @@ def test_gradient_times_input_is_the_slope_towards_zero(name: str) -> None:
         slope_T = (ends[0] - ends[1]) / 2e-6
         assert np.abs(slope_T).max() > 1e-4
         np.testing.assert_allclose(table_TS[trace.prompt_length :, position], slope_T, atol=2e-5)
-        if call == len(calls) - 1 and trace.inputs:  # what comes later cannot matter
+        if call == len(calls) - 1 and trace.inputs:  # later positions have no effect
             assert not table_TS[0, 1:].any() and table_TS[0, 0]
 
 
 def scaled_at(network: Any, call: int, position: int, by: float) -> Any:
-    """The network with one embedding scaled: of the source in the first call, of the inputs in the second."""
+    """Return the network with one embedding scaled: of the source in call 0, of the decoder inputs in call 1."""
     copied, calls = copy.deepcopy(network), []
 
     def scale(_: nn.Module, args: tuple[Tensor, ...], embedded: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def scaled_at(network: Any, call: int, position: int, by: float) -> Any:
     return copied
 
 
-def test_gradients_of_pictures_are_a_number_a_patch(tmp_path: Path) -> None:
+def test_gradients_of_images_have_one_value_per_patch(tmp_path: Path) -> None:
     for name, source, inputs in (("patches", 10, None), ("captions", 9, "some")):
         trace = traced(small_model(name), name, tmp_path)
         found = gradient_times_input(small_model(name), trace)
@@ -119,7 +119,7 @@ def test_gradients_of_pictures_are_a_number_a_patch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["transformer", "lstm, additive", "gru without attention", "encoder for labels",
                                   "decoder"])  # fmt: skip
-def test_leaving_out_is_a_text_without_the_word(name: str) -> None:
+def test_leaving_out_a_word_removes_it_from_the_text(name: str) -> None:
     model = small_model(name)
     trace = model.trace(TEXT)
     found = leave_one_out(model, trace)
@@ -131,7 +131,7 @@ def test_leaving_out_is_a_text_without_the_word(name: str) -> None:
     assert np.abs(expected).max() > 1e-5
 
 
-def test_leaving_out_where_every_place_answers() -> None:
+def test_leaving_out_with_one_output_per_position() -> None:
     model = small_model("encoder for tags")
     trace = model.trace(TEXT)
     found = leave_one_out(model, trace)

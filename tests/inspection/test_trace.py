@@ -1,4 +1,4 @@
-"""A trace is the model: the same numbers as the fast kernel's, for every family and every hypothesis."""
+"""Traces contain the numbers of the fast kernels, for every family and every hypothesis."""
 
 import json
 from pathlib import Path
@@ -28,15 +28,15 @@ from tests.inspection.small_models import (
 from tests.model.options import padded_layout
 
 
-def traced(name: str, folder: Path, **more: Any) -> Trace:
+def traced(name: str, folder: Path, **options: Any) -> Trace:
     model = small_model(name)
     if model.config.model.reads_images:
-        return model.trace_image(write_image(folder), **more)
-    return model.trace(text_for(name), **more)
+        return model.trace_image(write_image(folder), **options)
+    return model.trace(text_for(name), **options)
 
 
 @pytest.mark.parametrize("name", TEXT_MODELS | IMAGE_MODELS)
-def test_rows_are_probabilities_over_allowed_places(name: str, tmp_path: Path) -> None:
+def test_rows_are_probabilities_over_allowed_keys(name: str, tmp_path: Path) -> None:
     trace = traced(name, tmp_path)
     assert bool(trace.attention) is (name not in WITHOUT_ATTENTION)
     for one in trace.attention:
@@ -49,8 +49,8 @@ def test_rows_are_probabilities_over_allowed_places(name: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_every_hypothesis_is_what_the_fast_kernel_gave(name: str, tmp_path: Path) -> None:
-    """Log-probabilities as search saw them step by step, through the cache, with all hypotheses in one batch."""
+def test_every_hypothesis_has_the_numbers_of_the_fast_kernel(name: str, tmp_path: Path) -> None:
+    """Log-probabilities equal those of the search: step by step, with a cache, all hypotheses in one batch."""
     model = small_model(name)
     first = traced(name, tmp_path, beam_size=3)
     assert len(first.hypotheses) >= 3 and first.hypothesis_index == 0
@@ -66,17 +66,17 @@ def test_every_hypothesis_is_what_the_fast_kernel_gave(name: str, tmp_path: Path
 
 
 def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
-    """One forced step by the fast kernel, and one that asks the family itself for its weights."""
-    is_picture = model.config.model.reads_images
-    given = image_input(model, write_image(folder)) if is_picture else text_input(model, trace.source_text)
+    """Compare with a forced step of the fast kernel, and with one that returns the attention weights."""
+    is_image = model.config.model.reads_images
+    given = image_input(model, write_image(folder)) if is_image else text_input(model, trace.source_text)
     network = model.network
     tokens_RT = torch.tensor([[position.token for position in trace.inputs]])
     first_RT, state = network.start(network.encode(given.src), 1)
     assert tokens_RT[:, : first_RT.shape[1]].equal(first_RT)
-    fast, asked = network.step(tokens_RT, state), network.step(tokens_RT, state, want_attention=True)
+    fast, with_weights = network.step(tokens_RT, state), network.step(tokens_RT, state, want_attention=True)
     np.testing.assert_allclose(trace.logits_TV, fast.logits_RTV[0].numpy(), atol=1e-5, rtol=0)
     for kind, field in (("decoder", "self_RHTP"), ("cross", "cross_RHTS")):
-        theirs = [getattr(layer, field)[0].numpy() for layer in asked.attention if hasattr(layer, field)]
+        theirs = [getattr(layer, field)[0].numpy() for layer in with_weights.attention if hasattr(layer, field)]
         ours = [one.weights_HTS for one in trace.attention if one.kind == kind]
         assert len(ours) == len(theirs)
         for one, other in zip(ours, theirs, strict=True):
@@ -84,7 +84,7 @@ def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TEXT_MODELS | IMAGE_MODELS if name not in GENERATORS])
-def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
+def test_models_without_a_decoder_have_the_attention_of_their_backbone(name: str, tmp_path: Path) -> None:
     model, trace = small_model(name), traced(name, tmp_path)
     given = image_input(model, write_image(tmp_path)) if name in IMAGE_MODELS else text_input(model, trace.source_text)
     with torch.inference_mode():
@@ -99,7 +99,7 @@ def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
         assert options[0].log_prob == pytest.approx(log_prob) and len(options) > 1
 
 
-def test_the_encoder_of_a_translator_is_its_own() -> None:
+def test_encoder_attention_of_a_translator() -> None:
     model, trace = small_model("transformer"), small_model("transformer").trace(TEXT)
     src_NS = torch.tensor([[position.token for position in trace.source]])
     layout = padded_layout(src_NS.shape[1])
@@ -124,8 +124,8 @@ def test_weights_follow_from_queries_and_keys(name: str, tmp_path: Path) -> None
         np.testing.assert_allclose(one.weights_HTS, powers_HTS / powers_HTS.sum(-1, keepdims=True), atol=1e-5)
 
 
-def test_streams_are_sums_and_end_in_the_logits() -> None:
-    """Pre-norm: what the last sub-layer leaves gives the logits, by the last norm and the output projection."""
+def test_residual_streams_end_in_the_logits() -> None:
+    """Pre-norm: the last residual stream gives the logits, by the final normalisation and the output projection."""
     model, trace = small_model("transformer"), small_model("transformer").trace(TEXT)
     names = [
         (one.name, one.layer) for one in trace.residual_streams if one.name.startswith("decoder") or one.name == "cross"
@@ -148,7 +148,7 @@ def test_tracing_leaves_no_hook_and_copies_no_weight() -> None:
         assert one is other
 
 
-def test_the_tree_holds_every_hypothesis() -> None:
+def test_the_tree_contains_every_hypothesis() -> None:
     model = small_model("transformer")
     trace = model.trace(TEXT, beam_size=3)
     outcomes = {node.candidate.outcome for node in trace.tree}
@@ -181,7 +181,7 @@ def test_offsets_point_into_the_texts(name: str) -> None:
                 assert there == position.text.replace("▁", "").strip(), position
 
 
-def test_a_given_target_is_written_to_its_end() -> None:
+def test_a_forced_target_is_followed_by_the_end_token() -> None:
     model = small_model("transformer")
     trace = model.trace(TEXT, target="The dog eats.")
     assert trace.target_text == "The dog eats." and trace.outputs[-1].text == "</s>"
@@ -197,14 +197,14 @@ def test_a_given_target_is_written_to_its_end() -> None:
     np.testing.assert_allclose(trace.token_log_probs, expected.token_log_probs, atol=1e-5)
 
 
-def test_a_prompt_is_part_of_what_is_written() -> None:
+def test_a_prompt_is_part_of_the_outputs() -> None:
     trace = small_model("decoder").trace("The old dog", target=" eats")
     assert trace.source == () and trace.target_text.startswith("The old dog")
     assert trace.prompt_length == len(trace.inputs) - len(trace.outputs[trace.prompt_length :])
     assert trace.kinds == ("decoder",)
 
 
-def test_pictures_have_a_grid(tmp_path: Path) -> None:
+def test_images_have_a_patch_grid(tmp_path: Path) -> None:
     patches = traced("patches", tmp_path)
     assert patches.grid is not None and (patches.grid.rows, patches.grid.has_class_token) == (3, True)
     assert [position.text for position in patches.source[:5]] == ["class", "0,0", "0,1", "0,2", "1,0"]
@@ -214,7 +214,7 @@ def test_pictures_have_a_grid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TEXT_MODELS | IMAGE_MODELS)
-def test_json_is_json_and_holds_what_was_chosen(name: str, tmp_path: Path) -> None:
+def test_json_contains_the_selected_attention(name: str, tmp_path: Path) -> None:
     trace = traced(name, tmp_path, arithmetic=True)
     record = json.loads(json.dumps(trace.to_json(residual_streams=True, logits=True), allow_nan=False))
     assert len(record["attention"]) == len(trace.attention) and len(record["residual_streams"]) == len(
@@ -236,16 +236,16 @@ def test_json_is_json_and_holds_what_was_chosen(name: str, tmp_path: Path) -> No
         ("transformer", {"text": TEXT, "tokens": [10**6]}, "expected one or more tokens"),
         ("encoder for labels", {"text": TEXT, "target": "no label"}, "one of the labels animal"),
         ("encoder for tags", {"text": TEXT, "target": "O"}, "takes no target"),
-        ("patches", {"text": TEXT}, "reads pictures"),
+        ("patches", {"text": TEXT}, "reads images"),
     ],
 )
-def test_refusals(name: str, arguments: dict[str, Any], part: str) -> None:
+def test_invalid_inputs_are_rejected(name: str, arguments: dict[str, Any], part: str) -> None:
     with pytest.raises(ClearheadError, match=part):
         small_model(name).trace(**arguments)
 
 
 @pytest.mark.parametrize("kind_layer_head", [("encode", 0, 0), ("cross", 2, 0), ("cross", 0, 2), ("cross", -1, 0)])
-def test_what_is_not_there_is_refused(kind_layer_head: tuple[Any, int, int]) -> None:
+def test_missing_heads_are_rejected(kind_layer_head: tuple[Any, int, int]) -> None:
     trace = small_model("transformer").trace(TEXT, target="dog")
     with pytest.raises(
         ClearheadError, match=r"expected a (kind of attention that|layer of cross from|head of cross layer 0 from)"

@@ -1,4 +1,4 @@
-"""Alignments of many pairs at once: those of a trace of each pair alone, of every family that looks at a source."""
+"""Alignments of batches of pairs equal those of a trace of each pair, for every family with cross-attention."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,9 @@ from tests.inspection.small_models import TEXT_MODELS, small_model
 from tests.tasks.made_up import made_up_text
 from tests.whole import Trained
 
-LOOKING = [name for name, (task, _) in TEXT_MODELS.items() if task == "translate" and name != "gru without attention"]
+CROSS_ATTENTION_MODELS = [
+    name for name, (task, _) in TEXT_MODELS.items() if task == "translate" and name != "gru without attention"
+]
 SOURCES = [*made_up_text(9), "Look!", "The dog, the old dog, eats."]
 PAIRS = [
     Pair(source, target, line)
@@ -29,9 +31,9 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("name", LOOKING)
+@pytest.mark.parametrize("name", CROSS_ATTENTION_MODELS)
 def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
-    """Pairs of unlike lengths, with padding on both sides; each head, and the mean of a layer's."""
+    """Pairs of different lengths, with padding on both sides; each head, and the mean of a layer's heads."""
     model = small_model(name)
     traced = [word_attention(model.trace(pair.source, pair.target)) for pair in PAIRS]
     num_layers, num_heads = traced[0].weights_LHJI.shape[:2]
@@ -49,15 +51,15 @@ def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
 
 @given(st.permutations(range(len(PAIRS))), st.integers(1, len(PAIRS)))
 @settings(max_examples=8, deadline=None)
-def test_alignments_in_any_company(order: list[int], count: int) -> None:
+def test_alignments_do_not_depend_on_the_batch(order: list[int], count: int) -> None:
     model = small_model("post-norm, rotary")
     found = model.align([PAIRS[index] for index in order[:count]])
     for index, one in zip(order, found, strict=False):
         assert [one] == list(model.align([PAIRS[index]]))
 
 
-def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few pairs sorted at a time and few numbers held, every batch is small."""
+def test_pairs_keep_their_order_with_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits on sorted pairs and on numbers per batch make every batch small."""
     model = small_model("transformer")
     expected = list(model.align(PAIRS)), model.score(PAIRS)
     monkeypatch.setattr(scoring, "TOGETHER", 4)
@@ -68,10 +70,8 @@ def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("name", "layer"), [("lstm, dot", 0), ("lstm, additive", 0), ("transformer", 0)])
-def test_the_usual_head_is_one_that_there_is(
-    name: str, layer: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Recurrent decoders look at the source once, however many layers they have (two here)."""
+def test_the_default_head_exists(name: str, layer: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Recurrent decoders have one cross-attention, whatever their number of layers (two here)."""
     model = small_model(name)
     assert model.config.model.num_decoder_layers == 2
     assert default_head(model) == HeadRef("cross", layer)
@@ -91,7 +91,7 @@ def test_a_model_without_attention_aligns_nothing(tmp_path: Path, capsys: pytest
         assert captured.out == "" and "no attention between source and target" in captured.err
 
 
-def test_what_cannot_be_aligned_is_named_by_its_line() -> None:
+def test_errors_name_the_line_of_a_pair() -> None:
     model = small_model("transformer")
     for pair, message in (
         (Pair("a " * 99, "b", 7), r"^x\.tsv:7: \d+ pieces, the model takes 63; split the line"),
@@ -107,7 +107,7 @@ def test_what_cannot_be_aligned_is_named_by_its_line() -> None:
 def test_skipped_pairs_keep_their_lines(
     verb: str, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Line n of the output is about line n of the file: empty where it says nothing, in JSON with the reason."""
+    """Line n of the output belongs to line n of the file: empty if the pair is skipped, in JSON with the reason."""
     rows = ["The dog sleeps.\tDer Hund schläft.", "\tnichts", "A child laughs.\tEin Kind lacht.", "",
             f"{'x' * 2001}\tlang", "The king sees.\tDer König sieht.", "The cat.\tDie Katze."]  # fmt: skip
     path = tmp_path / "pairs.tsv"

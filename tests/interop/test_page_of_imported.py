@@ -53,8 +53,8 @@ def look(browser: Browser, url: str, model: Model, text: str, tabs: list[str], h
     for layer, head in heads:
         row, column = (layer + head) % len(places), (2 * layer + head) % len(places)
         show(kind="encoder", layer=layer, head=head, row=row, column=column, view="matrix")
-        told = browser.text("#readout")
-        assert float(told.split(": ")[-1]) == pytest.approx(
+        displayed = browser.text("#readout")
+        assert float(displayed.split(": ")[-1]) == pytest.approx(
             trace.weights("encoder", layer, head)[row, column], abs=1e-6
         )
     for panel in browser.data("#tabs button", "panel"):

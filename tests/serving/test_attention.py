@@ -65,11 +65,11 @@ def test_arithmetic_is_checked_against_the_tensor(stage: Stage) -> None:
         state = {"kind": kind, "layer": str(layer), "head": str(head), "row": str(row), "column": str(column)}
         browser = stage.open(**state)
         browser.until("document.querySelector('#check.ok')")
-        computed, told = browser.run(
+        computed, displayed = browser.run(
             "const one = document.querySelector('#check'); return [one.dataset.computed, one.dataset.model]"
         )
         weight = float(stage.trace.weights(kind, layer, head)[row, column])  # type: ignore[arg-type]
-        assert float(told) == pytest.approx(weight, abs=1e-7)
+        assert float(displayed) == pytest.approx(weight, abs=1e-7)
         assert float(computed) == pytest.approx(weight, abs=1e-5)
     browser.run("document.querySelector('#arithmetic').scrollIntoView()")
     browser.screenshot(SHOTS / "arithmetic.png")
@@ -95,8 +95,8 @@ def test_the_grid_is_sorted_by_a_measure(stage: Stage, measure: str) -> None:
     assert values == pytest.approx(ordered, abs=1e-4)
 
 
-def test_masked_cells_look_masked_not_small(stage: Stage) -> None:
-    """They are left clear, before a hatching; a weight of nearly nothing is painted."""
+def test_masked_cells_are_hatched(stage: Stage) -> None:
+    """Masked cells are transparent over a hatching; weights near zero are painted."""
     browser = stage.open(kind="decoder", layer="0", head="0", view="matrix")
     rows = len(stage.trace.inputs)
     drawn = browser.run_async("""const done = arguments[arguments.length - 1], image = new Image();
@@ -119,16 +119,16 @@ def test_masked_cells_look_masked_not_small(stage: Stage) -> None:
     assert "gradient" in browser.run("return getComputedStyle(document.querySelector('.thumb canvas')).backgroundImage")
 
 
-def test_layers_and_heads_are_counted_from_0_as_elsewhere(stage: Stage) -> None:
-    """The model has one layer of two heads a stack: there is a layer 0 only, and heads 0 and 1."""
+def test_layers_and_heads_are_counted_from_0(stage: Stage) -> None:
+    """Each stack of the model has one layer of two heads: layer 0, heads 0 and 1."""
     words = """return [...document.querySelectorAll('#panel *')].flatMap((one) => [one.ariaLabel, one.title,
         ...[...one.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)]).join(' | ')"""
     more = {"whatif": {"whatif": "cross.0.1", "all_heads": "1"}, "compare": {"second_model": "pronouns-2"}}
     found: dict[str, set[str]] = {"layer": set(), "head": set(), "L": set()}
     for tab in ("attention", "steps", "whatif", "map", "lens", "compare"):
-        text = stage.open(tab=tab, kind="cross", layer="0", head="1", **more.get(tab, {})).run(words)
+        text = stage.open(tab=tab, kind="cross", layer="0", head="1", **options.get(tab, {})).run(words)
         for name, numbers in found.items():
             numbers |= set(re.findall(rf"\b{name} ?(\d+)", text))
         assert ("layer 0" in text and ("head 1" in text or tab == "lens")) or tab == "map", tab
     assert found == {"layer": {"0"}, "head": {"0", "1"}, "L": {"0"}}
-    assert stage.browser.texts("#panel h3")  # the last one was drawn
+    assert stage.browser.texts("#panel h3")  # the last panel was drawn

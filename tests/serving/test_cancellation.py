@@ -1,4 +1,4 @@
-"""Clients that disconnect, and shutdown, while an answer is computed that would take many minutes."""
+"""Disconnecting clients, and shutdown, during a computation that would take many minutes."""
 
 import json
 import socket
@@ -37,7 +37,7 @@ SHORT = {"text": "A dog.", "beam_size": 1}
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A model with random weights that may not end an output before its limit."""
+    """Return a model with random weights whose outputs have the maximum length."""
     words, folder = tokenizer("translate"), tmp_path_factory.mktemp("endless") / "model"
     config = build({"model": {**SHAPE, "max_positions": 2003, "vocab_size": words.vocab_size},
                     "decoding": {"max_length": "1999", "min_length": 1999, "beam_size": 4}},
@@ -81,7 +81,7 @@ def test_the_search_ends_when_its_client_disconnects(endless: Model) -> None:
         expected = translate(url)
         with start_endless(url):
             assert len(server.server_state.tasks) == 1
-            assert translate(url) == expected, "another request beside it"
+            assert translate(url) == expected, "a concurrent request"
         until(lambda: not server.server_state.tasks)
         assert translate(url) == expected
 
@@ -100,7 +100,7 @@ def test_shutdown_cancels_at_the_deadline(endless: Model, monkeypatch: pytest.Mo
     assert server.unfinished == 1 and not server.is_computing
 
 
-def test_a_client_that_leaves_before_its_turn_gets_no_trace() -> None:
+def test_no_trace_is_made_for_a_client_that_left_while_waiting() -> None:
     app = make_app({"one": small_model("transformer")})
     server, store = Server(app, Limits()), app.state.trace_store
     with running_here(server) as url:

@@ -1,4 +1,4 @@
-"""Every family in the page: the panels that make sense for it are drawn, the others are absent, not broken."""
+"""Every family in the page: applicable panels are drawn, the others are absent."""
 
 import re
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ PANELS = {
 
 @pytest.fixture
 def browser(stage: Stage) -> Iterator[Browser]:
-    """The shared browser, whose console must be clean at the end; these pages come from a server of their own."""
+    """Return the shared browser, for pages of separate servers; afterwards check its console and hosts."""
     yield stage.browser
     assert stage.browser.console() == []
     assert all(host.startswith("127.0.0.1:") for host in stage.browser.hosts())
@@ -58,14 +58,14 @@ def test_panels_of_a_family(name: str, browser: Browser) -> None:
             assert browser.run(unmarked) == 0, title
             assert browser.text("#problem") == ""
         browser.open("about:blank")
-        # a browser notes an answer such as "this network has no such stack" as an error; ours would come from scripts
-        noted = [line for line in browser.console() if "status of 400" not in line]
-        assert noted == []
+        # the browser logs responses with status 400, such as a missing lens; other messages would be errors of scripts
+        messages = [line for line in browser.console() if "status of 400" not in line]
+        assert messages == []
 
 
 @contextmanager
 def opened(browser: Browser, name: str, **state: str) -> Iterator[None]:
-    """The page of a family, with this state."""
+    """Open the page of a family with this state."""
     with serving_here(make_app({"one": small_model(name)})) as url:
         browser.open(f"{url}/?{urlencode({'text': text_for(name), **state})}")
         browser.until(DONE)
@@ -74,15 +74,15 @@ def opened(browser: Browser, name: str, **state: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["lstm, additive", "gru without attention"])
-def test_what_a_recurrent_decoder_keeps(name: str, browser: Browser) -> None:
+def test_the_described_state_has_the_size_of_the_recurrent_decoders(name: str, browser: Browser) -> None:
     network = small_model(name).network
     with torch.inference_mode():
         _, state = network.start(network.encode(text_input(small_model(name), text_for(name)).src), 1)
     kept = sum(tensor.numel() for layer in state.layers for tensor in layer)
     with opened(browser, name, tab="steps"):
-        told = browser.text("#cached")
-    assert f"{kept} numbers" in told
-    assert ("attends to them" in told) == (state.source is not None)
+        displayed = browser.text("#cached")
+    assert f"{kept} numbers" in displayed
+    assert ("attends to them" in displayed) == (state.source is not None)
 
 
 def test_the_map_of_a_recurrent_model(browser: Browser) -> None:
@@ -94,7 +94,7 @@ def test_the_map_of_a_recurrent_model(browser: Browser) -> None:
         browser.until("document.querySelector('#formula').textContent.includes('W: 22 × 88')")
 
 
-def test_gaps_are_filled_in_the_text(browser: Browser) -> None:
+def test_masks_are_filled_in_the_text(browser: Browser) -> None:
     name = "encoder for masks"
     seen = small_model(name).trace(text_for(name))
     gap = next(number for number, position in enumerate(seen.source) if position.text == "<mask>")
@@ -105,7 +105,7 @@ def test_gaps_are_filled_in_the_text(browser: Browser) -> None:
         assert "no mask" in browser.text("#output")
 
 
-def test_only_models_with_labels_take_one(browser: Browser) -> None:
+def test_only_classifiers_have_a_field_for_labels(browser: Browser) -> None:
     for name, count in (("encoder for tags", 0), ("encoder for labels", 1)):
         with opened(browser, name):
             assert len(browser.texts("label:has(#target)")) == count

@@ -24,10 +24,10 @@ def test_a_forced_candidate_changes_the_output(stage: Stage) -> None:
     browser = stage.open(tab="steps")
     browser.click("#forward")
     browser.until("document.querySelector('#step-body h3').textContent.startsWith('Step 2')")
-    told = browser.run(
+    displayed = browser.run(
         "return [...document.querySelectorAll('#candidates button')].map(one => Number(one.dataset.token))"
     )
-    assert told == [option.token for option in stage.trace.candidates[1]]
+    assert displayed == [option.token for option in stage.trace.candidates[1]]
     before = browser.text("#output")
     browser.screenshot(SHOTS / "steps.png")
     browser.click("#candidates button:not([disabled])")
@@ -40,7 +40,7 @@ def test_a_forced_candidate_changes_the_output(stage: Stage) -> None:
     browser.until("document.querySelector('#output').textContent === arguments[0]", before)
 
 
-def test_playing_goes_to_the_end(stage: Stage) -> None:
+def test_playing_ends_at_the_last_step(stage: Stage) -> None:
     browser = stage.open(tab="steps", step=str(len(stage.trace.outputs) - 3))
     browser.click("#play")
     browser.until(
@@ -76,11 +76,13 @@ def test_an_ablated_head_is_the_librarys_ablation(stage: Stage) -> None:
     for part in ("cross.0.1", "encoder_feed_forward.0"):
         browser.click(f"#ablations button[data-head-ref='{part}']")
         browser.until("document.querySelector('#change')")
-        told = browser.run(
+        displayed = browser.run(
             "const one = document.querySelector('#change'); return [Number(one.dataset.change), one.dataset.after]"
         )
         truth = ablation_effect(stage.model, stage.model.with_ablated([part]), stage.trace, stage.model.decoding())
-        assert told[0] == pytest.approx(truth.log_prob_change, abs=1e-4) and told[1] == truth.after.target_text
+        assert (
+            displayed[0] == pytest.approx(truth.log_prob_change, abs=1e-4) and displayed[1] == truth.after.target_text
+        )
         browser.screenshot(SHOTS / "what-if.png")
         browser.open(f"{stage.url}/?tab=whatif&text={SENTENCE}")
         browser.until(DONE)
@@ -109,7 +111,7 @@ def test_clicks_alone_find_the_head_that_translates_a_pronoun(stage: Stage) -> N
         if found:
             break
         browser.click("#tab-attention")
-    assert found, "no head is behind the pronoun of any noun"
+    assert found, "ablating a head never changes the pronoun"
     browser.click(f"button[data-show='{found[0]}']")
     browser.until("document.querySelector('#change')")
     assert pronoun_of(browser.text("#effect .before")) != pronoun_of(browser.text("#effect .after"))
@@ -135,12 +137,12 @@ def test_an_edited_source_is_compared_with_the_original(stage: Stage) -> None:
 def test_the_map_has_the_models_own_sizes(stage: Stage) -> None:
     browser = stage.open(tab="map")
     read, written, tokens = len(stage.trace.source), len(stage.trace.inputs), stage.model.config.model.vocab_size
-    told = browser.run(
+    displayed = browser.run(
         "return [...document.querySelectorAll('g.edge')].map(one => one.querySelector('text')?.textContent)"
     )
     edges = [*[f"{read} × 32"] * 2, f"{read} tokens", *[f"{written} × 32"] * 4, f"{written} tokens",
              f"{written} × {tokens}", f"encoder output {read} × 32"]  # fmt: skip
-    assert sorted(told) == sorted(edges)
+    assert sorted(displayed) == sorted(edges)
     formulas = {"source": f"E: {tokens} × 32", "encoder": f"weights: 2 × {read} × {read}",
                 "target": f"x: {written} × 32", "decoder": f"weights: 2 × {written} × {written}",
                 "cross": f"weights: 2 × {written} × {read}",
@@ -177,20 +179,22 @@ def test_the_described_cache_has_the_size_of_the_decoders(stage: Stage) -> None:
         tokens_RT = torch.cat((first_RT, torch.tensor([stage.trace.output_ids[: step - 1]])), 1)
         past = network.step(tokens_RT, state).state.caches
     sizes = [sum(tensor.numel() for one in kept for tensor in one) for kept in (past, memory.keys_values)]
-    told = stage.open(tab="steps", step=str(step)).text("#cached")
-    assert [int(one.replace(",", "")) for one in re.findall(r"([\d,]+) numbers", told)] == sizes
-    assert f"of {step} decoder positions" in told and f"the {len(stage.trace.source)} source positions" in told
+    displayed = stage.open(tab="steps", step=str(step)).text("#cached")
+    assert [int(one.replace(",", "")) for one in re.findall(r"([\d,]+) numbers", displayed)] == sizes
+    assert (
+        f"of {step} decoder positions" in displayed and f"the {len(stage.trace.source)} source positions" in displayed
+    )
 
 
 def test_word_order_vanishes_without_positions(stage: Stage) -> None:
     browser = stage.open(tab="positions")
-    told = browser.run(
+    displayed = browser.run(
         "return [...document.querySelectorAll('#order [data-difference]')].map(one => Number(one.dataset.difference))"
     )
     given = text_input(stage.model, SENTENCE)
     networks = (stage.model.network, ablate_positions(stage.model.network))
-    assert told == pytest.approx([order_difference(one, given.src) for one in networks], abs=1e-6)
-    assert told[0] > 0.01 and told[1] < 1e-5
+    assert displayed == pytest.approx([order_difference(one, given.src) for one in networks], abs=1e-6)
+    assert displayed[0] > 0.01 and displayed[1] < 1e-5
     browser.screenshot(SHOTS / "positions.png")
 
 

@@ -123,7 +123,7 @@ def test_layers_and_heads_are_counted_from_0(stage: Stage) -> None:
     """Each stack of the model has one layer of two heads: layer 0, heads 0 and 1."""
     words = """return [...document.querySelectorAll('#panel *')].flatMap((one) => [one.ariaLabel, one.title,
         ...[...one.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)]).join(' | ')"""
-    more = {"whatif": {"whatif": "cross.0.1", "all_heads": "1"}, "compare": {"second_model": "pronouns-2"}}
+    options = {"whatif": {"whatif": "cross.0.1", "all_heads": "1"}, "compare": {"second_model": "pronouns-2"}}
     found: dict[str, set[str]] = {"layer": set(), "head": set(), "L": set()}
     for tab in ("attention", "steps", "whatif", "map", "lens", "compare"):
         text = stage.open(tab=tab, kind="cross", layer="0", head="1", **options.get(tab, {})).run(words)

@@ -32,7 +32,7 @@ class _CandidateList:
     def __init__(self) -> None:
         self.candidates: list[Candidate] = []
 
-    def see(self, candidate: Candidate) -> None:
+    def observe(self, candidate: Candidate) -> None:
         """Add a candidate."""
         self.candidates.append(candidate)
 

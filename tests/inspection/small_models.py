@@ -12,6 +12,7 @@ from clearhead.api import Model
 from clearhead.config import build
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.model_weights import ModelWeights
+from clearhead.inspection.trace.trace_types import Trace
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
 from tests.tasks.made_up import made_up_text
@@ -83,3 +84,13 @@ def text_for(name: str) -> str:
     """Return an input text for the task of this model."""
     return {"T5": "The old <x0> eats the <x1> in the house.",
             "encoder for masks": "The old [MASK] eats the grass."}.get(name, TEXT)  # fmt: skip
+
+
+def trace_model(model: Any, name: str, folder: Path, **options: Any) -> Trace:
+    """Trace a model on its input, an image or a text; `name` is its name in TEXT_MODELS or IMAGE_MODELS."""
+    trace: Trace
+    if model.config.model.reads_images:
+        trace = model.trace_image(write_image(folder), **options)
+    else:
+        trace = model.trace(text_for(name), **options)
+    return trace

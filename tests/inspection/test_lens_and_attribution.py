@@ -15,7 +15,6 @@ from clearhead.inspection.analyses.logit_lens import logit_lens
 from clearhead.inspection.trace.forced_pass import output_log_probs
 from clearhead.inspection.trace.sublayers import find_stacks
 from clearhead.inspection.trace.trace_input import read_input
-from clearhead.inspection.trace.trace_types import Trace
 from clearhead.model.embedding import TokenEmbedding
 from tests.inspection.small_models import (
     IMAGE_MODELS,
@@ -24,17 +23,8 @@ from tests.inspection.small_models import (
     WITHOUT_ATTENTION,
     small_model,
     text_for,
-    write_image,
+    trace_model,
 )
-
-
-def traced(model: Any, name: str, folder: Path, **options: Any) -> Trace:
-    if model.config.model.reads_images:
-        found: Trace = model.trace_image(write_image(folder), **options)
-    else:
-        found = model.trace(text_for(name), **options)
-    return found
-
 
 HAS_LAYERS = [
     name for name in [*TEXT_MODELS, *IMAGE_MODELS] if name not in WITHOUT_ATTENTION and not name.startswith("lstm")
@@ -44,7 +34,7 @@ HAS_LAYERS = [
 @pytest.mark.parametrize("name", HAS_LAYERS)
 def test_the_lens_equals_a_network_with_fewer_layers(name: str, tmp_path: Path) -> None:
     model = small_model(name)
-    trace = traced(model, name, tmp_path)
+    trace = trace_model(model, name, tmp_path)
     found = logit_lens(model, trace)
     stack = find_stacks(model.network)[-1]
     assert [lens.layer for lens in found] == list(range(-1, len(stack.layers)))
@@ -52,7 +42,7 @@ def test_the_lens_equals_a_network_with_fewer_layers(name: str, tmp_path: Path) 
     assert [options[0].token for options in found[-1].candidates] == [options[0].token for options in trace.candidates]
     short = copy.deepcopy(model.network)
     find_stacks(short)[-1].layers = nn.ModuleList(list(find_stacks(short)[-1].layers)[:1])
-    expected = traced(model.with_network(short), name, tmp_path, tokens=trace.output_ids)
+    expected = trace_model(model.with_network(short), name, tmp_path, tokens=trace.output_ids)
     np.testing.assert_allclose(found[1].token_log_probs, expected.token_log_probs, atol=1e-5)
     assert found[1].candidates[0][0].log_prob == pytest.approx(expected.candidates[0][0].log_prob, abs=1e-5)
 
@@ -105,7 +95,7 @@ def scaled_at(network: Any, call: int, position: int, by: float) -> Any:
 
 def test_gradients_of_images_have_one_value_per_patch(tmp_path: Path) -> None:
     for name, source, inputs in (("patches", 10, None), ("captions", 9, "some")):
-        trace = traced(small_model(name), name, tmp_path)
+        trace = trace_model(small_model(name), name, tmp_path)
         found = gradient_times_input(small_model(name), trace)
         assert found.source_TS is not None and found.source_TS.shape == (len(trace.outputs), source)
         assert np.isfinite(found.source_TS).all() and found.source_TS[:, 1:].any()
@@ -113,7 +103,7 @@ def test_gradients_of_images_have_one_value_per_patch(tmp_path: Path) -> None:
         assert name != "patches" or not found.source_TS[:, 0].any()
     with pytest.raises(ClearheadError, match="needs embeddings"):
         gradient_times_input(
-            small_model("convolutional"), traced(small_model("convolutional"), "convolutional", tmp_path)
+            small_model("convolutional"), trace_model(small_model("convolutional"), "convolutional", tmp_path)
         )
 
 
@@ -145,7 +135,7 @@ def test_leaving_out_with_one_output_per_position() -> None:
 
 def test_leaving_out_a_patch_makes_it_grey(tmp_path: Path) -> None:
     model = small_model("patches")
-    trace = traced(model, "patches", tmp_path)
+    trace = trace_model(model, "patches", tmp_path)
     found = leave_one_out(model, trace)
     assert found.texts[5] == "1,2" and found.units[5] == (6,) and found.losses_UT.shape == (9, 1)
     src = read_input(model, trace.source_text).src.clone()
@@ -154,4 +144,6 @@ def test_leaving_out_a_patch_makes_it_grey(tmp_path: Path) -> None:
         expected = model.network.logits(model.network(src)).double().log_softmax(-1)[0, trace.output_ids[0]]
     assert found.losses_UT[5, 0] == pytest.approx(trace.log_prob - float(expected), abs=1e-6)
     with pytest.raises(ClearheadError, match="needs words or patches"):
-        leave_one_out(small_model("convolutional"), traced(small_model("convolutional"), "convolutional", tmp_path))
+        leave_one_out(
+            small_model("convolutional"), trace_model(small_model("convolutional"), "convolutional", tmp_path)
+        )

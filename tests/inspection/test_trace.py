@@ -23,16 +23,15 @@ from tests.inspection.small_models import (
     small_model,
     text_for,
     tokenizer,
+    trace_model,
     write_image,
 )
 from tests.model.options import padded_layout
 
 
 def traced(name: str, folder: Path, **options: Any) -> Trace:
-    model = small_model(name)
-    if model.config.model.reads_images:
-        return model.trace_image(write_image(folder), **options)
-    return model.trace(text_for(name), **options)
+    """Trace a small model on its input."""
+    return trace_model(small_model(name), name, folder, **options)
 
 
 @pytest.mark.parametrize("name", TEXT_MODELS | IMAGE_MODELS)

@@ -23,7 +23,7 @@ from clearhead.inspection.render.heatmap import PALETTE, heat_maps, most_focused
 from clearhead.model.parameters import snapshot
 from clearhead.model.registry import with_tied_names
 from tests.inspection.small_models import TEXT, small_model, write_image
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 SOURCE = "The small dog sees the old cat."
 SCRIPT = "<script>alert('x')</script><!-- &amp; ]]>"

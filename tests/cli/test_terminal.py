@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.terminal import COMBINATIONS, Commands, command_server, run_process
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 TEXT = "The dog sees the cat.\n\nThe old king sleeps.\nÄ child laughs.\n"
 

@@ -23,7 +23,7 @@ from tests.inspection.small_models import (
     small_model,
     trace_model,
 )
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 def without(network: Any, head_ref: HeadRef, by: float = 0.0) -> Any:

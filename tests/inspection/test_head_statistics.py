@@ -24,7 +24,7 @@ from clearhead.inspection.analyses.word_attention import align_heads, word_atten
 from clearhead.inspection.trace.head_ref import AttentionKind, HeadRef
 from clearhead.inspection.trace.trace_types import Floats, Trace, TracedAttention
 from tests.inspection.small_models import TEXT, small_model, write_image
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 def with_heads(trace: Trace, kind: AttentionKind, *heads: NDArray[Any]) -> Trace:

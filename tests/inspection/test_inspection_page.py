@@ -4,7 +4,7 @@ import importlib
 import re
 from pathlib import Path
 
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 PAGE = (Path(__file__).parents[2] / "docs" / "inspection.md").read_text(encoding="utf-8")
 

@@ -189,7 +189,7 @@ def test_a_forced_target_is_followed_by_the_end_token() -> None:
         position.text.lstrip("▁") for position in positions
     ]
     assert [position.start for position in positions][:2] == [0, 4] and trace.outputs[-1].start is None
-    assert [position.word for position in trace.outputs] == [*tokenizer("translate").words(trace.output_ids)]
+    assert [position.word for position in trace.outputs] == [*tokenizer("translate").word_indices(trace.output_ids)]
     assert [position.text for position in model.trace(TEXT, target="").outputs] == ["</s>"]
     assert [position.text for position in trace.inputs] == ["<s>", *(position.text for position in trace.outputs[:-1])]
     expected = model.score([Pair(TEXT, "The dog eats.", 1)])[0]

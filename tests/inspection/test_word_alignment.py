@@ -18,13 +18,13 @@ from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
 from tests.inspection.small_models import TEXT_MODELS, small_model
-from tests.tasks.made_up import made_up_text
-from tests.whole import Trained
+from tests.tasks.artificial_text import artificial_text
+from tests.trained_model import Trained
 
 CROSS_ATTENTION_MODELS = [
     name for name, (task, _) in TEXT_MODELS.items() if task == "translate" and name != "gru without attention"
 ]
-SOURCES = [*made_up_text(9), "Look!", "The dog, the old dog, eats."]
+SOURCES = [*artificial_text(9), "Look!", "The dog, the old dog, eats."]
 PAIRS = [
     Pair(source, target, line)
     for line, (source, target) in enumerate(zip(SOURCES, SOURCES[3:] + SOURCES[:3], strict=True), 1)
@@ -62,7 +62,7 @@ def test_pairs_keep_their_order_with_small_batches(monkeypatch: pytest.MonkeyPat
     """Limits on sorted pairs and on numbers per batch make every batch small."""
     model = small_model("transformer")
     expected = list(model.align(PAIRS)), model.score(PAIRS)
-    monkeypatch.setattr(scoring, "TOGETHER", 4)
+    monkeypatch.setattr(scoring, "PAIRS_PER_CALL", 4)
     monkeypatch.setattr(torch_forward, "MAX_NUMBERS", 1)
     assert list(model.align(PAIRS)) == expected[0]
     for one, other in zip(model.score(PAIRS), expected[1], strict=True):

@@ -8,13 +8,13 @@ from torch import nn
 
 from clearhead.cli.main import _is_language_pair
 from clearhead.model.normalization import BatchNorm
+from clearhead.tasks.trainable.seq2seq import validation_decoding
 from clearhead.tasks.trainable.task import Validation
-from clearhead.tasks.trainable.validation_decoding import validation_decoding
 from clearhead.training.distributed.thread_data_parallel import ThreadReplicas
 
 
 def validation(score: float, loss: float) -> Validation:
-    return Validation(loss, 1.0, score, "accuracy", "", ("", "", ""))
+    return Validation(loss, score, "accuracy", "", ("", "", ""))
 
 
 def test_equal_scores_are_ranked_by_their_loss() -> None:
@@ -42,12 +42,12 @@ def test_two_sides_differ_in_their_last_part_only(first: str, second: str, are: 
 
 
 def test_output_in_validation_is_limited_by_its_source_alone() -> None:
-    assert [validation_decoding().longest(length) for length in (1, 4, 7, 100)] == [11, 16, 20, 160]
+    assert [validation_decoding().max_output_length(length) for length in (1, 4, 7, 100)] == [11, 16, 20, 160]
 
 
 def test_a_validation_with_a_score_outranks_one_without() -> None:
     def unscored(loss: float) -> Validation:
-        return Validation(loss, 1.0, None, "bleu", "", ("", "", ""))
+        return Validation(loss, None, "bleu", "", ("", "", ""))
 
     ranked = [unscored(float("nan")), unscored(2.0), unscored(1.0), validation(0.0, 9.0)]
     assert all(worse.rank < better.rank for worse, better in itertools.pairwise(ranked))

@@ -14,7 +14,7 @@ from clearhead.errors import BundleError, ClearheadError, ConfigError, TrainingE
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder
 from clearhead.training.checkpoint.run_history import locked
 from tests.faults import end_of, fork
-from tests.tasks.made_up import sets
+from tests.tasks.artificial_text import sets
 from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks
@@ -53,7 +53,7 @@ def test_weighted_files_go_on_exactly(tmp_path: Path) -> None:
     weighted = [Path(f"{first}:0.5"), Path(f"{second}:2")]
     watcher = Watching()
     run("translate", weighted, tmp_path / "whole", watcher)
-    assert [text for text in watcher.messages if "each seen 2.00 times an epoch" in text]
+    assert [text for text in watcher.messages if "each seen 2.00 times per epoch" in text]
     run("translate", weighted, tmp_path / "parts", Watching(7))
     with pytest.raises(ConfigError, match=r"data\.file_weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
         run("translate", [Path(f"{first}:3"), second], tmp_path / "parts", resume=True)

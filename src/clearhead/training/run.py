@@ -12,17 +12,18 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.sampling_weights import split_names
+from clearhead.data.corpus.sampling_weights import parse_file_arguments
 from clearhead.data.readers.record_files import sample_records
-from clearhead.data.records import fingerprint
+from clearhead.data.records import fingerprint_records
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.parameters import count_parameters, named_weights, restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Task, Tell
-from clearhead.tasks.trainable.replay import Replay, ReplayTask, make_task, read_replay
-from clearhead.tasks.trainable.task import PreparedTask, TaskRecords, TrainingFiles
+from clearhead.tasks.task import Log, Task
+from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
+from clearhead.tasks.trainable.replay import Replay, ReplayTask, prepare_task, read_replay
+from clearhead.tasks.trainable.task import PreparedTask
 from clearhead.training.checkpoint import run_folder
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder
 from clearhead.training.checkpoint.finalize import TrainingResult, finalize, report_finished
@@ -212,10 +213,10 @@ def prepare(request: TrainRequest, watcher: Callback, processes: ProcessGroup = 
     if start:
         start.check(draft)
     old = find_old(start, chosen.name, request.old_valid, watcher.message) if start else None
-    records = chosen.read(_files(request, watcher), draft, watcher.message)
+    records = chosen.load_records(_files(request, watcher), draft, watcher.message)
     replay = _read_replay(request, chosen, records, draft, old.hashes if old else frozenset(), watcher)
     choice = choose_config(
-        records.amount, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
+        records.size, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
     made = _make(chosen, config, records, replay, start.tokenizer if start else None, watcher, processes)
@@ -239,11 +240,11 @@ def _make(
 ) -> PreparedTask:
     """The task. The first process learns the tokenizer, where none is given, and tells the others."""
     if processes.is_first:
-        made = make_task(chosen, config, records, replay, tokenizer, watcher.message)
+        made = prepare_task(chosen, config, records, replay, tokenizer, watcher.message)
         processes.tell(tokenizer_text(made.tokenizer))
         return made
     text = processes.tell("")
-    return make_task(chosen, config, records, replay, _read_tokenizer(text), watcher.message)
+    return prepare_task(chosen, config, records, replay, _read_tokenizer(text), watcher.message)
 
 
 def _read_tokenizer(text: str) -> Tokenizer | None:
@@ -254,7 +255,7 @@ def _prepare_again(request: TrainRequest, kept: RestoredRun, watcher: Callback, 
     """As `prepare` did when the run began: its settings and its tokenizer are taken, and its data must be the same."""
     before = OriginalRun.of(request.out, kept)
     chosen, records, replay = _check_same(request, before, kept.old_hashes, watcher, watcher.message)
-    made = make_task(chosen, kept.config, records, replay, _read_tokenizer(kept.tokenizer), watcher.message)
+    made = prepare_task(chosen, kept.config, records, replay, _read_tokenizer(kept.tokenizer), watcher.message)
     assert made.config == kept.config, "the same data made another config"
     prepared = _prepared(request, records, replay, made, [], processes)
     if prepared.data.get(REPLAYED) != kept.origin.data.get(REPLAYED):
@@ -264,13 +265,13 @@ def _prepare_again(request: TrainRequest, kept: RestoredRun, watcher: Callback, 
 
 
 def _check_same(
-    request: TrainRequest, before: OriginalRun, old_hashes: Set[float], watcher: Callback, tell: Tell
+    request: TrainRequest, before: OriginalRun, old_hashes: Set[float], watcher: Callback, tell: Log
 ) -> tuple[Task, TaskRecords[Any], Replay | None]:
     """Refuse data and settings that differ from those of the run's start; return the task and the data."""
     before.check_settings(*_named(request))
     before.check_start(request.start)
     chosen = get_task(before.config.task)
-    records = chosen.read(_files(request, watcher), before.config, tell)
+    records = chosen.load_records(_files(request, watcher), before.config, tell)
     replay = _read_replay(request, chosen, records, before.config, old_hashes, watcher, tell)
     before.check_data(_data_facts(request, records, replay))
     return chosen, records, replay
@@ -283,16 +284,16 @@ def _read_replay(
     config: Config,
     old_hashes: Set[float],
     watcher: Callback,
-    tell: Tell | None = None,
+    tell: Log | None = None,
 ) -> Replay | None:
     """Return the replay data, without what is in the new or the old validation set."""
     if not request.replay:
         return None
-    named = split_names(request.replay)
+    named = parse_file_arguments(request.replay)
     if named.weights:
         raise ConfigError("a weight has no meaning behind --replay, whose share is --replay-share; leave it out")
     files = TrainingFiles(named.files, work=watcher.work)
-    hashes = old_hashes | {hash_fraction(record.parts[0].encode()) for record in records.valid}
+    hashes = old_hashes | {hash_fraction(record.fields[0].encode()) for record in records.valid}
     return read_replay(chosen, files, named.tags, config, hashes, tell or watcher.message)
 
 
@@ -308,21 +309,21 @@ def _prepared(
     torch.manual_seed(made.config.training.seed)
     model = build_model(made.config.model)
     threads = request.threads or processes.threads()
-    sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
+    sizes = dict(zip(("train_examples", "valid_examples"), made.task.num_examples(), strict=True))
     if isinstance(made.task, ReplayTask):
-        sizes[REPLAYED] = made.task.old.sizes()[0]
+        sizes[REPLAYED] = made.task.old.num_examples()[0]
     tags = {"tags": sorted(set(made.config.data.source_tags))} if made.config.data.source_tags else {}
-    languages = made.config.data.language_facts()
+    languages = made.config.data.language_settings()
     data = {**_data_facts(request, records, replay), **sizes, **tags, **languages, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     validation = sample_records(records.valid)
-    epochs = default_epochs(records.amount)
+    epochs = default_epochs(records.size)
     return PreparedRun(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation, epochs)
 
 
 def _spread_names(request: TrainRequest) -> TrainRequest:
     """The files of a request as files, and the weights and tags behind their names as settings."""
-    train, valid = split_names(request.files), split_names(request.valid)
+    train, valid = parse_file_arguments(request.files), parse_file_arguments(request.valid)
     if valid.weights:
         raise ConfigError("a weight says how often a file is trained on; leave it out behind --valid")
     found = {"file_weights": train.weights, "source_tags": train.tags, "validation_tags": valid.tags}
@@ -363,9 +364,9 @@ def _data_facts(request: TrainRequest, records: TaskRecords[Any], replay: Replay
         "files": [path.name for path in request.files],
         "valid_files": [path.name for path in request.valid],
         "fingerprint": records.corpus.fingerprint,
-        "valid_fingerprint": fingerprint(records.valid),
+        "valid_fingerprint": fingerprint_records(records.valid),
         "records": len(records.corpus.records),
         "skipped": dict(records.corpus.skips.counts),
-        **(replay.facts(split_names(request.replay).files) if replay else {}),
+        **(replay.facts(parse_file_arguments(request.replay).files) if replay else {}),
         **given_facts(request.old_valid),
     }

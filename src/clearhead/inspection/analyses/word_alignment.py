@@ -21,7 +21,7 @@ from clearhead.inspection.analyses.word_attention import WordAttention, WordSpan
 from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.inspection.trace.token_spans import source_token_spans, target_token_spans
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.scoring import EncodedPair, encode_pairs, force_pairs
+from clearhead.tasks.scoring import EncodedPair, decode_forced, encode_pairs
 from clearhead.tasks.task import LoadedModel
 
 
@@ -119,7 +119,7 @@ def _word_attentions(
     engine = model.scoring_engine
     return (
         _word_attention(model, encoded, weights_HTS[None])
-        for encoded, _, weights_HTS in force_pairs(engine, encoded_pairs, model.tokenizer.eos_id, layer)
+        for encoded, _, weights_HTS in decode_forced(engine, encoded_pairs, model.tokenizer.eos_id, layer)
         if weights_HTS is not None
     )
 

@@ -79,7 +79,7 @@ def output_names(model: LoadedModel) -> list[str]:
     """Return the names of the columns of the logits: labels, or tokens of the vocabulary."""
     if model.config.model.num_labels:
         return list(model.config.labels)
-    return [model.tokenizer.target.piece(token) for token in range(model.tokenizer.target.vocab_size)]
+    return [model.tokenizer.target.token(token) for token in range(model.tokenizer.target.vocab_size)]
 
 
 def rank_candidates(
@@ -140,7 +140,7 @@ def _trace_decoder(
         grid=trace_input.grid,
         **_recorded_fields(recorder, forced.logits_TV, all_outputs, output_names(model), arithmetic),
         hypotheses=() if search is None else search.hypotheses,
-        tree=tuple(TreeNode(candidate, tokenizer.piece(candidate.token)) for candidate in tree),
+        tree=tuple(TreeNode(candidate, tokenizer.token(candidate.token)) for candidate in tree),
         hypothesis_index=None if search is None else hypothesis,
     )
 

@@ -43,7 +43,7 @@ def target_token_spans(
 
 def _is_special(tokenizer: Tokenizer, token: int) -> bool:
     """Return whether a token is start, end, padding or a source tag, which cover no text."""
-    return token in (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, *tokenizer.prefix)
+    return token in (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, *tokenizer.prefix_ids)
 
 
 def _is_mask(tokenizer: Tokenizer, token: int) -> bool:
@@ -55,7 +55,7 @@ def _segment_spans(tokenizer: Tokenizer, text: str, ids: Sequence[int], text_sta
     """Return the spans of the ids of a text segment that starts at `text_start`; special tokens get none."""
     text_ids = [token for token in ids if not _is_special(tokenizer, token)]
     encoding = tokenizer.encode(text)
-    prefix_length = len(tokenizer.prefix) if encoding.ids else 0
+    prefix_length = len(tokenizer.prefix_ids) if encoding.ids else 0
     is_same = encoding.ids[prefix_length:] == text_ids  # a segment can be tokenized differently than within the text
     offsets = iter(encoding.offsets[prefix_length:] if is_same else _search_tokens(tokenizer, text, text_ids))
     spans: list[Span] = []
@@ -72,7 +72,7 @@ def _search_tokens(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[
     """Return where the text of each token occurs next; a token that does not occur gets an empty span."""
     spans, end = [], 0
     for token in ids:
-        token_text = tokenizer.decode_pieces([token]).strip()
+        token_text = tokenizer.decode_tokens([token]).strip()
         start = text.find(token_text, end) if token_text else -1
         spans.append((end, end) if start < 0 else (start, start + len(token_text)))
         end = spans[-1][1]
@@ -80,8 +80,8 @@ def _search_tokens(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[
 
 
 def _to_token_spans(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span]) -> tuple[TokenSpan, ...]:
-    words = tokenizer.words(ids)
+    words = tokenizer.word_indices(ids)
     return tuple(
-        TokenSpan(tokenizer.piece(token), token, start, end, _is_special(tokenizer, token), word)
+        TokenSpan(tokenizer.token(token), token, start, end, _is_special(tokenizer, token), word)
         for token, (start, end), word in zip(ids, spans, words, strict=True)
     )

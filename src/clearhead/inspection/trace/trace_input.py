@@ -14,7 +14,7 @@ from clearhead.errors import DataError
 from clearhead.inspection.trace.token_spans import source_token_spans
 from clearhead.inspection.trace.trace_types import PatchGrid, TokenSpan
 from clearhead.model.vision.vision_transformer import PatchEmbedding, patches_per_side
-from clearhead.tasks.image_classification.inference import read_images, scaled
+from clearhead.tasks.image_classification.inference import read_images, scale_pixels
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
@@ -63,7 +63,9 @@ def text_input(model: LoadedModel, text: str) -> TraceInput:
 def image_input(model: LoadedModel, path: Path) -> TraceInput:
     """Return the input for an image file."""
     positions, grid = _patch_positions(model.network)
-    return TraceInput(str(path), torch.from_numpy(scaled(read_images(model.config.model, [path]))), positions, grid)
+    return TraceInput(
+        str(path), torch.from_numpy(scale_pixels(read_images(model.config.model, [path]))), positions, grid
+    )
 
 
 def _patch_positions(network: nn.Module) -> tuple[tuple[TokenSpan, ...], PatchGrid | None]:

@@ -14,7 +14,7 @@ from clearhead.decoding.search_batch import SearchBatch
 from clearhead.errors import InspectionError
 from clearhead.inspection.trace.trace_input import TraceInput
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.lexical_constraints import resolve_constraints
 from clearhead.tasks.task import LoadedModel
 
 
@@ -50,7 +50,7 @@ def trace_search(
         raise InspectionError(
             f"decoding.min_length={settings.min_length} is more than the limit of {max_length}; lower it"
         )
-    constraints = constraints_of(settings, model.tokenizer.target)
+    constraints = resolve_constraints(settings, model.tokenizer.target)
     n_best = settings.beam_size if settings.method == "search" else max(1, hypothesis + 1)
     observer = _CandidateList()
     hypotheses = _search(
@@ -99,7 +99,7 @@ def _max_output_length(model: LoadedModel, trace_input: TraceInput, settings: De
     """Return the limit of `decoding.max_length`, or of the model's positions after the prompt if that is lower."""
     first_RT, _ = model.generator.start(model.generator.encode(trace_input.sources), 1)
     free_positions: int = model.config.model.max_positions - first_RT.shape[1] + 1
-    return min(settings.longest(trace_input.length), free_positions)
+    return min(settings.max_output_length(trace_input.length), free_positions)
 
 
 def _search(

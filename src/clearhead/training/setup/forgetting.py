@@ -18,8 +18,8 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.sampling_weights import WeightedFiles, split_names
-from clearhead.data.readers.record_files import sample_records, to_files
+from clearhead.data.corpus.sampling_weights import WeightedFiles, parse_file_arguments
+from clearhead.data.readers.record_files import format_files, sample_records
 from clearhead.data.records import Corpus, Record, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, ConfigError, DataError, TrainingError
@@ -27,8 +27,9 @@ from clearhead.files import write_atomically
 from clearhead.model.parameters import restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles, TrainingTask, Validation
+from clearhead.tasks.task import Log
+from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
+from clearhead.tasks.trainable.task import TrainingTask, Validation
 from clearhead.training.distributed.thread_data_parallel import torch_threads
 from clearhead.training.setup.finetune import PretrainedModel
 
@@ -56,7 +57,7 @@ class OldValidation:
         """Whether a model with these settings has the old labels, and so can be scored on the records."""
         return config.labels == self.config.labels
 
-    def check_labels(self, config: Config, is_given: bool, tell: Tell) -> None:
+    def check_labels(self, config: Config, is_given: bool, tell: Log) -> None:
         """Refuse files given with --old-valid if the new model has other labels; say so of kept records."""
         if self.is_comparable_to(config):
             return
@@ -68,16 +69,16 @@ class OldValidation:
     @property
     def hashes(self) -> frozenset[float]:
         """The hashes of the records' inputs, by which replay leaves them out."""
-        return frozenset(hash_fraction(record.parts[0].encode()) for record in self.records)
+        return frozenset(hash_fraction(record.fields[0].encode()) for record in self.records)
 
     def task(self, model: ModelConfig, tokenizer: Tokenizer | None) -> TrainingTask[Any]:
         """Return the task that validates a model of this shape on the records."""
         changed = {"model": model.model_dump(), "training": {"validate_lines": len(self.records)}}
         config = configs.override(self.config, changed)
         records = TaskRecords(self.records, self.records, Corpus(self.records, SkipReport(), len(self.records)))
-        return get_task(config.task).make(config, records, tokenizer, lambda _: None).task
+        return get_task(config.task).prepare(config, records, tokenizer, lambda _: None).task
 
-    def measure_before(self, start: Path, tokenizer: Tokenizer | None, threads: int, tell: Tell) -> "OldValidation":
+    def measure_before(self, start: Path, tokenizer: Tokenizer | None, threads: int, tell: Log) -> "OldValidation":
         """Score the old model and return this with its score."""
         tell(f"scoring {self.description} with the old model; this time is not part of --minutes")
         found = bundle.load(start)
@@ -161,7 +162,7 @@ class ForgettingReport:
         }
 
 
-def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Tell) -> OldValidation | None:
+def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Log) -> OldValidation | None:
     """Read the validation records of the old model: the given files, or those that its run kept.
 
     Where there are none, or its task is another, one sentence is told and nothing returned; given files that cannot be
@@ -175,7 +176,7 @@ def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Tel
     if problem and given:
         raise ConfigError(f"--old-valid cannot be scored before and after: {problem}; leave it out")
     config = start.config if given else _config_of_kept(start.config)
-    named = split_names(given) if given else _record_files(start.folder / "training" / VALIDATION, config)
+    named = parse_file_arguments(given) if given else _record_files(start.folder / "training" / VALIDATION, config)
     if not problem and not named.files:
         problem = f"{start.folder} has no validation records; give some with --old-valid FILE"
     if problem:
@@ -190,7 +191,7 @@ def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Tel
         return None
 
 
-def _read(config: Config, named: WeightedFiles, tell: Tell) -> OldValidation:
+def _read(config: Config, named: WeightedFiles, tell: Log) -> OldValidation:
     """Read validation files of the old model's task."""
     if named.weights:
         raise ConfigError("a weight has no meaning behind --old-valid; leave it out")
@@ -209,13 +210,13 @@ def _read(config: Config, named: WeightedFiles, tell: Tell) -> OldValidation:
     }
     config = configs.override(config, {"data": own})
     files = TrainingFiles(named.files, named.files, minimum=1)
-    records = get_task(config.task).read(files, config, lambda _: None)
+    records = get_task(config.task).load_records(files, config, lambda _: None)
     for line in records.corpus.skips.messages():
         tell(f"old validation set: {line}")
     return OldValidation(config, records.valid)
 
 
-def _sampled(old: OldValidation, tell: Tell) -> OldValidation:
+def _sampled(old: OldValidation, tell: Log) -> OldValidation:
     """Return at most 500 of the records."""
     chosen = sample_records(old.records)
     if len(chosen) < len(old.records):
@@ -240,7 +241,7 @@ def given_facts(given: Sequence[Path]) -> dict[str, Any]:
     """Return names and fingerprint of the files of --old-valid, which a resumed run must find unchanged."""
     if not given:
         return {}
-    named, digest = split_names(given), blake2b(digest_size=16)
+    named, digest = parse_file_arguments(given), blake2b(digest_size=16)
     for path in named.files:
         try:
             with path.open("rb") as file:
@@ -256,7 +257,7 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
     """Write records into a folder, each file atomically; nothing where they are images."""
     try:
         folder.mkdir(exist_ok=True)
-        for name, text in to_files(records, tags).items():
+        for name, text in format_files(records, tags).items():
             write_atomically(folder / name, text)
     except OSError as error:
         raise TrainingError(
@@ -265,11 +266,11 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
 
 
 def compare(
-    old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, tell: Tell
+    old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, tell: Log
 ) -> Mapping[str, Any]:
     """Report both scores, with a warning where the model became worse, and return the summary for the manifest."""
     assert old.before is not None
-    count = min(len(old.records), task.sizes()[1])
+    count = min(len(old.records), task.num_examples()[1])
     found = ForgettingReport(old.description, count, old.before, after)
     tell(str(found))
     if found.is_worse:

@@ -7,7 +7,7 @@ from typing import Any
 from clearhead import config as configs
 from clearhead.config import RECURRENT, Config, ModelConfig, TrainingConfig
 from clearhead.errors import ConfigError
-from clearhead.tasks.decoding_settings import WRITERS_VERB, check_decoding
+from clearhead.tasks.decoding_settings import TEXT_TO_TEXT_VERB, check_decoding
 from clearhead.tasks.task import Task
 from clearhead.tasks.trainable.task import PreparedTask
 
@@ -26,7 +26,7 @@ def check_settings(chosen: Task, given: Mapping[str, Any], draft: Config) -> Non
     _check_training(draft)
     if given.get("tokenizer") and not draft.model.has_text:
         raise ConfigError(f"the task {chosen.name} has no tokenizer; leave the tokenizer settings out")
-    if "validate_lines" in given.get("training", {}) and chosen.verb != WRITERS_VERB:
+    if "validate_lines" in given.get("training", {}) and chosen.verb != TEXT_TO_TEXT_VERB:
         raise ConfigError(
             f"training.validate_lines has no meaning for the task {chosen.name}, which validates on all; "
             "data.validation_max sets how many are held out"
@@ -62,14 +62,14 @@ def _check_model(chosen: Task, given: Mapping[str, Any], model: ModelConfig) -> 
     for name in given:
         if name in FROM_THE_DATA:
             raise ConfigError(f"model.{name} is taken from the data; leave it out")
-        if why := model.why_unused(name):
+        if why := model.unused_reason(name):
             raise ConfigError(f"model.{name} {why}; leave it out")
 
 
 def _check_training(draft: Config) -> None:
     """Ways to train that some networks cannot be trained in."""
     model, training = draft.model, draft.training
-    if training.activation_checkpointing and (why := model.why_unused("num_heads")):
+    if training.activation_checkpointing and (why := model.unused_reason("num_heads")):
         raise ConfigError(f"training.activation_checkpointing {why}; leave it out")
     if training.activation_checkpointing and model.norm == "batch":
         raise ConfigError(

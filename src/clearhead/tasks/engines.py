@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.engine import Engine
-from clearhead.engines.engine_choice import check_native
+from clearhead.engines.engine import Engine, check_native
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.engines.threads import num_threads

@@ -211,7 +211,7 @@ def test_plain_search_does_no_new_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a rule, a group, a sample or coverage nothing of them is touched, and no attention is asked for."""
     import clearhead.decoding.search as module
 
-    for name in ("apply_rules", "BankCandidates", "DiverseCandidates", "Sampled", "Coverage"):
+    for name in ("apply_rules", "BankCandidates", "DiverseCandidates", "SamplingSelector", "Coverage"):
         monkeypatch.setattr(module, name, None)
     asked: list[bool] = []
 

@@ -102,9 +102,10 @@ class BeamSearch:
         self.batch, self.asked, self.layout = batch, batch.asked, batch.layout
         settings, layout = batch.settings, batch.layout
         asked_N = [each for each in self.asked for _ in range(layout.groups)]
-        self.rules = rules_of(
-            settings, batch.eos_id, [each.exclude for each in asked_N], [each.prompt for each in asked_N]
-        )
+        self.rules = [
+            *rules_of(settings, batch.eos_id, [each.exclude for each in asked_N], [each.prompt for each in asked_N]),
+            *batch.rules,
+        ]
         self.selector = self._selector()
         self.coverage, change = None, 0.0
         if settings.coverage_penalty:

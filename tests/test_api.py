@@ -1,4 +1,4 @@
-"""What the Python interface refuses rather than ignores, and what it leaves as it was."""
+"""The Python API refuses arguments without effect and does not modify its inputs."""
 
 from pathlib import Path
 from typing import Any

@@ -64,7 +64,7 @@ class CPU:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryInfo:
     """Main memory in bytes; None if the system does not report it."""
 
     total_bytes: int | None
@@ -98,7 +98,7 @@ class Core:
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineInfo:
     """The engine that runs a Transformer by default."""
 
     name: str
@@ -177,12 +177,12 @@ class Report:
     python: dict[str, str]
     platform: str
     cpu: CPU
-    memory: Memory
+    memory: MemoryInfo
     required: dict[str, str | None]
     """Version of each required package; None if it is missing."""
     core: Core | None
     """None if required packages are missing; so is `engine`."""
-    engine: Engine | None
+    engine: EngineInfo | None
     torch: Torch | None
     """None if it is not installed."""
     extras: dict[str, Extra]
@@ -245,7 +245,7 @@ def examine() -> Report:
     )
 
 
-def _examine_engine() -> tuple[Core, Engine, list[ClearheadError]]:
+def _examine_engine() -> tuple[Core, EngineInfo, list[ClearheadError]]:
     """Return the core, the default engine, and why they cannot run models."""
     from clearhead.config import ModelConfig
     from clearhead.engines.select import choose_engine
@@ -255,7 +255,7 @@ def _examine_engine() -> tuple[Core, Engine, list[ClearheadError]]:
     choice = choose_engine(ModelConfig())
     if problem := choice.problem():
         problems.append(MissingPackageError(f"no model can be run: {problem}"))
-    engine = Engine(**choice.to_json(), threads=num_threads())
+    engine = EngineInfo(**choice.to_json(), threads=num_threads())
     if problem := why_unavailable():
         return Core(False, None, (), problem), engine, problems
     from clearhead.runtime import _core
@@ -316,7 +316,7 @@ def _cpu() -> CPU:
     return CPU(model, cores, usable, tuple(flag for flag in CPU_FLAGS if flag in flags))
 
 
-def _memory() -> Memory:
+def _memory() -> MemoryInfo:
     """Return the main memory."""
     info = dict(re.findall(r"^(\w+): +(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
     total, available = (int(info[name]) * 1024 if name in info else None for name in ("MemTotal", "MemAvailable"))
@@ -324,7 +324,7 @@ def _memory() -> Memory:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [int(text) for path in MEMORY_LIMITS if (text := _read(path).strip()).isdecimal()]
     limit = min(limits, default=None)
-    return Memory(total, available, limit if limit is not None and total is not None and limit < total else None)
+    return MemoryInfo(total, available, limit if limit is not None and total is not None and limit < total else None)
 
 
 def _cache(folder: Path) -> Cache:

@@ -1,4 +1,4 @@
-"""The README's promises: its commands and its Python run, in miniature."""
+"""The commands and the Python code of README.md and docs/quickstart.md run, in miniature; recipes load."""
 
 import re
 import shlex
@@ -14,18 +14,19 @@ from clearhead.training.run import TrainRequest, prepare
 from tests.whole import SETTINGS, Trained, fitting
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
+QUICKSTART = ROOT / "docs" / "quickstart.md"
 
 
-def commands() -> list[str]:
-    """The clearhead commands of the README's code blocks, without their comments."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, re.S | re.M)
+def commands(document: Path) -> list[str]:
+    """Return the clearhead commands of a document's code blocks, without their comments."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.S | re.M)
     lines = [line for language, block in blocks if not language for line in block.splitlines()]
     return [line.split(" #")[0].strip() for line in lines if line.startswith("clearhead ")]
 
 
 def write_examples() -> None:
-    """Small files of every kind that the commands read."""
+    """Write small files of every kind that the commands read."""
     animals = ("dog", "cat", "bird", "horse")
     texts = [f"The {animals[n % 4]} sleeps {n} times." for n in range(40)]
     Path("labelled.tsv").write_text("".join(f"{text}\t{n % 2}\n" for n, text in enumerate(texts)), encoding="utf-8")
@@ -34,15 +35,27 @@ def write_examples() -> None:
     Path("names.conll").write_text("\n\n".join(tagged) + "\n", encoding="utf-8")
 
 
-def test_commands_run_in_order(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+VERBS = {
+    README: {"train", "translate", "inspect"},
+    QUICKSTART: {
+        "data", "train", "translate", "evaluate", "score", "info", "align", "inspect", "export", "runs", "plot",
+        "classify", "tag", "fill", "generate",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("document", VERBS, ids=lambda path: path.stem)
+def test_commands_run_in_order(
+    document: Path, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copy(trained.test, "test.tsv")
+    shutil.copy(trained.train, "pairs.tsv")
     Path("in.txt").write_text("The dog sleeps.\n", encoding="utf-8")
     write_examples()
-    found = commands()
-    verbs = {command.split()[1] for command in found}
-    assert verbs >= {"data", "train", "translate", "evaluate", "info", "classify", "tag", "fill", "generate"}
-    for command in found:
+    listed = commands(document)
+    assert {command.split()[1] for command in listed} == VERBS[document]
+    for command in listed:
         words, _, given = command.partition("<")
         arguments = shlex.split(words.replace("20000", "600").replace("--minutes 10", "--steps 3"))[1:]
         if arguments[0] == "train":
@@ -57,14 +70,14 @@ def test_commands_run_in_order(trained: Trained, tmp_path: Path, monkeypatch: py
 
 
 def test_python_runs(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    (code,) = re.findall(r"```python\n(.*?)```", QUICKSTART.read_text(encoding="utf-8"), re.S)
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()
     shutil.copytree(trained.folder, "runs/de")
     asked: list[object] = []
     monkeypatch.setattr(clearhead, "train", lambda *given, **named: asked.append((given, named)), raising=False)
     names: dict[str, object] = {}
-    exec(code, names)  # our own README
+    exec(code, names)  # our own document
     assert asked == [(("pairs.tsv",), {"out": "runs/de", "minutes": 10})]
     weights = names["weights"]
     assert weights.shape[:2] == (2, 2)  # type: ignore[attr-defined]
@@ -90,8 +103,3 @@ def test_preparing_twice_gives_the_same(trained: Trained, tmp_path: Path) -> Non
     assert first.tokenizer and second.tokenizer and first.tokenizer.to_json() == second.tokenizer.to_json()
     assert first.config == second.config
     assert first.data == second.data
-
-
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target

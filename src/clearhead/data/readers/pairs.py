@@ -25,15 +25,14 @@ from typing import Any, NamedTuple
 
 from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
 from clearhead.data.readers.tables import (
-    TABLE_SUFFIXES,
     ColumnNames,
     Note,
     Row,
     TableOptions,
+    is_table,
     object_of,
     read_table,
     string_of,
-    suffix_of,
 )
 from clearhead.data.records import MAX_CHARS, Corpus, Fingerprint, SkipReport, build_corpus
 from clearhead.errors import DataError
@@ -171,7 +170,7 @@ def read_checked_pairs(
 
 def are_tables(files: Sequence[Path]) -> bool:
     """Whether each file holds pairs, and not one side of them."""
-    return len(files) == 1 or (len(files) > 1 and all(suffix_of(path) in TABLE_SUFFIXES for path in files))
+    return len(files) == 1 or (len(files) > 1 and all(is_table(path) for path in files))
 
 
 def _fault(pair: Pair, max_chars: int) -> str:

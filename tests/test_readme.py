@@ -103,3 +103,25 @@ def test_preparing_twice_gives_the_same(trained: Trained, tmp_path: Path) -> Non
     assert first.tokenizer and second.tokenizer and first.tokenizer.to_json() == second.tokenizer.to_json()
     assert first.config == second.config
     assert first.data == second.data
+
+
+def row_values(rows: list[str], column: int) -> list[float]:
+    """Return the numbers in one column of table rows."""
+    return [float(row.split("|")[column].split()[0].strip("*")) for row in rows]
+
+
+def test_speeds_are_those_of_the_benchmarks() -> None:
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    tables = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    decoding = re.findall(r"^\| (?:tiny|small|512 wide), (?:float32|int8), .*$", tables, re.MULTILINE)
+    assert len(decoding) == 33 and min(row_values(decoding, 4)) > 1 and "all 33 rows" in text
+    decoding = [row for row in decoding if "AVX2" not in row and "shortlist" not in row]
+    whole = row_values([row for row in decoding if "whole set" in row], 4)
+    alone = row_values([row for row in decoding if "one by one" in row], 4)
+    assert f"{min(whole):.2f} to {max(whole):.1f} times" in text
+    assert f"{min(alone):.1f} to {max(alone):.1f} times" in text
+    for peer, words in (("Hugging Face Marian", "times the tokens per second of"), ("EOLE", "times those of EOLE")):
+        rows = re.findall(rf"^\| (?:tiny|small|paper-base) \| {peer} \|.*$", tables, re.MULTILINE)[:3]
+        ratios = row_values(rows, 5)
+        assert len(ratios) == 3 and f"{min(ratios):.2f} to {max(ratios):.2f} {words}" in text
+    assert "0.35 s" in text and "on 2026-11-18" in tables.lower() and "0.35 s" in tables

@@ -58,7 +58,7 @@ def test_exactly_what_completes_a_word_is_banned(start: str, more: list[int], wo
     completes = any(
         contains(text[:end], word) and _is_last(text[:end], word) for end in ends if _closes(text, end, word)
     )
-    assert (token in spelling(BPE, word).ends(tokens)) == completes
+    assert (token in spelling(BPE, word).completing_tokens(tokens)) == completes
 
 
 def _is_last(text: str, word: str) -> bool:
@@ -78,10 +78,10 @@ def test_every_way_to_cut_an_excluded_word_is_banned() -> None:
     assert asked is not None
     [word] = asked.exclude
     byte = {value: BPE.piece_id(f"<0x{value:02X}>") for value in b"Hund "}
-    assert byte[ord("d")] in word.ends([byte[ord(" ")], byte[ord("H")], byte[ord("u")], byte[ord("n")]])  # type: ignore[list-item]
+    assert byte[ord("d")] in word.completing_tokens([byte[ord(" ")], byte[ord("H")], byte[ord("u")], byte[ord("n")]])  # type: ignore[list-item]
     whole = BPE.encode("Hund").ids
-    assert whole[-1] in word.ends(whole[:-1])
-    assert byte[ord("d")] not in word.ends(BPE.encode("un").ids)
+    assert whole[-1] in word.completing_tokens(whole[:-1])
+    assert byte[ord("d")] not in word.completing_tokens(BPE.encode("un").ids)
 
 
 def test_phrases_are_the_pieces_of_their_words() -> None:
@@ -111,7 +111,7 @@ def test_a_phrase_counts_wherever_its_word_stands(tokenizer: Tokenizer, word: st
     """However it is cut into pieces, as the text says; also where the first or the last letters are a part of more."""
     phrases = _phrases(DecodingConfig(include=(word,)), tokenizer)
     ids = tokenizer.encode(text).ids
-    assert (phrases.bank(ids) == phrases.size) is expected
+    assert (phrases.bank(ids) == phrases.num_tokens) is expected
     assert (phrases.needed(ids) == 0) is expected
     assert contains(tokenizer.decode(ids), word) is expected
 
@@ -124,7 +124,7 @@ def test_pieces_in_any_order_have_a_phrase_as_their_text_does(ids: list[int], wo
     except UnicodeDecodeError:
         return
     phrases = _phrases(DecodingConfig(include=(word,)), BPE)
-    assert (phrases.bank(ids) == phrases.size) is contains(text, word)
+    assert (phrases.bank(ids) == phrases.num_tokens) is contains(text, word)
 
 
 def test_a_full_stop_needs_no_space_before_it() -> None:

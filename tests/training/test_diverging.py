@@ -43,6 +43,6 @@ def test_only_what_has_no_output_is_empty(monkeypatch: pytest.MonkeyPatch) -> No
     def half(*_: object) -> NoReturn:
         raise NoOutputError(requests, [[written], []])
 
-    monkeypatch.setattr(constrained_decoding, "run", half)
+    monkeypatch.setattr(constrained_decoding, "decode", half)
     monkeypatch.setattr(validation_decoding, "_engine_of", lambda network: None)
     assert validation_decoding.best_of(requests, None, DecodingConfig()) == [(8, 9), ()]

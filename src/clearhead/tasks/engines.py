@@ -3,9 +3,9 @@
 from typing import Protocol, cast
 
 from clearhead.engines.engine import Engine
+from clearhead.engines.engine_choice import check_native
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.engines.select import check_native
 from clearhead.engines.threads import num_threads
 from clearhead.runtime import ComputeType
 from clearhead.tasks.language_modeling.inference import context_length, suppressed_tokens
@@ -33,7 +33,7 @@ def open_engine(model: SavedModel, name: str, compute_type: str = "float32", tok
 def _open_native(model: SavedModel, compute_type: str, token_log_probs: bool) -> Engine:
     """Return the native engine. Raises DecodingError if it cannot run this model."""
     check_native(model.config.model)
-    prepared = model.weights.native(cast(ComputeType, compute_type))
+    prepared = model.weights.native_model(cast(ComputeType, compute_type))
     if model.config.model.family != "decoder":
         return NativeEngine(prepared, num_threads(), token_log_probs=token_log_probs)
     return NativeEngine(

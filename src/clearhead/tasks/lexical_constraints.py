@@ -12,7 +12,7 @@ from clearhead.data.readers.lines import excerpt
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.word_indices import is_wordlike
 from clearhead.decoding.grid_beam_search import LexicalConstraints
-from clearhead.decoding.logits_rules import TokenAutomaton, repeating
+from clearhead.decoding.logits_rules import TokenAutomaton, tokens_repeating_ngram
 from clearhead.decoding.requests import Constraints
 from clearhead.errors import DecodingError, TokenizerError
 
@@ -29,7 +29,7 @@ def constraints_of(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraint
     _check(settings, tokenizer)
     for word, ids in zip(settings.include, wanted, strict=True):
         size = settings.no_repeat_ngram_size
-        if size and any(ids[end] in repeating(ids[:end], size) for end in range(len(ids))):
+        if size and any(ids[end] in tokens_repeating_ngram(ids[:end], size) for end in range(len(ids))):
             raise DecodingError(
                 f"decoding.include={excerpt(word)} has the same {size} pieces in a row twice, which "
                 f"decoding.no_repeat_ngram_size={size} forbids; unset one of them."
@@ -119,7 +119,7 @@ def _check(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
                 )
         for given in settings.include:
             ids, ways = _wanted(tokenizer, given), spelling(tokenizer, bare)
-            if any(ids[place] in ways.ends(ids[:place]) for place in range(len(ids))):
+            if any(ids[place] in ways.completing_tokens(ids[:place]) for place in range(len(ids))):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(word)} contradicts decoding.include={excerpt(given)}, which begins a "
                     f"word with it: its pieces are {' '.join(map(tokenizer.piece, ids))}; unset one."

@@ -179,7 +179,7 @@ class _Tree:
     def __init__(self) -> None:
         self.candidates: list[Candidate] = []
 
-    def see(self, candidate: Candidate) -> None:
+    def observe(self, candidate: Candidate) -> None:
         """One more."""
         self.candidates.append(candidate)
 

@@ -20,7 +20,7 @@ def write_captions(
 ) -> list[list[Hypothesis]]:
     """Return the best captions of each image. In `decoding.max_length` the input is the number of patches."""
     requests = caption_requests(model.config.model, pixels_NCYX, n_best, constraints)
-    return constrained_decoding.run(model.generating_engine, requests, settings)
+    return constrained_decoding.decode(model.generating_engine, requests, settings)
 
 
 def caption_requests(

@@ -11,7 +11,6 @@ from clearhead.data.tokenizer.word_indices import is_wordlike
 from clearhead.decoding.grid_beam_search import LETTER
 from clearhead.decoding.requests import Constraints, FinishReason, Hypothesis, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
 from clearhead.tasks.incremental_detokenizer import IncrementalText, StopStrings
@@ -110,7 +109,7 @@ def generate_texts(
             continue
         requests.append(prompt_request(model, ids, settings, number, n_best, f"line {line}" if first_line else name))
     asked = [request for request in requests if request]
-    found = iter(constrained_decoding.run(engine, asked, settings))
+    found = iter(constrained_decoding.decode(engine, asked, settings))
     return [
         [_generated(model, request, each, settings) for each in next(found)] if request else [SKIPPED] * n_best
         for request in requests
@@ -127,7 +126,7 @@ def stream(
     engine, tokenizer = model.generating_engine, model.tokenizer
     request = prompt_request(model, tokenizer.encode(prompt).ids, settings, number)
     running = IncrementalText(tokenizer, request.source, settings.sampling.stop)
-    streaming = constrained_decoding.stream(engine, request, settings)
+    streaming = constrained_decoding.stream_tokens(engine, request, settings)
     while True:
         try:
             tokens = next(streaming)
@@ -148,7 +147,7 @@ def alternatives(
     """The `count` likeliest pieces at a position of the best text, each with the best text that goes on from it."""
     engine, tokenizer = model.generating_engine, model.tokenizer
     request = prompt_request(model, tokenizer.encode(prompt).ids, settings)
-    found = find_alternatives(engine, request, position, count, settings)
+    found = constrained_decoding.find_alternatives(engine, request, position, count, settings)
     return [_generated(model, request, each, settings) for each in found]
 
 
@@ -167,7 +166,7 @@ def prompt_request(
     prompt = tuple(ids) if ids and not drawn.add_start_token else (tokenizer.bos_id, *ids)
     asked = constraints_of(settings, tokenizer) or Constraints()
     include = asked.include
-    if include.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
+    if include.num_tokens and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
         include = replace(include, lead=(LETTER,))
     asked = replace(
         asked,

@@ -51,7 +51,7 @@ def best_of(requests: Sequence[Request], network: Any, decoding: DecodingConfig)
     """The best output for each request; an empty one where a network that has diverged gives no probabilities."""
     found: Sequence[list[Hypothesis]]
     try:
-        found = constrained_decoding.run(_engine_of(network), requests, decoding)
+        found = constrained_decoding.decode(_engine_of(network), requests, decoding)
     except NoOutputError as error:
         found = error.answers if len(error.answers) == len(requests) else [[] for _ in requests]
     return [hypotheses[0].tokens if hypotheses else () for hypotheses in found]

@@ -11,7 +11,6 @@ from clearhead.data.segmentation import TARGET_TOKEN, TARGET_TOKEN_OR_TASK_PREFI
 from clearhead.data.shortlist import Shortlist
 from clearhead.decoding.requests import AllowedTokens, Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
 from clearhead.runtime.cancellation import Cancellation
@@ -54,7 +53,7 @@ def search_texts(
     ]
     results: list[list[Hypothesis]] = [[] for _ in encoded]
     engine = engine or model.generating_engine
-    for index, hypotheses in zip(filled, constrained_decoding.run(engine, requests, decoding), strict=True):
+    for index, hypotheses in zip(filled, constrained_decoding.decode(engine, requests, decoding), strict=True):
         results[index] = hypotheses
     if cancellation is not None:
         cancellation.raise_if_cancelled()
@@ -114,7 +113,7 @@ def stream(
     """The text of the best output in parts, as soon as each is certain; joined they are the whole text."""
     tokenizer, spell = model.tokenizer.target, get_task(model.config.task).codec.detokenize
     request = _request(model, encoded, settings, first_line)
-    streaming = constrained_decoding.stream(model.generating_engine, request, settings)
+    streaming = constrained_decoding.stream_tokens(model.generating_engine, request, settings)
     shown, tokens = "", list[int]()
     while True:
         try:
@@ -135,7 +134,7 @@ def alternatives(
 ) -> list[Hypothesis]:
     """The `count` likeliest pieces at a position of the best output, each with the best output that goes on from it."""
     request = _request(model, encoded, settings, first_line)
-    return find_alternatives(model.generating_engine, request, position, count, settings)
+    return constrained_decoding.find_alternatives(model.generating_engine, request, position, count, settings)
 
 
 def _request(model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int) -> Request:

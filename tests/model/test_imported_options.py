@@ -20,23 +20,23 @@ SIZES = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "fee
 
 @pytest.mark.parametrize("width", [22, 6, 2])
 def test_halves_are_marians(width: int) -> None:
-    theirs = marian.MarianSinusoidalPositionalEmbedding(29, width)
-    expected = theirs.create_weight()  # type: ignore[no-untyped-call]
+    reference = marian.MarianSinusoidalPositionalEmbedding(29, width)
+    expected = reference.create_weight()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(sinusoids(29, width, "concatenated"), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("width", [22, 7, 4])
 def test_fairseqs_start_at_place_2(width: int) -> None:
-    theirs = m2m.M2M100SinusoidalPositionalEmbedding.get_embedding(31, width, padding_idx=1)
-    torch.testing.assert_close(sinusoids(29, width, "fairseq"), theirs[2:], atol=1e-5, rtol=0)
+    reference = m2m.M2M100SinusoidalPositionalEmbedding.get_embedding(31, width, padding_idx=1)
+    torch.testing.assert_close(sinusoids(29, width, "fairseq"), reference[2:], atol=1e-5, rtol=0)
 
 
 def test_sample_norm_is_the_annotated_transformers() -> None:
-    ours = build_norm(ModelConfig.model_validate({**SIZES, "norm": "sample", "norm_epsilon": 1e-3}))
-    theirs = LayerNorm(22, 1e-3)
+    model = build_norm(ModelConfig.model_validate({**SIZES, "norm": "sample", "norm_epsilon": 1e-3}))
+    reference = LayerNorm(22, 1e-3)
     x_BTD = torch.randn(3, 5, 22) * 0.01  # small, so that epsilon counts
-    torch.testing.assert_close(ours(x_BTD), theirs(x_BTD))
-    assert not torch.allclose(torch.nn.LayerNorm(22, 1e-3)(x_BTD), theirs(x_BTD), atol=1e-3)
+    torch.testing.assert_close(model(x_BTD), reference(x_BTD))
+    assert not torch.allclose(torch.nn.LayerNorm(22, 1e-3)(x_BTD), reference(x_BTD), atol=1e-3)
 
 
 def test_the_bias_on_logits_counts_in_the_loss() -> None:
@@ -49,8 +49,8 @@ def test_the_bias_on_logits_counts_in_the_loss() -> None:
     logits = F.linear(hidden_NTD, weight_VD, bias_V)[real]
     expected = F.cross_entropy(logits, targets_NT[real], label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(loss.smoothed, expected)
-    ours = torch.autograd.grad(loss.smoothed, (hidden_NTD, weight_VD, bias_V))
-    for found, wanted in zip(ours, torch.autograd.grad(expected, (hidden_NTD, weight_VD, bias_V)), strict=True):
+    model = torch.autograd.grad(loss.smoothed, (hidden_NTD, weight_VD, bias_V))
+    for found, wanted in zip(model, torch.autograd.grad(expected, (hidden_NTD, weight_VD, bias_V)), strict=True):
         torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""State dicts of nn.Transformer, in a module as torch's tutorial has it, and of the Annotated Transformer."""
+"""State dicts of nn.Transformer inside the module of torch's tutorial, and of the Annotated Transformer."""
 
 import math
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.interop.folders import close, shaken
 SPECIALS = ["<unk>", "<pad>", "<bos>", "<eos>"]
 SOURCE, TARGET = [*SPECIALS, *"abcdefg"], [*SPECIALS, *"uvwxyzrstq"]
 PAD = 1
-pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch on a fast path of its own
+pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # a warning of torch's fast path
 
 
 class TokenEmbedding(nn.Module):
@@ -38,7 +38,7 @@ class PositionalEncoding(nn.Module):
 
 
 class Seq2SeqTransformer(nn.Module):
-    """As in torch's tutorial on translation."""
+    """Module of torch's tutorial on translation."""
 
     def __init__(self, norm_first: bool = False) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Seq2SeqTransformer(nn.Module):
 
 
 def given(folder: Path) -> list[str]:
-    """The vocabularies, which a state dict has not."""
+    """Write the vocabularies, which a state dict lacks; return the options that name them."""
     for name, words in (("source", SOURCE), ("target", TARGET)):
         (folder / f"{name}.txt").write_text("\n".join(words) + "\n")
     return ["--dict", str(folder / "source.txt"), "--dict", str(folder / "target.txt"), "--set", "model.num_heads=11"]
@@ -73,28 +73,30 @@ def batch() -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
 def test_nn_transformer(tmp_path: Path, placement: str) -> None:
-    theirs = shaken(Seq2SeqTransformer(placement == "pre")).train()  # its fast path for inference wants no dropout
-    torch.save({"model_state_dict": theirs.state_dict(), "epoch": 3}, tmp_path / "model.pt")
-    arguments = ["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "ours"), *given(tmp_path)]
+    reference = shaken(Seq2SeqTransformer(placement == "pre")).train()  # its fast path for inference wants no dropout
+    torch.save({"model_state_dict": reference.state_dict(), "epoch": 3}, tmp_path / "model.pt")
+    arguments = ["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "clearhead"), *given(tmp_path)]
     assert main([*arguments, "--set", f"model.norm_placement={placement}"]) == 0
-    ours = clearhead.load(tmp_path / "ours")
+    model = clearhead.load(tmp_path / "clearhead")
     src_NS, tgt_NT = batch()
     with torch.no_grad():
-        close(ours.network.logits(ours.network(src_NS, tgt_NT)), theirs(src_NS, tgt_NT))
-    assert ours.tokenizer.encode("a zz b").pieces == ["<bos>", "a", "<unk>", "b"]
-    assert ours.tokenizer.encode("").ids == []
-    assert ours.translate("a b c").finish_reason in ("end", "length")
+        close(model.network.logits(model.network(src_NS, tgt_NT)), reference(src_NS, tgt_NT))
+    assert model.tokenizer.encode("a zz b").pieces == ["<bos>", "a", "<unk>", "b"]
+    assert model.tokenizer.encode("").ids == []
+    assert model.translate("a b c").finish_reason in ("end", "length")
 
 
 def test_annotated_transformer(tmp_path: Path) -> None:
-    theirs = shaken(EncoderDecoder(len(SOURCE), len(TARGET), 11, 22, 17, 2))
-    save_file({name: tensor.contiguous() for name, tensor in theirs.state_dict().items()}, tmp_path / "m.safetensors")
-    arguments = ["import", str(tmp_path / "m.safetensors"), "--out", str(tmp_path / "ours"), *given(tmp_path)]
+    reference = shaken(EncoderDecoder(len(SOURCE), len(TARGET), 11, 22, 17, 2))
+    save_file(
+        {name: tensor.contiguous() for name, tensor in reference.state_dict().items()}, tmp_path / "m.safetensors"
+    )
+    arguments = ["import", str(tmp_path / "m.safetensors"), "--out", str(tmp_path / "clearhead"), *given(tmp_path)]
     assert main(arguments) == 0
-    ours = clearhead.load(tmp_path / "ours")
+    model = clearhead.load(tmp_path / "clearhead")
     src_NS, tgt_NT = batch()
     with torch.inference_mode():
-        close(ours.network.logits(ours.network(src_NS, tgt_NT)), theirs(src_NS, tgt_NT, PAD))
+        close(model.network.logits(model.network(src_NS, tgt_NT)), reference(src_NS, tgt_NT, PAD))
 
 
 @pytest.mark.parametrize(
@@ -109,13 +111,13 @@ def test_what_a_state_dict_does_not_say_is_asked_for(
     kept = [
         word for option in range(0, len(words), 2) for word in words[option : option + 2] if words[option] != left_out
     ]
-    assert main(["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "ours"), *kept]) == 2
+    assert main(["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "clearhead"), *kept]) == 2
     assert named in capsys.readouterr().err
 
 
 def test_other_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    theirs = Seq2SeqTransformer()
-    theirs.positional_encoding.pos_embedding.mul_(2)
-    torch.save(theirs.state_dict(), tmp_path / "model.pt")
-    assert main(["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "ours"), *given(tmp_path)]) == 2
-    assert "pos_embedding are not the paper's" in capsys.readouterr().err
+    reference = Seq2SeqTransformer()
+    reference.positional_encoding.pos_embedding.mul_(2)
+    torch.save(reference.state_dict(), tmp_path / "model.pt")
+    assert main(["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "clearhead"), *given(tmp_path)]) == 2
+    assert "pos_embedding are not supported; expected the sinusoids" in capsys.readouterr().err

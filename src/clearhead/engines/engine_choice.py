@@ -48,7 +48,7 @@ class EngineChoice:
     def require(self, compute_type: str = "float32") -> None:
         """Raise MissingPackageError if the engine cannot be used here, DecodingError if it has no such compute type.
 
-        The first time that torch is used because the core is missing, say so on stderr.
+        The first time that torch replaces a missing core, this is reported on stderr.
         """
         if self.name == "torch" and compute_type != "float32":
             reason = self.reason.rstrip(".")
@@ -77,7 +77,7 @@ def check_engine(name: str, compute_type: str) -> None:
     if name not in ("", *ENGINES) or compute_type not in COMPUTE_TYPES:
         raise DecodingError(
             f"expected an engine of {', '.join(ENGINES)} and a compute type of {', '.join(COMPUTE_TYPES)}, "
-            f"not {name} and {compute_type}"
+            f"found {name} and {compute_type}"
         )
     if name == "torch" and compute_type != "float32":
         raise DecodingError(f"the torch engine computes in float32, not in {compute_type}; use the native engine")

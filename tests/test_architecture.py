@@ -1,5 +1,9 @@
-"""docs/architecture.md agrees with the code: package tree, interfaces, and the files in the data-flow diagrams."""
+"""docs/architecture.md agrees with the code: package tree, interfaces, and the files in the data-flow diagrams.
 
+The paths and names in docs/extending.md, docs/quickstart.md and CONTRIBUTING.md exist, too.
+"""
+
+import ast
 import re
 import shutil
 from pathlib import Path
@@ -16,7 +20,7 @@ TEXT = architecture.DOCUMENT.read_text(encoding="utf-8")
 FLAT_TEXT = " ".join(TEXT.split())
 PARTS = architecture.parts(TEXT)
 DIAGRAMS = re.findall(r"^```mermaid\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-MAX_FILES_OF_A_REQUEST = 22
+MAX_FILES_OF_A_REQUEST = 21
 MAX_FILES_OF_AN_UPDATE = 20  # outside of model/ and kernels/
 
 
@@ -82,3 +86,51 @@ def test_recorded_files_are_those_of_executed_functions(tmp_path: Path) -> None:
     files = executed_files(["--version"])
     assert "cli/main.py" in files and "api/translation.py" not in files
     assert "main" in files["cli/main.py"]
+
+
+ROOT = architecture.DOCUMENT.parent.parent
+DOCUMENTS = [
+    architecture.DOCUMENT,
+    ROOT / "docs" / "extending.md",
+    ROOT / "docs" / "quickstart.md",
+    ROOT / "CONTRIBUTING.md",
+]
+OUTSIDE = {"SIGTERM", "CI", "CXX", "CXXFLAGS", "LDFLAGS", "README.md", "TOML"}  # other names than those of the code
+
+
+def quoted(path: Path) -> list[str]:
+    """Return the words in backticks outside of code blocks; files that an example creates are left out."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return [word for word in re.findall(r"`([^`\n]+)`(?! \(new)", text) if word not in OUTSIDE]
+
+
+def defined_names() -> set[str]:
+    """Return the names of all classes, functions, arguments, attributes and variables of the package and its tests."""
+    names: set[str] = set()
+    for path in [*architecture.SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for attribute in ("name", "id", "attr", "arg"):
+                names.add(str(getattr(node, attribute, "")))
+    return names
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_quoted_paths_exist(path: Path) -> None:
+    for word in quoted(path):
+        if (
+            re.fullmatch(r"(?:[\w.-]+/)+|[\w./-]+/[\w.-]+\.\w+", word)
+            and "*" not in word
+            and not word.startswith("runs/")
+        ):
+            assert any((base / word).exists() for base in (ROOT, architecture.SOURCE, ROOT / "docs")), word
+
+
+def test_quoted_names_are_defined() -> None:
+    names = defined_names()
+    checked = 0
+    for path in DOCUMENTS[:2]:
+        for word in quoted(path):
+            if re.fullmatch(r"[A-Z]\w+|[a-z]+_[a-z_]+", word):
+                assert word in names, f"{path.name}: {word}"
+                checked += 1
+    assert checked > 15

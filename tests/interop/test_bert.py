@@ -147,7 +147,7 @@ def test_an_imported_model_fills_masks_and_can_be_fine_tuned(tmp_path: Path) -> 
     batch = tokenizer("the [MASK] runs.", return_tensors="pt")
     with torch.inference_mode():
         expected = reference(**batch).logits[0, 2].softmax(-1)
-    ids = [model.tokenizer.piece_id(filling.piece) for filling in best]
+    ids = [model.tokenizer.piece_id(filling.token) for filling in best]
     assert [filling.probability for filling in best] == pytest.approx(
         [float(expected[index]) for index in ids], abs=1e-5
     )

@@ -15,7 +15,8 @@ import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.errors import InteropError
-from clearhead.tasks.language_modeling.inference import prompt_request, suppressed_tokens
+from clearhead.tasks.engines import suppressed_tokens
+from clearhead.tasks.language_modeling.inference import build_request
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
 from tests.interop.folders import hf, save, shaken
@@ -63,7 +64,7 @@ def same_continuation(model: Model, generator: ctranslate2.Generator, prompt: st
     tokenizer, config = model.tokenizer, model.config.model
     settings = model.generation_settings(beam_size=beam, max_tokens=9).model_copy(update=SEARCH)
     one, end = model.generate(prompt, settings=settings), tokenizer.piece(config.eos_id)
-    source = [tokenizer.piece(token) for token in prompt_request(model, tokenizer.encode(prompt).ids, settings).source]
+    source = [tokenizer.piece(token) for token in build_request(model, tokenizer.encode(prompt).ids, settings).source]
     suppressed = [[tokenizer.piece(token)] for token in suppressed_tokens(tokenizer)]
     [found] = generator.generate_batch(
         [source], beam_size=beam, length_penalty=1, suppress_sequences=suppressed, min_length=0, max_length=9,

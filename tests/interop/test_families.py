@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.tasks.trainable.validation_decoding import decode_examples
+from clearhead.tasks.trainable.seq2seq import decode_examples
 from tests.interop import folders
 from tests.interop.folders import close, hf, same_tensors, save, shaken
 

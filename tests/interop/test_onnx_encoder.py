@@ -176,7 +176,7 @@ def test_default_masked_language_model(tmp_path: Path) -> None:
     model = train(tmp_path, "mlm")
     texts = ["The <mask> eats.", "Look, <mask> knife cuts <mask>."]
     found = example(tmp_path / "onnx", texts=str(texts))
-    expected = [gap[0].piece.replace("▁", " ") for text in texts for gap in model.fill(text, top=1)]
+    expected = [mask[0].token.replace("▁", " ") for text in texts for mask in model.fill(text, top=1)]
     assert found == expected
 
 

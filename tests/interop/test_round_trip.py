@@ -12,7 +12,7 @@ from torch import Tensor
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.tasks.masked_lm.mask_tokens import encode_gaps
+from clearhead.tasks.masked_lm.inference import encode_with_masks
 from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop import folders
 from tests.interop.folders import close, hf, save, shaken
@@ -157,7 +157,7 @@ def test_every_tokenizer(tmp_path: Path, task: str, kind: str) -> None:
     if task == "mlm":
         for text in ("The <mask> runs.", "<mask> dog runs 2 <mask>."):
             assert reference(text)["input_ids"] == EncoderCodec().add_special_tokens(
-                before.tokenizer, encode_gaps(before.tokenizer, text)
+                before.tokenizer, encode_with_masks(before.tokenizer, text)
             )
 
 

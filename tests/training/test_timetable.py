@@ -212,7 +212,7 @@ def test_the_time_left_before_the_first_validation_leaves_a_share_for_it() -> No
 
 
 def scored(score: float | None) -> Validation:
-    return Validation(1.0, 2.0, score, "bleu", "", ("", "", ""))
+    return Validation(1.0, score, "bleu", "", ("", "", ""))
 
 
 def test_a_validation_that_has_not_decoded_yet_is_expected_to_take_longer_later() -> None:

@@ -20,9 +20,9 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine_choice import check_engine
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.errors import BundleError
+from clearhead.tasks.generated_text import Translation
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import EvaluationReport as AnyReport
-from clearhead.tasks.translation.result import Translation
 
 if TYPE_CHECKING:
     from clearhead.training.loop.callbacks import Callback

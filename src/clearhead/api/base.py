@@ -22,7 +22,7 @@ from clearhead.extras import require_package
 from clearhead.runtime import ComputeType, NativeModel
 from clearhead.tasks.decoding_settings import check_decoding
 from clearhead.tasks.engines import open_engine
-from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.lexical_constraints import resolve_constraints
 from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class ModelBase:
             raise DecodingError(
                 f"n_best={n_best} needs a beam of at least {n_best}, not {settings.beam_size}; raise the beam"
             )
-        constraints_of(settings, self.tokenizer.target)
+        resolve_constraints(settings, self.tokenizer.target)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         return get_task(self.config.task).codec.encode(self.tokenizer, texts)

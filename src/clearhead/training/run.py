@@ -20,9 +20,10 @@ from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.parameters import count_parameters, named_weights, restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Task, Tell
-from clearhead.tasks.trainable.replay import Replay, ReplayTask, make_task, read_replay
-from clearhead.tasks.trainable.task import PreparedTask, TaskRecords, TrainingFiles
+from clearhead.tasks.task import Log, Task
+from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
+from clearhead.tasks.trainable.replay import Replay, ReplayTask, prepare_task, read_replay
+from clearhead.tasks.trainable.task import PreparedTask
 from clearhead.training.checkpoint import run_folder
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder
 from clearhead.training.checkpoint.finalize import TrainingResult, finalize, report_finished
@@ -212,7 +213,7 @@ def prepare(request: TrainRequest, watcher: Callback, processes: ProcessGroup = 
     if start:
         start.check(draft)
     old = find_old(start, chosen.name, request.old_valid, watcher.message) if start else None
-    records = chosen.read(_files(request, watcher), draft, watcher.message)
+    records = chosen.load_records(_files(request, watcher), draft, watcher.message)
     replay = _read_replay(request, chosen, records, draft, old.hashes if old else frozenset(), watcher)
     choice = choose_config(
         records.amount, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
@@ -239,11 +240,11 @@ def _make(
 ) -> PreparedTask:
     """The task. The first process learns the tokenizer, where none is given, and tells the others."""
     if processes.is_first:
-        made = make_task(chosen, config, records, replay, tokenizer, watcher.message)
+        made = prepare_task(chosen, config, records, replay, tokenizer, watcher.message)
         processes.tell(tokenizer_text(made.tokenizer))
         return made
     text = processes.tell("")
-    return make_task(chosen, config, records, replay, _read_tokenizer(text), watcher.message)
+    return prepare_task(chosen, config, records, replay, _read_tokenizer(text), watcher.message)
 
 
 def _read_tokenizer(text: str) -> Tokenizer | None:
@@ -254,7 +255,7 @@ def _prepare_again(request: TrainRequest, kept: RestoredRun, watcher: Callback, 
     """As `prepare` did when the run began: its settings and its tokenizer are taken, and its data must be the same."""
     before = OriginalRun.of(request.out, kept)
     chosen, records, replay = _check_same(request, before, kept.old_hashes, watcher, watcher.message)
-    made = make_task(chosen, kept.config, records, replay, _read_tokenizer(kept.tokenizer), watcher.message)
+    made = prepare_task(chosen, kept.config, records, replay, _read_tokenizer(kept.tokenizer), watcher.message)
     assert made.config == kept.config, "the same data made another config"
     prepared = _prepared(request, records, replay, made, [], processes)
     if prepared.data.get(REPLAYED) != kept.origin.data.get(REPLAYED):
@@ -264,13 +265,13 @@ def _prepare_again(request: TrainRequest, kept: RestoredRun, watcher: Callback, 
 
 
 def _check_same(
-    request: TrainRequest, before: OriginalRun, old_hashes: Set[float], watcher: Callback, tell: Tell
+    request: TrainRequest, before: OriginalRun, old_hashes: Set[float], watcher: Callback, tell: Log
 ) -> tuple[Task, TaskRecords[Any], Replay | None]:
     """Refuse data and settings that differ from those of the run's start; return the task and the data."""
     before.check_settings(*_named(request))
     before.check_start(request.start)
     chosen = get_task(before.config.task)
-    records = chosen.read(_files(request, watcher), before.config, tell)
+    records = chosen.load_records(_files(request, watcher), before.config, tell)
     replay = _read_replay(request, chosen, records, before.config, old_hashes, watcher, tell)
     before.check_data(_data_facts(request, records, replay))
     return chosen, records, replay
@@ -283,7 +284,7 @@ def _read_replay(
     config: Config,
     old_hashes: Set[float],
     watcher: Callback,
-    tell: Tell | None = None,
+    tell: Log | None = None,
 ) -> Replay | None:
     """Return the replay data, without what is in the new or the old validation set."""
     if not request.replay:

@@ -27,8 +27,9 @@ from clearhead.files import write_atomically
 from clearhead.model.parameters import restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles, TrainingTask, Validation
+from clearhead.tasks.task import Log
+from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
+from clearhead.tasks.trainable.task import TrainingTask, Validation
 from clearhead.training.distributed.thread_data_parallel import torch_threads
 from clearhead.training.setup.finetune import PretrainedModel
 
@@ -56,7 +57,7 @@ class OldValidation:
         """Whether a model with these settings has the old labels, and so can be scored on the records."""
         return config.labels == self.config.labels
 
-    def check_labels(self, config: Config, is_given: bool, tell: Tell) -> None:
+    def check_labels(self, config: Config, is_given: bool, tell: Log) -> None:
         """Refuse files given with --old-valid if the new model has other labels; say so of kept records."""
         if self.is_comparable_to(config):
             return
@@ -75,9 +76,9 @@ class OldValidation:
         changed = {"model": model.model_dump(), "training": {"validate_lines": len(self.records)}}
         config = configs.override(self.config, changed)
         records = TaskRecords(self.records, self.records, Corpus(self.records, SkipReport(), len(self.records)))
-        return get_task(config.task).make(config, records, tokenizer, lambda _: None).task
+        return get_task(config.task).prepare(config, records, tokenizer, lambda _: None).task
 
-    def measure_before(self, start: Path, tokenizer: Tokenizer | None, threads: int, tell: Tell) -> "OldValidation":
+    def measure_before(self, start: Path, tokenizer: Tokenizer | None, threads: int, tell: Log) -> "OldValidation":
         """Score the old model and return this with its score."""
         tell(f"scoring {self.description} with the old model; this time is not part of --minutes")
         found = bundle.load(start)
@@ -161,7 +162,7 @@ class ForgettingReport:
         }
 
 
-def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Tell) -> OldValidation | None:
+def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Log) -> OldValidation | None:
     """Read the validation records of the old model: the given files, or those that its run kept.
 
     Where there are none, or its task is another, one sentence is told and nothing returned; given files that cannot be
@@ -190,7 +191,7 @@ def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Tel
         return None
 
 
-def _read(config: Config, named: WeightedFiles, tell: Tell) -> OldValidation:
+def _read(config: Config, named: WeightedFiles, tell: Log) -> OldValidation:
     """Read validation files of the old model's task."""
     if named.weights:
         raise ConfigError("a weight has no meaning behind --old-valid; leave it out")
@@ -209,13 +210,13 @@ def _read(config: Config, named: WeightedFiles, tell: Tell) -> OldValidation:
     }
     config = configs.override(config, {"data": own})
     files = TrainingFiles(named.files, named.files, minimum=1)
-    records = get_task(config.task).read(files, config, lambda _: None)
+    records = get_task(config.task).load_records(files, config, lambda _: None)
     for line in records.corpus.skips.messages():
         tell(f"old validation set: {line}")
     return OldValidation(config, records.valid)
 
 
-def _sampled(old: OldValidation, tell: Tell) -> OldValidation:
+def _sampled(old: OldValidation, tell: Log) -> OldValidation:
     """Return at most 500 of the records."""
     chosen = sample_records(old.records)
     if len(chosen) < len(old.records):
@@ -265,7 +266,7 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
 
 
 def compare(
-    old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, tell: Tell
+    old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, tell: Log
 ) -> Mapping[str, Any]:
     """Report both scores, with a warning where the model became worse, and return the summary for the manifest."""
     assert old.before is not None

@@ -7,7 +7,7 @@ from typing import Any
 from clearhead import config as configs
 from clearhead.config import RECURRENT, Config, ModelConfig, TrainingConfig
 from clearhead.errors import ConfigError
-from clearhead.tasks.decoding_settings import WRITERS_VERB, check_decoding
+from clearhead.tasks.decoding_settings import TEXT_TO_TEXT_VERB, check_decoding
 from clearhead.tasks.task import Task
 from clearhead.tasks.trainable.task import PreparedTask
 
@@ -26,7 +26,7 @@ def check_settings(chosen: Task, given: Mapping[str, Any], draft: Config) -> Non
     _check_training(draft)
     if given.get("tokenizer") and not draft.model.has_text:
         raise ConfigError(f"the task {chosen.name} has no tokenizer; leave the tokenizer settings out")
-    if "validate_lines" in given.get("training", {}) and chosen.verb != WRITERS_VERB:
+    if "validate_lines" in given.get("training", {}) and chosen.verb != TEXT_TO_TEXT_VERB:
         raise ConfigError(
             f"training.validate_lines has no meaning for the task {chosen.name}, which validates on all; "
             "data.validation_max sets how many are held out"

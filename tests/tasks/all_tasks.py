@@ -1,4 +1,4 @@
-"""Small files and settings for every task, for tests of what all tasks have in common."""
+"""Small files and settings for every task, for tests that all tasks share."""
 
 import contextlib
 import io
@@ -14,9 +14,9 @@ from clearhead.config import merge
 from clearhead.tasks.registry import TASKS
 from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
-from tests.tasks.made_up import made_up_text, sets, write_lines
+from tests.tasks.artificial_text import artificial_text, sets, write_lines
 
-TRAINED = [name for name in TASKS if name != "embed"]  # models that embed are imported
+TRAINED = [name for name in TASKS if name != "embed"]  # embedding models are only imported
 
 COUNT = 47
 _READER = {"num_encoder_layers": 1, "model_dim": 12, "feed_forward_dim": 17, "num_heads": 3, "dropout": 0.0}
@@ -40,13 +40,13 @@ EVERY: dict[str, dict[str, Any]] = {
 
 
 def settings_for(task: str) -> dict[str, Any]:
-    """What makes a network of this task tiny."""
+    """Return settings for a tiny network of this task."""
     return merge(_SHARED, EVERY[task])
 
 
 def write_files(folder: Path, task: str) -> Path:
-    """Examples of a task, all different and of several lengths; what to train on."""
-    rng, texts = random.Random(3), [f"{text} {number}" for number, text in enumerate(made_up_text(COUNT))]
+    """Write examples of a task, all different and of several lengths; return the training file."""
+    rng, texts = random.Random(3), [f"{text} {number}" for number, text in enumerate(artificial_text(COUNT))]
     if task in ("mlm", "lm", "denoise"):
         return write_lines(folder / "text.txt", [line for text in texts for line in (text, "")])
     if task == "tag":
@@ -54,11 +54,11 @@ def write_files(folder: Path, task: str) -> Path:
         return write_lines(folder / "tagged.conll", list(tagged))
     if task in ("image", "caption"):
         for number in range(COUNT):
-            path = folder / "pictures" / str(number % 3) / f"{number}.png"
+            path = folder / "images" / str(number % 3) / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             PillowImage.fromarray(np.full((4, 4), 5 * number, dtype=np.uint8)).save(path)
-        names = [f"pictures/{number % 3}/{number}.png\t{text}" for number, text in enumerate(texts)]
-        return write_lines(folder / "captions.tsv", names) if task == "caption" else folder / "pictures"
+        names = [f"images/{number % 3}/{number}.png\t{text}" for number, text in enumerate(texts)]
+        return write_lines(folder / "captions.tsv", names) if task == "caption" else folder / "images"
     seconds = texts[::-1] if task == "translate" else ["good" if number % 2 else "bad" for number in range(COUNT)]
     return write_lines(
         folder / "table.tsv", [f"{first}\t{second}" for first, second in zip(texts, seconds, strict=True)]
@@ -66,7 +66,7 @@ def write_files(folder: Path, task: str) -> Path:
 
 
 class Models:
-    """A model of each task, hardly trained, made when it is first asked for; no test may write into them."""
+    """A barely trained model of each task, created on first use; no test may write into them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,13 +77,13 @@ class Models:
             out.parent.mkdir()
             options = ["--task", task, "--out", str(out), "--steps", "1", "--threads", "1"]
             files = str(write_files(out.parent, task))
-            with contextlib.redirect_stdout(io.StringIO()):  # the test that happens to be first reads its own output
+            with contextlib.redirect_stdout(io.StringIO()):  # of the test that happens to be first
                 assert main(["train", files, *options, *sets(settings_for(task))]) == 0
         return out
 
 
 def prepare_task(folder: Path, task: str, **training: Any) -> PreparedRun:
-    """All that is known before the first update."""
+    """Return the run of a task before its first update."""
     settings = merge(settings_for(task), {"training": training})
     request = TrainRequest([write_files(folder, task)], folder / "out", settings=settings, task=task, threads=1)
     return prepare(request, NullCallback())

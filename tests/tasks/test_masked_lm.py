@@ -20,12 +20,12 @@ from clearhead.bundle import load as load_bundle
 from clearhead.cli.main import main
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import ConfigError
-from clearhead.tasks.masked_lm.training import MaskedTask
+from clearhead.tasks.masked_lm.training import MaskedLMTask
 from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.run import TrainRequest, prepare
-from tests.tasks.made_up import ADJECTIVES, BEINGS, SMALL, made_up_text, sets, write_lines
+from tests.tasks.artificial_text import ADJECTIVES, BEINGS, SMALL, artificial_text, sets, write_lines
 
-PIECES = 29
+MAX_TOKENS = 29
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Masked:
     """A model trained once by the command line; no test may write into its folder."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("masked")
-    text = write_lines(folder / "text.txt", made_up_text(600))
-    valid = write_lines(folder / "valid.txt", made_up_text(150, seed=1))
+    text = write_lines(folder / "text.txt", artificial_text(600))
+    valid = write_lines(folder / "valid.txt", artificial_text(150, seed=1))
     arguments = ["train", "--task", "mlm", str(text), "--valid", str(valid), "--out", str(folder / "model")]
     more = ["--steps", "400", "--threads", "1", "--set", "training.validate_every=100", "--set", "training.seed=0"]
     assert main([*arguments, *more, *sets(SMALL)]) == 0
@@ -76,11 +76,11 @@ def test_fill_prints_probability_word_and_text(masked: Masked, capsys: pytest.Ca
     two = "The [MASK] cow [MASK] the grass in the field."
     assert main(["fill", str(masked.folder), two, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["gap"] for one in found] == [1] * 5 + [2] * 5
+    assert [one["mask"] for one in found] == [1] * 5 + [2] * 5
     assert found[0]["word"] in ADJECTIVES and found[0]["text"] == two.replace("[MASK]", found[0]["word"], 1)
     assert found[5]["word"] == "eats" and found[5]["text"] == "The [MASK] cow eats the grass in the field."
-    for gap in (found[:5], found[5:]):
-        assert all(one["probability"] >= other["probability"] for one, other in pairwise(gap))
+    for fillings in (found[:5], found[5:]):
+        assert all(one["probability"] >= other["probability"] for one, other in pairwise(fillings))
     assert main(["fill", str(masked.folder), two, "--top", "1"]) == 0
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2"]
 
@@ -107,7 +107,7 @@ def test_all_probabilities_add_up(masked: Masked) -> None:
 def test_evaluate_scores_the_same_masks_each_time(
     masked: Masked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    test = write_lines(tmp_path / "test.txt", made_up_text(50, seed=9))
+    test = write_lines(tmp_path / "test.txt", artificial_text(50, seed=9))
     outputs = []
     for _ in range(2):
         assert main(["evaluate", str(masked.folder), str(test), "--json"]) == 0
@@ -119,7 +119,7 @@ def test_evaluate_scores_the_same_masks_each_time(
     assert main(["evaluate", str(masked.folder), str(test)]) == 0
     signature = report["accuracy"]["signature"]
     assert f"accuracy {100 * report['accuracy']['score']:.2f} % {signature}" in capsys.readouterr().out
-    words = sorted({word for line in made_up_text(50) for word in line.split()})
+    words = sorted({word for line in artificial_text(50) for word in line.split()})
     noise = [" ".join(random.Random(seed).choices(words, k=9)) for seed in range(50)]
     other = clearhead.evaluate(masked.folder, write_lines(tmp_path / "noise.txt", noise)).to_json()
     assert other["pseudo_perplexity"]["score"] > 2 * report["pseudo_perplexity"]["score"]
@@ -151,12 +151,12 @@ BAD = [
 def test_mistakes_are_one_line_and_exit_2(
     arguments: list[str], message: str, masked: Masked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = {"model": masked.folder, "out": tmp_path / "out", "text": masked.text, "empty": tmp_path / "e.txt",
+    names = {"model": masked.folder, "out": tmp_path / "out", "text": masked.text, "empty": tmp_path / "e.txt",
               "blank": tmp_path / "b.txt", "pairs": tmp_path / "p.tsv"}  # fmt: skip
-    write_lines(places["empty"], [])
-    write_lines(places["blank"], ["", "  "] * 20)
-    write_lines(places["pairs"], [f"The dog {number}\t{'ab'[number % 2]}" for number in range(20)])
-    assert main([word.format(**places) for word in arguments]) == 2
+    write_lines(names["empty"], [])
+    write_lines(names["blank"], ["", "  "] * 20)
+    write_lines(names["pairs"], [f"The dog {number}\t{'ab'[number % 2]}" for number in range(20)])
+    assert main([word.format(**names) for word in arguments]) == 2
     error = capsys.readouterr().err.rstrip("\n")
     assert error.splitlines()[-1].startswith("clearhead") and message in error.splitlines()[-1]
 
@@ -169,15 +169,15 @@ def test_a_vocabulary_without_a_mask_is_refused(masked: Masked, tmp_path: Path) 
 
 @pytest.mark.parametrize(("documents", "count"), [("paragraph", 4), ("file", 2)])
 def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
-    text = "\n\n".join("\n".join(made_up_text(9, seed)) for seed in range(2))
+    text = "\n\n".join("\n".join(artificial_text(9, seed)) for seed in range(2))
     paths = [tmp_path / name for name in ("a.txt", "b.txt")]
     for number, path in enumerate(paths):
         path.write_text(text.replace("Look", f"Look{number}"), encoding="utf-8")
-    settings = configs.merge(SMALL, {"data": {"document_unit": documents, "max_tokens": PIECES}})
+    settings = configs.merge(SMALL, {"data": {"document_unit": documents, "max_tokens": MAX_TOKENS}})
     prepared = prepare(TrainRequest(paths, tmp_path / "m", settings=settings, task="mlm"), NullCallback())
     assert prepared.data["records"] == count
-    assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedTask)
-    assert max(prepared.task.examples.ids.lengths) <= PIECES
+    assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedLMTask)
+    assert max(prepared.task.dataset.ids.lengths) <= MAX_TOKENS
 
 
 def scores_of(folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import TaskError
 from clearhead.evaluation.labels import score_labels
-from clearhead.tasks.trainable.label_training import label_loss
+from clearhead.tasks.trainable.labels import label_loss
 from tests.whole import fitting
 
 WORDS = {
@@ -39,7 +39,7 @@ TEXTS = ["the film was lovely", "we saw it and it was dull", "a bit half-baked"]
 
 
 def write(path: Path, count: int, seed: int) -> Path:
-    """Fillers with one word among them that tells the label."""
+    """Write texts of fillers and one word that determines the label."""
     rng, lines = random.Random(seed), []
     for _ in range(count):
         label = rng.choice([*WORDS])
@@ -97,7 +97,7 @@ def test_a_trained_classifier_is_scored_as_by_scikit_learn(
     assert f"accuracy {100 * report['accuracy']['score']:.2f} % examples:59|labels:3" in shown
 
 
-def test_lines_get_their_labels(
+def test_classify_prints_a_label_per_line(
     classifier: Classifier, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "\n".join(TEXTS) + "\n"
@@ -113,7 +113,7 @@ def test_lines_get_their_labels(
         assert max(row["probabilities"], key=row["probabilities"].__getitem__) == label
 
 
-def test_many_are_as_each_alone(classifier: Classifier) -> None:
+def test_results_do_not_depend_on_the_batch(classifier: Classifier) -> None:
     model = clearhead.load(classifier.folder)
     texts = [*TEXTS, "dull " * 17]
     for text, found in zip(texts, model.classify_many(texts), strict=True):
@@ -134,11 +134,11 @@ BAD = [
         "evaluate",
         "{model}",
         "x\tgood\ny\tugly\n",
-        "t.tsv:2: the label 'ugly' is none of .*; these are bad, ",
+        r"t.tsv:2: expected a label of the training data \(bad, .*, found 'ugly'",
     ),
     ("evaluate", "{model}", "no label\n", "t.tsv:1: expected text TAB label"),
     ("evaluate", "{model}", "so-so " * 70 + "\tgood\n", "line 1 has .* tokens, the model accepts 61; split it"),
-    ("train", "{train}", "x\tugly\n", "data:1: the label 'ugly' is none of the labels trained on"),
+    ("train", "{train}", "x\tugly\n", "data:1: expected a label of the training data"),
     (
         "train",
         "{file}",

@@ -1,4 +1,4 @@
-"""Language models: packing, perplexity, and the whole path from a text file to text that goes on."""
+"""Language models: packing, perplexity, and the whole path from a text file to a continued prompt."""
 
 import json
 import math
@@ -23,17 +23,16 @@ from clearhead.engines.torch_forward import TorchScoringEngine
 from clearhead.errors import ConfigError, DecodingError
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model
-from clearhead.tasks.incremental_detokenizer import IncrementalText
-from clearhead.tasks.language_modeling.evaluation import nll_of, score_documents
-from clearhead.tasks.language_modeling.training import LanguageTask, total_nll
+from clearhead.tasks.generated_text import IncrementalDetokenizer
+from clearhead.tasks.language_modeling.inference import score_documents, total_target_nll
+from clearhead.tasks.language_modeling.training import LanguageModelingTask, total_nll
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.task import TrainingFiles
-from clearhead.tasks.trainable.text_data import split_end
+from clearhead.tasks.trainable.records import TrainingFiles, split_end
 from tests.runtime.models import native
 
 START, END, PAD = Tokenizer.bos_id, Tokenizer.eos_id, Tokenizer.pad_id
 SIZES = (5, 1, 17, 7, 30, 2)
-DOCUMENTS = [[100 * number + place for place in range(1, size + 1)] for number, size in enumerate(SIZES, 1)]
+DOCUMENTS = [[100 * number + offset for offset in range(1, size + 1)] for number, size in enumerate(SIZES, 1)]
 LOOP = "one two three,\nfour five six.\n"
 SHAPE = ["model.num_decoder_layers=2", "model.model_dim=32", "model.feed_forward_dim=64", "model.num_heads=2",
          "model.dropout=0", "training.learning_rate=0.01", "training.warmup=10",
@@ -88,7 +87,7 @@ def test_every_token_is_a_target_once_in_each_epoch(window: int) -> None:
             inputs, outputs = found.inputs_NT[is_real].tolist(), found.targets_NT[is_real].tolist()
             assert all(b in firsts if a == START else b == follows[a] for a, b in zip(inputs, outputs, strict=True))
             assert (found.inputs_NT[~is_real] == PAD).all() and (found.targets_NT[~is_real] == PAD).all()
-            numbers = (outputs[place] if outputs[place] != END else a for place, a in enumerate(inputs))
+            numbers = (outputs[index] if outputs[index] != END else a for index, a in enumerate(inputs))
             owners = found.documents_NT[is_real] % len(SIZES) + 1
             assert [number // 100 for number in numbers] == owners.tolist()
             begins += found.inputs_NT[:, 0].tolist()
@@ -106,9 +105,11 @@ def test_the_plan_is_a_pure_function_of_seed_and_epoch() -> None:
     assert len({str(plan(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
 
 
-def test_one_document_met_again_behind_its_end_is_another_one() -> None:
+def test_a_document_that_is_repeated_after_its_end_is_another_one() -> None:
     stream = PackedDocuments.build([list(range(10, 23))], [1], 5, START, END)
-    last = np.array([3 * len(stream) + len(stream) - 1])  # cut at place 3: the last window goes round
+    last = np.array(
+        [3 * len(stream) + len(stream) - 1]
+    )  # divided at position 3: the last window continues at the start
     found = stream.windows(last, PAD)
     assert found.inputs_NT.tolist() == [[22, START, 10, 11]]
     assert set(found.documents_NT[0].tolist()) == {0, 1} and not found.is_one_each
@@ -116,12 +117,12 @@ def test_one_document_met_again_behind_its_end_is_another_one() -> None:
 
 def test_a_window_is_named_by_the_line_of_its_document() -> None:
     stream = PackedDocuments.build(DOCUMENTS, [10, 20, 30, 40, 50, 60], 6, START, END)
-    assert stream.lines_of(np.arange(2)) == [10, 20]  # documents begin at places 0, 6, 8, ...
-    assert stream.lines_of(np.array([2 * len(stream) + 1])) == [30]  # the same window, cut two places later
+    assert stream.lines_of(np.arange(2)) == [10, 20]  # documents begin at positions 0, 6, 8, ...
+    assert stream.lines_of(np.array([2 * len(stream) + 1])) == [30]  # the same window, two positions later
 
 
 def small(*assignments: str, tokenizer: Tokenizer | None = None) -> tuple[Config, Any]:
-    """A config of the task and a network with random weights."""
+    """Return a config of the task and a network with random weights."""
     settings = configs.parse_assignments([*SHAPE, *assignments])
     vocab = tokenizer.vocab_size if tokenizer else 700
     config = configs.build(settings, {"model": {"vocab_size": vocab}}, base=get_task("lm").base)
@@ -133,11 +134,11 @@ def small(*assignments: str, tokenizer: Tokenizer | None = None) -> tuple[Config
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "relative"])
-def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
+def test_packed_documents_have_the_loss_of_separate_ones(positions: str) -> None:
     config, network = small(f"model.positions={positions}", "data.max_tokens=200", "training.batch_tokens=200")
     tokenizer = Tokenizer.train(["abc"], TokenizerConfig(kind="char"))
     stream = PackedDocuments.build(DOCUMENTS, range(6), 200, START, END)
-    task = LanguageTask(config, tokenizer, stream, [], [])
+    task = LanguageModelingTask(config, tokenizer, stream, [], [])
     together = task.loss(network, task.batch(task.plan(0)[0], 0))
     alone = 0.0
     for ids in DOCUMENTS:
@@ -145,7 +146,7 @@ def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
         alone += float(torch.nn.functional.cross_entropy(logits, torch.tensor([*ids, END]), reduction="sum").detach())
     assert together.tokens == sum(SIZES) + len(SIZES)
     assert float(together.nll) == pytest.approx(alone, rel=1e-5)
-    open_task = LanguageTask(
+    open_task = LanguageModelingTask(
         configs.override(config, {"data": {"attend_across_documents": True}}), tokenizer, stream, [], []
     )
     assert float(open_task.loss(network, open_task.batch(task.plan(0)[0], 0)).nll) != pytest.approx(alone, rel=1e-3)
@@ -156,7 +157,7 @@ def test_packed_documents_are_scored_as_if_alone(positions: str) -> None:
 
 @pytest.mark.parametrize("stride", [3, 6, 7])
 @pytest.mark.parametrize("together", [False, True])
-def test_sliding_perplexity_is_what_a_slow_loop_gives(stride: int, together: bool) -> None:
+def test_sliding_perplexity_equals_that_of_a_loop_over_tokens(stride: int, together: bool) -> None:
     texts = ["the cat sat on the mat and", "a", "on the sand, thé end €"]
     tokenizer = Tokenizer.train(texts[:2], TokenizerConfig(kind="char", normalization="none"))
     window = 7
@@ -169,15 +170,15 @@ def test_sliding_perplexity_is_what_a_slow_loop_gives(stride: int, together: boo
         stretches = [([i for each, _ in stretches for i in each], [i for _, each in stretches for i in each])]
     total = 0.0
     for inputs, targets in stretches:
-        for place, target in enumerate(targets):
-            begin = next(b for b in range(0, len(inputs), stride) if place < b + window)
-            logits_V = network.logits(network(torch.tensor([inputs[begin : place + 1]])))[0, -1]
+        for index, target in enumerate(targets):
+            begin = next(b for b in range(0, len(inputs), stride) if index < b + window)
+            logits_V = network.logits(network(torch.tensor([inputs[begin : index + 1]])))[0, -1]
             total -= float(logits_V.double().log_softmax(-1)[target].detach())
     documents = [Document(each, 1) for each in texts]
     report = score_documents(partial(total_nll, network, config), config, tokenizer, documents, ids, stride)
     assert report.nll == pytest.approx(total, rel=1e-5)
     for engine in (TorchScoringEngine(network), NativeScoringEngine(native(network))):
-        nll = partial(nll_of, engine, pad_id=tokenizer.pad_id)
+        nll = partial(total_target_nll, engine, pad_id=tokenizer.pad_id)
         by_engine = score_documents(nll, config, tokenizer, documents, ids, stride)
         assert by_engine.nll == pytest.approx(total, rel=1e-5)
     assert report.tokens == sum(map(len, ids)) + 3 and report.unknown == 3  # the comma, é and €
@@ -207,23 +208,23 @@ def test_line_breaks_survive_the_tokenizer(kind: str) -> None:
         assert tokenizer.decode(tokenizer.encode(each).ids) == each
 
 
-def shown(tokenizer: Tokenizer, prompt: str, text: str, *stops: str) -> list[str]:
-    """What is streamed for each piece of the text, and at the end."""
+def stream(tokenizer: Tokenizer, prompt: str, text: str, *stops: str) -> list[str]:
+    """Return the text that is streamed for each token, and at the end."""
     before, both = tokenizer.encode(prompt).ids, tokenizer.encode(prompt + text).ids
     assert both[: len(before)] == before
-    running = IncrementalText(tokenizer, before, stops)
-    return [*(running.add(token) for token in both[len(before) :]), running.finish()]
+    detokenizer = IncrementalDetokenizer(tokenizer, before, stops)
+    return [*(detokenizer.add(token) for token in both[len(before) :]), detokenizer.finish()]
 
 
-def test_only_whole_characters_are_streamed() -> None:
+def test_only_complete_characters_are_streamed() -> None:
     tokenizer = Tokenizer.train(["a b c"] * 3, TokenizerConfig(vocab_size=300, normalization="none"))
-    parts = shown(tokenizer, "a", " b€😀c 字")
+    parts = stream(tokenizer, "a", " b€😀c 字")
     assert "".join(parts) == " b€😀c 字"
     assert parts.count("€") == 1 and parts.count("😀") == 1
-    assert "".join(shown(tokenizer, "", "a b")) == "a b"
-    half = IncrementalText(tokenizer, [], ())
+    assert "".join(stream(tokenizer, "", "a b")) == "a b"
+    incomplete = IncrementalDetokenizer(tokenizer, [], ())
     ids = tokenizer.encode("€").ids
-    assert [half.add(token) for token in ids[:-1]] == [""] * (len(ids) - 1) and half.finish() == "\ufffd"
+    assert [incomplete.add(token) for token in ids[:-1]] == [""] * (len(ids) - 1) and incomplete.finish() == "\ufffd"
 
 
 @pytest.mark.parametrize(
@@ -233,9 +234,9 @@ def test_only_whole_characters_are_streamed() -> None:
         (["a"], ""), (["bbz"], "abcabcaabb"),
     ],
 )  # fmt: skip
-def test_text_ends_before_a_stop_string_that_spans_pieces(stops: list[str], expected: str) -> None:
+def test_text_ends_before_a_stop_string_that_spans_tokens(stops: list[str], expected: str) -> None:
     tokenizer = Tokenizer.train(["abc"], TokenizerConfig(kind="char"))
-    parts = shown(tokenizer, "", "abcabcaabb", *stops)
+    parts = stream(tokenizer, "", "abcabcaabb", *stops)
     assert "".join(parts) == expected
     assert parts[0] == ("" if stops in (["a"], ["aab"], ["abb", "bb"]) else "a")
 
@@ -243,9 +244,9 @@ def test_text_ends_before_a_stop_string_that_spans_pieces(stops: list[str], expe
 # The whole path
 
 
-def test_greedy_text_goes_on_as_the_text_does(looped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_greedy_text_continues_like_the_training_text(looped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", str(looped), "one two th", "--temperature", "0", "--max-tokens", "80"]) == 0
-    assert capsys.readouterr().out == (LOOP * 4)[:90] + "\n"  # 80 pieces: the context of 32 slides
+    assert capsys.readouterr().out == (LOOP * 4)[:90] + "\n"  # 80 tokens: the context of 32 slides
     assert main(["generate", str(looped), "--temperature", "0", "--stop", ",\nfo", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["text"].endswith("three") and record["finish_reason"] == "stop"
@@ -352,8 +353,8 @@ def test_mistakes_are_one_line_and_exit_2(
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "word.txt").write_bytes(b"w")
     config = configs.build({"data": {"document_unit": "file"}}, base=get_task("lm").base)
-    with pytest.raises(clearhead.ClearheadError, match="at least 100 characters of text are needed"):
-        get_task("lm").read(TrainingFiles([tmp_path / "word.txt"]), config, lambda _: None)
+    with pytest.raises(clearhead.ClearheadError, match="expected at least 100 characters of text"):
+        get_task("lm").load_records(TrainingFiles([tmp_path / "word.txt"]), config, lambda _: None)
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

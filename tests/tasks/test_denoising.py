@@ -1,4 +1,4 @@
-"""Holes in texts: how they are made, the whole path by the command line, fine-tuning, and two tasks in one model."""
+"""Span corruption and denoising: the whole path by the command line, fine-tuning, and two tasks in one model."""
 
 import io
 import itertools
@@ -19,18 +19,18 @@ from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
-from clearhead.tasks.denoising.evaluation import cut_texts
-from clearhead.tasks.denoising.span_corruption import (
+from clearhead.tasks.denoising.inference import (
     CorruptedText,
     SpanCorruption,
-    decode_marked,
-    encode_marked,
-    sentinels_of,
-    spans_of,
+    decode_with_sentinels,
+    encode_with_sentinels,
+    find_sentinels,
+    spans_by_sentinel,
+    split_documents,
 )
 from clearhead.tasks.denoising.training import DenoisingTask
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.batches import SequenceDataset
+from clearhead.tasks.trainable.records import SequenceDataset
 from tests.whole import Trained
 
 SETTINGS = [
@@ -39,72 +39,72 @@ SETTINGS = [
     "training.warmup=50", "training.label_smoothing=0", "training.validate_every=70",
 ]  # fmt: skip
 SETS = [word for setting in SETTINGS for word in ("--set", setting)]
-HOLES = SpanCorruption(sentinels=(4, 5, 6, 7, 8), share=0.15)
+CORRUPTION = SpanCorruption(sentinels=(4, 5, 6, 7, 8), share=0.15)
 
 
 def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def fill(made: CorruptedText, sentinels: tuple[int, ...]) -> list[int]:
-    """The text that has these holes, put together in the plainest way."""
+def restore(corrupted: CorruptedText, sentinels: tuple[int, ...]) -> list[int]:
+    """Return the original text of a corrupted one."""
     spans: dict[int, list[int]] = {}
-    for token in made.target:
+    for token in corrupted.target:
         if token in sentinels:
             spans[token] = current = []
         else:
             current.append(token)
-    return [piece for token in made.source for piece in (spans[token] if token in sentinels else [token])]
+    return [part for token in corrupted.source for part in (spans[token] if token in sentinels else [token])]
 
 
 @pytest.mark.parametrize("share", [0.01, 0.15, 0.5, 0.99])
-def test_holes_hold_what_is_missing(share: float) -> None:
-    holes = SpanCorruption(HOLES.sentinels, share)
+def test_targets_contain_the_missing_spans(share: float) -> None:
+    corruption = SpanCorruption(CORRUPTION.sentinels, share)
     for length in range(2, 131):
         ids = list(range(100, 100 + length))
-        made = holes.apply(ids, rng(length))
-        hidden, spans = holes.counts(length)
-        assert fill(made, holes.sentinels) == ids
-        assert [token for token in made.source if token < 100] == [*holes.sentinels[:spans]]
-        assert [token for token in made.target if token < 100] == [*holes.sentinels[: spans + 1]]
-        assert made.target[0] == 4 and made.target[-1] == holes.sentinels[spans]
-        assert len(made.target) == hidden + spans + 1 and len(made.source) == length - hidden + spans
+        corrupted = corruption.apply(ids, rng(length))
+        hidden, spans = corruption.counts(length)
+        assert restore(corrupted, corruption.sentinels) == ids
+        assert [token for token in corrupted.source if token < 100] == [*corruption.sentinels[:spans]]
+        assert [token for token in corrupted.target if token < 100] == [*corruption.sentinels[: spans + 1]]
+        assert corrupted.target[0] == 4 and corrupted.target[-1] == corruption.sentinels[spans]
+        assert len(corrupted.target) == hidden + spans + 1 and len(corrupted.source) == length - hidden + spans
         assert 1 <= hidden < length and (hidden == 1 or abs(hidden - share * length) <= 1)
-        assert not any(first < 100 and second < 100 for first, second in itertools.pairwise(made.source))
+        assert not any(first < 100 and second < 100 for first, second in itertools.pairwise(corrupted.source))
 
 
-def test_spans_have_mean_length_three_and_any_piece_may_be_hidden() -> None:
-    holes = SpanCorruption(tuple(range(32)), 0.15)
-    assert [holes.counts(length) for length in (2, 7, 20, 100, 200)] == [(1, 1), (1, 1), (3, 1), (15, 5), (30, 10)]
+def test_spans_have_mean_length_three_and_every_token_may_be_corrupted() -> None:
+    corruption = SpanCorruption(tuple(range(32)), 0.15)
+    assert [corruption.counts(length) for length in (2, 7, 20, 100, 200)] == [(1, 1), (1, 1), (3, 1), (15, 5), (30, 10)]
     hidden = np.zeros(40)
     for seed in range(2000):
-        made = holes.apply(range(100, 140), rng(seed))
-        for token in made.target:
+        corrupted = corruption.apply(range(100, 140), rng(seed))
+        for token in corrupted.target:
             if token >= 100:
                 hidden[token - 100] += 1
     assert hidden.sum() == 6 * 2000
-    assert hidden.min() > 60  # every place, the first and the last too; evenly spread it would be 300
+    assert hidden.min() > 60  # also the first and the last position; a uniform distribution would give 300
 
 
-def test_the_paper_s_example_is_read_as_it_is_printed() -> None:
+def test_the_example_of_the_paper_is_encoded_and_decoded() -> None:
     text = "Thank you for inviting me to your party last week."
     config = TokenizerConfig(kind="word", min_frequency=1, special_tokens=("<x0>", "<x1>", "<x2>"))
     tokenizer = Tokenizer.train([text], config)
     whole = tokenizer.encode(text).ids
-    source = encode_marked(tokenizer, "Thank you <x0> me to your party <x1> week.")
+    source = encode_with_sentinels(tokenizer, "Thank you <x0> me to your party <x1> week.")
     assert source == [*whole[:2], 4, *whole[4:8], 5, *whole[9:]]
-    assert decode_marked(tokenizer, source) == "Thank you <x0> me to your party <x1> week."
+    assert decode_with_sentinels(tokenizer, source) == "Thank you <x0> me to your party <x1> week."
     target = [4, *whole[2:4], 5, whole[8], 6]
-    assert decode_marked(tokenizer, target) == "<x0> for inviting <x1> last <x2>"
-    assert encode_marked(tokenizer, "<x0> for inviting <x1> last <x2>") == target
-    assert spans_of(target, sentinels_of(tokenizer)) == {4: tuple(whole[2:4]), 5: (whole[8],), 6: ()}
+    assert decode_with_sentinels(tokenizer, target) == "<x0> for inviting <x1> last <x2>"
+    assert encode_with_sentinels(tokenizer, "<x0> for inviting <x1> last <x2>") == target
+    assert spans_by_sentinel(target, find_sentinels(tokenizer)) == {4: tuple(whole[2:4]), 5: (whole[8],), 6: ()}
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char"])
 @pytest.mark.parametrize("normalisation", ["nfc", "none"])
 @pytest.mark.parametrize("hidden", [" cats", " see", " 12", ".", " dogs."])
-def test_marks_leave_the_pieces_around_them_alone(kind: Any, normalisation: Any, hidden: str) -> None:
-    """Whole words and marks are hidden, so the pieces of the rest are those of the whole text."""
+def test_sentinels_do_not_change_the_tokens_around_them(kind: Any, normalisation: Any, hidden: str) -> None:
+    """Whole words and punctuation are missing, so the other tokens are those of the whole text."""
     text = "Two cats see 12 dogs."
     texts = [text, "A dog and 3 cats see it.", "Dogs see 21 cats."] * 3
     config = TokenizerConfig(
@@ -114,29 +114,29 @@ def test_marks_leave_the_pieces_around_them_alone(kind: Any, normalisation: Any,
     encoding = tokenizer.encode(text)
     start = text.index(hidden)
     first, last = start + hidden.startswith(" "), start + len(hidden)
-    inside = [place for place, (begin, end) in enumerate(encoding.offsets) if begin >= first and end <= last]
+    inside = [index for index, (begin, end) in enumerate(encoding.offsets) if begin >= first and end <= last]
     low, high = inside[0], inside[-1] + 1
-    space = " " if hidden.startswith(" ") and kind != "char" else ""  # only there is a space a piece of its own
+    space = " " if hidden.startswith(" ") and kind != "char" else ""  # only there a space is a separate token
     marked = f"{text[:start]}{space}<x0>{text[last:]}"
-    assert encode_marked(tokenizer, marked) == [*encoding.ids[:low], 4, *encoding.ids[high:]]
+    assert encode_with_sentinels(tokenizer, marked) == [*encoding.ids[:low], 4, *encoding.ids[high:]]
 
 
-def test_an_ordinary_tokenizer_has_no_marks() -> None:
+def test_a_tokenizer_without_sentinels_is_refused() -> None:
     tokenizer = Tokenizer.train(["some text"], TokenizerConfig(kind="char"))
     with pytest.raises(ConfigError, match="two or more sentinels"):
-        sentinels_of(tokenizer)
+        find_sentinels(tokenizer)
 
 
 def task_of(texts: list[str]) -> DenoisingTask:
-    """A task over these texts, also for validation."""
+    """Return a task over these texts, also for validation."""
     config = build({"tokenizer": {"kind": "char", "vocab_size": 100}}, base=get_task("denoise").base)
     tokenizer = Tokenizer.train(texts, config.tokenizer)
     rows = tokenizer.encode_batch(texts)
-    examples = SequenceDataset.build(rows, list(range(1, len(rows) + 1)))
-    return DenoisingTask(config, tokenizer, examples, examples)
+    dataset = SequenceDataset.build(rows, list(range(1, len(rows) + 1)))
+    return DenoisingTask(config, tokenizer, dataset, dataset)
 
 
-def test_batches_depend_on_seed_and_epoch_alone_and_are_counted_right() -> None:
+def test_batches_depend_on_seed_and_epoch_alone_and_are_counted() -> None:
     task = task_of([string.ascii_lowercase[start : start + 17] for start in range(9)] + ["ab", "hello world"])
     indices = np.array([3, 1, 8])
     batch = task.batch(indices, 5)
@@ -149,19 +149,19 @@ def test_batches_depend_on_seed_and_epoch_alone_and_are_counted_right() -> None:
     assert sorted(np.concatenate(task.plan(1)).tolist()) == everything.tolist()
 
 
-def test_long_documents_are_cut_and_nothing_is_lost() -> None:
+def test_long_documents_are_split_without_loss() -> None:
     text = "".join(string.ascii_lowercase[number % 26] for number in range(97))
     tokenizer = Tokenizer.train([text], TokenizerConfig(kind="char"))
     skips = SkipReport()
-    texts, lines = cut_texts([Document(text, 3), Document("a", 9)], tokenizer, 20, skips, Path("x"))
+    texts, lines = split_documents([Document(text, 3), Document("a", 9)], tokenizer, 20, skips, Path("x"))
     assert [*map(len, texts)] == [20, 20, 19, 19, 19]
     assert tokenizer.decode([token for one in texts for token in one]) == text
-    assert lines == [3] * 5 and skips.counts == {"fewer than 2 pieces": 1}
+    assert lines == [3] * 5 and skips.counts == {"fewer than 2 tokens": 1}
 
 
 @pytest.fixture(scope="session")
-def filler(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model trained on stretches of the alphabet, in which every hole has one right filling."""
+def denoiser(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model trained on parts of the alphabet, in which every missing span has one solution."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("denoise")
     draw = rng(1)
@@ -177,26 +177,28 @@ def filler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model"
 
 
-def test_holes_are_filled(filler: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["evaluate", str(filler), str(filler.parent / "valid.txt"), "--json"]) == 0
+def test_missing_spans_are_restored(
+    denoiser: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["evaluate", str(denoiser), str(denoiser.parent / "valid.txt"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["span_match"]["score"] > 0.5  # guessing letters gives less than 1 in 20
     assert report["perplexity"] < 3
-    assert main(["evaluate", str(filler), str(filler.parent / "valid.txt"), "--json", "--engine", "torch"]) == 0
+    assert main(["evaluate", str(denoiser), str(denoiser.parent / "valid.txt"), "--json", "--engine", "torch"]) == 0
     by_torch = json.loads(capsys.readouterr().out)
     assert by_torch["span_match"] == report["span_match"]
     assert by_torch["perplexity"] == pytest.approx(report["perplexity"], rel=1e-5)
     given = b"c d <x0> g h i j k\na b c d e f <x0>\n\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
-    assert main(["translate", str(filler), "--threads", "1"]) == 0
+    assert main(["translate", str(denoiser), "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and lines[2] == ""
     assert all(re.fullmatch(r"<x0>( [a-z])+ <x1>", line) for line in lines[:2]), lines
-    assert clearhead.load(filler).translate("c d <x0> g h i j k").tokens[0] == "<x0>"
+    assert clearhead.load(denoiser).translate("c d <x0> g h i j k").tokens[0] == "<x0>"
 
 
-def test_a_trained_filler_becomes_a_translator(
-    filler: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_trained_denoiser_becomes_a_translator(
+    denoiser: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     letters = string.ascii_lowercase
     rows = [f"{' '.join(letters[n : n + 3])}\t{' '.join(letters[n + 3 : n + 6])}\n" for n in range(20)]
@@ -205,7 +207,7 @@ def test_a_trained_filler_becomes_a_translator(
         "train",
         str(tmp_path / "pairs.tsv"),
         "--from",
-        str(filler),
+        str(denoiser),
         "--out",
         str(tmp_path / "m"),
         "--steps",
@@ -216,11 +218,11 @@ def test_a_trained_filler_becomes_a_translator(
     model = clearhead.load(tmp_path / "m")
     assert model.config.task == "translate" and model.config.model.positions == "relative"
     assert "<x31>" in model.tokenizer.config.special_tokens
-    assert model.tokenizer.to_json() == clearhead.load(filler).tokenizer.to_json()
+    assert model.tokenizer.to_json() == clearhead.load(denoiser).tokenizer.to_json()
     assert isinstance(model.translate("a b c").text, str)
 
 
-def test_one_model_does_what_the_prefix_says(tmp_path: Path) -> None:
+def test_one_model_learns_two_tasks_by_prefix(tmp_path: Path) -> None:
     words = ["".join(word) for word in itertools.product("abcdef", repeat=3)]
     held_out = words[5::9]
     seen = [word for word in words if word not in held_out]
@@ -234,27 +236,27 @@ def test_one_model_does_what_the_prefix_says(tmp_path: Path) -> None:
     model = clearhead.load(tmp_path / "m")
     for name, act in tasks.items():
         found = model.translate_many([f"{name}: {word}" for word in held_out], beam_size=1)
-        right = sum(one.text == act(word) for one, word in zip(found, held_out, strict=True))
-        assert right / len(held_out) > 0.5, (name, right)  # chance is 1 in 216
+        num_correct = sum(one.text == act(word) for one, word in zip(found, held_out, strict=True))
+        assert num_correct / len(held_out) > 0.5, (name, num_correct)  # chance is 1 in 216
 
 
 MISTAKES = [
     (["train", "--task", "denoise", "{text}", "--out", "{out}", "--from", "{model}"], "two or more sentinels"),
     (["train", "--task", "denoise", "{text}", "--out", "{out}", "--set", "model.family=decoder"], "use --task lm"),
-    (["train", "--task", "denoise", "{short}", "--out", "{out}"], "at least 100 characters of text are needed"),
-    (["translate", "{filler}", "picture.png"], "reads text, not image files"),
-    (["classify", "{filler}"], "was trained for the task denoise: it cannot classify. Use clearhead translate"),
+    (["train", "--task", "denoise", "{short}", "--out", "{out}"], "expected at least 100 characters of text"),
+    (["translate", "{denoiser}", "image.png"], "reads text, not image files"),
+    (["classify", "{denoiser}"], "was trained for the task denoise: it cannot classify. Use clearhead translate"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=[message[:30] for _, message in MISTAKES])
 def test_mistakes_are_one_line(
-    arguments: list[str], message: str, filler: Path, trained: Trained, tmp_path: Path,
+    arguments: list[str], message: str, denoiser: Path, trained: Trained, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     (tmp_path / "short.txt").write_text("one line\n", encoding="utf-8")
-    places = {"text": filler.parent / "text.txt", "out": tmp_path / "out", "model": trained.folder,
-              "filler": filler, "short": tmp_path / "short.txt"}  # fmt: skip
-    assert main([word.format(**places) for word in arguments]) == 2
+    names = {"text": denoiser.parent / "text.txt", "out": tmp_path / "out", "model": trained.folder,
+              "denoiser": denoiser, "short": tmp_path / "short.txt"}  # fmt: skip
+    assert main([word.format(**names) for word in arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and message in captured.err.splitlines()[-1], captured.err

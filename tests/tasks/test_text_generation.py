@@ -1,4 +1,4 @@
-"""What a user gets of a language model: search, samples, words, stops, streams and alternatives behind a prompt."""
+"""Text generation: search, samples, constraints, stop strings, streams and alternatives after a prompt."""
 
 import io
 import json
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import ClearheadError, ConfigError, DecodingError
-from clearhead.tasks.incremental_detokenizer import IncrementalText, StopStrings
-from clearhead.tasks.language_modeling.inference import by_name, with_method
-from clearhead.tasks.lexical_constraints import contains, unmet
-from tests.tasks.every import Models
+from clearhead.tasks.decoding_settings import infer_method, nest_sampling_fields
+from clearhead.tasks.generated_text import IncrementalDetokenizer, StopStrings
+from clearhead.tasks.lexical_constraints import contains_word, find_unmet_constraints
+from tests.tasks.all_tasks import Models
 
 PROMPTS = ["", "The", "The ho", "Look at", "in", "the street", "The gar"]
 
@@ -32,7 +32,7 @@ def model(folder: Path) -> clearhead.Model:
 
 
 def generate(capsys: pytest.CaptureFixture[str], folder: Path, *options: str) -> str:
-    """What the verb prints, or its one line of complaint."""
+    """Return the output of the command, or its error."""
     capsys.readouterr()
     code = main(["generate", str(folder), "--threads", "1", *options])
     captured = capsys.readouterr()
@@ -49,8 +49,8 @@ NAMED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("named", NAMED)
-def test_alone_in_any_batch_and_streamed_it_is_the_same(model: clearhead.Model, named: dict[str, Any]) -> None:
-    """20 pieces behind prompts of several lengths; the context of 16 slides."""
+def test_results_do_not_depend_on_the_batch_or_streaming(model: clearhead.Model, named: dict[str, Any]) -> None:
+    """20 tokens after prompts of several lengths; the context of 16 slides."""
     alone = [model.generate(prompt, max_tokens=20, **named) for prompt in PROMPTS]
 
     @given(st.permutations(range(len(PROMPTS))), st.integers(1, len(PROMPTS)))
@@ -58,10 +58,10 @@ def test_alone_in_any_batch_and_streamed_it_is_the_same(model: clearhead.Model, 
     def check(order: list[int], count: int) -> None:
         chosen = [PROMPTS[index] for index in order[:count]]
         for index, found in zip(order, model.generate_many(chosen, max_tokens=20, **named), strict=False):
-            assert (found.text, found.tokens, found.unmet) == (
+            assert (found.text, found.tokens, found.unmet_constraints) == (
                 alone[index].text,
                 alone[index].tokens,
-                alone[index].unmet,
+                alone[index].unmet_constraints,
             )
             assert found.token_log_probs == pytest.approx(alone[index].token_log_probs, abs=1e-4)
 
@@ -72,7 +72,7 @@ def test_alone_in_any_batch_and_streamed_it_is_the_same(model: clearhead.Model, 
         if "stop" in named:
             assert not any(stop in found.text for stop in named["stop"])
             assert (found.finish_reason == "stop") is any(
-                stop in model.tokenizer.decode([model.tokenizer.piece_id(piece) or 0 for piece in found.tokens])
+                stop in model.tokenizer.decode([model.tokenizer.piece_id(token) or 0 for token in found.tokens])
                 for stop in named["stop"]
             )
     assert len({found.text for found in alone}) > 1
@@ -89,17 +89,17 @@ def test_n_best_of_a_beam_are_ranked_and_samples_are_numbered(model: clearhead.M
     ]
 
 
-def test_words_are_there_or_not_also_across_the_prompt(model: clearhead.Model) -> None:
+def test_constraints_apply_across_the_end_of_the_prompt(model: clearhead.Model) -> None:
     for prompt in PROMPTS[1:]:
         found = model.generate(prompt, beam_size=2, include=["house", "field"], exclude=["the"], max_tokens=25)
-        assert found.unmet == ()
+        assert found.unmet_constraints == ()
         whole = f"{prompt}{found.text}"
-        assert all(contains(whole, word, len(prompt)) for word in ("house", "field"))
-        assert not contains(whole, "the", len(prompt))
+        assert all(contains_word(whole, word, len(prompt)) for word in ("house", "field"))
+        assert not contains_word(whole, "the", len(prompt))
 
 
-def test_what_counts_as_a_word_behind_a_prompt(model: clearhead.Model) -> None:
-    """`before` is the prompt: a word that goes on from its last letter is another one, or is finished there."""
+def test_words_at_the_end_of_a_prompt(model: clearhead.Model) -> None:
+    """A word that continues the last letters of the prompt (`before`) is another word, or completes one there."""
     include, exclude = (
         model.generation_settings(beam_size=1, include=["wall"]),
         model.generation_settings(beam_size=1, exclude=["wall"]),
@@ -110,48 +110,53 @@ def test_what_counts_as_a_word_behind_a_prompt(model: clearhead.Model) -> None:
         ("wall", "a", False),
         (" wall", "a", True),
     ):
-        assert (unmet(include, model.tokenizer, text, before) == ()) is has_word
+        assert (find_unmet_constraints(include, model.tokenizer, text, before) == ()) is has_word
     for text, before, has_word in ((" is", "the wall", False), ("ll is", "the wa", True), ("ll", "a swa", False)):
-        assert (unmet(exclude, model.tokenizer, text, before) == ("wall",)) is has_word
+        assert (find_unmet_constraints(exclude, model.tokenizer, text, before) == ("wall",)) is has_word
 
 
 def test_alternatives_differ_at_the_position_only(model: clearhead.Model) -> None:
-    """Also far behind the context."""
+    """Also far beyond the context."""
     for position in (0, 2, 24):
-        asked: dict[str, Any] = {"beam_size": 2, "max_tokens": 26, "min_length": 26}
-        best = model.generate("the", **asked)
-        found = model.generate_alternatives("the", position, 4, **asked)
+        overrides: dict[str, Any] = {"beam_size": 2, "max_tokens": 26, "min_length": 26}
+        best = model.generate("the", **overrides)
+        found = model.generate_alternatives("the", position, 4, **overrides)
         assert {one.tokens[:position] for one in found} == {best.tokens[:position]}
         assert len({one.tokens[position] for one in found}) == 4
         log_probs = [one.token_log_probs[position] for one in found]
         assert log_probs == sorted(log_probs, reverse=True)
     with pytest.raises(DecodingError, match=r"the prompt: its output has 26 tokens .* 0 to 25, not 26"):
-        model.generate_alternatives("the", 26, 4, **asked)
+        model.generate_alternatives("the", 26, 4, **overrides)
 
 
 @given(st.lists(st.integers(4, 399), min_size=1, max_size=12), st.sampled_from(["", "the w"]))
 @settings(max_examples=60, deadline=None)
-def test_stops_are_seen_by_search_where_the_text_has_them(model: clearhead.Model, ids: list[int], prompt: str) -> None:
+def test_search_detects_stop_strings_that_the_text_contains(
+    model: clearhead.Model, ids: list[int], prompt: str
+) -> None:
     tokenizer = model.tokenizer
     ids = [index for index in ids if index < tokenizer.vocab_size]
     strings, before = ("e", " th", "wa", "\ufffd\ufffd"), tuple(tokenizer.encode(prompt).ids)
-    running, stops = IncrementalText(tokenizer, before, strings[:3]), StopStrings(tokenizer, before, strings[:3])
+    detokenizer, stops = (
+        IncrementalDetokenizer(tokenizer, before, strings[:3]),
+        StopStrings(tokenizer, before, strings[:3]),
+    )
     text = tokenizer.decode([*before, *ids])[len(tokenizer.decode(before)) :]
     is_seen = any(stops(ids[:end]) for end in range(1, len(ids) + 1))
     assert is_seen is any(each in text for each in strings[:3])
     for index in ids:
-        running.add(index)
-    running.finish()
-    assert running.is_stopped is is_seen
+        detokenizer.add(index)
+    detokenizer.finish()
+    assert detokenizer.is_stopped is is_seen
 
 
-def test_a_stop_string_may_begin_with_the_space_behind_the_prompt(model: clearhead.Model) -> None:
+def test_a_stop_string_may_begin_with_the_space_after_the_prompt(model: clearhead.Model) -> None:
     tokenizer = model.tokenizer
     before, both = tokenizer.encode("The").ids, tokenizer.encode("The the").ids
-    behind = both[len(before) :]
-    assert both[: len(before)] == before and tokenizer.decode(behind) == "the"
-    assert StopStrings(tokenizer, tuple(before), (" the",))(behind)
-    assert not StopStrings(tokenizer, (), (" the",))(behind), "nothing stands before the first piece of a text"
+    continuation = both[len(before) :]
+    assert both[: len(before)] == before and tokenizer.decode(continuation) == "the"
+    assert StopStrings(tokenizer, tuple(before), (" the",))(continuation)
+    assert not StopStrings(tokenizer, (), (" the",))(continuation), "a text does not begin with a space"
 
 
 @pytest.mark.parametrize(
@@ -168,10 +173,10 @@ def test_a_stop_string_may_begin_with_the_space_behind_the_prompt(model: clearhe
     ],
 )
 def test_settings_by_name(given_: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert with_method(by_name(given_)) == expected
+    assert infer_method(nest_sampling_fields(given_)) == expected
 
 
-def test_the_verb_prints_what_python_gives(
+def test_generate_prints_the_results_of_the_api(
     model: clearhead.Model, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = generate(capsys, folder, "the", "--beam", "3", "--n-best", "2", "--max-tokens", "5")
@@ -223,8 +228,8 @@ def test_mistakes_are_one_line(
     assert message in generate(capsys, folder, *options)
 
 
-def test_settings_by_name_and_whole_are_not_mixed(model: clearhead.Model) -> None:
-    with pytest.raises(ConfigError, match=r"expected settings, or beam_size by name, got both"):
+def test_whole_settings_and_settings_by_name_are_exclusive(model: clearhead.Model) -> None:
+    with pytest.raises(ConfigError, match=r"expected settings or beam_size, got both"):
         model.generate("the", settings=model.generation_settings(beam_size=2), beam_size=3)
     with pytest.raises(ClearheadError, match="was trained for the task lm: it cannot translate"):
         model.translate("the")

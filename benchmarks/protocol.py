@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clearhead.data.batching import divide, work_of_pairs
+from clearhead.data.batching import estimate_work, split_by_work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Pairs:
     def part(self, index: int, count: int) -> "Pairs":
         """One of `count` parts, of about equal work, as `clearhead train` divides a batch."""
         lengths = [np.array([*map(len, rows)]) for rows in (self.source, self.target)]
-        parts = divide(np.arange(len(self.source)), count, work_of_pairs(*lengths))
+        parts = split_by_work(np.arange(len(self.source)), count, estimate_work(*lengths))
         rows = parts[index] if index < len(parts) else ()
         return Pairs([self.source[row] for row in rows], [self.target[row] for row in rows])
 

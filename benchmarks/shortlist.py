@@ -82,7 +82,9 @@ def measure(
     plain = next(iter(lists))
     found = []
     for name, shortlist in lists.items():
-        sizes = [len(shortlist.of(ids)) if shortlist else model.tokenizer.target.vocab_size for ids in encoded]
+        sizes = [
+            len(shortlist.allowed_targets(ids)) if shortlist else model.tokenizer.target.vocab_size for ids in encoded
+        ]
         score = bleu(texts[name], references, tokenize=scoring_tokenizer(model.config))
         differing = sum(a != b for a, b in zip(texts[plain], texts[name], strict=True))
         found.append(Way(name, beam, statistics.mean(sizes), whole[name], single[name], score.value, differing))

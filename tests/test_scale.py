@@ -1,4 +1,4 @@
-"""docs/scale.md says what its formulas give, and its command names recipes that are there."""
+"""docs/scale.md contains the results of its formulas, and its command uses existing recipes."""
 
 import re
 from pathlib import Path
@@ -10,13 +10,13 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 
 
-def test_the_table_is_the_estimate() -> None:
+def test_the_table_contains_the_estimates() -> None:
     rows = [line for line in TEXT.splitlines() if line.startswith("| paper-") and " x " in line]
     assert rows == [str(row) for row in estimate()]
 
 
 @pytest.mark.parametrize("preset", STEPS)
-def test_parameters_and_work_are_right(preset: str) -> None:
+def test_parameters_and_operations_are_correct(preset: str) -> None:
     parameters = parameters_of(preset)
     work = 6 * parameters * TOKENS * STEPS[preset]
     assert f"| {preset} | {parameters:,} | {STEPS[preset]:,} | {work:.2e} |" in TEXT

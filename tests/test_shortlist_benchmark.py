@@ -7,7 +7,7 @@ import pytest
 from benchmarks import shortlist
 from benchmarks.shortlist import Way, render
 
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 def test_a_list_of_few_pieces_is_measured_beside_the_whole(

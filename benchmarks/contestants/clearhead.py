@@ -61,7 +61,7 @@ class PreparedTask:
     smoothing: float
     unit: str = "tok"
 
-    def sizes(self) -> tuple[int, int]:
+    def num_examples(self) -> tuple[int, int]:
         return len(self.parts), 0
 
     def plan(self, epoch: int) -> list[Indices]:

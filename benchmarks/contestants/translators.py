@@ -113,7 +113,7 @@ class CTranslate2(Translator):
     def __init__(self, bundle: Path, compute_type: str) -> None:
         super().__init__(bundle, compute_type)
         vocab = range(self.tokenizer.vocab_size)
-        self.tokens = [self.tokenizer.piece(index) for index in vocab]
+        self.tokens = [self.tokenizer.token(index) for index in vocab]
         self.id_of = {token: index for index, token in enumerate(self.tokens)}
         config = self.model.config.model
         self.suppressed = [[self.tokens[index]] for index in sorted((config.pad_id, config.decoder_start_id))]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.readers.labelled import sound_tags
+from clearhead.data.readers.labelled import repair_tags
 from clearhead.evaluation.labels import Span, SpanReport, SpanScore, find_spans, score_spans
 
 TAGS = st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-a-b", "B-a-b"])
@@ -47,7 +47,7 @@ def test_repair_keeps_the_spans_that_seqeval_sees(tags: list[str]) -> None:
     from seqeval.scheme import IOB2, Entities  # type: ignore[import-untyped]
 
     wanted = [Span(kind, start, end + 1) for kind, start, end in get_entities(tags)]
-    sound = sound_tags(tags)
+    sound = repair_tags(tags)
     assert find_spans(tags) == find_spans(sound) == wanted
     strict = [Span(one.tag, one.start, one.end) for one in Entities([sound], IOB2).entities[0]] if sound else []
     assert strict == wanted  # a strict reader of BIO sees the same: the sequence is sound

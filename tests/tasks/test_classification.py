@@ -19,7 +19,7 @@ from clearhead.cli.main import main
 from clearhead.errors import TaskError
 from clearhead.evaluation.labels import score_labels
 from clearhead.tasks.trainable.labels import label_loss
-from tests.whole import fitting
+from tests.trained_model import applicable_settings
 
 WORDS = {
     "good": ["great", "lovely", "fine", "superb"],
@@ -59,7 +59,7 @@ class Classifier:
 
 def train_classifier(folder: Path, *more: str, family: str = "encoder", steps: int = 60) -> Classifier:
     train, test = write(folder / "train.tsv", 400, 1), write(folder / "test.tsv", 59, 2)
-    sets = [word for setting in fitting("classify", SETTINGS, family) for word in ("--set", setting)]
+    sets = [word for setting in applicable_settings("classify", SETTINGS, family) for word in ("--set", setting)]
     arguments = ["train", str(train), "--task", "classify", "--out", str(folder / "m"), "--threads", "1", *sets, *more]
     arguments += ["--set", f"model.family={family}"]
     assert main([*arguments, "--steps", str(steps)]) == 0

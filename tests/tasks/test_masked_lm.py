@@ -18,7 +18,7 @@ import clearhead
 from clearhead import config as configs
 from clearhead.bundle import load as load_bundle
 from clearhead.cli.main import main
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.errors import ConfigError
 from clearhead.tasks.masked_lm.training import MaskedLMTask
 from clearhead.training.loop.callbacks import NullCallback
@@ -176,7 +176,7 @@ def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
     settings = configs.merge(SMALL, {"data": {"document_unit": documents, "max_tokens": MAX_TOKENS}})
     prepared = prepare(TrainRequest(paths, tmp_path / "m", settings=settings, task="mlm"), NullCallback())
     assert prepared.data["records"] == count
-    assert sum(prepared.task.sizes()) > 4 and isinstance(prepared.task, MaskedLMTask)
+    assert sum(prepared.task.num_examples()) > 4 and isinstance(prepared.task, MaskedLMTask)
     assert max(prepared.task.dataset.ids.lengths) <= MAX_TOKENS
 
 
@@ -225,4 +225,4 @@ def test_fine_tuning_knows_words_that_were_never_labelled(masked: Masked, tmp_pa
     assert fine_tune(tmp_path, masked.folder) < math.log(2) <= fine_tune(tmp_path, None)
     model = clearhead.load(tmp_path / "from_True")
     assert model.classify("Look at the old dog there!").label == "eats"
-    assert model.tokenizer.config.special_tokens == (MASK,)
+    assert model.tokenizer.config.special_tokens == (MASK_TOKEN,)

@@ -53,7 +53,7 @@ def test_weighted_files_go_on_exactly(tmp_path: Path) -> None:
     weighted = [Path(f"{first}:0.5"), Path(f"{second}:2")]
     watcher = Watching()
     run("translate", weighted, tmp_path / "whole", watcher)
-    assert [text for text in watcher.messages if "each seen 2.00 times an epoch" in text]
+    assert [text for text in watcher.messages if "each seen 2.00 times per epoch" in text]
     run("translate", weighted, tmp_path / "parts", Watching(7))
     with pytest.raises(ConfigError, match=r"data\.file_weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
         run("translate", [Path(f"{first}:3"), second], tmp_path / "parts", resume=True)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.readers.labelled import BEGIN, OUTSIDE, sound_tags, tag_type
+from clearhead.data.readers.labelled import BEGIN, OUTSIDE, repair_tags, span_type
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,9 @@ class SpanReport:
 def find_spans(tags: Sequence[str]) -> list[Span]:
     """The spans of one sentence, from left to right."""
     spans: list[Span] = []
-    for place, tag in enumerate(sound_tags(tags)):
+    for place, tag in enumerate(repair_tags(tags)):
         if tag.startswith(BEGIN):
-            spans.append(Span(tag_type(tag), place, place + 1))
+            spans.append(Span(span_type(tag), place, place + 1))
         elif tag != OUTSIDE:
             spans[-1] = spans[-1]._replace(end=place + 1)
     return spans

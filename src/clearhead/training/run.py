@@ -12,9 +12,9 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.sampling_weights import split_names
+from clearhead.data.corpus.sampling_weights import parse_file_arguments
 from clearhead.data.readers.record_files import sample_records
-from clearhead.data.records import fingerprint
+from clearhead.data.records import fingerprint_records
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ClearheadError, ConfigError, TrainingError
 from clearhead.model.parameters import count_parameters, named_weights, restore
@@ -216,7 +216,7 @@ def prepare(request: TrainRequest, watcher: Callback, processes: ProcessGroup = 
     records = chosen.load_records(_files(request, watcher), draft, watcher.message)
     replay = _read_replay(request, chosen, records, draft, old.hashes if old else frozenset(), watcher)
     choice = choose_config(
-        records.amount, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
+        records.size, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
     )
     config = configs.build(choice.settings, given, preset=choice.preset, base=base)
     made = _make(chosen, config, records, replay, start.tokenizer if start else None, watcher, processes)
@@ -289,11 +289,11 @@ def _read_replay(
     """Return the replay data, without what is in the new or the old validation set."""
     if not request.replay:
         return None
-    named = split_names(request.replay)
+    named = parse_file_arguments(request.replay)
     if named.weights:
         raise ConfigError("a weight has no meaning behind --replay, whose share is --replay-share; leave it out")
     files = TrainingFiles(named.files, work=watcher.work)
-    hashes = old_hashes | {hash_fraction(record.parts[0].encode()) for record in records.valid}
+    hashes = old_hashes | {hash_fraction(record.fields[0].encode()) for record in records.valid}
     return read_replay(chosen, files, named.tags, config, hashes, tell or watcher.message)
 
 
@@ -309,21 +309,21 @@ def _prepared(
     torch.manual_seed(made.config.training.seed)
     model = build_model(made.config.model)
     threads = request.threads or processes.threads()
-    sizes = dict(zip(("train_examples", "valid_examples"), made.task.sizes(), strict=True))
+    sizes = dict(zip(("train_examples", "valid_examples"), made.task.num_examples(), strict=True))
     if isinstance(made.task, ReplayTask):
-        sizes[REPLAYED] = made.task.old.sizes()[0]
+        sizes[REPLAYED] = made.task.old.num_examples()[0]
     tags = {"tags": sorted(set(made.config.data.source_tags))} if made.config.data.source_tags else {}
-    languages = made.config.data.language_facts()
+    languages = made.config.data.language_settings()
     data = {**_data_facts(request, records, replay), **sizes, **tags, **languages, **made.facts}
     start = bundle.read_manifest(request.start).fingerprint if request.start else ""
     validation = sample_records(records.valid)
-    epochs = default_epochs(records.amount)
+    epochs = default_epochs(records.size)
     return PreparedRun(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation, epochs)
 
 
 def _spread_names(request: TrainRequest) -> TrainRequest:
     """The files of a request as files, and the weights and tags behind their names as settings."""
-    train, valid = split_names(request.files), split_names(request.valid)
+    train, valid = parse_file_arguments(request.files), parse_file_arguments(request.valid)
     if valid.weights:
         raise ConfigError("a weight says how often a file is trained on; leave it out behind --valid")
     found = {"file_weights": train.weights, "source_tags": train.tags, "validation_tags": valid.tags}
@@ -364,9 +364,9 @@ def _data_facts(request: TrainRequest, records: TaskRecords[Any], replay: Replay
         "files": [path.name for path in request.files],
         "valid_files": [path.name for path in request.valid],
         "fingerprint": records.corpus.fingerprint,
-        "valid_fingerprint": fingerprint(records.valid),
+        "valid_fingerprint": fingerprint_records(records.valid),
         "records": len(records.corpus.records),
         "skipped": dict(records.corpus.skips.counts),
-        **(replay.facts(split_names(request.replay).files) if replay else {}),
+        **(replay.facts(parse_file_arguments(request.replay).files) if replay else {}),
         **given_facts(request.old_valid),
     }

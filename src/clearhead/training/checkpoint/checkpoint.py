@@ -26,9 +26,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from clearhead.bundle.manifest import FileRecord, check_content, file_record
+from clearhead.bundle.manifest import FileRecord, check_content, record_file
 from clearhead.errors import BundleError, TrainingError
-from clearhead.files import replacing, write_atomically
+from clearhead.files import replace_file, write_atomically
 from clearhead.model.parameters import Weights
 from clearhead.training.loop.train_state import TrainState
 
@@ -123,7 +123,7 @@ class CheckpointFolder:
         with self._saving():
             (self.folder / UNSAVED).touch()
             write_atomically(self.folder / TOKENIZER, tokenizer)
-            self._records[TOKENIZER] = file_record(self.folder / TOKENIZER)
+            self._records[TOKENIZER] = record_file(self.folder / TOKENIZER)
 
     def keep_best(self, step: int, weights: Weights) -> None:
         """Keeps these weights as the best; the next save makes that count."""
@@ -184,9 +184,9 @@ class CheckpointFolder:
     def _write(self, kind: str, step: int, tensors: Weights) -> str:
         name = f"{kind}-{step:08d}.safetensors"
         if name not in self._records:
-            with replacing(self.folder / name) as aside:
+            with replace_file(self.folder / name) as aside:
                 save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, aside)
-            self._records[name] = file_record(self.folder / name)
+            self._records[name] = record_file(self.folder / name)
         return name
 
     @contextmanager

@@ -18,8 +18,8 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.sampling_weights import WeightedFiles, split_names
-from clearhead.data.readers.record_files import sample_records, to_files
+from clearhead.data.corpus.sampling_weights import WeightedFiles, parse_file_arguments
+from clearhead.data.readers.record_files import format_files, sample_records
 from clearhead.data.records import Corpus, Record, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, ConfigError, DataError, TrainingError
@@ -69,7 +69,7 @@ class OldValidation:
     @property
     def hashes(self) -> frozenset[float]:
         """The hashes of the records' inputs, by which replay leaves them out."""
-        return frozenset(hash_fraction(record.parts[0].encode()) for record in self.records)
+        return frozenset(hash_fraction(record.fields[0].encode()) for record in self.records)
 
     def task(self, model: ModelConfig, tokenizer: Tokenizer | None) -> TrainingTask[Any]:
         """Return the task that validates a model of this shape on the records."""
@@ -176,7 +176,7 @@ def find_old(start: PretrainedModel, task: str, given: Sequence[Path], tell: Log
     if problem and given:
         raise ConfigError(f"--old-valid cannot be scored before and after: {problem}; leave it out")
     config = start.config if given else _config_of_kept(start.config)
-    named = split_names(given) if given else _record_files(start.folder / "training" / VALIDATION, config)
+    named = parse_file_arguments(given) if given else _record_files(start.folder / "training" / VALIDATION, config)
     if not problem and not named.files:
         problem = f"{start.folder} has no validation records; give some with --old-valid FILE"
     if problem:
@@ -241,7 +241,7 @@ def given_facts(given: Sequence[Path]) -> dict[str, Any]:
     """Return names and fingerprint of the files of --old-valid, which a resumed run must find unchanged."""
     if not given:
         return {}
-    named, digest = split_names(given), blake2b(digest_size=16)
+    named, digest = parse_file_arguments(given), blake2b(digest_size=16)
     for path in named.files:
         try:
             with path.open("rb") as file:
@@ -257,7 +257,7 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
     """Write records into a folder, each file atomically; nothing where they are images."""
     try:
         folder.mkdir(exist_ok=True)
-        for name, text in to_files(records, tags).items():
+        for name, text in format_files(records, tags).items():
             write_atomically(folder / name, text)
     except OSError as error:
         raise TrainingError(
@@ -270,7 +270,7 @@ def compare(
 ) -> Mapping[str, Any]:
     """Report both scores, with a warning where the model became worse, and return the summary for the manifest."""
     assert old.before is not None
-    count = min(len(old.records), task.sizes()[1])
+    count = min(len(old.records), task.num_examples()[1])
     found = ForgettingReport(old.description, count, old.before, after)
     tell(str(found))
     if found.is_worse:

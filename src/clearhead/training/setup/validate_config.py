@@ -62,14 +62,14 @@ def _check_model(chosen: Task, given: Mapping[str, Any], model: ModelConfig) -> 
     for name in given:
         if name in FROM_THE_DATA:
             raise ConfigError(f"model.{name} is taken from the data; leave it out")
-        if why := model.why_unused(name):
+        if why := model.unused_reason(name):
             raise ConfigError(f"model.{name} {why}; leave it out")
 
 
 def _check_training(draft: Config) -> None:
     """Ways to train that some networks cannot be trained in."""
     model, training = draft.model, draft.training
-    if training.activation_checkpointing and (why := model.why_unused("num_heads")):
+    if training.activation_checkpointing and (why := model.unused_reason("num_heads")):
         raise ConfigError(f"training.activation_checkpointing {why}; leave it out")
     if training.activation_checkpointing and model.norm == "batch":
         raise ConfigError(

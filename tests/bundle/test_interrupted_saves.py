@@ -1,4 +1,4 @@
-"""Saves that are interrupted at every step in turn: the old bundle or the new one is there."""
+"""Saves that are interrupted at each step: the folder contains the old or the new bundle, completely."""
 
 import errno
 import itertools
@@ -12,14 +12,14 @@ import torch
 from clearhead import bundle
 from clearhead.bundle import writer
 from clearhead.errors import BundleError
-from tests.bundle.saving import NAMES, Faults, disk_full, names_in, number_in, save
+from tests.bundle.example_bundles import NAMES, Faults, disk_full, names_in, number_in, save
 
 pytestmark = pytest.mark.forks
 
 
 @pytest.mark.parametrize("is_lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("has_old", [False, True], ids=["first save", "second save"])
-def test_an_error_at_any_step_leaves_a_whole_bundle(tmp_path: Path, has_old: bool, is_lasting: bool) -> None:
+def test_an_error_at_any_step_leaves_a_complete_bundle(tmp_path: Path, has_old: bool, is_lasting: bool) -> None:
     errors = []
     for step in itertools.count(1):
         folder = tmp_path / str(step)
@@ -36,9 +36,9 @@ def test_an_error_at_any_step_leaves_a_whole_bundle(tmp_path: Path, has_old: boo
                 errors.append(message)
         if faults.calls < step:
             break
-        assert "No space left" in message or (not is_lasting and step == 1)  # mkdir of a folder that is there may fail
+        assert "No space left" in message or (not is_lasting and step == 1)  # mkdir of an existing folder may fail
         if "cannot save" in message:
-            assert ("untouched" in message) == has_old
+            assert ("unchanged" in message) == has_old
             assert number_in(bundle.load(folder)) == 2 if has_old else not bundle.exists(folder)
         else:
             assert number_in(bundle.load(folder)) == 3
@@ -48,36 +48,36 @@ def test_an_error_at_any_step_leaves_a_whole_bundle(tmp_path: Path, has_old: boo
         assert number_in(bundle.load(folder)) == 4
         assert names_in(folder) == NAMES
     assert step > 20
-    assert {"cannot save" in error for error in errors} == {True, False}  # before and after the step that counts
+    assert {"cannot save" in error for error in errors} == {True, False}  # before and after the commit
 
 
-def test_a_crash_at_any_step_leaves_the_old_bundle_or_the_new(tmp_path: Path) -> None:
-    found = []
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_bundle(tmp_path: Path) -> None:
+    numbers = []
     for step in itertools.count(1):
         folder = tmp_path / str(step)
         save(folder, 2)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns about forks of threaded processes
             child = os.fork()
         if child == 0:
             Faults(pytest.MonkeyPatch(), lambda call, step=step: call == step, lambda: os._exit(9))  # type: ignore[misc]
             save(folder, 3)
             os._exit(0)
         exit_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        found.append(number_in(bundle.load(folder)))
-        assert bundle.read_manifest(folder).training["steps"] == found[-1]
+        numbers.append(number_in(bundle.load(folder)))
+        assert bundle.read_manifest(folder).training["steps"] == numbers[-1]
         save(folder, 4)
         assert number_in(bundle.load(folder)) == 4
-        assert names_in(folder) == NAMES  # what the dead process left is gone
+        assert names_in(folder) == NAMES  # the leftovers of the dead process are removed
         if exit_code == 0:
             break
         assert exit_code == 9
-    assert found == sorted(found)  # old up to one moment, new from then on
-    assert found.count(2) > 10 and found.count(3) > 5
+    assert numbers == sorted(numbers)  # old before the commit, new after it
+    assert numbers.count(2) > 10 and numbers.count(3) > 5
 
 
 def interrupt(folder: Path, old: int, new: int) -> None:
-    """Leave the folder as a crash between two moves does."""
+    """Leave the folder in the state of a crash between two moves."""
     save(folder / "aside", new)
     save(folder, old)
     (folder / "aside").rename(folder / ".commit")
@@ -101,7 +101,7 @@ def test_the_next_save_completes_an_interrupted_one_first(tmp_path: Path) -> Non
     interrupt(tmp_path, old=2, new=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "save_file", lambda *_: disk_full())
-        with pytest.raises(BundleError, match="the model saved before is untouched"):
+        with pytest.raises(BundleError, match="the previously saved model is unchanged"):
             save(tmp_path, 4)
     assert names_in(tmp_path) == NAMES
     assert number_in(bundle.load(tmp_path)) == 3
@@ -116,13 +116,13 @@ def test_only_the_leftovers_of_dead_processes_are_removed(tmp_path: Path) -> Non
     assert names_in(tmp_path) == NAMES | {alive.name, unknown.name}
 
 
-def test_a_file_too_large_for_the_disk_costs_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_old_bundle(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     save(tmp_path, 2)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # a real failure, inside safetensors' own writing
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # a real error inside the writer of safetensors
     try:
-        with pytest.raises(BundleError, match=r"cannot save the model in .*File too large.*untouched"):
+        with pytest.raises(BundleError, match=r"cannot save the model in .*File too large.*unchanged"):
             save(tmp_path, 3, weights={"encoder": torch.zeros(101, 1009)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -140,8 +140,8 @@ def test_ctrl_c_leaves_no_temporary_files(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "run").exists()
 
 
-def test_everything_is_on_the_disk_before_the_step_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut keeps what was synced: all of the new bundle before the commit, the commit before the first move."""
+def test_everything_is_synced_before_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new bundle is synced before the commit, and the commit before the first move: a power failure keeps both."""
     synced: set[int] = set()
     fsync, rename, replace = os.fsync, os.rename, os.replace
     moves = []

@@ -1,4 +1,4 @@
-"""Damaged folders: what is missing or was changed is named, and what to do."""
+"""Damaged folders: messages name the missing or changed file and what to do."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from clearhead import bundle
 from clearhead.bundle import writer
 from clearhead.errors import BundleError
-from tests.bundle.saving import number_in, save
+from tests.bundle.example_bundles import number_in, save
 
 
 def edit_manifest(folder: Path, **changes: object) -> None:
@@ -37,7 +37,11 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("truncated", lambda f: os.truncate(f / "model.safetensors", 100), r"model\.safetensors .*\d bytes, found 100;"),
     ("flipped", lambda f: flip_a_bit(f / "model.safetensors"), r"model\.safetensors was changed.*[0-9a-f]{16}…, found"),
     ("edited", lambda f: flip_a_bit(f / "config.json"), r"config\.json was changed"),
-    ("newer", lambda f: edit_manifest(f, format_version=7), r"newer clearhead \(format 7; .* up to 2\): upgrade"),
+    (
+        "newer",
+        lambda f: edit_manifest(f, format_version=7),
+        r"newer version of clearhead \(format 7; .* format 2\); upgrade",
+    ),
     (
         "pre-release",
         lambda f: edit_manifest(f, format_version=1),
@@ -60,7 +64,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "message"), [case[1:] for case in DAMAGES], ids=[case[0] for case in DAMAGES])
-def test_damage_is_named(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
+def test_damaged_files_are_named(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
     save(tmp_path / "run", 2)
     damage(tmp_path / "run")
     with pytest.raises(BundleError, match=message) as caught:
@@ -68,7 +72,7 @@ def test_damage_is_named(tmp_path: Path, damage: Callable[[Path], object], messa
     assert "\n" not in str(caught.value)
 
 
-def test_folders_that_are_no_bundle_are_told_apart(tmp_path: Path) -> None:
+def test_other_folders_get_specific_messages(tmp_path: Path) -> None:
     with pytest.raises(
         BundleError, match=r"expected model\.safetensors, config\.json, tokenizer\.json, manifest\.json"
     ):

@@ -1,28 +1,30 @@
-"""Plain text to documents: where they are cut, what counts, and what is refused."""
+"""Plain text to documents: units, white space, and refused files."""
 
 import gzip
 from pathlib import Path
 
 import pytest
 
-from clearhead.data.readers.documents import Cut, load_documents
+from clearhead.data.readers.documents import DocumentUnit, load_documents
 from clearhead.errors import DataError
 
 TEXT = "\n  One.\nTwo  words.  \n\n \nThree.\n\n"
-CUTS: list[tuple[Cut, list[tuple[str, int]]]] = [
+CUTS: list[tuple[DocumentUnit, list[tuple[str, int]]]] = [
     ("line", [("One.", 2), ("Two  words.", 3), ("Three.", 6)]),
     ("paragraph", [("One.\nTwo  words.", 2), ("Three.", 6)]),
     ("file", [("One.\nTwo  words.  \n\n \nThree.", 2)]),
 ]
 
 
-def found(path: Path, cut: Cut) -> list[tuple[str, int]]:
+def found(path: Path, cut: DocumentUnit) -> list[tuple[str, int]]:
     return [(document.text, document.line) for document in load_documents([path], cut).records]
 
 
 @pytest.mark.parametrize(("cut", "expected"), CUTS)
 @pytest.mark.parametrize("form", ["plain", "windows", "gzip"])
-def test_documents_are_cut_where_asked(cut: Cut, expected: list[tuple[str, int]], form: str, tmp_path: Path) -> None:
+def test_documents_are_lines_paragraphs_or_files(
+    cut: DocumentUnit, expected: list[tuple[str, int]], form: str, tmp_path: Path
+) -> None:
     raw = TEXT.encode()
     path = tmp_path / "text.txt"
     path.write_bytes({"plain": raw, "windows": raw.replace(b"\n", b"\r\n"), "gzip": gzip.compress(raw)}[form])
@@ -44,13 +46,13 @@ def test_documents_end_with_their_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", ["line", "paragraph", "file"])
-def test_an_object_is_a_document(cut: Cut, tmp_path: Path) -> None:
+def test_a_json_object_is_a_document(cut: DocumentUnit, tmp_path: Path) -> None:
     path = tmp_path / "text.jsonl"
     path.write_text('{"text": " One.\\n\\nTwo. ", "id": 7}\n\n{"text": "  "}\n{"text": "Three."}\n', encoding="utf-8")
     assert found(path, cut) == [("One.\n\nTwo.", 1), ("Three.", 4)]
 
 
-def test_the_fingerprint_is_that_of_the_text(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_text(tmp_path: Path) -> None:
     plain, objects = tmp_path / "t.txt", tmp_path / "t.jsonl"
     plain.write_text("One.\nTwo.\n", encoding="utf-8")
     objects.write_text('{"text": "One."}\n{"text": "Two."}\n', encoding="utf-8")
@@ -69,7 +71,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "text", "message"), BAD)
-def test_bad_files_are_named(name: str, text: str, message: str, tmp_path: Path) -> None:
+def test_faulty_files_are_reported(name: str, text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError) as caught:
@@ -77,7 +79,7 @@ def test_bad_files_are_named(name: str, text: str, message: str, tmp_path: Path)
     assert str(caught.value).startswith(str(path)) and message in str(caught.value)
 
 
-def test_too_few_documents(tmp_path: Path) -> None:
+def test_too_few_documents_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("One.\nTwo.\n", encoding="utf-8")
     with pytest.raises(DataError, match="at least 3 usable documents"):

@@ -1,4 +1,4 @@
-"""Parquet and Zstandard give the pairs that plain files give; what is damaged or missing is told."""
+"""Parquet and Zstandard give the pairs of plain files; damaged files and missing packages are reported."""
 
 import gzip
 import sys
@@ -21,38 +21,38 @@ def zstd() -> Any:
 
 
 def table(path: Path, **columns: list[Any]) -> Path:
-    """A Parquet file with these columns, in several groups of rows."""
+    """Write a Parquet file with these columns, in several row groups."""
     pyarrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(columns), path, row_group_size=1000)
     return path
 
 
 @pytest.mark.parametrize("frames", [1, 3])
-def test_zstandard_is_told_by_its_first_bytes(frames: int, tmp_path: Path) -> None:
+def test_zstandard_is_detected_by_its_first_bytes(frames: int, tmp_path: Path) -> None:
     library, path = zstd(), tmp_path / "pairs.tsv.zst"
     cuts = [len(TEXT) * number // frames for number in range(frames + 1)]
-    parts = [TEXT[start:end] for start, end in pairwise(cuts)]
-    path.write_bytes(b"".join(library.ZstdCompressor().compress(part) for part in parts))
-    wanted = [Pair(source, target, line) for line, (source, target) in enumerate(SIDES, start=1)]
-    assert load_pairs([path]).records == wanted
-    assert load_pairs([path.rename(tmp_path / "pairs.tsv")]).records == wanted
+    frames_of_text = [TEXT[start:end] for start, end in pairwise(cuts)]
+    path.write_bytes(b"".join(library.ZstdCompressor().compress(part) for part in frames_of_text))
+    expected = [Pair(source, target, line) for line, (source, target) in enumerate(SIDES, start=1)]
+    assert load_pairs([path]).records == expected
+    assert load_pairs([path.rename(tmp_path / "pairs.tsv")]).records == expected
     jsonl = tmp_path / "pairs.jsonl.zst"
     jsonl.write_bytes(library.ZstdCompressor().compress(b'{"source": "a", "target": "b"}\n'))
     assert load_pairs([jsonl]).records == [Pair("a", "b", 1)]
 
 
-def test_zstandard_that_is_cut_off_or_damaged_is_refused(tmp_path: Path) -> None:
+def test_truncated_or_damaged_zstandard_is_refused(tmp_path: Path) -> None:
     packed = zstd().ZstdCompressor(write_checksum=True).compress(TEXT)
     path = tmp_path / "a.tsv.zst"
     for length in (len(packed) - 1, len(packed) // 2, 11):
         path.write_bytes(packed[:length])
-        with pytest.raises(DataError, match=r"a\.tsv\.zst:\d+: the Zstandard data is damaged or cut off"):
+        with pytest.raises(DataError, match=r"a\.tsv\.zst:\d+: the Zstandard data is damaged or truncated"):
             load_pairs([path])
     path.write_bytes(packed[:-2] + bytes([packed[-2] ^ 1]) + packed[-1:])
-    with pytest.raises(DataError, match="damaged or cut off"):
+    with pytest.raises(DataError, match="damaged or truncated"):
         load_pairs([path])
     path.write_bytes(packed + b"rest")
-    with pytest.raises(DataError, match="damaged or cut off"):
+    with pytest.raises(DataError, match="damaged or truncated"):
         load_pairs([path])
 
 
@@ -74,7 +74,7 @@ def test_rows_without_a_value_are_skipped_and_counted(tmp_path: Path) -> None:
     assert corpus.skips.counts == {"empty source": 1, "empty target": 1}
 
 
-def test_labels_may_lie_in_parquet_too(tmp_path: Path) -> None:
+def test_labels_are_read_from_parquet(tmp_path: Path) -> None:
     from clearhead.data.readers.labelled import LabelledText, load_labelled
 
     path = table(tmp_path / "a.parquet", text=["a", "b"], label=["x", "y"])
@@ -95,10 +95,10 @@ def test_other_tables_are_refused(columns: dict[str, list[Any]], message: str, t
         load_pairs([table(tmp_path / "a.parquet", **columns)])
 
 
-def test_files_that_are_no_parquet_are_refused(tmp_path: Path) -> None:
+def test_other_files_than_parquet_are_refused(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", source=["a"] * 9, target=["b"] * 9)
-    whole = path.read_bytes()
-    for content in (b"", b"source\ttarget\n", whole[:-3], gzip.compress(whole)):
+    original = path.read_bytes()
+    for content in (b"", b"source\ttarget\n", original[:-3], gzip.compress(original)):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"a\.parquet"):
             load_pairs([path])
@@ -106,7 +106,7 @@ def test_files_that_are_no_parquet_are_refused(tmp_path: Path) -> None:
         load_pairs([tmp_path / "gone.parquet"])
 
 
-def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pyarrow", "zstandard"):
         monkeypatch.setitem(sys.modules, name, None)
     parquet, packed = tmp_path / "a.parquet", tmp_path / "a.tsv.zst"

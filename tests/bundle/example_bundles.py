@@ -1,4 +1,4 @@
-"""Bundles in which every file holds one number, and disks that fail when they are told to."""
+"""Bundles in which every file contains the same number, and injected disk errors."""
 
 import json
 from collections.abc import Callable
@@ -18,11 +18,11 @@ NAMES = {"model.safetensors", "config.json", "tokenizer.json", "manifest.json", 
 
 
 def save(folder: Path, number: int, weights: dict[str, Tensor] | None = None, **changes: Any) -> bundle.Manifest:
-    """Save a bundle in which every file holds the number."""
+    """Save a bundle in which every file contains the number."""
     parts: dict[str, Any] = {
         "weights": weights or {"encoder": torch.full((7, 5), float(number)), "decoder": torch.arange(3) + number},
         "config": {"task": "translate", "model": {"num_layers": number}},
-        "tokenizer": json.dumps({"pieces": ["ä", str(number)]}, ensure_ascii=False),
+        "tokenizer": json.dumps({"tokens": ["ä", str(number)]}, ensure_ascii=False),
         "weights_kind": "best",
         "data": {"pairs": number},
         "training": {"steps": number},
@@ -31,13 +31,13 @@ def save(folder: Path, number: int, weights: dict[str, Tensor] | None = None, **
 
 
 def number_in(loaded: bundle.Bundle) -> int:
-    """The number of the save that this is; fails when the files stem from different saves."""
+    """Return the number in the files of a bundle; fail if the files contain different numbers."""
     number = loaded.manifest.training["steps"]
     assert isinstance(number, int)
     assert torch.equal(loaded.tensors()["encoder"], torch.full((7, 5), float(number)))
     assert torch.equal(loaded.tensors()["decoder"], torch.arange(3) + number)
     assert loaded.config == {"task": "translate", "model": {"num_layers": number}}
-    assert json.loads(loaded.tokenizer) == {"pieces": ["ä", str(number)]}
+    assert json.loads(loaded.tokenizer) == {"tokens": ["ä", str(number)]}
     return number
 
 
@@ -49,7 +49,7 @@ disk_full = faults.disk_full
 
 
 class Faults(faults.Faults):
-    """Faults while a bundle is saved."""
+    """Injected faults while a bundle is saved."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, hits: Callable[[int], bool], fault: Callable[[], object]):
         super().__init__(monkeypatch, hits, fault, writer)

@@ -1,4 +1,4 @@
-"""Several that save and load at once."""
+"""Several processes and threads save and load the same folder."""
 
 import threading
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from clearhead import bundle
 from clearhead.bundle import manifest, reader
 from clearhead.bundle.manifest import WEIGHTS
 from clearhead.errors import BundleError
-from tests.bundle.saving import NAMES, names_in, number_in, save
+from tests.bundle.example_bundles import NAMES, names_in, number_in, save
 
 
 def in_threads(*bodies: Callable[[], None]) -> None:
-    """Run all at once; what one raises is raised here."""
+    """Run all actions in parallel threads and raise their exceptions."""
     errors: list[BaseException] = []
 
     def guarded(body: Callable[[], None]) -> None:
@@ -33,7 +33,7 @@ def in_threads(*bodies: Callable[[], None]) -> None:
         raise errors[0]
 
 
-def test_a_reader_always_finds_a_whole_bundle_during_saves(tmp_path: Path) -> None:
+def test_a_reader_always_finds_a_complete_bundle_during_saves(tmp_path: Path) -> None:
     save(tmp_path, 0)
     numbers = []
     is_done = threading.Event()
@@ -48,22 +48,22 @@ def test_a_reader_always_finds_a_whole_bundle_during_saves(tmp_path: Path) -> No
             numbers.append(number_in(bundle.load(tmp_path)))
 
     in_threads(write, read, read)
-    assert len(set(numbers)) > 5  # the reader did look in between
+    assert len(set(numbers)) > 5  # bundles of several saves were read
     assert number_in(bundle.load(tmp_path)) == 50
 
 
 def saving_at_weights(folder: Path, times: int, is_before: bool) -> Callable[[Path, str], BufferedReader]:
-    """Return an `open_file` that saves another bundle before or after it opens the weights, so many times."""
-    left = [times]
+    """Return an `open_file` that saves another bundle before or after it opens the weights, `times` times."""
+    remaining = [times]
 
-    def open_file(place: Path, name: str) -> BufferedReader:
-        is_due = name == WEIGHTS and left[0] > 0
-        left[0] -= is_due
+    def open_file(path: Path, name: str) -> BufferedReader:
+        is_due = name == WEIGHTS and remaining[0] > 0
+        remaining[0] -= is_due
         if is_due and is_before:
-            save(folder, 3 + left[0])
-        file = manifest.open_file(place, name)
+            save(folder, 3 + remaining[0])
+        file = manifest.open_file(path, name)
         if is_due and not is_before:
-            save(folder, 3 + left[0])
+            save(folder, 3 + remaining[0])
         return file
 
     return open_file
@@ -78,15 +78,15 @@ def test_weights_replaced_while_a_bundle_is_read(
     assert number_in(bundle.load(tmp_path)) == number
 
 
-def test_a_folder_that_never_rests_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_constantly_changing_folder_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 2)
     monkeypatch.setattr(reader, "open_file", saving_at_weights(tmp_path, 50, is_before=True))
-    monkeypatch.setattr(reader, "_PAUSE", 0)
+    monkeypatch.setattr(reader, "_PAUSE_SECONDS", 0)
     with pytest.raises(BundleError, match="changed 50 times while it was being read"):
         bundle.load(tmp_path)
 
 
-def test_two_that_save_into_one_folder_do_not_break_it(tmp_path: Path) -> None:
+def test_concurrent_saves_leave_a_complete_bundle(tmp_path: Path) -> None:
     def write(first: int) -> None:
         for number in range(first, first + 15):
             save(tmp_path, number)

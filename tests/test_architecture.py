@@ -14,7 +14,7 @@ from clearhead import runtime
 from tests import architecture
 from tests.data_flow import executed_files
 from tests.test_tree import STAGES
-from tests.whole import SETTINGS, Trained
+from tests.trained_model import SETTINGS, Trained
 
 TEXT = architecture.DOCUMENT.read_text(encoding="utf-8")
 FLAT_TEXT = " ".join(TEXT.split())

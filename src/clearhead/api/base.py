@@ -10,7 +10,7 @@ from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.training import require_encodable
+from clearhead.data.tokenizer.tokenizer import require_encodable
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
 from clearhead.engines.engine_choice import EngineChoice, check_engine, check_native, choose_engine

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.core import require_core
+from benchmarks.harness.record import require_core
 from clearhead.files import write_atomically
 
 PAGE = Path(__file__).parent.parent / "docs" / "questions.md"

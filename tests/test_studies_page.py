@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.sections import held, put
+from benchmarks.report import read_section, replace_section
 from benchmarks.studies import __main__ as command
 from benchmarks.studies import page
 
@@ -23,7 +23,7 @@ RUN = {name: record for name, record in RECORDS.items() if record is not None}
 @pytest.mark.parametrize("name", [page.VERDICTS, *registry.STUDIES])
 def test_page_agrees_with_the_results(name: str) -> None:
     written = (page.DOCS / "studies.md").read_text(encoding="utf-8")
-    assert held(written, name, page.COMMAND) == page.sections()[name], "make studies NAME=..., or --page-only"
+    assert read_section(written, name, page.COMMAND) == page.sections()[name], "make studies NAME=..., or --page-only"
 
 
 def test_every_study_has_an_introduction() -> None:
@@ -79,12 +79,12 @@ def test_a_section_depends_only_on_the_results(docs: Path) -> None:
 
 def test_a_changed_number_changes_the_page(docs: Path) -> None:
     written = (docs / "studies.md").read_text(encoding="utf-8")
-    assert held(written, "toy", page.COMMAND) == page.sections(docs)["toy"]
+    assert read_section(written, "toy", page.COMMAND) == page.sections(docs)["toy"]
     path = docs / "studies" / "toy.json"
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     record["cells"][0]["numbers"]["x"] = 0.5
     path.write_text(json.dumps(record), encoding="utf-8")
-    assert held(written, "toy", page.COMMAND) != page.sections(docs)["toy"]
+    assert read_section(written, "toy", page.COMMAND) != page.sections(docs)["toy"]
     assert page.results_of(record).to_json()["verdict"] == "not decided" != record["verdict"]
 
 
@@ -105,7 +105,9 @@ def test_text_by_hand_is_kept(docs: Path) -> None:
     page.write_page(docs)
     assert path.read_text(encoding="utf-8").startswith("# Page\n\nText by hand.\n")
     assert path.read_text(encoding="utf-8").endswith("<!-- end of toy -->\n\nMore text.\n")
-    assert put("a\n", "x", "make y", "1").count("made by") == 1 and held("a\n", "x", "make y") is None
+    assert (
+        replace_section("a\n", "x", "make y", "1").count("made by") == 1 and read_section("a\n", "x", "make y") is None
+    )
 
 
 def test_the_command_continues_after_a_failed_study(

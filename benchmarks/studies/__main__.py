@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.core import require_core
+from benchmarks.harness.record import require_core
 from benchmarks.results.__main__ import machine
 from benchmarks.studies.page import DOCS, publish, write_page
 from clearhead.study.registry import STUDIES, get_study

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sections import put
+from benchmarks.report import replace_section
 from clearhead.files import write_atomically
 from clearhead.study.harness.protocol import Study
 from clearhead.study.harness.results import (
@@ -46,7 +46,7 @@ def write_page(docs: Path = DOCS) -> None:
     """Update every generated section of the page."""
     page = (docs / "studies.md").read_text(encoding="utf-8")
     for name, text in sections(docs).items():
-        page = put(page, name, COMMAND, text)
+        page = replace_section(page, name, COMMAND, text)
     write_atomically(docs / "studies.md", page)
 
 

@@ -91,7 +91,7 @@ def test_a_trained_classifier_is_scored_as_by_scikit_learn(
     assert report["macro_f1"]["score"] == pytest.approx(f1_score(truth, found, average="macro"))
     labels = report["confusion"]["labels"]
     assert labels == list(model.config.labels) == ["bad", "good", "mixed"]
-    assert report["confusion"]["rows_are_truth"] == confusion_matrix(truth, found, labels=labels).tolist()
+    assert report["confusion"]["rows_are_gold"] == confusion_matrix(truth, found, labels=labels).tolist()
     assert main(["evaluate", str(classifier.folder), str(classifier.test)]) == 0
     shown = capsys.readouterr().out
     assert f"accuracy {100 * report['accuracy']['score']:.2f} % examples:59|labels:3" in shown

@@ -53,7 +53,9 @@ def test_it_learns_what_can_be_known(masked: Masked) -> None:
     scores = scores_of(masked.folder)
     # Verb and object follow from each other; names, adjectives and locations are guesses.
     assert scores["accuracy"]["score"] > 60 and 1 < scores["perplexity"] < 3
-    assert re.fullmatch(r"hidden:\d+\|share:0.15\|unit:pieces\|shown:mask\|seed:0", scores["accuracy"]["signature"])
+    assert re.fullmatch(
+        r"masked:\d+\|probability:0.15\|unit:tokens\|replacement:mask\|seed:0", scores["accuracy"]["signature"]
+    )
     model = clearhead.load(masked.folder)
     assert model.config.task == "mlm" and model.config.model.family == "encoder"
     for text, word in (

@@ -20,7 +20,7 @@ TEXT = architecture.DOCUMENT.read_text(encoding="utf-8")
 FLAT_TEXT = " ".join(TEXT.split())
 PARTS = architecture.parts(TEXT)
 DIAGRAMS = re.findall(r"^```mermaid\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-MAX_FILES_OF_A_REQUEST = 21
+MAX_FILES_OF_A_REQUEST = 20
 MAX_FILES_OF_AN_UPDATE = 20  # outside of model/ and kernels/
 
 
@@ -133,4 +133,4 @@ def test_quoted_names_are_defined() -> None:
             if re.fullmatch(r"[A-Z]\w+|[a-z]+_[a-z_]+", word):
                 assert word in names, f"{path.name}: {word}"
                 checked += 1
-    assert checked > 15
+    assert checked >= 10

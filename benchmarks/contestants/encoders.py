@@ -72,7 +72,7 @@ class Native(Embedding):
     """The C++ core."""
 
     def __init__(self, bundle: Path, huggingface: Path, threads: int, workers: int) -> None:
-        self.engine = NativeEncoderEngine(load(bundle).weights.native("float32"), threads)
+        self.engine = NativeEncoderEngine(load(bundle).weights.native_model("float32"), threads)
 
     def embed(self, rows: Rows, batch: int) -> Vectors:
         return self.engine.mean_states(rows)

@@ -64,13 +64,13 @@ def _margins(model: Model, lines: list[str], beam: int) -> list[float]:
     """Return the margin of the torch engine's search for each line, decoded alone."""
     from clearhead.decoding.search import run_search
     from clearhead.decoding.search_batch import SearchBatch
-    from clearhead.engines.torch_generator import TorchGenerator
+    from clearhead.engines.torch_forward import TorchGenerator
 
     config, settings = model.config.model, decoding_settings(beam)
     margins = []
     for ids in model.tokenizer.encode_batch(lines):
         request = Request((*ids, config.eos_id))
-        longest = request.longest(settings, config.max_positions)
+        longest = request.output_limit(settings, config.max_positions)
         generator = TorchGenerator(model.network, config.pad_id)
         batch = SearchBatch(generator, [request.source], settings, [longest], config.eos_id, config.pad_id, 1)
         margins.append(float(run_search(batch)[0].margin))

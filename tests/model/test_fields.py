@@ -77,7 +77,7 @@ def inputs(config: ModelConfig) -> tuple[Tensor, ...]:
 
 
 def behavior(config: ModelConfig) -> list[Any]:
-    """All that can be seen of a network: what it computes, what it starts from, how much it takes."""
+    """Return everything observable of a network: outputs, initial weights and sizes."""
     try:
         model = build_model(config)
     except ConfigError as error:

@@ -7,9 +7,8 @@ from typing import NoReturn
 import pytest
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.requests import Hypothesis, Request
+from clearhead.decoding.requests import Hypothesis, NoOutputError, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.engine import NoOutputError
 from clearhead.errors import TrainingError
 from clearhead.tasks.trainable import seq2seq
 from tests.training.runs import Settings, run, write_data

@@ -17,7 +17,7 @@ from clearhead.api.inspection import InspectionMethods
 from clearhead.api.translation import TranslationMethods
 from clearhead.config import DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.engine_choice import check_engine
+from clearhead.engines.engine import check_engine
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.errors import BundleError
 from clearhead.tasks.generated_text import Translation

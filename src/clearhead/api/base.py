@@ -12,8 +12,16 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.tokenizer import require_encodable
 from clearhead.decoding.generator import Generator
-from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
-from clearhead.engines.engine_choice import EngineChoice, check_engine, check_native, choose_engine
+from clearhead.engines.engine import (
+    EncoderEngine,
+    Engine,
+    EngineChoice,
+    ImageEngine,
+    ScoringEngine,
+    check_engine,
+    check_native,
+    choose_engine,
+)
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeScoringEngine
 from clearhead.engines.native_generator import NativeGenerator
@@ -175,7 +183,7 @@ class ModelBase:
         """The step function of the engine, for observed and forced searches."""
         if self._uses_native():
             return NativeGenerator(self._native())
-        from clearhead.engines.torch_generator import TorchGenerator
+        from clearhead.engines.torch_forward import TorchGenerator
 
         return TorchGenerator(self.network, self.config.model.pad_id)
 

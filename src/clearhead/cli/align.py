@@ -67,9 +67,9 @@ def align(
     model = model.with_table(table_settings([], columns))
     if gold is not None:
         found = model.choose_head(gold)
-        chosen = found.head
+        chosen = found.head_ref
         typer.echo(
-            f"{chosen}: alignment error rate {found.error_rate:.4f} on {found.sentences:,} pairs of {gold}", err=True
+            f"{chosen}: alignment error rate {found.error_rate:.4f} on {found.num_pairs:,} pairs of {gold}", err=True
         )
     elif layer is not None:
         chosen = HeadRef("cross", layer, head)

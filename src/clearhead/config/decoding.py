@@ -64,8 +64,8 @@ class DecodingConfig(Section):
     )
     stopping_rule: Literal["beam_finished", "cannot_improve", "no_better_now"] = Field(
         "beam_finished",
-        description="stop when beam_size hypotheses are finished; cannot_improve: and no other can still overtake; "
-        "no_better_now: and no other is better at its current length (Hugging Face)",
+        description="stop when beam_size hypotheses are finished; cannot_improve: and no other can still score "
+        "higher; no_better_now: and none scores higher at its current length (Hugging Face)",
     )
     max_length: str = Field(
         "input+50", description="maximum output length in tokens: a number, input+N, or F*input+N such as 1.5*input+10"

@@ -140,7 +140,7 @@ class ModelConfig(Section):
     )
     tied_embeddings: Literal["all", "target", "input", "none"] = Field(
         "all",
-        description="weights in common: source, target and output (all), target and output (target), source and "
+        description="shared weights: source, target and output (all), target and output (target), source and "
         "target (input), or none",
     )
     scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(model_dim)")

@@ -249,7 +249,7 @@ class HeadCountStudy:
     def _ablate(self, model: Model, ranked_on: Sequence[Example], test: Sequence[Example]) -> dict[str, float]:
         """Return the loss without the least important heads, ranked as by Michel et al. on other examples."""
         corpus: list[tuple[str, str | None]] = [(example.source, example.target) for example in ranked_on]
-        ranked = [head.part for head in head_importance(model, corpus, model.config.decoding)]
+        ranked = [head.head_ref for head in head_importance(model, corpus, model.config.decoding)]
         numbers = {}
         for share in ABLATED_PERCENTAGES:
             least_important = ranked[len(ranked) - max(1, round(len(ranked) * share / 100)) :]
@@ -277,9 +277,9 @@ def _head_extremes(model: Model, examples: Sequence[Example]) -> dict[str, float
     entropies: dict[str, list[float]] = {}
     for example in examples:
         for head in head_statistics(model.trace(example.source, example.target)):
-            entropies.setdefault(str(head.part), []).append(head.entropy)
+            entropies.setdefault(str(head.head_ref), []).append(head.entropy)
             if head.distance is not None:
-                distances.setdefault(str(head.part), []).append(head.distance)
+                distances.setdefault(str(head.head_ref), []).append(head.distance)
     mean_distances = [sum(values) / len(values) for values in distances.values()]
     mean_entropies = [sum(values) / len(values) for values in entropies.values()]
     return {"min_distance": min(mean_distances), "max_distance": max(mean_distances),

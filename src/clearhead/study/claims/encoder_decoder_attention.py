@@ -256,15 +256,15 @@ def _rank_heads(traces: Sequence[Trace], examples: Sequence[Example]) -> list[He
     """Return the alignment of every single head (no layer means), the best head first."""
     alignments = align_heads([word_attention(trace) for trace in traces], [example.alignment for example in examples])
     has_single_head = traces[0].layers("cross")[0].weights_HTS.shape[0] == 1
-    return [alignment for alignment in alignments if alignment.part.head is not None or has_single_head]
+    return [alignment for alignment in alignments if alignment.head_ref.head is not None or has_single_head]
 
 
 def _model_error_rates(model: Model, selection: Sequence[Example], test: Sequence[Example]) -> Numbers:
     """Return the test error rates of the head that is best on `selection`, of the worst head and of the mean."""
     selection_traces = [model.trace(example.source, example.target) for example in selection]
-    best = _rank_heads(selection_traces, selection)[0].part
+    best = _rank_heads(selection_traces, selection)[0].head_ref
     traces = [model.trace(example.source, example.target) for example in test]
-    rates = {head.part: head.error_rate for head in _rank_heads(traces, test)}
+    rates = {head.head_ref: head.error_rate for head in _rank_heads(traces, test)}
     sum_errors = [float(np.abs(layer.weights_HTS.sum(-1) - 1).max()) for trace in traces for layer in trace.attention]
     tokens = sum(len(trace.token_log_probs) for trace in traces)
     return {

@@ -166,7 +166,7 @@ def probe_all(model: Model, examples: Sequence[Example], seed: int) -> Numbers:
 def encoder_states(trace: Trace) -> list[Tensor]:
     """Return states_SD of the embedding and of each encoder layer."""
     states: dict[int, Tensor] = {}
-    for stream in trace.streams:
+    for stream in trace.residual_streams:
         if stream.name.startswith("encoder"):
             # The last sub-layer of each layer overwrites the earlier ones.
             states[stream.layer] = torch.from_numpy(stream.states_TD).double()

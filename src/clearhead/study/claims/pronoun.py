@@ -102,10 +102,10 @@ class PronounStudy:
     def _measure_heads(
         self, model: Model, selection: Sequence[Example], test: Mapping[int, Sequence[Example]], seed: int
     ) -> Numbers:
-        ranked = [head.part for head in _rank_heads(model, selection)]
+        ranked = [head.head_ref for head in _rank_heads(model, selection)]
         selected, remaining = ranked[: self.ablated_heads], ranked[self.ablated_heads :]
         all_test = [example for examples in test.values() for example in examples]
-        heads = {head.part: head for head in _rank_heads(model, all_test)}
+        heads = {head.head_ref: head for head in _rank_heads(model, all_test)}
         rng = random.Random(seed)
         count = min(self.ablated_heads, len(remaining))
         random_ablated = [model.with_ablated(rng.sample(remaining, count)) for _ in range(self.random_draws)]
@@ -115,14 +115,14 @@ class PronounStudy:
             "accuracy_ablated": pronoun_accuracy(ablated, all_test),
             "accuracy_random_ablated": sum(pronoun_accuracy(other, all_test) for other in random_ablated)
             / len(random_ablated),
-            "antecedent_rate": heads[ranked[0]].found,
-            "chance_rate": heads[ranked[0]].chance,
+            "antecedent_rate": heads[ranked[0]].accuracy,
+            "chance_rate": heads[ranked[0]].chance_accuracy,
         }
         for index, part in enumerate(selected, 1):
             numbers |= {f"ablated_layer_{index}": part.layer, f"ablated_head_{index}": float(part.head or 0)}
         for low, examples in test.items():
-            best = next(head for head in _rank_heads(model, examples) if head.part == ranked[0])
-            numbers |= {f"accuracy@{low}": pronoun_accuracy(model, examples), f"antecedent_rate@{low}": best.found,
+            best = next(head for head in _rank_heads(model, examples) if head.head_ref == ranked[0])
+            numbers |= {f"accuracy@{low}": pronoun_accuracy(model, examples), f"antecedent_rate@{low}": best.accuracy,
                         f"accuracy_ablated@{low}": pronoun_accuracy(ablated, examples)}  # fmt: skip
         return numbers
 
@@ -139,7 +139,7 @@ def _rank_heads(model: Model, examples: Sequence[Example]) -> list[HeadAnteceden
     """Return the encoder heads, which compute the state of "it", by how often they find the antecedent."""
     traces = [model.trace(example.source, example.target) for example in examples]
     heads = find_antecedents(traces, [example.pronoun for example in examples if example.pronoun is not None])
-    return [head for head in heads if head.part.name == "encoder"]
+    return [head for head in heads if head.head_ref.name == "encoder"]
 
 
 def german_form(example: Example) -> str:

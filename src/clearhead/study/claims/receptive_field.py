@@ -120,7 +120,7 @@ class ReceptiveFieldStudy:
         for path in images:
             for head in head_statistics(model.trace_image(path)):
                 assert head.distance is not None
-                distances.setdefault((head.part.layer, head.part.head), []).append(head.distance * self.patch)
+                distances.setdefault((head.head_ref.layer, head.head_ref.head), []).append(head.distance * self.patch)
         means = {head: sum(values) / len(values) for head, values in distances.items()}
         numbers: dict[str, float] = {}
         for layer in range(self.layers):

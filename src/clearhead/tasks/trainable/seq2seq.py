@@ -16,9 +16,8 @@ from clearhead.data.batching import Indices, pad_rows, plan_batches
 from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.corpus.sampling_weights import Repeats
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.requests import Hypothesis, Request
+from clearhead.decoding.requests import Hypothesis, NoOutputError, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.engine import NoOutputError
 from clearhead.engines.torch_forward import device_of, evaluating, on_device
 from clearhead.errors import ConfigError
 from clearhead.evaluation.metrics import OutputCounts

@@ -1,4 +1,4 @@
-"""Attention between words: what the model computed, summed over pieces."""
+"""Attention between words: the model's attention summed over tokens."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_words_are_the_grammars_words(trained: Trained) -> None:
     assert found.weights_LHJI.shape == (2, 2, 8, 8)
 
 
-def test_word_weights_are_sums_of_the_models_own(trained: Trained) -> None:
+def test_word_weights_are_sums_of_token_weights(trained: Trained) -> None:
     model = clearhead.load(trained.folder)
     found = model.attention(SOURCE, TARGET)
     tokenizer, network = model.tokenizer, model.network
@@ -28,13 +28,13 @@ def test_word_weights_are_sums_of_the_models_own(trained: Trained) -> None:
         step = network.step(torch.tensor([[2, *tgt]]), state, want_attention=True)
     assert step.attention is not None
     cross_TS = step.attention[1].cross_RHTS[0, 1].numpy()
-    word, piece_words, source_words = 2, tokenizer.word_indices(tgt), tokenizer.word_indices(src)
-    rows = [cross_TS[t] for t in range(len(tgt)) if piece_words[t] == word]
+    word, token_words, source_words = 2, tokenizer.word_indices(tgt), tokenizer.word_indices(src)
+    rows = [cross_TS[t] for t in range(len(tgt)) if token_words[t] == word]
     expected = [
         np.mean([sum(row[s] for s in range(len(src)) if source_words[s] == i) for row in rows]) for i in range(8)
     ]
     np.testing.assert_allclose(found.weights_LHJI[1, 1, word], expected, atol=1e-6)
-    # what is missing to 1 went to the end token
+    # the rest of the attention is on the end token
     assert found.weights_LHJI.sum(-1).max() <= 1 + 1e-5
 
 

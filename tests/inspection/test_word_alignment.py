@@ -1,4 +1,4 @@
-"""Alignments of many pairs at once: those of a trace of each pair alone, of every family that looks at a source."""
+"""Alignments of batches of pairs equal those of a trace of each pair, for every family with cross-attention."""
 
 import json
 from pathlib import Path
@@ -17,11 +17,13 @@ from clearhead.inspection.analyses.word_attention import align_heads, word_atten
 from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
-from tests.inspection.small import TEXTS, small
+from tests.inspection.small_models import TEXT_MODELS, small_model
 from tests.tasks.artificial_text import artificial_text
 from tests.trained_model import Trained
 
-LOOKING = [name for name, (task, _) in TEXTS.items() if task == "translate" and name != "gru without attention"]
+CROSS_ATTENTION_MODELS = [
+    name for name, (task, _) in TEXT_MODELS.items() if task == "translate" and name != "gru without attention"
+]
 SOURCES = [*artificial_text(9), "Look!", "The dog, the old dog, eats."]
 PAIRS = [
     Pair(source, target, line)
@@ -29,10 +31,10 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("name", LOOKING)
+@pytest.mark.parametrize("name", CROSS_ATTENTION_MODELS)
 def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
-    """Pairs of unlike lengths, with padding on both sides; each head, and the mean of a layer's."""
-    model = small(name)
+    """Pairs of different lengths, with padding on both sides; each head, and the mean of a layer's heads."""
+    model = small_model(name)
     traced = [word_attention(model.trace(pair.source, pair.target)) for pair in PAIRS]
     num_layers, num_heads = traced[0].weights_LHJI.shape[:2]
     for layer in range(num_layers):
@@ -44,21 +46,21 @@ def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
     gold = [one.links(num_layers - 1, 0) for one in traced]
     chosen = choose_head(model, [AlignedPair(*each) for each in zip(PAIRS, gold, strict=True)], "gold")
     best = align_heads(traced, gold)[0]
-    assert (chosen.head, chosen.error_rate) == (best.part, best.error_rate) and chosen.error_rate == 0
+    assert (chosen.head_ref, chosen.error_rate) == (best.head_ref, best.error_rate) and chosen.error_rate == 0
 
 
 @given(st.permutations(range(len(PAIRS))), st.integers(1, len(PAIRS)))
 @settings(max_examples=8, deadline=None)
-def test_alignments_in_any_company(order: list[int], count: int) -> None:
-    model = small("post-norm, rotary")
+def test_alignments_do_not_depend_on_the_batch(order: list[int], count: int) -> None:
+    model = small_model("post-norm, rotary")
     found = model.align([PAIRS[index] for index in order[:count]])
     for index, one in zip(order, found, strict=False):
         assert [one] == list(model.align([PAIRS[index]]))
 
 
-def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few pairs sorted at a time and few numbers held, every batch is small."""
-    model = small("transformer")
+def test_pairs_keep_their_order_with_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits on sorted pairs and on numbers per batch make every batch small."""
+    model = small_model("transformer")
     expected = list(model.align(PAIRS)), model.score(PAIRS)
     monkeypatch.setattr(scoring, "PAIRS_PER_CALL", 4)
     monkeypatch.setattr(torch_forward, "MAX_NUMBERS", 1)
@@ -68,11 +70,9 @@ def test_pairs_come_in_their_order_however_many_are_held(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("name", "layer"), [("lstm, dot", 0), ("lstm, additive", 0), ("transformer", 0)])
-def test_the_usual_head_is_one_that_there_is(
-    name: str, layer: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Recurrent decoders look at the source once, however many layers they have (two here)."""
-    model = small(name)
+def test_the_default_head_exists(name: str, layer: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Recurrent decoders have one cross-attention, whatever their number of layers (two here)."""
+    model = small_model(name)
     assert model.config.model.num_decoder_layers == 2
     assert default_head(model) == HeadRef("cross", layer)
     (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS))
@@ -91,11 +91,11 @@ def test_a_model_without_attention_aligns_nothing(tmp_path: Path, capsys: pytest
         assert captured.out == "" and "no attention between source and target" in captured.err
 
 
-def test_what_cannot_be_aligned_is_named_by_its_line() -> None:
-    model = small("transformer")
+def test_errors_name_the_line_of_a_pair() -> None:
+    model = small_model("transformer")
     for pair, message in (
         (Pair("a " * 99, "b", 7), r"^x\.tsv:7: \d+ pieces, the model takes 63; split the line"),
-        (Pair(" ", "b", 8), r"^x\.tsv:8: a side has no pieces"),
+        (Pair(" ", "b", 8), r"^x\.tsv:8: a side has no tokens"),
     ):
         with pytest.raises(DataError, match=message):
             model.align([*PAIRS, pair], path="x.tsv")
@@ -107,7 +107,7 @@ def test_what_cannot_be_aligned_is_named_by_its_line() -> None:
 def test_skipped_pairs_keep_their_lines(
     verb: str, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Line n of the output is about line n of the file: empty where it says nothing, in JSON with the reason."""
+    """Line n of the output belongs to line n of the file: empty if the pair is skipped, in JSON with the reason."""
     rows = ["The dog sleeps.\tDer Hund schläft.", "\tnichts", "A child laughs.\tEin Kind lacht.", "",
             f"{'x' * 2001}\tlang", "The king sees.\tDer König sieht.", "The cat.\tDie Katze."]  # fmt: skip
     path = tmp_path / "pairs.tsv"
@@ -115,7 +115,7 @@ def test_skipped_pairs_keep_their_lines(
     assert main([verb, str(trained.folder), str(path), "--threads", "1"]) == 0
     captured = capsys.readouterr()
     lines = captured.out.split("\n")[:-1]
-    assert [place for place, line in enumerate(lines) if not line] == [1, 3, 4] and len(lines) == len(rows)
+    assert [index for index, line in enumerate(lines) if not line] == [1, 3, 4] and len(lines) == len(rows)
     assert "skipped empty line: 1" in captured.err and f"({path}:2)" in captured.err
     assert main([verb, str(trained.folder), str(path), "--threads", "1", "--json"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -124,11 +124,11 @@ def test_skipped_pairs_keep_their_lines(
         None, "empty source", None, "empty line", "source longer than 2000 characters", None, None,
     ]  # fmt: skip
     model, sound = clearhead.load(trained.folder), [0, 2, 5, 6]
-    sides = {place: rows[place].split("\t") for place in sound}
-    pairs = [Pair(source, target, place + 1) for place, (source, target) in sides.items()]
+    sides = {index: rows[index].split("\t") for index in sound}
+    pairs = [Pair(source, target, index + 1) for index, (source, target) in sides.items()]
     if verb == "align":
-        assert [lines[place] for place in sound] == [one.pharaoh for one in model.align(pairs)]
+        assert [lines[index] for index in sound] == [one.pharaoh for one in model.align(pairs)]
     else:
-        assert [float(lines[place]) for place in sound] == pytest.approx(
+        assert [float(lines[index]) for index in sound] == pytest.approx(
             [one.log_prob for one in model.score(pairs)], abs=1e-4
         )

@@ -1,4 +1,4 @@
-"""Fresh weights, and how many there are in the models of the papers."""
+"""Initial weights, and the parameter counts of the models of the papers."""
 
 import math
 from typing import Any

@@ -1,6 +1,6 @@
-"""A translator small enough for a test, of sentences in which a pronoun takes the gender of a noun behind it.
+"""A small translator of sentences in which a pronoun takes the gender of a later noun.
 
-Nothing that is written before the pronoun tells its gender: it has to be looked up in the source.
+The target before the pronoun does not determine its gender: the model must attend to the source.
 """
 
 import fcntl
@@ -25,17 +25,17 @@ SENTENCE = "Because it was too tired , the animal did not cross the street ."
 
 
 def pairs() -> list[tuple[str, str]]:
-    """All sentences, with their translations."""
+    """Return all sentences with their translations."""
     found = []
-    for (noun, der), (place, die), (quality, german) in product(NOUNS.items(), PLACES.items(), QUALITIES.items()):
+    for (noun, der), (location, die), (quality, german) in product(NOUNS.items(), PLACES.items(), QUALITIES.items()):
         pronoun = PRONOUNS[der.split()[0]]
-        found.append((f"Because it was too {quality} , the {noun} did not cross the {place} .",
+        found.append((f"Because it was too {quality} , the {noun} did not cross the {location} .",
                       f"Weil {pronoun} zu {german} war , hat {der} {die} nicht überquert ."))  # fmt: skip
     return found
 
 
 def train_pronouns(folder: Path, steps: int) -> Model:
-    """A model that has learned them, or with few steps has not; it is trained once for all processes of a test run."""
+    """Train a model on all pairs, once for all processes of a test run, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed

@@ -6,6 +6,7 @@ import pytest
 
 from clearhead import config as configs
 from clearhead.config import DecodingConfig, build, parse_assignments
+from clearhead.config import model as model_config
 from clearhead.errors import ConfigError
 
 
@@ -106,3 +107,23 @@ def test_special_tokens_are_in_the_vocabulary(
         ):
             build({"model": {"vocab_size": 23, **settings, name: value}})
         build({"model": {**settings, name: value}})  # the vocabulary is not known yet
+
+
+def test_unknown_family_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"^model\.family=resnet: expected one of transformer, rnn, .*mlp\.$"):
+        build({"model": {"family": "resnet"}})
+
+
+def test_registered_family_has_the_settings_and_heads_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_config, "FAMILIES", [*model_config.FAMILIES])
+    for name in ("_FAMILIES_USING", "_FAMILIES_OF_HEAD"):
+        monkeypatch.setattr(model_config, name, dict(getattr(model_config, name)))
+    model_config.register_family("indrnn", like="rnn")
+    build({"model": {"family": "indrnn", "head": "classification", "bidirectional": True}})
+    with pytest.raises(ConfigError, match=r"model\.family=indrnn has no head masked_lm"):
+        build({"model": {"family": "indrnn", "head": "masked_lm"}})
+    with pytest.raises(ConfigError, match=r"model\.gated has no meaning for model\.family=indrnn"):
+        build({"model": {"family": "indrnn", "gated": True}})
+    for name, like in (("rnn", "gru"), ("new", "resnet")):
+        with pytest.raises(ValueError, match="expected a new family"):
+            model_config.register_family(name, like)

@@ -21,7 +21,6 @@ from clearhead.engines.engine import check_engine
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.errors import BundleError
 from clearhead.tasks.generated_text import Translation
-from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import EvaluationReport as AnyReport
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Model(TranslationMethods, GenerationMethods, EncodingMethods, InspectionMe
     ) -> AnyReport:
         """Return scores on test files in the format of the training files; `log` receives notes on skipped records."""
         self.require_tag()
-        return get_task(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, log)
+        return self.task.evaluate(self, paths_of(paths), settings or self.config.decoding, log)
 
 
 def load(folder: StrPath, tag: str = "", *, engine: str | None = None, compute_type: str = "float32") -> Model:

@@ -10,7 +10,6 @@ from clearhead.errors import InspectionError
 from clearhead.inspection.analyses import word_alignment
 from clearhead.inspection.analyses.word_attention import WordAttention, word_attention
 from clearhead.inspection.trace.head_ref import HeadRef
-from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
     from clearhead.inspection.analyses.ablation import AblationMethod
@@ -35,7 +34,7 @@ class InspectionMethods(ModelBase):
 
     def inspection_settings(self, **overrides: Any) -> DecodingConfig:
         """Return the decoding settings of traces: language models search instead of sampling."""
-        if get_task(self.config.task).verb != "generate":
+        if self.task.verb != "generate":
             return self.decoding(**overrides)
         return self.decoding("translate", method="search", **overrides)
 

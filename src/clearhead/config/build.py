@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -99,13 +99,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-TaskName = Literal["translate", "classify", "tag", "mlm", "lm", "denoise", "image", "caption", "embed"]
-
-
 class Config(Section):
     """All settings of a run, stored as `config.json` in a bundle."""
 
-    task: TaskName = Field("translate", description="task of the model")
+    task: str = Field("translate", description="task of the model; clearhead.tasks.registry has all")
     labels: tuple[str, ...] = Field((), description="names of the classes or tags; taken from the data")
     preset: str = Field("", description="preset that the settings are based on")
     model: ModelConfig = Field(default_factory=ModelConfig)

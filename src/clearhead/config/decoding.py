@@ -124,6 +124,11 @@ class DecodingConfig(Section):
             raise ValueError("beam_groups has no meaning with method=sample; unset one of them")
         return self
 
+    @property
+    def has_constraints(self) -> bool:
+        """Whether the text must have a prefix, or contain or exclude words."""
+        return bool(self.prefix or self.include or self.exclude)
+
     def max_output_length(self, input_length: int) -> int:
         """Return the maximum output length, in tokens, for an input of `input_length` tokens."""
         factor, constant = _length_formula(self.max_length)

@@ -2,15 +2,15 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from clearhead.config.base import Section
 
-Family = Literal["transformer", "rnn", "gru", "lstm", "encoder", "decoder", "vit", "cnn", "mlp"]
 Head = Literal["generation", "classification", "token_classification", "masked_lm", "embedding"]
 RECURRENT = ("rnn", "gru", "lstm")
 IMAGE_FAMILIES = ("vit", "cnn", "mlp")
 
+FAMILIES = ["transformer", "rnn", "gru", "lstm", "encoder", "decoder", "vit", "cnn", "mlp"]
 _TRANSFORMERS = ("transformer", "encoder", "decoder", "vit")
 _TEXT_FAMILIES = ("transformer", *RECURRENT, "encoder", "decoder")
 _GENERATORS = ("transformer", *RECURRENT, "decoder")
@@ -72,10 +72,24 @@ _FAMILIES_OF_HEAD: dict[str, tuple[str, ...]] = {
 }
 
 
+def register_family(name: str, like: str) -> None:
+    """Add a family with the settings and heads of an existing one.
+
+    The network is registered separately: `clearhead.model.registry` imports torch, settings do not.
+    """
+    if name in FAMILIES or like not in FAMILIES:
+        raise ValueError(f"expected a new family like one of {', '.join(FAMILIES)}, got {name} like {like}")
+    FAMILIES.append(name)
+    for table in (_FAMILIES_USING, _FAMILIES_OF_HEAD):
+        for key, families in table.items():
+            if like in families:
+                table[key] = (*families, name)
+
+
 class ModelConfig(Section):
     """Architecture and size of the network."""
 
-    family: Family = Field(
+    family: str = Field(
         "transformer",
         description="transformer, rnn, gru or lstm (encoder-decoder); encoder (BERT); decoder (GPT); vit, cnn or mlp "
         "(images)",
@@ -158,6 +172,13 @@ class ModelConfig(Section):
     pad_id: int = Field(0, ge=0, description="id of the padding token")
     decoder_start_id: int = Field(2, ge=0, description="id of the first decoder input token")
     eos_id: int = Field(3, ge=0, description="id of the end-of-sentence token")
+
+    @field_validator("family")
+    @classmethod
+    def _check_family_name(cls, family: str) -> str:
+        if family not in FAMILIES:
+            raise ValueError(f"model.family={family}: expected one of {', '.join(FAMILIES)}.")
+        return family
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:

@@ -62,7 +62,7 @@ def find_unmet_constraints(
 
     `prompt` is the text before it: its end may separate words, or begin one.
     """
-    if not (settings.include or settings.exclude or settings.prefix):
+    if not settings.has_constraints:
         return ()
     include, exclude = (
         [(word, tokenizer.normalize(word).strip()) for word in words] for words in (settings.include, settings.exclude)

@@ -14,7 +14,6 @@ from clearhead.decoding.penalties import normalized_score, sum_log_probs
 from clearhead.engines.engine import Floats, ScoringEngine
 from clearhead.errors import DataError
 from clearhead.json_format import JsonResult
-from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
 
@@ -37,7 +36,7 @@ class EncodedPair:
 
 def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) -> list[EncodedPair]:
     """Return the pairs with their ids; raise DataError with the line in `path` of a pair that is too long."""
-    encode = get_task(model.config.task).codec.encode
+    encode = model.task.codec.encode
     sources = encode(model.tokenizer, [pair.source for pair in pairs])
     targets = encode(model.tokenizer.target, [pair.target for pair in pairs])
     encoded = list(map(EncodedPair, pairs, sources, targets))

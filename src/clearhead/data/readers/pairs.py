@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 
 from clearhead.data.readers.lines import excerpt, read_lines, require_lines
 from clearhead.data.readers.tables import (
-    TABLE_SUFFIXES,
     AddNote,
     ColumnNames,
     Row,
     TableOptions,
-    format_suffix,
     get_string,
+    is_table,
     parse_object,
     read_table,
 )
@@ -171,7 +170,7 @@ def read_checked_pairs(
 
 def are_tables(files: Sequence[Path]) -> bool:
     """Return whether each file contains pairs, not one side of them."""
-    return len(files) == 1 or (len(files) > 1 and all(format_suffix(path) in TABLE_SUFFIXES for path in files))
+    return len(files) == 1 or (len(files) > 1 and all(is_table(path) for path in files))
 
 
 def _skip_reason(pair: Pair, max_chars: int) -> str:

@@ -30,7 +30,7 @@ from clearhead.errors import ConfigError, DataError
 
 PARQUET = ".parquet"
 JSON_SUFFIXES = {".jsonl", ".ndjson", ".json"}
-TABLE_SUFFIXES = {".tsv", CSV, PARQUET} | JSON_SUFFIXES
+DELIMITED_SUFFIXES = {".tsv", CSV}
 COMPRESSED_SUFFIXES = {".gz", ".zst"}
 TABLE_FIELDS = ("columns", "header", "quoting", "delimiter")  # fields of DataConfig that apply to tables
 HEADER_NAMES = {
@@ -94,7 +94,12 @@ def format_suffix(path: Path) -> str:
 
 def has_named_columns(path: Path) -> bool:
     """Return whether every record of the format has the names of its columns."""
-    return format_suffix(path) in JSON_SUFFIXES | {PARQUET}
+    return format_suffix(path) in NAMED_READERS
+
+
+def is_table(path: Path) -> bool:
+    """Return whether the suffix is that of a table."""
+    return format_suffix(path) in DELIMITED_SUFFIXES or has_named_columns(path)
 
 
 def read_table(
@@ -129,12 +134,18 @@ def _counted(path: Path, rows: Iterator[Row | None]) -> Iterator[Row]:
 
 def _read_named(path: Path, columns: ColumnNames, options: TableOptions) -> Iterator[Row]:
     names = ColumnNames(*(options.columns.get(name, name) for name in columns))
-    if format_suffix(path) == PARQUET:
-        for number, (first, second) in enumerate(read_parquet(path, names), start=1):
-            yield Row(path, number, first, second)
-        return
+    for number, (first, second) in enumerate(NAMED_READERS[format_suffix(path)](path, names), start=1):
+        yield Row(path, number, first, second)
+
+
+def _read_jsonl(path: Path, names: ColumnNames) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(read_lines(path), start=1):
-        yield Row(path, number, *(_parse_json(path, number, line, names) if line.strip() else ("", "")))
+        yield _parse_json(path, number, line, names) if line.strip() else ("", "")
+
+
+NamedReader = Callable[[Path, ColumnNames], Iterator[tuple[str, str]]]
+NAMED_READERS: dict[str, NamedReader] = {**dict.fromkeys(JSON_SUFFIXES, _read_jsonl), PARQUET: read_parquet}
+"""Readers of formats whose records have named columns, by suffix. Each yields both columns of every record."""
 
 
 def _read_delimited(path: Path, columns: ColumnNames, options: TableOptions, add_note: AddNote) -> Iterator[Row | None]:

@@ -22,9 +22,10 @@ from clearhead.data.tokenizer.tokenizer import (
     TokenizedText,
     Tokenizer,
     damaged_file_error,
+    require_encodable,
     trim_offsets,
 )
-from clearhead.data.tokenizer.training import CONTINUATION, require_encodable
+from clearhead.data.tokenizer.training import CONTINUATION
 from clearhead.errors import TokenizerError
 
 LANGUAGE_TAG = re.compile(r"\s*(>>[^\s<>]+<<)\s*")  # in Marian's models with several target languages

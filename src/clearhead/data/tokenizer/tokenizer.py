@@ -11,13 +11,23 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer as Pipeline
 
 from clearhead.config import BYTE_TOKEN_PATTERN, TokenizerConfig
-from clearhead.data.tokenizer.training import BYTE_TOKENS, CONTINUATION, require_encodable, train_pipeline
+from clearhead.data.tokenizer.training import BYTE_TOKENS, CONTINUATION, train_pipeline
 from clearhead.data.tokenizer.word_indices import NO_WORD, word_indices
 from clearhead.errors import TokenizerError
 
 FORMAT_VERSION = 1
 SPACE_MARK = "▁"
 MASK_TOKEN = "<mask>"
+
+
+def require_encodable(text: str) -> str:
+    """Return the text unchanged; raise TokenizerError if it contains half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        problem = f"expected text, found half of a surrogate pair at character {error.start + 1}"
+        raise TokenizerError(f"{problem}; read the text as UTF-8") from error
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,7 @@ class Tokenizer:
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Self:
         """Return a tokenizer learned from texts; equal texts in equal order give the same tokenizer, byte for byte."""
-        return cls(train_pipeline(texts, config), config)
+        return cls(train_pipeline(map(require_encodable, texts), config), config)
 
     @property
     def vocab_size(self) -> int:

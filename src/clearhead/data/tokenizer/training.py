@@ -43,16 +43,6 @@ SPLITS = {
 }
 
 
-def require_encodable(text: str) -> str:
-    """Return the text unchanged; raise TokenizerError if it contains half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        problem = f"expected text, found half of a surrogate pair at character {error.start + 1}"
-        raise TokenizerError(f"{problem}; read the text as UTF-8") from error
-    return text
-
-
 def surface_normalizer(config: TokenizerConfig) -> normalizers.Sequence:
     """Return the normalizer of the text; decoding returns normalized text."""
     form: list[normalizers.Normalizer] = []
@@ -73,7 +63,7 @@ def train_pipeline(texts: Iterable[str], config: TokenizerConfig) -> Pipeline:
             "an imported tokenizer cannot be trained; use its model with --from, or set another tokenizer.kind"
         )
     normalizer = surface_normalizer(config)
-    lines = [normalizer.normalize_str(require_encodable(text)) for text in texts]
+    lines = [normalizer.normalize_str(text) for text in texts]
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line)

@@ -24,7 +24,6 @@ from clearhead.evaluation.perplexity import perplexity
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.generated_text import INCOMPLETE_CHARACTER, Translation, join_translations
 from clearhead.tasks.lexical_constraints import find_unmet_constraints, resolve_constraints
-from clearhead.tasks.registry import get_task
 from clearhead.tasks.scoring import mean_target_nll
 from clearhead.tasks.task import LoadedModel, Log, usable_records
 from clearhead.tasks.text_codec import TextCodec, max_input_tokens
@@ -40,7 +39,7 @@ def translation_segmenter(model: LoadedModel, split: bool) -> Segmenter:
 
     A part has at most as many tokens as the model accepts, with one position for the end.
     """
-    data, encode = model.config.data, get_task(model.config.task).codec.encode
+    data, encode = model.config.data, model.task.codec.encode
     mode: SplitMode = data.split if split and data.split != "auto" else "none"
     language = data.languages[0] if data.languages else ""
     prefix = TARGET_TOKEN_OR_TASK_PREFIX if data.split == "none" else TARGET_TOKEN
@@ -63,7 +62,7 @@ def translate_segmented(
     A skipped text (None) gives one translation with finish reason skipped, an empty text an empty one.
     """
     parts = [(line, part) for line, text in enumerate(texts, first_line) if text for part in text.parts]
-    encoded = get_task(model.config.task).codec.encode(model.tokenizer, [part for _, part in parts])
+    encoded = model.task.codec.encode(model.tokenizer, [part for _, part in parts])
     lines = [line for line, _ in parts]
     found = iter(search_texts(model, encoded, n_best, settings, lines, engine, shortlist, cancellation))
     results: list[list[Translation]] = []
@@ -134,13 +133,15 @@ def to_translations(
     model: LoadedModel, hypotheses: Sequence[Hypothesis], settings: DecodingConfig
 ) -> list[Translation]:
     """Return hypotheses as translations; one empty translation if there are none, since the source is empty."""
-    tokenizer, detokenize = model.tokenizer.target, get_task(model.config.task).codec.detokenize
+    tokenizer, detokenize = model.tokenizer.target, model.task.codec.detokenize
     return [
         Translation.from_hypothesis(
             hypothesis,
             detokenize(tokenizer, hypothesis.tokens),
             tokenizer,
-            find_unmet_constraints(settings, tokenizer, tokenizer.decode_tokens(hypothesis.tokens)),
+            find_unmet_constraints(settings, tokenizer, tokenizer.decode_tokens(hypothesis.tokens))
+            if settings.has_constraints
+            else (),
         )
         for hypothesis in hypotheses or [Hypothesis((), 0.0, 0.0, (), "end")]
     ]
@@ -150,7 +151,7 @@ def stream(
     model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int = 1
 ) -> Generator[str, None, Hypothesis]:
     """Yield the text of the best output in parts, each once it is certain; return the hypothesis."""
-    tokenizer, detokenize = model.tokenizer.target, get_task(model.config.task).codec.detokenize
+    tokenizer, detokenize = model.tokenizer.target, model.task.codec.detokenize
     request = _request(model, encoded, resolve_constraints(settings, tokenizer), line)
     search = constrained_decoding.stream_tokens(model.generating_engine, request, settings)
     shown, tokens = "", list[int]()
@@ -225,7 +226,7 @@ def learn_shortlist(
     model: LoadedModel, pairs: Sequence[Pair], best: int = CANDIDATES_PER_TOKEN, frequent: int = NUM_FREQUENT
 ) -> Shortlist:
     """Return the `best` likeliest target tokens of each source token, and the `frequent` ones allowed everywhere."""
-    encode, source, target = get_task(model.config.task).codec.encode, model.tokenizer, model.tokenizer.target
+    encode, source, target = model.task.codec.encode, model.tokenizer, model.tokenizer.target
     return make_shortlist(
         encode(source, [pair.source for pair in pairs]),
         encode(target, [pair.target for pair in pairs]),

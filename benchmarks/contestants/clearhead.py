@@ -23,7 +23,7 @@ from clearhead.runtime import prepare
 from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.distributed.thread_data_parallel import replica_count
 from clearhead.training.loop.callbacks import NullCallback
-from clearhead.training.loop.memory import no_malloc_trim, share_memory
+from clearhead.training.loop.process_environment import no_malloc_trim, share_memory
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.train_state import TrainState
 from clearhead.training.loop.trainer import Trainer

@@ -15,7 +15,7 @@ from clearhead.study.harness.charts import Chart, Series
 from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
 from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement
 from clearhead.training.loop.callbacks import NullCallback, Progress
-from clearhead.training.loop.graceful_stop import GracefulStop
+from clearhead.training.loop.process_environment import GracefulStop
 
 RULE = DecisionRule(
     (Requirement("near lies above far", lambda seen: seen["near"]["x"] - seen["far"]["x"], 1.0, 0.0, "so"),)

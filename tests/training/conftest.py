@@ -2,10 +2,10 @@
 
 import pytest
 
-from clearhead.training.setup import benchmark_step
+from clearhead.training.setup import auto_config
 
 
 @pytest.fixture(autouse=True)
 def short_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few updates as possible before a run."""
-    monkeypatch.setattr(benchmark_step, "SECONDS", 0.0)
+    monkeypatch.setattr(auto_config, "SECONDS", 0.0)

@@ -15,11 +15,10 @@ from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import snapshot
 from clearhead.training.loop.callbacks import NullCallback
-from clearhead.training.loop.schedule import Schedule
-from clearhead.training.loop.timetable import VALIDATION_SHARE
+from clearhead.training.loop.schedule import VALIDATION_SHARE, Schedule
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
-from clearhead.training.setup.benchmark_step import Estimate, benchmark_step, describe, seconds_per_update
+from clearhead.training.setup.auto_config import Estimate, benchmark_step, describe, seconds_per_update
 from tests.tasks.every import TRAINED, prepare_task, settings_for, write_files
 from tests.tasks.made_up import sets
 from tests.training.runs import Settings, settings_of, write_data

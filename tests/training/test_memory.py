@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clearhead.training.loop import memory
+from clearhead.training.loop import process_environment
 from clearhead.training.loop.trainer import Trainer
 from tests.training.runs import run, write_data
 
@@ -55,20 +55,20 @@ def test_memory_is_asked_for_once_inside() -> None:
     ],
 )
 def test_what_is_said_of_no_memory(words: str, is_memory: bool) -> None:
-    assert memory.is_out_of_memory(RuntimeError(words)) == is_memory
-    assert memory.is_out_of_memory(MemoryError())
+    assert process_environment.is_out_of_memory(RuntimeError(words)) == is_memory
+    assert process_environment.is_out_of_memory(MemoryError())
 
 
 def test_who_said_how_many_places_there_are_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[int, int]] = []
-    monkeypatch.setattr(memory, "_set", lambda option, value: said.append((option, value)) or True)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(process_environment, "_set", lambda option, value: said.append((option, value)) or True)  # type: ignore[func-returns-value]
     for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
-    memory.share_memory()
-    assert said == [(memory._ARENA_MAX, 1)]
+    process_environment.share_memory()
+    assert said == [(process_environment._ARENA_MAX, 1)]
     for name, value in (("MALLOC_ARENA_MAX", "4"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=4")):
         monkeypatch.setenv(name, value)
-        memory.share_memory()
+        process_environment.share_memory()
         monkeypatch.delenv(name)
     assert len(said) == 1
 
@@ -78,18 +78,18 @@ def test_a_glibc_that_keeps_less_is_given_what_it_takes(monkeypatch: pytest.Monk
 
     def older(option: int, value: int) -> bool:
         said.append((option, value))
-        return option != memory._MMAP_THRESHOLD or value <= 32 * 2**20
+        return option != process_environment._MMAP_THRESHOLD or value <= 32 * 2**20
 
-    monkeypatch.setattr(memory, "_set", older)
-    with memory.no_malloc_trim():
-        assert said[-1] == (memory._MMAP_THRESHOLD, 32 * 2**20)
+    monkeypatch.setattr(process_environment, "_set", older)
+    with process_environment.no_malloc_trim():
+        assert said[-1] == (process_environment._MMAP_THRESHOLD, 32 * 2**20)
 
 
 def test_it_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, update = [], Trainer._update
 
     def noting(self: Trainer, *given: Any) -> None:
-        seen.append(memory._inside)
+        seen.append(process_environment._inside)
         update(self, *given)
 
     monkeypatch.setattr(Trainer, "_update", noting)
@@ -97,4 +97,4 @@ def test_it_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("clearhead.training.run.share_memory", lambda: shared.append(len(seen)))
     run("classify", write_data("classify", tmp_path), tmp_path / "out")
     assert shared == [0]  # before anything else
-    assert set(seen) == {1} and memory._inside == 0
+    assert set(seen) == {1} and process_environment._inside == 0

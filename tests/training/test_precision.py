@@ -22,7 +22,7 @@ from clearhead.training.distributed.process_group import ALONE
 from clearhead.training.distributed.thread_data_parallel import open_replicas
 from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
-from clearhead.training.loop.optimizer_state import EMA
+from clearhead.training.loop.train_state import EMA
 from clearhead.training.run import PreparedRun
 from tests.tasks.every import TRAINED, prepare_task
 from tests.training.runs import Watching, model_of, run, traces, write_data

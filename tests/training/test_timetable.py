@@ -14,9 +14,8 @@ from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot
 from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.loop.callbacks import NullCallback, Progress
-from clearhead.training.loop.schedule import Schedule, SchedulePlan
-from clearhead.training.loop.timetable import MIN_STEPS, Timetable
-from clearhead.training.loop.train_state import TrainState
+from clearhead.training.loop.schedule import MIN_STEPS, Schedule, Timetable
+from clearhead.training.loop.train_state import SchedulePlan, TrainState
 from clearhead.training.loop.trainer import Trainer
 from tests.training.test_trainer import Memory, Regression
 
@@ -142,7 +141,7 @@ def test_the_learning_rate_still_ends_at_its_minimum() -> None:
 def test_a_plan_maps_the_rest_of_the_updates_to_the_rest_of_the_schedule() -> None:
     schedule = Schedule(peak=1.0, warmup=1, steps=100, cooldown=1.0)
     plan = SchedulePlan(steps=60, start=40, position=40.0)
-    assert [plan.position_of(step, schedule) for step in (40, 50, 60)] == [40.0, 70.0, 100.0]
+    assert [plan.position_of(step, schedule.steps) for step in (40, 50, 60)] == [40.0, 70.0, 100.0]
 
 
 class Stopping(Memory):

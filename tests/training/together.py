@@ -15,7 +15,7 @@ from typing import Any
 from clearhead.training import run as training
 from clearhead.training.distributed.process_group import ProcessGroup, init_distributed, is_first_process, was_restarted
 from clearhead.training.loop.trainer import Trainer
-from clearhead.training.setup import benchmark_step
+from clearhead.training.setup import auto_config
 from tests.training.runs import Settings, run
 
 LOSSES = "losses.json"
@@ -85,7 +85,7 @@ def threads_of_gloo() -> list[str]:
 
 def main(path: Path) -> None:
     """All jobs within one group of processes."""
-    benchmark_step.SECONDS = 0.0
+    auto_config.SECONDS = 0.0
     losses = note_losses()
     jobs = [Job(**each) for each in json.loads(path.read_text())]
     with init_distributed() as processes:

@@ -32,9 +32,16 @@ from clearhead.training.checkpoint.run_history import locked
 from clearhead.training.distributed.device_setup import place_model
 from clearhead.training.distributed.process_group import ALONE, ProcessGroup, init_distributed, job, was_restarted
 from clearhead.training.loop.callbacks import Callback, NullCallback
-from clearhead.training.loop.memory import share_memory
-from clearhead.training.setup.auto_config import choose_config, default_epochs, without_length
-from clearhead.training.setup.benchmark_step import benchmark_step, describe, describe_useful, warn_short
+from clearhead.training.loop.process_environment import share_memory
+from clearhead.training.setup.auto_config import (
+    benchmark_step,
+    choose_config,
+    default_epochs,
+    describe,
+    describe_useful,
+    warn_short,
+    without_length,
+)
 from clearhead.training.setup.build_trainer import PreparedRun, TrainRequest, build_trainer, open_folder, tokenizer_text
 from clearhead.training.setup.finetune import PretrainedModel
 from clearhead.training.setup.forgetting import OLD_VALIDATION, VALIDATION, find_old, given_facts, write_records

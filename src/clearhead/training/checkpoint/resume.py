@@ -17,8 +17,7 @@ from clearhead.training.checkpoint.checkpoint import CheckpointFolder, Checkpoin
 from clearhead.training.checkpoint.run_folder import TRAINING
 from clearhead.training.distributed.process_group import ProcessGroup
 from clearhead.training.loop.callbacks import Callback
-from clearhead.training.setup.auto_config import LENGTH
-from clearhead.training.setup.benchmark_step import steps_of_epochs
+from clearhead.training.setup.auto_config import LENGTH, steps_of_epochs
 from clearhead.training.setup.forgetting import OldValidation
 from clearhead.training.setup.validate_config import check_length
 

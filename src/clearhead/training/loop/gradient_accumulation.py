@@ -21,7 +21,7 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.task import Tell
 from clearhead.tasks.trainable.task import TrainingTask
 from clearhead.training.distributed.thread_data_parallel import ThreadReplicas
-from clearhead.training.loop.memory import is_out_of_memory
+from clearhead.training.loop.process_environment import is_out_of_memory
 
 
 @dataclass(frozen=True)

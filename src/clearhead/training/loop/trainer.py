@@ -20,23 +20,23 @@ from clearhead.config import TrainingConfig
 from clearhead.errors import TrainingError
 from clearhead.model.parameters import Weights, named_weights, restore
 from clearhead.tasks.trainable.task import Decode, TrainingTask, Validation
-from clearhead.training.distributed.fsdp import gather_parameters, whole_tensor
+from clearhead.training.distributed.device_setup import gather_parameters, whole_tensor
 from clearhead.training.distributed.process_group import ALONE, ProcessGroup
 from clearhead.training.distributed.thread_data_parallel import open_replicas, torch_threads
 from clearhead.training.loop.callbacks import Callback, Progress
-from clearhead.training.loop.graceful_stop import GracefulStop
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
-from clearhead.training.loop.memory import is_out_of_memory, no_malloc_trim
-from clearhead.training.loop.optimizer_state import (
+from clearhead.training.loop.process_environment import GracefulStop, is_out_of_memory, no_malloc_trim
+from clearhead.training.loop.schedule import Schedule, Timetable
+from clearhead.training.loop.train_state import (
+    Clock,
+    Throughput,
+    TrainState,
     build_optimizer,
     ema_weights,
     optimizer_state,
     restore_optimizer_state,
     update_ema,
 )
-from clearhead.training.loop.schedule import Schedule
-from clearhead.training.loop.timetable import Timetable
-from clearhead.training.loop.train_state import Clock, Throughput, TrainState
 
 SMOOTHING = 0.98  # of the loss that is shown: over about the last fifty updates
 POINTS = 100  # of a curve, at least, where there are so many updates

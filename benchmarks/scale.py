@@ -52,7 +52,7 @@ def measure(preset: str, tokens: int, rounds: int, processes: ProcessGroup) -> d
         seq2seq_loss(model, batch, config.model.pad_id, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
         seconds["update"].append(time.process_time() - began)
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        processes.largest(0)  # all are here
+        processes.max(0)  # all are here
         began = time.perf_counter()
         processes.sum_tensors(gradients)
         seconds["sum"].append(time.perf_counter() - began)
@@ -157,7 +157,7 @@ def main() -> None:
         return
     with init_distributed("cpu") as processes:
         figures = measure(given.preset, given.tokens, given.rounds, processes)
-        if processes.is_first:
+        if processes.is_rank0:
             print("\n".join(f"{name:<20} {value:,.4g}" for name, value in figures.items()))
 
 

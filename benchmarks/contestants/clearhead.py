@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import clearhead.config
 from benchmarks.protocol import Contestant, Pairs, Setting, Start, Task, serve
@@ -22,10 +21,9 @@ from clearhead.model.transformer import Transformer
 from clearhead.runtime import prepare
 from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.distributed.thread_data_parallel import replica_count
-from clearhead.training.loop.callbacks import NullCallback
+from clearhead.training.loop.callbacks import NullCallback, NullRunLogger
 from clearhead.training.loop.process_environment import no_malloc_trim, share_memory
 from clearhead.training.loop.schedule import Schedule
-from clearhead.training.loop.train_state import TrainState
 from clearhead.training.loop.trainer import Trainer
 
 
@@ -91,18 +89,6 @@ class PreparedTask:
         return Validation(0.0, 1.0, 0.0, "none", "", ("", "", ""))
 
 
-class NoKeeper:
-    """Leaves nothing on disk."""
-
-    def record(self, entry: dict[str, Any]) -> None: ...
-
-    def save(
-        self, counts: TrainState, weights: dict[str, Tensor], moments: dict[str, Tensor], is_checkpoint: bool
-    ) -> None: ...
-
-    def best(self, step: int, weights: dict[str, Tensor], validation: Validation) -> None: ...
-
-
 def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
     """The trainer that `clearhead train` uses; it neither validates nor saves before its end."""
     settings = {
@@ -121,7 +107,7 @@ def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
     config = clearhead.config.build({"training": settings}, preset="tiny").training
     schedule = Schedule(task.learning_rate, task.warmup, steps=0, cooldown=0.0)
     prepared = PreparedTask([], task.pad_id, task.label_smoothing)
-    return Trainer(prepared, model, config, schedule, NullCallback(), NoKeeper(), threads)
+    return Trainer(prepared, model, config, schedule, NullCallback(), NullRunLogger(), threads)
 
 
 def run_updates(trainer: Trainer, batches: list[list[Batch]]) -> None:
@@ -129,7 +115,7 @@ def run_updates(trainer: Trainer, batches: list[list[Batch]]) -> None:
     assert isinstance(trainer.task, PreparedTask)
     trainer.task.parts = batches
     trainer.schedule = replace(trainer.schedule, steps=trainer.schedule.steps + len(batches))
-    trainer.counts.epoch, trainer.counts.batch = trainer.counts.epoch + 1, 0
+    trainer.state.epoch, trainer.state.batch = trainer.state.epoch + 1, 0
     trainer.run()
 
 

@@ -8,4 +8,4 @@ from clearhead.training.setup import auto_config
 @pytest.fixture(autouse=True)
 def short_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few updates as possible before a run."""
-    monkeypatch.setattr(auto_config, "SECONDS", 0.0)
+    monkeypatch.setattr(auto_config, "BENCHMARK_SECONDS", 0.0)

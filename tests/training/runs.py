@@ -107,7 +107,7 @@ def run(
     task: str,
     data: Path | list[Path],
     out: Path,
-    watcher: Watching | None = None,
+    callback: Watching | None = None,
     *,
     more: Settings | None = None,
     **asked: Any,
@@ -117,7 +117,7 @@ def run(
     settings = merge(settings_of(task, more), length)
     files = data if isinstance(data, list) else [data]
     return train(TrainRequest(files, out, settings=settings, task=task, threads=asked.pop("threads", 1), **asked),
-                 watcher or Watching())  # fmt: skip
+                 callback or Watching())  # fmt: skip
 
 
 def model_of(folder: Path) -> str:
@@ -134,4 +134,4 @@ def traces(folder: Path) -> tuple[object, ...]:
     metrics = [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
                for line in lines]  # fmt: skip
     state = found.state
-    return state.files, state.checkpoints, state.best, state.counts.model_dump(exclude=timed), metrics
+    return state.files, state.checkpoints, state.best, state.train_state.model_dump(exclude=timed), metrics

@@ -20,7 +20,7 @@ from clearhead.config import (
 from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.errors import ConfigError
 from clearhead.tasks.registry import get_task
-from clearhead.training.setup.validate_config import FROM_THE_DATA, check_held_out, check_settings
+from clearhead.training.setup.request import FROM_THE_DATA, check_held_out, check_settings
 from tests.tasks.every import TRAINED
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -34,9 +34,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("classify", {"data": {"deduplicate": True}}, "data.deduplicate has no meaning for the task classify"),
     ("lm", {"data": {"max_chars": 7}}, "data.max_chars has no meaning for the task lm"),
-    ("tag", {"training": {"steps": 3, "epochs": 2}}, "given twice, by steps and epochs"),
+    ("tag", {"training": {"steps": 3, "epochs": 2}}, "set twice, by steps and epochs"),
     ("classify", {"labels": ["a", "b"]}, "labels are taken from the data; leave them out"),
-    ("classify", {"model": {"family": "vit"}}, "model.family=vit reads pictures, the task classify text"),
+    ("classify", {"model": {"family": "vit"}}, "model.family=vit reads images, the task classify reads text"),
     (
         "translate",
         {"model": {"family": "lstm", "num_heads": 4}},
@@ -52,7 +52,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"model": {"norm_groups": 8}}, "with model.norm=layer, only with model.norm=group; leave it out"),
     ("image", {"model": {"family": "cnn", "pooling": "mean"}}, "model.pooling has no meaning"),
     ("image", {"model": {"pad_id": 3}}, "model.pad_id has no meaning for model.family=vit"),
-    ("lm", {"data": {"max_tokens": 2000}}, "data.max_tokens=2000 is more than the network has places for"),
+    ("lm", {"data": {"max_tokens": 2000}}, "data.max_tokens=2000 exceeds the positions of the model"),
     ("tag", {"training": {"validate_lines": 7}}, "training.validate_lines has no meaning for the task tag"),
     (
         "classify",

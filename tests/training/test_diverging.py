@@ -31,7 +31,7 @@ def test_a_bad_batch_is_named_by_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(TrainingError):
         run("translate", files, tmp_path / "out", more=more)
     entries = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
-    places = {place for entry in entries if "bad_step" in entry for place in entry["bad_step"]["lines"]}
+    places = {place for entry in entries if "skipped_update" in entry for place in entry["skipped_update"]["lines"]}
     assert {place.rpartition(":")[0] for place in places} == {str(path) for path in files}
 
 

@@ -39,7 +39,7 @@ def outcome(settings: dict[str, Any]) -> list[Any]:
     try:
         done = made.run()
     except TrainingError:
-        return [made.counts.step]
+        return [made.state.step]
     weights = [value for tensor in snapshot(made.model).values() for value in tensor.flatten().tolist()]
     return [done.step, done.reason, memory.steps, task.validations, memory.best_step, *weights]
 
@@ -84,11 +84,13 @@ def test_so_many_texts_are_written_for_the_score(task: str, tmp_path: Path) -> N
 
 def test_so_many_checkpoints_are_kept_to_be_averaged(tmp_path: Path) -> None:
     initialise(tmp_path)
-    state = CheckpointFolder(tmp_path / TRAINING)
-    state.begin("null")
-    origin = RunOrigin(config={}, data={}, start="", threads=1, torch="", began="")
-    folder = RunFolder(tmp_path, Config(training=TrainingConfig(average_checkpoints=3)), "null", {}, {}, origin, state)
+    checkpoint = CheckpointFolder(tmp_path / TRAINING)
+    checkpoint.save_tokenizer("null")
+    origin = RunOrigin(config={}, data={}, pretrained="", threads=1, torch="", started="")
+    folder = RunFolder(
+        tmp_path, Config(training=TrainingConfig(average_checkpoints=3)), "null", {}, {}, origin, checkpoint
+    )
     for step in range(1, 6):
         folder.save(TrainState(step=step), {"x": torch.full((2,), float(step))}, {}, is_checkpoint=True)
-    assert folder.state.checkpoints == tuple(f"weights-{step:08d}.safetensors" for step in (3, 4, 5))
-    assert folder.average()["x"].tolist() == [4.0, 4.0]
+    assert folder.checkpoint.checkpoints == tuple(f"weights-{step:08d}.safetensors" for step in (3, 4, 5))
+    assert folder.average_checkpoints()["x"].tolist() == [4.0, 4.0]

@@ -139,16 +139,16 @@ def test_scores_before_and_after_are_those_of_the_runs_themselves(tmp_path: Path
     settings: dict[str, Any] = settings_of("translate", ALL_LINES)
     settings["training"] |= {"steps": 13}
     del settings["data"]["validation_share"], settings["tokenizer"]
-    watcher, valid = Watching(), kept(tmp_path / "old")
+    callback, valid = Watching(), kept(tmp_path / "old")
     request = TrainRequest([copied], tmp_path / "new", valid, settings=settings, threads=1, start=tmp_path / "old")
-    train(request, watcher)
+    train(request, callback)
     old, new = (read_manifest(tmp_path / name).training for name in ("old", "new"))
     found: Any = new["old_validation"]
     before, after = found["before"], found["after"]
     assert before == score(old) > 1 and after == score(new) != score(old)
     assert found["change"] == after - before and found["records"] == len(lines(valid[0]))
     shown = f"BLEU {before:.1f} before, {after:.1f} after ({after - before:+.1f})"
-    assert f"old validation set ({found['records']} pairs): {shown}" in watcher.messages
+    assert f"old validation set ({found['records']} pairs): {shown}" in callback.messages
     assert f"bleu {before:.2f} before, {after:.2f} after" in (tmp_path / "new" / "README.md").read_text()
 
 
@@ -165,23 +165,23 @@ def test_a_classifier_that_forgets_is_named_and_evaluate_agrees(olds: Olds, tmp_
     turn = {"eats": "cuts", "cuts": "Look", "Look": "eats"}
     rows = [line.split("\t") for line in lines(data)]
     other = write_lines(tmp_path / "other.tsv", [f"{text}\t{turn[label]}" for text, label in rows])
-    watcher = Watching()
-    run("classify", other, tmp_path / "new", watcher, more=learned, steps=120, start=tmp_path / "old")
+    callback = Watching()
+    run("classify", other, tmp_path / "new", callback, more=learned, steps=120, start=tmp_path / "old")
     file = kept(tmp_path / "old")[0]
     expected = [
         100 * clearhead.evaluate(tmp_path / name, file).to_json()["accuracy"]["score"] for name in ("old", "new")
     ]
     found: Any = read_manifest(tmp_path / "new").training["old_validation"]
     assert [found["before"], found["after"]] == pytest.approx(expected) and found["change"] < -50
-    [warning] = [text for text in watcher.messages if text.startswith("warning: the model forgot")]
+    [warning] = [text for text in callback.messages if text.startswith("warning: the model forgot")]
     assert "--replay FILE" in warning
-    watcher, little = Watching(), merge(learned, {"data": {"replay_share": 0.01}})
-    run("classify", other, tmp_path / "little", watcher, more=little, steps=120, start=tmp_path / "old", replay=[data])
-    assert [text for text in watcher.messages if text.startswith("warning: ") and "a higher --replay-share" in text]
-    watcher = Watching()
-    run("classify", data, tmp_path / "same", watcher, more=learned, start=tmp_path / "old", old_valid=[data])
-    assert not [text for text in watcher.messages if text.startswith("warning")]
-    assert [text for text in watcher.messages if text.startswith("old validation set (60 labelled texts): accuracy")]
+    callback, little = Watching(), merge(learned, {"data": {"replay_share": 0.01}})
+    run("classify", other, tmp_path / "little", callback, more=little, steps=120, start=tmp_path / "old", replay=[data])
+    assert [text for text in callback.messages if text.startswith("warning: ") and "a higher --replay-share" in text]
+    callback = Watching()
+    run("classify", data, tmp_path / "same", callback, more=learned, start=tmp_path / "old", old_valid=[data])
+    assert not [text for text in callback.messages if text.startswith("warning")]
+    assert [text for text in callback.messages if text.startswith("old validation set (60 labelled texts): accuracy")]
 
 
 def test_what_is_not_measured_is_said_in_a_sentence(olds: Olds, tmp_path: Path) -> None:
@@ -195,13 +195,13 @@ def test_what_is_not_measured_is_said_in_a_sentence(olds: Olds, tmp_path: Path) 
         ("translate", damaged, None, 'records.jsonl:1: expected the key "source"'),
         ("classify", olds["mlm"], None, "trained for the task mlm, this run is for classify"),
         ("classify", olds["classify"], four, "the labels of the new data are not those of the old model"),
-        ("image", olds["image"], None, "the task image reads images, and runs keep text only"),
+        ("image", olds["image"], None, "the task image reads images, and runs save validation records of text only"),
     ):
-        watcher, out = Watching(), tmp_path / f"{task}-{start.name}-{data is None}"
+        callback, out = Watching(), tmp_path / f"{task}-{start.name}-{data is None}"
         settings = without_shape(task)
         files = [data or old_data(task, olds[task])]
-        train(TrainRequest(files, out, settings=settings, task=task, threads=1, start=start), watcher)
-        [said] = [text for text in watcher.messages if text.startswith("forgetting is not measured: ")]
+        train(TrainRequest(files, out, settings=settings, task=task, threads=1, start=start), callback)
+        [said] = [text for text in callback.messages if text.startswith("forgetting is not measured: ")]
         assert message in said and "old_validation" not in read_manifest(out).training
 
 
@@ -221,9 +221,9 @@ def test_replay_of_every_task_resumes_to_the_same_bytes(task: str, olds: Olds, t
     new = write_data(task, tmp_path, count=43)
     asked: dict[str, Any] = {"replay": [old_data(task, olds[task])], "more": {"data": {"replay_share": 0.4}}}
     start = shutil.copytree(olds[task], tmp_path / "start")
-    watcher = Watching()
-    run(task, new, tmp_path / "whole", watcher, start=start, **asked)
-    assert [text for text in watcher.messages if text.startswith("replay: ") and "40 % of each batch" in text]
+    callback = Watching()
+    run(task, new, tmp_path / "whole", callback, start=start, **asked)
+    assert [text for text in callback.messages if text.startswith("replay: ") and "40 % of each batch" in text]
     assert run(task, new, tmp_path / "parts", Watching(5), start=start, **asked).outcome.reason == "interrupted"
     shutil.rmtree(start)
     assert run(task, new, tmp_path / "parts", resume=True, **asked).outcome.reason == "finished"
@@ -241,15 +241,15 @@ def test_records_of_validation_sets_are_not_replayed(olds: Olds, tmp_path: Path)
     """The whole old training file is replayed but for the part that the old run held out."""
     old = olds["translate"]
     new = write_lines(tmp_path / "new.tsv", [f"w{number} x y\tz w{number}" for number in range(30)])
-    watcher = Watching()
+    callback = Watching()
     request = TrainRequest(
         [new], tmp_path / "out", settings=without_shape("translate"), task="translate", threads=1, start=old,
         replay=[old_data("translate", old)],
     )  # fmt: skip
-    prepared = prepare(request, watcher)
+    prepared = prepare(request, callback)
     count = len(lines(kept(old)[0]))
     assert prepared.data["replay_examples"] == 60 - count
-    assert [text for text in watcher.messages if f"{count} left out, which are in a validation set" in text]
+    assert [text for text in callback.messages if f"{count} left out, which are in a validation set" in text]
 
 
 def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:
     with pytest.raises(ClearheadError, match="old_validation was changed; restore it"):
         run("classify", data, tmp_path / "out", resume=True, **asked)
     run("classify", data, tmp_path / "plain", Watching(5))
-    with pytest.raises(ClearheadError, match="began without --replay"):
+    with pytest.raises(ClearheadError, match="started without --replay"):
         run("classify", data, tmp_path / "plain", resume=True, replay=[replayed])
 
 
@@ -287,10 +287,14 @@ def test_misuse_is_refused_in_a_sentence(olds: Olds, tmp_path: Path, capsys: pyt
             ("classify", ["--from", old, "--replay", data, "--replay-share", share], "data.replay_share")
             for share in ("0", "1", "-0.5", "nan")
         ),
-        ("classify", ["--from", old, "--replay", f"{data}:2"], "a weight has no meaning behind --replay"),
+        ("classify", ["--from", old, "--replay", f"{data}:2"], "--replay files cannot have a weight"),
         ("classify", ["--from", old, "--replay", f"{tmp_path}/none.tsv"], "none.tsv: no such file"),
         ("classify", ["--from", str(olds["mlm"]), "--old-valid", data], "trained for the task mlm, this run is for"),
-        ("image", ["--from", image, "--old-valid", pictures], "reads images, and runs keep text only; leave it out"),
+        (
+            "image",
+            ["--from", image, "--old-valid", pictures],
+            "reads images, and runs save validation records of text only; leave",
+        ),
     ):
         files = pictures if task == "image" else data
         code = main(["train", files, "--task", task, "--out", str(tmp_path / "out"), "--steps", "1", *more])
@@ -327,9 +331,9 @@ def test_records_are_kept_under_their_own_column_names(tmp_path: Path) -> None:
     table = write_lines(tmp_path / "t.csv", ["stars,review", *(f'{label},"{text}"' for text, label in rows)])
     more: Settings = {"data": {"columns": "text=review,label=stars"}}
     run("classify", table, tmp_path / "old", more=more)
-    watcher = Watching()
-    run("classify", table, tmp_path / "new", watcher, more=more, start=tmp_path / "old", replay=[table])
-    assert not [text for text in watcher.messages if "not measured" in text]
+    callback = Watching()
+    run("classify", table, tmp_path / "new", callback, more=more, start=tmp_path / "old", replay=[table])
+    assert not [text for text in callback.messages if "not measured" in text]
     assert read_manifest(tmp_path / "new").training["old_validation"]
 
 
@@ -338,10 +342,10 @@ def test_labels_of_replayed_records_keep_the_output_layer(olds: Olds, tmp_path: 
     old, replayed = olds["classify"], old_data("classify", olds["classify"])
     some = write_lines(tmp_path / "some.tsv", [line for line in lines(replayed) if not line.endswith("\tLook")])
     for replay, fresh in (([], "output.weight, output.bias"), ([replayed], "none")):
-        watcher = Watching()
+        callback = Watching()
         request = TrainRequest(
             [some], tmp_path / "out", settings=without_shape("classify"), task="classify", start=old, replay=replay
         )
-        prepared = prepare(request, watcher)
-        assert [text for text in watcher.messages if text.endswith(f"fresh: {fresh}")]
+        prepared = prepare(request, callback)
+        assert [text for text in callback.messages if text.endswith(f"newly initialised: {fresh}")]
         assert prepared.config.labels == (("Look", "cuts", "eats") if replay else ("cuts", "eats"))

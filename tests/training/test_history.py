@@ -11,7 +11,7 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.cli.plot import draw
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.training.checkpoint.run_folder import EVENTS, EventFiles, figures
+from clearhead.training.checkpoint.run_folder import EVENTS, EventFiles, scalars
 from clearhead.training.checkpoint.run_history import find_runs, locked, read_curves, read_run
 from tests.training.runs import Watching, run, write_data
 
@@ -98,8 +98,8 @@ def test_a_plot_is_written_and_shown(
     ("arguments", "message"),
     [
         (["{}/done", "--out", "a.gif"], "expected a name that ends in .png or .svg"),
-        (["{}/begun"], "has no figures yet"),
-        (["{}/data"], "expected the folder of a run"),
+        (["{}/begun"], "has no entries yet"),
+        (["{}/data"], "expected a run folder"),
         (["{}/done", "--out", "/dev/null/a.png"], "cannot write /dev/null/a.png"),
     ],
 )
@@ -145,7 +145,7 @@ def test_event_files_hold_the_metrics(tmp_path: Path) -> None:
             event = Event.FromString(record)
             found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
     entries = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
-    expected = {(name, entry["step"]): value for entry in entries for name, value in figures(entry).items()}
+    expected = {(name, entry["step"]): value for entry in entries for name, value in scalars(entry).items()}
     assert {step for _, step in expected} == {*range(1, 14)}
     for key, value in expected.items():
         assert found[key] == pytest.approx(value, rel=1e-6)

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.forks
 OFTEN: Settings = {"training": {"save_every": 1}}
 
 
-def train(data: Path, out: Path, watcher: Watching | None = None, **asked: Any) -> None:
-    run("classify", data, out, watcher, more=OFTEN, steps=16, **asked)
+def train(data: Path, out: Path, callback: Watching | None = None, **asked: Any) -> None:
+    run("classify", data, out, callback, more=OFTEN, steps=16, **asked)
 
 
 def kill_at_random(data: Path, folder: Path, kills: int) -> None:
@@ -103,14 +103,14 @@ def test_a_second_signal_during_the_save_leaves_the_state_before(tmp_path: Path,
             os.kill(os.getpid(), number)
             raise AssertionError("the second signal ends the process")
 
-        watcher = Watching(7, number)
-        watcher.message = lambda text: setattr(checkpoint, "save_file", save_file) if "stopping" in text else None  # type: ignore[method-assign]
+        callback = Watching(7, number)
+        callback.message = lambda text: setattr(checkpoint, "save_file", save_file) if "stopping" in text else None  # type: ignore[method-assign]
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        train(data, tmp_path / "parts", watcher)
+        train(data, tmp_path / "parts", callback)
 
     assert end_of(fork(stop_twice)) == -number
     found = CheckpointFolder.load(tmp_path / "parts" / "training")
-    assert found and found.state and found.state.counts.step == 6
+    assert found and found.state and found.state.train_state.step == 6
     train(data, tmp_path / "parts", resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
 
@@ -157,7 +157,7 @@ def test_a_full_disk_costs_nothing(tmp_path: Path, small_disk: Path) -> None:
         train(data, small_disk / "run", Filling())
     assert "\n" not in str(caught.value)
     found = CheckpointFolder.load(small_disk / "run" / "training")
-    assert found and found.state and found.state.counts.step in (4, 5)
+    assert found and found.state and found.state.train_state.step in (4, 5)
     beside = {
         "training",
         "training/state.json",
@@ -179,10 +179,10 @@ def test_a_folder_that_cannot_be_written_is_found_out_before_the_first_step(tmp_
     before = {path: path.stat().st_mtime_ns for path in small_disk.rglob("*")}
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     for out, resume in ((small_disk / "run", True), (small_disk / "new", False)):
-        watcher = Watching()
+        callback = Watching()
         with pytest.raises(TrainingError, match=f"cannot write to {out}: Read-only file system; choose another --out"):
-            train(data, out, watcher, resume=resume)
-        assert not watcher.steps and not watcher.messages
+            train(data, out, callback, resume=resume)
+        assert not callback.steps and not callback.messages
     assert {path: path.stat().st_mtime_ns for path in small_disk.rglob("*")} == before
 
 
@@ -221,7 +221,7 @@ def test_a_batch_that_memory_does_not_suffice_for_gives_the_same_gradient_in_pie
         little_memory(110 << 20)
         told: list[str] = []
         loss, found = gradients(prepared, told.append)
-        assert len(told) == 1 and "not enough memory for a batch; it is computed in pieces" in told[0], told
+        assert len(told) == 1 and "not enough memory for a batch; it is computed in smaller parts" in told[0], told
         assert loss == pytest.approx(expected, rel=1e-5)
         for gradient, right in zip(found, expected_gradients, strict=True):
             torch.testing.assert_close(gradient, right, atol=1e-6, rtol=1e-4)

@@ -15,7 +15,7 @@ from clearhead.tasks.language_modeling.training import LanguageTask
 from clearhead.tasks.trainable import text_data
 from clearhead.tasks.translation import training_data
 from clearhead.tasks.translation.training import TranslationTask
-from clearhead.training.run import PreparedRun, TrainRequest, _spread_names, prepare, train
+from clearhead.training.run import PreparedRun, TrainRequest, prepare, train
 from tests.tasks.made_up import made_up_text, write_lines
 from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
 
@@ -41,7 +41,7 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared(data: list[Path], out: Path, more: Settings | None = None) -> PreparedRun:
     settings = settings_of("translate", more)
-    return prepare(_spread_names(TrainRequest(data, out, settings=settings, threads=1)), Watching())
+    return prepare(TrainRequest(data, out, settings=settings, threads=1), Watching())
 
 
 def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
@@ -63,9 +63,9 @@ def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pyt
 def test_it_goes_on_exactly_and_reads_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_data("translate", tmp_path)
     run("translate", data, tmp_path / "whole")
-    watcher = Watching(7)
-    run("translate", data, tmp_path / "parts", watcher)
-    assert [text for text in watcher.messages if text.startswith("their ids are kept in")]
+    callback = Watching(7)
+    run("translate", data, tmp_path / "parts", callback)
+    assert [text for text in callback.messages if text.startswith("their ids are kept in")]
     monkeypatch.setattr(cached_corpus, "read_pairs", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(encoding, "_blocks", lambda *_: pytest.fail("made again"))
     run("translate", data, tmp_path / "parts", resume=True)
@@ -93,33 +93,33 @@ def test_text_on_disk_trains_the_same_model_and_goes_on_exactly(
 
 @pytest.mark.usefixtures("on_disk")
 def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
-    data, watcher = write_data("lm", tmp_path), Watching()
-    made = prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
+    data, callback = write_data("lm", tmp_path), Watching()
+    made = prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), callback)
     assert (
         len(list(cache.rglob("columns.json"))) == 2
-        and f"their ids are kept in {cache}/clearhead/corpora" in watcher.messages
+        and f"their ids are kept in {cache}/clearhead/corpora" in callback.messages
     )
     assert isinstance(made.task, LanguageTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
 
 
 @pytest.mark.usefixtures("on_disk")
 def test_few_documents_of_much_text_are_held_out_from_their_end(tmp_path: Path) -> None:
-    data, watcher = write_data("lm", tmp_path), Watching()
+    data, callback = write_data("lm", tmp_path), Watching()
     settings = settings_of("lm", {"data": {"document_unit": "file"}})
-    prepare(TrainRequest([data], tmp_path / "out", settings=settings, task="lm", threads=1), watcher)
-    assert "to validate, the last 20 % of the text (data.validation_share)" in watcher.messages
+    prepare(TrainRequest([data], tmp_path / "out", settings=settings, task="lm", threads=1), callback)
+    assert "to validate, the last 20 % of the text (data.validation_share)" in callback.messages
 
 
 def test_a_vocabulary_is_learned_from_a_part_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setattr(training_data, "LEARNED_PAIRS", 5)
-    data, watcher = write_data("translate", tmp_path), Watching()
-    prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("translate"), threads=1), watcher)
-    assert "the vocabulary is learned from 5 of them" in watcher.messages
+    data, callback = write_data("translate", tmp_path), Watching()
+    prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("translate"), threads=1), callback)
+    assert "the vocabulary is learned from 5 of them" in callback.messages
     monkeypatch.setattr(text_data, "LEARNED", 7)
     text = write_data("lm", tmp_path / "text")
-    prepare(TrainRequest([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
-    assert "the vocabulary is learned from 7 of them" in watcher.messages
+    prepare(TrainRequest([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), callback)
+    assert "the vocabulary is learned from 7 of them" in callback.messages
 
 
 @pytest.mark.parametrize("place", ["memory", "disk"])
@@ -170,7 +170,7 @@ def test_bpe_dropout_never_makes_a_pair_too_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["word", "unigram"])
 def test_bpe_dropout_is_for_bpe(kind: str, tmp_path: Path) -> None:
     more: Settings = {"tokenizer": {"kind": kind, "vocab_size": 400}, "data": {"bpe_dropout": 0.1}}
-    with pytest.raises(ConfigError, match=f"leaves out merges of bpe, and tokenizer.kind is {kind}"):
+    with pytest.raises(ConfigError, match=f"skips merges of BPE, but tokenizer.kind is {kind}"):
         run("translate", tmp_path / "never read", tmp_path / "out", more=more)
 
 
@@ -283,7 +283,7 @@ def test_a_model_with_tags_is_trained_further_with_them(tagged: Path, tmp_path: 
         (["turned.tsv@a"], ["loud.tsv@b"], {}, "expected tags of the training files: a; got b"),
         (["turned.tsv"], ["loud.tsv@b"], {}, "the training files have none; got b"),
         (["turned.tsv@a"], [], {"validation_tags": "a"}, "data.validation_tags has no meaning without --valid"),
-        (["turned.tsv@a"], ["loud.tsv@a:2"], {}, "a weight says how often a file is trained on"),
+        (["turned.tsv@a"], ["loud.tsv@a:2"], {}, "--valid files cannot have a weight"),
     ],
 )
 def test_what_is_unclear_about_tags_is_refused(
@@ -303,6 +303,6 @@ def test_validation_files_have_their_tags(tmp_path: Path) -> None:
     del settings["data"]["validation_share"]
     request = TrainRequest([Path(f"{turned}@a"), Path(f"{loud}@b")], tmp_path / "out", valid=[Path(f"{loud}@b")],
                       settings=settings, threads=1)  # fmt: skip
-    made = prepare(_spread_names(request), Watching())
+    made = prepare(request, Watching())
     assert isinstance(made.task, TranslationTask) and made.tokenizer
     assert {int(made.task.valid.source[index][0]) for index in range(3)} == {made.tokenizer.tag_id("b")}

@@ -18,7 +18,7 @@ from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.schedule import VALIDATION_SHARE, Schedule
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
-from clearhead.training.setup.auto_config import Estimate, benchmark_step, describe, seconds_per_update
+from clearhead.training.setup.auto_config import Estimate, benchmark_step, seconds_per_update
 from tests.tasks.every import TRAINED, prepare_task, settings_for, write_files
 from tests.tasks.made_up import sets
 from tests.training.runs import Settings, settings_of, write_data
@@ -31,7 +31,7 @@ class Watched:
     def __init__(self, trainer: Trainer) -> None:
         self.seen: Counter[int] = Counter()
         self.updates = 0
-        task, step, batch = trainer.task, trainer._step, trainer.task.batch
+        task, step, batch = trainer.task, trainer._step_optimizer, trainer.task.batch
 
         def watched_batch(indices: Indices, epoch: int) -> Any:
             self.seen.update(int(index) for index in indices)
@@ -42,7 +42,7 @@ class Watched:
             step(*given)
 
         task.batch = watched_batch  # type: ignore[method-assign]
-        trainer._step = watched_step  # type: ignore[method-assign,assignment]
+        trainer._step_optimizer = watched_step  # type: ignore[method-assign,assignment]
 
 
 def estimated(prepared: PreparedRun) -> Estimate:
@@ -140,7 +140,7 @@ def test_the_estimate_is_the_product_of_its_parts(tmp_path: Path) -> None:
     estimate = estimated(prepare_task(tmp_path, "classify", steps=1234, gradient_accumulation=3))
     assert estimate.steps == 1234
     assert estimate.minutes == pytest.approx(1234 * estimate.seconds_per_update / 0.9 / 60)
-    assert describe(estimate).startswith("1,234 updates (")
+    assert str(estimate).startswith("1,234 updates (")
     batches = len(prepare_task(tmp_path, "classify").task.plan(0))
     assert estimate.epochs == pytest.approx(1234 * 3 / batches)
     assert np.isfinite(estimate.memory_mib) and estimate.memory_mib > 50

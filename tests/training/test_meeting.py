@@ -14,7 +14,7 @@ def meet(store: Store, late: int) -> list[Store]:
 
     def join(rank: int) -> Store:
         time.sleep(0.2 * (rank == late))
-        return process_group.unused(store, rank, 3)
+        return process_group.fresh_store(store, rank, 3)
 
     with ThreadPoolExecutor(3) as pool:
         return list(pool.map(join, range(3)))
@@ -37,6 +37,6 @@ def test_one_that_died_before_it_was_answered_changes_nothing() -> None:
 
 
 def test_one_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_group, "MEETING", 0.001 * process_group.MEETING)
+    monkeypatch.setattr(process_group, "RENDEZVOUS_TIMEOUT", 0.001 * process_group.RENDEZVOUS_TIMEOUT)
     with pytest.raises(RuntimeError, match="1 of 2 did not come"):
-        process_group.unused(HashStore(), 0, 2)
+        process_group.fresh_store(HashStore(), 0, 2)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only 
 PAGES_OF_FIVE = """
 import resource, torch
 from concurrent.futures import ThreadPoolExecutor
-from clearhead.training.loop.memory import no_malloc_trim, share_memory
+from clearhead.training.loop.process_environment import no_malloc_trim, share_memory
 
 def pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -61,7 +61,7 @@ def test_what_is_said_of_no_memory(words: str, is_memory: bool) -> None:
 
 def test_who_said_how_many_places_there_are_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[int, int]] = []
-    monkeypatch.setattr(process_environment, "_set", lambda option, value: said.append((option, value)) or True)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(process_environment, "_mallopt", lambda option, value: said.append((option, value)) or True)  # type: ignore[func-returns-value]
     for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
     process_environment.share_memory()
@@ -80,7 +80,7 @@ def test_a_glibc_that_keeps_less_is_given_what_it_takes(monkeypatch: pytest.Monk
         said.append((option, value))
         return option != process_environment._MMAP_THRESHOLD or value <= 32 * 2**20
 
-    monkeypatch.setattr(process_environment, "_set", older)
+    monkeypatch.setattr(process_environment, "_mallopt", older)
     with process_environment.no_malloc_trim():
         assert said[-1] == (process_environment._MMAP_THRESHOLD, 32 * 2**20)
 
@@ -89,7 +89,7 @@ def test_it_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.Mon
     seen, update = [], Trainer._update
 
     def noting(self: Trainer, *given: Any) -> None:
-        seen.append(process_environment._inside)
+        seen.append(process_environment._active)
         update(self, *given)
 
     monkeypatch.setattr(Trainer, "_update", noting)
@@ -97,4 +97,4 @@ def test_it_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("clearhead.training.run.share_memory", lambda: shared.append(len(seen)))
     run("classify", write_data("classify", tmp_path), tmp_path / "out")
     assert shared == [0]  # before anything else
-    assert set(seen) == {1} and process_environment._inside == 0
+    assert set(seen) == {1} and process_environment._active == 0

@@ -17,7 +17,7 @@ from clearhead.cli.main import main
 from clearhead.config import merge
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder
-from clearhead.training.distributed.process_group import ALONE, ProcessGroup, choose_device, init_distributed
+from clearhead.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup, choose_device, init_distributed
 from clearhead.training.distributed.thread_data_parallel import ThreadReplicas, replica_count
 from clearhead.training.loop.trainer import Trainer
 from tests.training import together
@@ -142,10 +142,10 @@ def test_a_run_of_one_process_goes_on_in_two(folder: Path) -> None:
 def check_goes_on_in_one(folder: Path, out: Path, noted: list[float], more: Settings) -> None:
     assert len(losses_of(out)) == 7
     assert read_manifest(out).training["state"] == "interrupted"
-    watcher = Watching()
+    callback = Watching()
     noted.clear()
-    run("translate", folder / "translate" / "pairs.tsv", out, watcher, more=more, steps=20, resume=True)
-    assert "the run began on 2 processes and goes on with 1: sums are rounded otherwise" in watcher.messages
+    run("translate", folder / "translate" / "pairs.tsv", out, callback, more=more, steps=20, resume=True)
+    assert "the run started on 2 processes and continues on 1: sums are rounded differently" in callback.messages
     assert noted == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
 
 
@@ -177,8 +177,8 @@ def test_only_the_first_process_speaks(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(validation)") == 1 and done.stderr.count("parameters") == 1
     again = torchrun(2, ["-m", "clearhead", "train", *options])
-    assert again.returncode != 0 and "holds a finished run" in again.stderr
-    assert "process 1 ends, for the first one refused" in again.stderr
+    assert again.returncode != 0 and "has a finished run" in again.stderr
+    assert "process 1 ends because process 0 failed" in again.stderr
     resumed = torchrun(2, ["-m", "clearhead", "train", *options, "--resume"])
     assert resumed.returncode == 0 and "is finished after 3 updates" in resumed.stderr, resumed.stderr
 
@@ -193,23 +193,23 @@ def test_parts_go_to_the_replicas_of_each_process_in_turn() -> None:
         ThreadReplicas[int, int](model, 2, 2, ProcessGroup(2, 3)) as last,
     ):
         assert first.total == 6 and (first.first, last.first) == (0, 4)
-        assert (list(first.mine(parts)), list(last.mine(parts))) == ([0, 1], [4])
-        assert list(last.mine(parts[:3])) == []
+        assert (list(first.local_parts(parts)), list(last.local_parts(parts))) == ([0, 1], [4])
+        assert list(last.local_parts(parts[:3])) == []
 
 
 def test_processes_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
-    assert [ProcessGroup(0, 8, count).threads() for count in (2, 3, 8)] == [3, 2, 1]
+    assert [ProcessGroup(0, 8, count).default_threads() for count in (2, 3, 8)] == [3, 2, 1]
     torch.set_num_threads(1)
-    assert ALONE.threads() == 1
+    assert SINGLE_PROCESS.default_threads() == 1
     assert replica_count(4, 4096 // 8) == 1
 
 
 def test_alone_nothing_is_exchanged() -> None:
     with init_distributed("cpu") as processes:
-        assert processes == ALONE and processes.is_first
-        assert processes.tell("text") == "text" and processes.sum(1.5, 2.0) == [1.5, 2.0]
-        assert processes.largest(3.0) == 3.0 and processes.share({}) == {}
+        assert processes == SINGLE_PROCESS and processes.is_rank0
+        assert processes.broadcast_text("text") == "text" and processes.sum(1.5, 2.0) == [1.5, 2.0]
+        assert processes.max(3.0) == 3.0 and processes.broadcast_tensors({}) == {}
 
 
 def test_processes_that_do_not_find_each_other_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_what_was_refused_stays_refused_when_it_is_started_again(tmp_path: Path)
     assert torchrun(1, [*options, "--steps", "3"]).returncode == 0
     before = model_of(out)
     done = torchrun(2, [*options, "--steps", "5"], restarts=1)
-    assert done.returncode != 0 and done.stderr.count("holds a finished run of 3 updates") == 2, done.stderr
+    assert done.returncode != 0 and done.stderr.count("has a finished run of 3 updates") == 2, done.stderr
     assert model_of(out) == before
 
 
@@ -54,4 +54,4 @@ def test_a_signal_to_torchrun_stops_all_and_saves(tmp_path: Path) -> None:
     rest = started.communicate(timeout=PATIENCE)[1]
     assert started.returncode != 0
     text = "".join(said) + rest
-    assert "stopping after this update" in text and "--resume goes on" in text, text
+    assert "stopping after this update" in text and "--resume continues the run" in text, text

@@ -26,13 +26,13 @@ def test_every_task_goes_on_as_if_it_had_not_stopped(task: str, tmp_path: Path) 
     data = write_data(task, tmp_path)
     run(task, data, tmp_path / "whole")
     for stop_at in (5, 8):
-        watcher = Watching(stop_at)
-        assert run(task, data, tmp_path / "parts", watcher, resume=True).outcome.reason == "interrupted"
-        assert watcher.steps[-1] == stop_at
-    watcher = Watching()
-    result = run(task, data, tmp_path / "parts", watcher, resume=True)
+        callback = Watching(stop_at)
+        assert run(task, data, tmp_path / "parts", callback, resume=True).outcome.reason == "interrupted"
+        assert callback.steps[-1] == stop_at
+    callback = Watching()
+    result = run(task, data, tmp_path / "parts", callback, resume=True)
     assert (result.outcome.reason, result.outcome.step) == ("finished", 13)
-    assert watcher.steps == [9, 10, 11, 12, 13]
+    assert callback.steps == [9, 10, 11, 12, 13]
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
 
@@ -51,9 +51,9 @@ def test_replicas_on_two_cores_go_on_exactly(tmp_path: Path) -> None:
 def test_weighted_files_go_on_exactly(tmp_path: Path) -> None:
     first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
     weighted = [Path(f"{first}:0.5"), Path(f"{second}:2")]
-    watcher = Watching()
-    run("translate", weighted, tmp_path / "whole", watcher)
-    assert [text for text in watcher.messages if "each seen 2.00 times an epoch" in text]
+    callback = Watching()
+    run("translate", weighted, tmp_path / "whole", callback)
+    assert [text for text in callback.messages if "each seen 2.00 times an epoch" in text]
     run("translate", weighted, tmp_path / "parts", Watching(7))
     with pytest.raises(ConfigError, match=r"data\.file_weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
         run("translate", [Path(f"{first}:3"), second], tmp_path / "parts", resume=True)
@@ -106,18 +106,18 @@ def test_an_interrupted_run_leaves_a_model_and_its_state(stopped: Stopped) -> No
 @pytest.mark.parametrize("kind", ["parts", "whole"])
 def test_a_run_is_named_and_refused_without_resume(kind: str, stopped: Stopped) -> None:
     folder: Path = getattr(stopped, kind)
-    found = {"parts": "holds an unfinished run, saved at update 5 of 13", "whole": "holds a finished run of 13"}[kind]
+    found = {"parts": "has an unfinished run, saved at update 5 of 13", "whole": "has a finished run of 13"}[kind]
     with pytest.raises(BundleError, match=found) as caught:
         run("classify", stopped.data, folder)
     assert "--resume" in str(caught.value) and "--overwrite" in str(caught.value)
 
 
 def test_overwriting_begins_anew(stopped: Stopped, parts: Path) -> None:
-    watcher = Watching()
-    run("classify", stopped.data, parts, watcher, overwrite=True)
-    assert watcher.steps[0] == 1
+    callback = Watching()
+    run("classify", stopped.data, parts, callback, overwrite=True)
+    assert callback.steps[0] == 1
     assert model_of(parts) == model_of(stopped.whole)
-    with pytest.raises(ConfigError, match="--resume goes on with a run and --overwrite replaces it"):
+    with pytest.raises(ConfigError, match="--resume continues a run and --overwrite replaces it"):
         run("classify", stopped.data, parts, overwrite=True, resume=True)
 
 
@@ -130,14 +130,14 @@ def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(stopped: 
             shutil.copytree(stopped.whole, folder)
             (folder / "training" / "state.json").unlink()
             (folder / "training" / "nothing-saved-yet").touch()
-        watcher = Watching()
-        run("classify", stopped.data, folder, watcher, resume=True)
-        assert f"there is no checkpoint in {folder} yet: starting from the beginning" in watcher.messages
-        assert watcher.steps[0] == 1
+        callback = Watching()
+        run("classify", stopped.data, folder, callback, resume=True)
+        assert f"{folder} has no checkpoint yet: starting from the beginning" in callback.messages
+        assert callback.steps[0] == 1
         assert model_of(folder) == model_of(stopped.whole)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").touch()
-    with pytest.raises(BundleError, match="holds no run of clearhead"):
+    with pytest.raises(BundleError, match="has no run of clearhead"):
         run("classify", stopped.data, tmp_path / "other", resume=True)
 
 
@@ -154,18 +154,18 @@ def test_a_state_that_was_lost_is_not_taken_for_a_run_without_one(stopped: Stopp
 
 def test_metrics_that_were_cut_short_are_told(stopped: Stopped, parts: Path) -> None:
     (parts / "metrics.jsonl").write_text("")
-    watcher = Watching()
-    run("classify", stopped.data, parts, watcher, resume=True)
-    assert [message for message in watcher.messages if "metrics.jsonl was cut short" in message]
+    callback = Watching()
+    run("classify", stopped.data, parts, callback, resume=True)
+    assert [message for message in callback.messages if "metrics.jsonl was truncated" in message]
     assert model_of(parts) == model_of(stopped.whole)
 
 
 def test_a_model_that_was_not_trained_here_is_left_alone(stopped: Stopped, whole: Path) -> None:
     shutil.rmtree(whole / "training")
     (whole / "metrics.jsonl").unlink()
-    with pytest.raises(BundleError, match="holds a model and no run; --from trains it further"):
+    with pytest.raises(BundleError, match="has a model but no run; use --from to train it further"):
         run("classify", stopped.data, whole, resume=True)
-    with pytest.raises(BundleError, match="holds a finished run; use --from"):
+    with pytest.raises(BundleError, match="has a finished run; use --from"):
         run("classify", stopped.data, whole)
     assert clearhead.load(whole)
 
@@ -177,7 +177,7 @@ def test_a_finished_run_says_so(stopped: Stopped, whole: Path, capsys: pytest.Ca
         assert main([*arguments, *length, *sets(settings_of("classify"))]) == 0
         captured = capsys.readouterr()
         said = captured.err.splitlines()[0]  # a model of 13 updates may also be said to have learned nothing
-        assert said == f"{whole} is finished after 13 updates; more than 13 --steps make it go on"
+        assert said == f"{whole} is finished after 13 updates; to continue it, give more than 13 --steps"
         score = read_manifest(whole).training["scores"]["accuracy"]["score"]  # type: ignore[index,call-overload]
         assert captured.out.startswith(f"accuracy {score:.2f} ")
         has_learned = "has not learned its task" not in captured.err
@@ -194,7 +194,7 @@ def test_a_finished_run_is_that_of_the_command(stopped: Stopped, whole: Path, ha
     for more, data, message in (
         ({"model": {"dropout": 0.9}}, stopped.data, r"model\.dropout was 0\.2, is 0\.9"),
         ({"model": {"nope": 3}}, stopped.data, r"unknown key model\.nope"),
-        ({}, other, r"the training data of .*whole changed: it began with labels\.tsv of 60 records"),
+        ({}, other, r"the training data of .*whole changed: it was labels\.tsv of 60 records"),
         ({}, tmp_path / "none.tsv", "no such file"),
     ):
         with pytest.raises(ClearheadError, match=message):
@@ -210,27 +210,27 @@ def test_a_restart_goes_on_with_its_own_run_only(
     """torchrun starts again what has refused, too: the run of somebody else stays refused."""
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    for folder, found in ((parts, "holds an unfinished run"), (whole, "holds a finished run")):
+    for folder, found in ((parts, "has an unfinished run"), (whole, "has a finished run")):
         with pytest.raises(BundleError, match=found):
             run("classify", stopped.data, folder)
-    watcher = Watching(8)
+    callback = Watching(8)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
-    run("classify", stopped.data, parts, watcher, resume=True)
-    assert watcher.steps == [6, 7, 8]
+    run("classify", stopped.data, parts, callback, resume=True)
+    assert callback.steps == [6, 7, 8]
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    run("classify", stopped.data, parts, watcher)
-    assert watcher.steps[3:] == [9, 10, 11, 12, 13] and model_of(parts) == model_of(stopped.whole)
+    run("classify", stopped.data, parts, callback)
+    assert callback.steps[3:] == [9, 10, 11, 12, 13] and model_of(parts) == model_of(stopped.whole)
 
 
 def test_a_restart_does_not_overwrite_what_it_began(
     stopped: Stopped, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
-    watcher = Watching(5)
-    run("classify", stopped.data, whole, watcher, overwrite=True)
+    callback = Watching(5)
+    run("classify", stopped.data, whole, callback, overwrite=True)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    run("classify", stopped.data, whole, watcher, overwrite=True)
-    assert watcher.steps == [*range(1, 14)]
+    run("classify", stopped.data, whole, callback, overwrite=True)
+    assert callback.steps == [*range(1, 14)]
 
 
 def test_a_restart_that_does_not_know_its_run_erases_nothing(
@@ -239,7 +239,7 @@ def test_a_restart_that_does_not_know_its_run_erases_nothing(
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
-    with pytest.raises(BundleError, match="holds an unfinished run"):
+    with pytest.raises(BundleError, match="has an unfinished run"):
         run("classify", stopped.data, parts, overwrite=True)
     run("classify", stopped.data, parts, resume=True)
     assert model_of(parts) == model_of(stopped.whole)
@@ -250,12 +250,12 @@ def test_more_steps_go_on_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
     more: Settings = {"training": {"cooldown": 0, "save_every": 4, "warmup": 2}}
     run("classify", stopped.data, tmp_path / "whole", more=more, steps=12)
     run("classify", stopped.data, tmp_path / "parts", more=more, steps=8)
-    watcher = Watching()
-    run("classify", stopped.data, tmp_path / "parts", watcher, more=more, steps=12, resume=True)
-    assert watcher.steps == [9, 10, 11, 12]
-    assert "resuming after update 8 of 12 (instead of 8)" in watcher.messages
+    callback = Watching()
+    run("classify", stopped.data, tmp_path / "parts", callback, more=more, steps=12, resume=True)
+    assert callback.steps == [9, 10, 11, 12]
+    assert "resuming after update 8 of 12 (instead of 8)" in callback.messages
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
-    with pytest.raises(ConfigError, match="12 are done already"):
+    with pytest.raises(ConfigError, match="at least 12 updates, which are done already"):
         (tmp_path / "parts" / "training" / "state.json").write_bytes(unfinished(tmp_path / "parts"))
         run("classify", stopped.data, tmp_path / "parts", more=more, steps=7, resume=True)
 
@@ -272,9 +272,9 @@ def unfinished(folder: Path) -> bytes:
 def test_an_end_that_was_cut_off_is_made_again(stopped: Stopped, whole: Path) -> None:
     (whole / "training" / "state.json").write_bytes(unfinished(whole))
     (whole / "model.safetensors").unlink()
-    watcher = Watching()
-    run("classify", stopped.data, whole, watcher, resume=True)
-    assert not watcher.steps
+    callback = Watching()
+    run("classify", stopped.data, whole, callback, resume=True)
+    assert not callback.steps
     assert model_of(whole) == model_of(stopped.whole)
     assert clearhead.load(whole)
 
@@ -285,7 +285,7 @@ def test_a_finished_run_without_its_state_cannot_go_on(is_there: bool, stopped: 
     if is_there:  # emptied, not removed
         (whole / "training").mkdir()
     assert run("classify", stopped.data, whole, resume=True).outcome.step == 13
-    with pytest.raises(TrainingError, match=f"cannot go on; --from {whole} with another --out"):
+    with pytest.raises(TrainingError, match=f"cannot be resumed; --from {whole} with another --out"):
         run("classify", stopped.data, whole, steps=20, resume=True)
 
 
@@ -296,9 +296,9 @@ def test_a_finished_run_without_its_state_cannot_go_on(is_there: bool, stopped: 
         ({"tokenizer": {"vocab_size": 50}}, {}, "tokenizer.vocab_size was 60, is 50"),
         ({"model": {"dropout": 0.0}, "data": {"max_chars": 9}}, {}, "model.dropout was 0.2, is 0.0; data.max_chars"),
         ({}, {"preset": "small"}, "preset was tiny, is small"),
-        ({}, {"steps": 4}, "4 updates are asked for, 5 are done already"),
-        ({"training": {"minutes": 3}}, {}, "given twice, by steps and minutes"),
-        ({"training": {"minutes": 3}}, {"steps": 0}, "was fixed when the run began, at 13"),
+        ({}, {"steps": 4}, "expected at least 5 updates, which are done already, found 4"),
+        ({"training": {"minutes": 3}}, {}, "set twice, by steps and minutes"),
+        ({"training": {"minutes": 3}}, {"steps": 0}, "was fixed at the start of the run, at 13"),
     ],
 )
 def test_other_settings_are_refused_by_name(
@@ -321,7 +321,7 @@ def test_other_data_are_refused(stopped: Stopped, parts: Path, tmp_path: Path) -
     other.write_text("".join([lines[1], lines[0], *lines[2:]]))
     with pytest.raises(TrainingError, match=r"the training data of .*parts changed: .* 60 records, fingerprint"):
         run("classify", other, parts, resume=True)
-    held_out = r"the validation data of .*parts changed: it began with what is held out of labels\.tsv"
+    held_out = r"the validation data of .*parts changed: it was the part held out from labels\.tsv"
     with pytest.raises(TrainingError, match=rf"{held_out}, .*; now it is labels\.tsv, fingerprint"):
         run("classify", stopped.data, parts, valid=[other], resume=True)
 
@@ -343,16 +343,16 @@ def test_fine_tuning_goes_on_and_knows_its_start(stopped: Stopped, tmp_path: Pat
 
 
 def test_damage_is_refused_by_name(stopped: Stopped, parts: Path) -> None:
-    path = parts / "training" / "moments-00000005.safetensors"
+    path = parts / "training" / "optimizer-00000005.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BundleError, match=r"moments-00000005\.safetensors is damaged"):
+    with pytest.raises(BundleError, match=r"optimizer-00000005\.safetensors is damaged"):
         run("classify", stopped.data, parts, resume=True)
 
 
 def test_other_threads_are_told(stopped: Stopped, parts: Path) -> None:
-    watcher = Watching(6)
-    run("classify", stopped.data, parts, watcher, threads=2, resume=True)
-    assert "the run began on 1 cores and goes on with 2: sums are rounded otherwise" in watcher.messages
+    callback = Watching(6)
+    run("classify", stopped.data, parts, callback, threads=2, resume=True)
+    assert "the run started on 1 cores and continues on 2: sums are rounded differently" in callback.messages
 
 
 def test_minutes_are_made_into_steps_once(stopped: Stopped, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from clearhead.config import TrainingConfig, build
 from clearhead.training.loop.schedule import Schedule
-from clearhead.training.setup.auto_config import choose_config, without_length
+from clearhead.training.setup.auto_config import choose_config, without_zero_length
 
 
 @pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 50_000, 100_000])
@@ -66,7 +66,7 @@ def test_what_the_user_set_is_not_chosen() -> None:
 @pytest.mark.parametrize("zero", [0, "0", "0.0"])
 def test_a_length_of_nothing_is_none(zero: object) -> None:
     given = {"training": {"steps": zero, "epochs": zero, "warmup": 3}, "model": {"dropout": 0.1}}
-    assert without_length(given) == {"training": {"warmup": 3}, "model": {"dropout": 0.1}}
+    assert without_zero_length(given) == {"training": {"warmup": 3}, "model": {"dropout": 0.1}}
     assert choose_config(1000, "pairs", given | {"training": {"steps": zero}}, "").settings["training"]["epochs"] == 60
     asked = {"training": {"steps": zero, "minutes": "2"}}
-    assert without_length(asked) == asked
+    assert without_zero_length(asked) == asked

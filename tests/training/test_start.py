@@ -37,7 +37,7 @@ def start(folder: Path, task: str, model: Path, data: Path, **settings: Any) -> 
     listener = Listener()
     request = TrainRequest([data], folder / "out", settings=settings, task=task, start=model, threads=1)
     prepared = prepare(request, listener)
-    (told,) = [text for text in listener.told if text.startswith("starting from")]
+    (told,) = [text for text in listener.told if text.startswith("loaded ")]
     return prepared, told
 
 
@@ -61,10 +61,8 @@ def test_the_same_task_goes_on_with_all_weights(models: Models, tmp_path: Path) 
         prepared, told = start(tmp_path, task, models[task], write_files_in(tmp_path / task, task))
         names = set(named_weights(prepared.model))
         assert taken_over(prepared, models[task]) == names
-        assert told.startswith(
-            f"starting from {len(list(prepared.model.parameters()))} trained tensors of {models[task]}"
-        )
-        assert told.endswith("; fresh: none")
+        assert told.startswith(f"loaded {len(list(prepared.model.parameters()))} tensors from {models[task]}")
+        assert told.endswith("; newly initialised: none")
 
 
 @pytest.mark.parametrize("labels", [3, 5])
@@ -74,14 +72,14 @@ def test_pictures_with_other_labels_get_a_fresh_head(labels: int, models: Models
     assert prepared.config.labels == tuple(f"label{number}" for number in range(labels))
     names = set(named_weights(prepared.model))
     assert names - taken_over(prepared, models["image"]) == {"output.weight", "output.bias"}
-    assert told.endswith("; fresh: output.weight, output.bias")
+    assert told.endswith("; newly initialised: output.weight, output.bias")
 
 
 def test_texts_with_more_labels_get_a_fresh_head(models: Models, tmp_path: Path) -> None:
     data = write_lines(tmp_path / "t.tsv", [f"The old dog {n} eats\t{n % 4}" for n in range(40)])
     prepared, told = start(tmp_path, "classify", models["classify"], data)
     assert named_weights(prepared.model)["output.weight"].shape[0] == 4
-    assert told.endswith("; fresh: output.weight, output.bias")
+    assert told.endswith("; newly initialised: output.weight, output.bias")
 
 
 @pytest.mark.parametrize("task", ["classify", "tag"])
@@ -90,25 +88,25 @@ def test_what_has_no_place_is_told_to_be_left_behind(task: str, models: Models, 
     readers = {name for name in named_weights(prepared.model) if name.startswith("backbone.")}
     assert taken_over(prepared, models["mlm"]) == readers
     left = "norm.bias, norm.weight, transform.bias, transform.weight"
-    assert told.endswith(f"; fresh: output.weight, output.bias; left behind: {left}")
+    assert told.endswith(f"; newly initialised: output.weight, output.bias; not loaded: {left}")
     tokenizer = load_bundle(models["mlm"]).tokenizer
     assert prepared.tokenizer and prepared.tokenizer.to_json() == tokenizer
 
 
 MISUSES = [
-    ("image", "mlm", [], "trained for the task mlm and cannot start --task image: one reads text, the other pictures"),
-    ("tag", "image", [], "trained for the task image and cannot start --task tag: one reads text, the other pictures"),
+    ("image", "mlm", [], "trained for the task mlm and cannot start --task image: one reads text, the other images"),
+    ("tag", "image", [], "trained for the task image and cannot start --task tag: one reads text, the other images"),
     ("classify", "translate", [], "cannot start --task classify: model.family=transformer has no head classification"),
     ("translate", "mlm", [], "cannot start --task translate: model.family=encoder has no head generation"),
-    ("translate", "lm", [], "cannot start --task translate: only one of them goes on from a prompt; leave out --from"),
-    ("lm", "translate", [], "cannot start --task lm: only one of them goes on from a prompt; leave out --from"),
+    ("translate", "lm", [], "cannot start --task translate: only one of them continues a prompt; leave out --from"),
+    ("lm", "translate", [], "cannot start --task lm: only one of them continues a prompt; leave out --from"),
     ("mlm", "classify", [], "the task mlm needs <mask> among tokenizer.special_tokens, found none"),
     ("denoise", "translate", [], "denoising needs a tokenizer with two or more sentinels"),
-    ("classify", "mlm", ["--set", "model.model_dim=24"], "here; leave the preset and the model settings as they are"),
+    ("classify", "mlm", ["--set", "model.model_dim=24"], "here; leave out the preset and the model settings"),
     ("classify", "mlm", ["--set", "model.num_encoder_layers=2"], ""),
-    ("classify", "mlm", ["--preset", "small"], "leave the preset and the model settings as they are, or leave out"),
+    ("classify", "mlm", ["--preset", "small"], "leave out the preset and the model settings, or leave out"),
     ("tag", "mlm", ["--set", "tokenizer.kind=char"], "tokenizer.kind=char does not fit"),
-    ("tag", "mlm", ["--set", "tokenizer.lowercase=true"], "which was trained with False; leave the tokenizer as it is"),
+    ("tag", "mlm", ["--set", "tokenizer.lowercase=true"], "trained with False; leave out the tokenizer settings"),
     ("image", "image", ["--set", "model.patch_size=4"], "the shape does not fit"),
     ("image", "image", ["--set", "model.family=mlp"], "model.family=mlp does not fit"),
     ("image", "nowhere", [], "there is no folder"),
@@ -124,7 +122,7 @@ def test_misuse_is_refused_in_a_sentence(
     options = ["--task", task, "--from", str(folder), "--out", str(tmp_path / "out"), "--steps", "1", *more]
     code = main(["train", str(write_files(tmp_path, task)), *options])
     if not message:  # more layers than before: the lower ones are trained, the new ones are told
-        assert code == 0 and "fresh: backbone.encoder.layers.1." in capsys.readouterr().err
+        assert code == 0 and "newly initialised: backbone.encoder.layers.1." in capsys.readouterr().err
         return
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2 and error.startswith("clearhead: ") and message in error
@@ -135,4 +133,4 @@ def test_pictures_of_another_size_are_told(models: Models, tmp_path: Path, capsy
     data = write_pictures(tmp_path / "p", 3, size=6)
     options = ["--task", "image", "--from", str(models["image"]), "--out", str(tmp_path / "out"), "--steps", "1"]
     assert main(["train", str(data), *options]) == 2
-    assert "(pictures of 4x4 there, of 6x6 here)" in capsys.readouterr().err.splitlines()[-1]
+    assert "(images of 4x4 there, of 6x6 here)" in capsys.readouterr().err.splitlines()[-1]

@@ -18,22 +18,24 @@ from tests.faults import Faults, disk_full, end_of, fork
 
 pytestmark = pytest.mark.forks
 
-ORIGIN = RunOrigin(config={"task": "translate"}, data={"records": 7}, start="", threads=1, torch="2", began="then")
+ORIGIN = RunOrigin(
+    config={"task": "translate"}, data={"records": 7}, pretrained="", threads=1, torch="2", started="then"
+)
 CALLS = ("fsync", "rename", "replace", "chmod", "unlink")
 
 
 def save(folder: CheckpointFolder, step: int, average: int = 2) -> None:
     """A state whose every tensor tells its step."""
     best = Validation(float("inf"), 1e300, 0.1 + 0.2, "bleu", "exact", ("a", "b\n", "ü"))
-    counts = TrainState(step=step, epoch=step // 3, batch=step % 3, best=best, best_step=2, loss=float("nan"))
-    folder.save(ORIGIN, counts, {"w": torch.full((5, 7), float(step))}, {"w:step": torch.tensor(float(step))},
+    state = TrainState(step=step, epoch=step // 3, batch=step % 3, best=best, best_step=2, loss=float("nan"))
+    folder.save(ORIGIN, state, {"w": torch.full((5, 7), float(step))}, {"w:step": torch.tensor(float(step))},
                 average=average, metrics_bytes=step)  # fmt: skip
 
 
 def began(path: Path) -> CheckpointFolder:
     path.mkdir(parents=True)
     folder = CheckpointFolder(path)
-    folder.begin('{"a tokenizer": 1}')
+    folder.save_tokenizer('{"a tokenizer": 1}')
     return folder
 
 
@@ -41,10 +43,10 @@ def step_in(path: Path) -> int:
     """The step of the state in a folder, once everything in it was found to belong to that step."""
     found = CheckpointFolder.load(path)
     assert found and found.state
-    step = found.state.counts.step
-    assert torch.equal(found.tensors(found.state.weights)["w"], torch.full((5, 7), float(step)))
-    assert found.tensors(found.state.moments)["w:step"].item() == step == found.state.metrics_bytes
-    assert found.tokenizer() == '{"a tokenizer": 1}'
+    step = found.state.train_state.step
+    assert torch.equal(found.load_tensors(found.state.weights)["w"], torch.full((5, 7), float(step)))
+    assert found.load_tensors(found.state.optimizer)["w:step"].item() == step == found.state.metrics_bytes
+    assert found.load_tokenizer() == '{"a tokenizer": 1}'
     return step
 
 
@@ -59,24 +61,24 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
     found = CheckpointFolder.load(tmp_path / "t")
     assert found and found.state and folder.state
     assert found.state.origin == ORIGIN
-    assert found.state.counts.best == folder.state.counts.best  # the infinite loss and the last digit too
+    assert found.state.train_state.best == folder.state.train_state.best  # the infinite loss and the last digit too
     assert CheckpointFolder.load(tmp_path / "none") is None
 
 
-def test_a_state_before_the_first_update_has_no_moments(tmp_path: Path) -> None:
+def test_a_state_before_the_first_update_has_no_optimizer_tensors(tmp_path: Path) -> None:
     folder = began(tmp_path / "t")
     folder.save(ORIGIN, TrainState(), {"w": torch.ones(3)}, {})
     found = CheckpointFolder.load(tmp_path / "t")
-    assert found and found.state and found.tensors(found.state.moments) == {}
+    assert found and found.state and found.load_tensors(found.state.optimizer) == {}
 
 
 def test_only_what_is_needed_is_kept(tmp_path: Path) -> None:
     folder = began(tmp_path / "t")
-    folder.keep_best(1, {"w": torch.ones(3)})
+    folder.save_best(1, {"w": torch.ones(3)})
     for step in (1, 2, 3):
         save(folder, step)
     save(folder, 4, average=0)  # not a checkpoint: the weights are those to go on from, and no more
-    numbers = {"state.json", "tokenizer.json", "weights-00000001.safetensors", "moments-00000004.safetensors"}
+    numbers = {"state.json", "tokenizer.json", "weights-00000001.safetensors", "optimizer-00000004.safetensors"}
     assert names_in(tmp_path / "t") == numbers | {f"weights-0000000{step}.safetensors" for step in (2, 3, 4)}
     assert folder.checkpoints == ("weights-00000002.safetensors", "weights-00000003.safetensors")
     save(folder, 5)
@@ -126,7 +128,7 @@ def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path:
         assert again
         save(again, 4, average=1)
         assert step_in(folder.folder) == 4
-        left = {"state.json", "tokenizer.json", "weights-00000004.safetensors", "moments-00000004.safetensors"}
+        left = {"state.json", "tokenizer.json", "weights-00000004.safetensors", "optimizer-00000004.safetensors"}
         assert names_in(folder.folder) == left  # what the dead process left is gone
         if code == 0:
             break
@@ -146,7 +148,7 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["state.json", "tokenizer.json", "weights-00000002.safetensors", "moments-00000003.safetensors"]
+    "name", ["state.json", "tokenizer.json", "weights-00000002.safetensors", "optimizer-00000003.safetensors"]
 )
 @pytest.mark.parametrize("damage", [flip, cut, Path.unlink], ids=["flipped", "cut off", "gone"])
 def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
@@ -162,24 +164,24 @@ def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: Callable[[
 def test_tensors_without_a_state_are_a_beginning_only_where_nothing_was_saved(tmp_path: Path) -> None:
     folder = began(tmp_path / "t")
     save(folder, 2)
-    CheckpointFolder.cleared(tmp_path / "t")
+    CheckpointFolder.create_empty(tmp_path / "t")
     assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and CheckpointFolder.load(tmp_path / "t") is None
     folder = CheckpointFolder(tmp_path / "t")
-    folder.begin("{}")
-    folder.keep_best(1, {"w": torch.ones(3)})  # a validation before the first save
+    folder.save_tokenizer("{}")
+    folder.save_best(1, {"w": torch.ones(3)})  # a validation before the first save
     assert CheckpointFolder.load(tmp_path / "t") is None
     save(folder, 2)
     assert "nothing-saved-yet" not in names_in(tmp_path / "t")
 
 
 def test_whose_a_run_is_outlives_its_saves(tmp_path: Path) -> None:
-    folder = CheckpointFolder.cleared(tmp_path / "t")
-    folder.own("")
-    assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and not folder.belongs_to("")
-    folder.own("torchrun 12 345")
-    folder.begin("{}")
+    folder = CheckpointFolder.create_empty(tmp_path / "t")
+    folder.set_owner("")
+    assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and not folder.is_owned_by("")
+    folder.set_owner("torchrun 12 345")
+    folder.save_tokenizer("{}")
     save(folder, 2)
-    assert folder.belongs_to("torchrun 12 345") and not folder.belongs_to("torchrun 13 345")
+    assert folder.is_owned_by("torchrun 12 345") and not folder.is_owned_by("torchrun 13 345")
 
 
 def test_every_bit_of_the_state_file_counts(tmp_path: Path) -> None:

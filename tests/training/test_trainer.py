@@ -81,12 +81,12 @@ class Memory:
     def record(self, entry: dict[str, Any]) -> None:
         self.records.append(entry)
 
-    def save(self, counts: TrainState, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
-        self.saved.append(counts.step)
-        if is_checkpoint and counts.step not in self.steps:
-            self.steps.append(counts.step)
+    def save(self, state: TrainState, weights: Weights, optimizer: Weights, is_checkpoint: bool) -> None:
+        self.saved.append(state.step)
+        if is_checkpoint and state.step not in self.steps:
+            self.steps.append(state.step)
 
-    def best(self, step: int, weights: Weights, validation: Validation) -> None:
+    def save_best(self, step: int, weights: Weights, validation: Validation) -> None:
         self.best_step = step
 
 
@@ -141,8 +141,8 @@ def test_bad_loss_never_touches_the_weights(poison: float) -> None:
     made, memory = trainer(Regression(poison), steps=30)
     outcome = made.run()
     assert all(bool(tensor.isfinite().all()) for tensor in snapshot(made.model).values())
-    assert outcome.bad_steps == 10  # example 5 is in one of the three batches of each epoch
-    bad = [entry["bad_step"] for entry in memory.records if "bad_step" in entry]
+    assert outcome.nonfinite_steps == 10  # example 5 is in one of the three batches of each epoch
+    bad = [entry["skipped_update"] for entry in memory.records if "skipped_update" in entry]
     assert all(6 in entry["lines"] for entry in bad)
 
 
@@ -161,7 +161,7 @@ def test_too_many_bad_updates_end_the_run() -> None:
 @pytest.mark.parametrize(
     ("error", "expected", "message"),
     [
-        (MemoryError(), TrainingError, "not suffice for a single example"),
+        (MemoryError(), TrainingError, "not enough memory for a single example"),
         (RuntimeError("a bug"), RuntimeError, "a bug"),
     ],
 )
@@ -208,7 +208,7 @@ def test_too_little_memory_to_validate_is_told(words: str) -> None:
             raise RuntimeError(words)
 
     made, memory = trainer(Large(), steps=10, validate_every=5)
-    with pytest.raises(TrainingError, match=r"step 5: memory does not suffice to validate; .* --resume"):
+    with pytest.raises(TrainingError, match=r"step 5: not enough memory to validate; .* --resume"):
         made.run()
     assert memory.saved == [5]
 
@@ -241,7 +241,7 @@ def test_the_loss_that_is_shown_is_at_first_the_mean_and_then_moves() -> None:
 @pytest.mark.parametrize(("steps", "every"), [(7, 1), (450, 4), (20_000, 50)])
 def test_short_runs_have_whole_curves(steps: int, every: int) -> None:
     made, memory = trainer(Regression(), steps=steps)
-    for made.counts.step in range(1, min(steps, 200) + 1):
+    for made.state.step in range(1, min(steps, 200) + 1):
         made._report()
     noted = [entry["step"] for entry in memory.records]
     assert noted == sorted({1, *range(every, min(steps, 200) + 1, every)} | ({steps} if steps <= 200 else set()))
@@ -254,5 +254,5 @@ def test_lines_of_several_files_are_in_order() -> None:
 
     made, memory = trainer(Files(float("nan")), steps=3)
     made.run()
-    [bad] = [entry["bad_step"]["lines"] for entry in memory.records if "bad_step" in entry]
+    [bad] = [entry["skipped_update"]["lines"] for entry in memory.records if "skipped_update" in entry]
     assert "b.tsv:13" in bad and bad == sorted(bad, key=lambda line: (line[0], int(line[6:])))

@@ -71,9 +71,9 @@ def test_a_task_that_is_learned_has_no_warning(task: str, tmp_path: Path) -> Non
 
 
 def test_nothing_is_decoded_until_the_loss_is_low_enough(tmp_path: Path) -> None:
-    data, watcher = write_data("translate", tmp_path, 200), Watching()
+    data, callback = write_data("translate", tmp_path, 200), Watching()
     more: Settings = {**LONGER, "training": {**LONGER["training"], "validate_every": 20, "schedule": "none"}}
-    result = run("translate", data, tmp_path / "out", watcher, more=more, steps=150)
+    result = run("translate", data, tmp_path / "out", callback, more=more, steps=150)
     assert not result.validation.warning
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     valid = [line["valid"] for line in lines if "valid" in line]

@@ -38,16 +38,16 @@ def note_losses() -> list[float]:
     losses: list[float] = []
     update = Trainer._update
 
-    def noting(self: Trainer, gradients: Any, portions: Any) -> None:
+    def noting(self: Trainer, gradients: Any, batches: Any) -> None:
         add = gradients.add
 
         def added(*given: Any) -> float:
             share: float = add(*given)
-            losses.append(self.processes.sum(share)[0])
+            losses.append(self.group.sum(share)[0])
             return share
 
         gradients.add = added
-        update(self, gradients, portions)
+        update(self, gradients, batches)
         gradients.add = add
 
     Trainer._update = noting  # type: ignore[method-assign]
@@ -69,7 +69,7 @@ def sending(rank: int, step: int, number: int) -> Iterator[None]:
 
     def reporting(self: Trainer) -> None:
         report(self)
-        if self.processes.rank == rank and self.counts.step == step:
+        if self.group.rank == rank and self.state.step == step:
             os.kill(os.getpid(), number)
 
     Trainer._report = reporting  # type: ignore[method-assign]
@@ -85,12 +85,12 @@ def threads_of_gloo() -> list[str]:
 
 def main(path: Path) -> None:
     """All jobs within one group of processes."""
-    auto_config.SECONDS = 0.0
+    auto_config.BENCHMARK_SECONDS = 0.0
     losses = note_losses()
     jobs = [Job(**each) for each in json.loads(path.read_text())]
     with init_distributed() as processes:
-        assert processes.count == int(os.environ["WORLD_SIZE"]) and isinstance(processes, ProcessGroup)
-        setattr(training, "joined", lambda _: nullcontext(processes))  # noqa: B010
+        assert processes.world_size == int(os.environ["WORLD_SIZE"]) and isinstance(processes, ProcessGroup)
+        setattr(training, "init_distributed", lambda _: nullcontext(processes))  # noqa: B010
         for job in jobs:
             with sending(*job.send) if job.send and not was_restarted() else nullcontext():
                 do(job, losses)

@@ -1,7 +1,4 @@
-"""What the loop of a training keeps count of, and how fast it goes.
-
-The optimiser, and what it remembers of a run as tensors by name: its moments, and a moving mean of the weights.
-"""
+"""State of the training loop: counters and times, the optimizer with its tensors, and the moving average of weights."""
 
 import math
 import time
@@ -16,6 +13,10 @@ from clearhead.config import TrainingConfig
 from clearhead.errors import BundleError
 from clearhead.model.parameters import Weights, named_weights
 from clearhead.tasks.trainable.task import Validation
+
+EMA = "ema"
+EMA_WARMUP = 10  # the decay is at most (1 + n) / (10 + n) at update n, so that the first weights are soon forgotten
+RECENT_UPDATES = 50  # updates over which the shown speed is averaged
 
 Clock = Callable[[], float]
 
@@ -42,97 +43,94 @@ class SchedulePlan(BaseModel):
 
 
 class TrainState(BaseModel):
-    """Where a run stands after an update: all that the loop needs to go on from there, besides tensors."""
+    """Counters of a run after an update: everything that the loop needs to resume, except tensors."""
 
     model_config = ConfigDict(extra="forbid")
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
-    """How many batches of the epoch's plan are used up."""
+    """Number of batches of the epoch's plan that were used."""
     tokens: int = 0
-    bad_steps: int = 0
-    bad_in_a_row: int = 0
-    without_gain: int = 0
+    nonfinite_steps: int = 0
+    """Number of updates that were skipped because the loss or the gradient was not finite."""
+    nonfinite_in_a_row: int = 0
+    validations_without_gain: int = 0
     loss: float = math.nan
+    """Smoothed training loss per token."""
     best: Validation | None = None
     best_step: int = 0
-    validated: int = 0
-    """The step of the last validation."""
     validations: int = 0
-    validate_at: int = 0
-    """The step of the next validation, where a run with --minutes has spaced them; 0: by `training.validate_every`."""
+    validated_step: int = 0
+    """The step of the last validation."""
+    last_validation: Validation | None = None
+    next_validation_step: int = 0
+    """The step of the next validation of a run with --minutes; 0: `training.validate_every` decides."""
     plan: SchedulePlan | None = None
-    """Set when a run with --minutes was planned anew."""
-    last: Validation | None = None
-    """The last validation."""
+    """Set when a run with --minutes was planned again."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     seconds_validating: float = 0.0
     seconds_at_validation: float = 0.0
     """Time used when the last validation ended."""
     seconds_per_update: float = 0.0
-    """Expected from the updates before the last validation; 0: there was none."""
+    """Expected time, from the updates before the last validation; 0 before the first validation."""
     seconds_per_validation: float = 0.0
-    """Time of the last validation."""
+    """Duration of the last validation."""
 
-    def note_updates(self, recent: float) -> None:
-        """Take the time per update since the last validation, or of the `recent` ones if that is longer.
+    def record_updates(self, recent: float) -> None:
+        """Set the expected time per update: the mean since the last validation, or `recent` if that is longer.
 
-        To be called before the next validation. A machine that has just become slower is expected to stay so.
+        Call this before the next validation. A machine that has just become slower is expected to stay slower.
         """
-        if self.step > self.validated:
-            mean = (self.seconds - self.seconds_at_validation) / (self.step - self.validated)
+        if self.step > self.validated_step:
+            mean = (self.seconds - self.seconds_at_validation) / (self.step - self.validated_step)
             self.seconds_per_update = max(mean, recent)
 
-    def note_validation(self, validation: Validation, seconds: float) -> None:
+    def record_validation(self, validation: Validation, seconds: float) -> None:
         """Record a validation and its duration."""
-        self.last, self.validated = validation, self.step
+        self.last_validation, self.validated_step = validation, self.step
         self.validations += 1
         self.seconds_per_validation = seconds
         self.seconds_validating += seconds
 
 
 class Throughput:
-    """Time and speed of a run, counted on from the time that it had used before."""
+    """Time and speed of a run, including the time before it was resumed."""
 
-    def __init__(self, counts: TrainState, clock: Clock = time.monotonic) -> None:
+    def __init__(self, state: TrainState, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._began = clock() - counts.seconds
-        self._cpu_began = time.process_time() - counts.cpu_seconds
-        self._recent = [(clock(), 0)]  # (time, tokens) of the last updates, behind the time of their beginning
-        self._speed = 0.0
+        self._start = clock() - state.seconds
+        self._cpu_start = time.process_time() - state.cpu_seconds
+        self._recent = [(clock(), 0)]  # (time, tokens) of the last updates, preceded by the time of their start
+        self._tokens_per_second = 0.0
 
-    def note(self, counts: TrainState) -> None:
-        """Write the time used into the counts."""
-        counts.seconds, counts.cpu_seconds = self._clock() - self._began, time.process_time() - self._cpu_began
+    def write_times(self, state: TrainState) -> None:
+        """Write the time used so far into the state."""
+        state.seconds, state.cpu_seconds = self._clock() - self._start, time.process_time() - self._cpu_start
 
-    def updated(self, tokens: int) -> None:
-        """An update was made."""
-        self._recent = [*self._recent[-49:], (self._clock(), tokens)]
+    def add_update(self, tokens: int) -> None:
+        """Count an update of this many tokens."""
+        self._recent = [*self._recent[1 - RECENT_UPDATES :], (self._clock(), tokens)]
 
-    def paused(self) -> None:
-        """Something else took its time."""
+    def restart(self) -> None:
+        """Forget the last updates, after something else took time."""
         self._recent = [(self._clock(), 0)]
 
     def seconds_per_update(self) -> float:
-        """Return the mean time of the last updates; 0 if there are none since the last pause."""
+        """Return the mean time of the last updates; 0 if there are none since the last restart."""
         return (self._recent[-1][0] - self._recent[0][0]) / max(1, len(self._recent) - 1)
 
-    def speed(self) -> float:
+    def tokens_per_second(self) -> float:
         """Return target tokens per second over the last updates."""
         if len(self._recent) > 1:
             seconds = self._recent[-1][0] - self._recent[0][0]
-            self._speed = sum(tokens for _, tokens in self._recent[1:]) / max(1e-9, seconds)
-        return self._speed
-
-
-EMA = "ema"
-_WARM = 10  # the first updates count less: with a decay of (1 + n) / (10 + n) the beginning is soon forgotten
+            self._tokens_per_second = sum(tokens for _, tokens in self._recent[1:]) / max(1e-9, seconds)
+        return self._tokens_per_second
 
 
 def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Adam with decoupled weight decay; its learning rate is set at every update."""
+    """Return Adam with decoupled weight decay; the trainer sets its learning rate at every update."""
     return torch.optim.AdamW(
         model.parameters(),
         betas=(config.adam_beta1, config.adam_beta2),
@@ -143,7 +141,7 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opt
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
-    """The tensors themselves, not copies: both moments and the number of updates of each weight that had one."""
+    """Return the optimizer's tensors by name, not copied: moments and update count of each weight that has them."""
     return {
         f"{name}:{key}": tensor
         for name, parameter in model.named_parameters()
@@ -151,19 +149,19 @@ def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weigh
     }
 
 
-def restore_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, kept: Weights) -> None:
-    """Puts back what `moments` gave; where the weights are sharded, each process takes its part."""
+def restore_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Weights) -> None:
+    """Restore what `optimizer_state` returned; sharded weights take their shard of it."""
     parameters = dict(model.named_parameters())
     optimizer.state.clear()
-    for key, tensor in kept.items():
-        name, _, part = key.rpartition(":")
+    for key, tensor in tensors.items():
+        name, _, field = key.rpartition(":")
         if name not in parameters or tensor.shape not in (parameters[name].shape, torch.Size([])):
-            raise BundleError(f"the state of the optimiser does not fit the model: {key}")
-        optimizer.state[parameters[name]][part] = _like(tensor, parameters[name])
+            raise BundleError(f"the saved optimizer state does not fit the model: unexpected tensor {key}")
+        optimizer.state[parameters[name]][field] = _place_like(tensor, parameters[name])
 
 
-def _like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
-    """On the device of the weight, and sharded as it is; the number of updates stays where it is."""
+def _place_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Return the tensor on the device and with the sharding of a weight; update counts stay unchanged."""
     if not tensor.dim():
         return tensor
     if isinstance(parameter.data, DTensor):
@@ -174,17 +172,17 @@ def _like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
 
 @torch.no_grad()
 def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
-    """Moves the mean of each weight towards the weight as update `step` left it; the first one begins it."""
+    """Move the average of each weight towards its value after update `step`; the first call initialises it."""
     weights = [parameter for group in optimizer.param_groups for parameter in group["params"]
                if optimizer.state.get(parameter)]  # fmt: skip
     for parameter in weights:
         optimizer.state[parameter].setdefault(EMA, parameter.detach().clone())
-    means = [optimizer.state[parameter][EMA] for parameter in weights]
-    torch._foreach_lerp_(means, weights, 1 - min(decay, (1 + step) / (_WARM + step)))
+    averages = [optimizer.state[parameter][EMA] for parameter in weights]
+    torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + step) / (EMA_WARMUP + step)))
 
 
 def ema_weights(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
-    """The mean of each weight; what has none, such as running figures of norms, as it is. Tensors, not copies."""
+    """Return the average of each weight, not copied; tensors without one, such as running statistics, unchanged."""
     return {
         name: optimizer.state.get(tensor, {}).get(EMA, tensor) if isinstance(tensor, nn.Parameter) else tensor
         for name, tensor in named_weights(model).items()

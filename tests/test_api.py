@@ -1,4 +1,4 @@
-"""What the Python interface refuses rather than ignores, and what it leaves as it was."""
+"""The Python API refuses arguments without effect and does not modify its inputs."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def test_settings_that_would_change_nothing(given: dict[str, Any], message: str,
 @pytest.mark.parametrize("given", [{"by": "average"}, {"by": "zero", "over": [TEXT]}])
 def test_a_mistyped_ablation(given: dict[str, Any], trained: Trained) -> None:
     with pytest.raises(InspectionError, match='expected by="zero", or by="mean" with texts'):
-        clearhead.load(trained.folder).with_heads_off(["cross.0.0"], **given)
+        clearhead.load(trained.folder).with_ablated(["cross.0.0"], **given)
 
 
 @pytest.mark.parametrize(

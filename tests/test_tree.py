@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import clearhead
@@ -44,6 +45,24 @@ def test_files_import_only_from_stages_before_them() -> None:
 def test_no_module_for_miscellanies() -> None:
     names = {part for path in SOURCE.rglob("*.py") for part in path.relative_to(SOURCE).with_suffix("").parts}
     assert not names & {"utils", "helpers", "common", "misc"}
+
+
+def test_class_names_are_unique() -> None:
+    defined = defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                defined[node.name].append(str(path.relative_to(SOURCE)))
+    assert not {name: paths for name, paths in defined.items() if len(paths) > 1}
+
+
+def test_packages_are_small_and_described() -> None:
+    """A folder has about a dozen modules at most; `cli` has one per command, `model` the flat list of docs/model.md."""
+    for init in SOURCE.rglob("__init__.py"):
+        assert ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))), f"{init} has no docstring"
+        modules = [path for path in init.parent.glob("*.py") if path.name != "__init__.py"]
+        limit = {"cli": 30, "model": 19}.get(init.parent.name, 14)
+        assert len(modules) <= limit, f"{init.parent} has {len(modules)} modules: a sub-package is missing"
 
 
 def test_public_names_are_there() -> None:

@@ -71,7 +71,7 @@ def run(entry: Entry, variant: str, seed: int, data: Path, folder: Path) -> None
         start = imported(data / entry.start, folder / "start") if entry.start else None
         model = clearhead.train(
             list(files.train), folder / label, valid=list(files.valid), settings=settings, overwrite=True,
-            start=start, watcher=watcher,
+            start=start, callback=watcher,
         )  # fmt: skip
     facts = {
         "variant": variant,

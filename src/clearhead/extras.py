@@ -24,6 +24,8 @@ EXTRAS = {
     "h11": "serve",
 }
 """Extra by importable package; no other module names extras."""
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
+"""Distribution by importable package, where their names differ."""
 
 
 def require_package(module: str, purpose: str) -> Any:

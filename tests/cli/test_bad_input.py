@@ -1,4 +1,4 @@
-"""Bad input to every verb and reader, as a user gives it: one line that says what to do; nothing is cut off."""
+"""Invalid input to every command and reader: one error line that states the remedy; no text is lost."""
 
 import hashlib
 import io
@@ -17,17 +17,17 @@ from tests.tasks.every import TRAINED, Models, write_files
 
 Run = pytest.CaptureFixture[str]
 VERBS = ("translate", "classify", "tag", "fill", "generate", "score")
-LONG = "The old dog eats the grass " * 300  # one sentence, longer than any of the models accepts
+LONG = "The old dog eats the grass " * 300  # one sentence with more tokens than any of the models accepts
 
 
-def give(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:
-    """What comes on standard input."""
+def set_stdin(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:
+    """Replace standard input."""
     given = text.encode() if isinstance(text, str) else text
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
 
 
 def refused(capsys: Run) -> str:
-    """The one line of an error; nothing came out before it."""
+    """Return the single error line of a command that fails before it prints anything."""
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.rstrip("\n").splitlines()[-1].startswith("clearhead"), captured.err
     return captured.err.rstrip("\n").splitlines()[-1]
@@ -35,14 +35,14 @@ def refused(capsys: Run) -> str:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("task", TRAINED)
-def test_the_wrong_verb_names_the_right_one(
+def test_the_wrong_command_names_the_right_one(
     task: str, verb: str, models: Models, tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, fitting = models[task], TASKS[task].verb
     capsys.readouterr()
     pairs = tmp_path / "p.tsv"
     pairs.write_text("The dog eats.\tThe dog eats.\n", encoding="utf-8")
-    give(monkeypatch, "The dog eats.\n")
+    set_stdin(monkeypatch, "The dog eats.\n")
     more = {"score": [str(pairs)], "fill": ["The [MASK] eats."]}.get(verb, [])
     code = main([verb, str(folder), *more])
     if (verb == fitting and task not in ("image", "caption")) or (verb, task) == ("score", "translate"):
@@ -51,7 +51,7 @@ def test_the_wrong_verb_names_the_right_one(
     assert code == 2
     error = refused(capsys)
     if verb == fitting:
-        assert f"reads pictures, not text: name them, as in clearhead {verb} {folder} picture.png" in error
+        assert f"reads images, not text: expected image files, as in clearhead {verb} {folder} image.png" in error
     else:
         assert f"was trained for the task {task}: it cannot {verb}" in error
         assert error.endswith(f"Use clearhead {fitting} {folder}")
@@ -77,7 +77,7 @@ def test_empty_input_gives_empty_output(
 ) -> None:
     folder = models[task]
     capsys.readouterr()
-    give(monkeypatch, text)
+    set_stdin(monkeypatch, text)
     assert main([verb, str(folder)]) == 0
     assert capsys.readouterr().out == expected
 
@@ -106,7 +106,7 @@ def test_long_lines_stop_names_the_line(
 ) -> None:
     folder = models[task]
     capsys.readouterr()
-    give(monkeypatch, f"The [MASK] dog eats.\n{LONG} [MASK]\n")
+    set_stdin(monkeypatch, f"The [MASK] dog eats.\n{LONG} [MASK]\n")
     assert main([verb, str(folder), "--long-lines", "stop"]) == 2
     assert re.search(message, capsys.readouterr().err)
 
@@ -114,7 +114,7 @@ def test_long_lines_stop_names_the_line(
 def test_a_long_line_is_tagged_whole(models: Models, capsys: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(models["tag"])
     capsys.readouterr()
-    give(monkeypatch, LONG)
+    set_stdin(monkeypatch, LONG)
     assert main(["tag", folder, "--json"]) == 0
     assert [word["word"] for word in json.loads(capsys.readouterr().out)["words"]] == LONG.split()
 
@@ -127,7 +127,7 @@ def test_a_prompt_that_is_too_long_is_refused(models: Models, capsys: Run) -> No
 
 
 TESTS = [
-    # task, file, what is in it, what is said
+    # task, file, content, message
     ("translate", "t.tsv", f"The dog\tThe dog\n{LONG}\tThe dog\n", r"line 2 has [\d,]+ tokens, the model accepts"),
     ("translate", "t.tsv", "The dog\n", r"t\.tsv:1: expected source TAB target, found no TAB in 'The dog'"),
     ("translate", "t.jsonl", '{"source": "a"}\n', r't\.jsonl:1: expected the key "target", found the keys source'),
@@ -159,7 +159,7 @@ def test_a_bad_test_file_is_named_by_its_line(
 
 @pytest.mark.parametrize("task", ["mlm", "lm"])
 def test_long_test_texts_are_scored_whole(task: str, models: Models, tmp_path: Path, capsys: Run) -> None:
-    """Twice as much text, twice as many figures: windows slide over it, nothing is cut off."""
+    """A sliding window covers a long text: twice the text gives twice the number of scored tokens."""
     folder, counts = str(models[task]), []
     for times in (1, 2):
         path = tmp_path / f"{times}.txt"
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_read_is_named(task: str, name: str, message: str,
     assert not (tmp_path / "out").exists()
 
 
-def test_pictures_that_are_none(models: Models, tmp_path: Path, capsys: Run) -> None:
+def test_files_that_are_not_images(models: Models, tmp_path: Path, capsys: Run) -> None:
     folder, wide, torn = str(models["image"]), tmp_path / "wide.png", tmp_path / "torn.png"
     PillowImage.fromarray(np.zeros((4, 6), dtype=np.uint8)).save(wide)
     whole = next((write_files(tmp_path, "image") / "0").iterdir())
@@ -217,7 +217,7 @@ def test_a_label_that_only_the_validation_file_has(tmp_path: Path, capsys: Run) 
 
 
 def changed(folder: Path, to: Path, changes: dict[str, dict[str, int]]) -> Path:
-    """A copy of a model with other settings and the checksum that fits them."""
+    """Return a copy of a model with other settings and a matching checksum."""
     shutil.copytree(folder, to)
     config = json.loads((to / "config.json").read_text(encoding="utf-8"))
     for section, values in changes.items():
@@ -244,13 +244,13 @@ BEYOND = [
 
 @pytest.mark.parametrize("engine", ["native", "torch"])
 @pytest.mark.parametrize(("options", "changes", "error"), BEYOND, ids=[error for _, _, error in BEYOND])
-def test_what_no_engine_can_hold_is_refused(
+def test_models_that_do_not_fit_into_memory_are_refused(
     options: list[str], changes: dict[str, dict[str, int]], error: str, engine: str,
     models: Models, tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     folder = changed(models["translate"], tmp_path / "model", changes)
     capsys.readouterr()
-    give(monkeypatch, "The dog eats.\n")
+    set_stdin(monkeypatch, "The dog eats.\n")
     assert main(["translate", str(folder), "--engine", engine, "--threads", "1", *options]) == 2
     assert error in refused(capsys)
 
@@ -261,7 +261,7 @@ def test_more_threads_than_a_machine_has_are_not_started(
 ) -> None:
     found = []
     for threads in ("1", "100000"):
-        give(monkeypatch, "The dog eats.\n")
+        set_stdin(monkeypatch, "The dog eats.\n")
         capsys.readouterr()
         assert main([verb, str(models["translate"]), "--threads", threads]) == 0
         found.append(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""Decoding as a user asks for it: options of translate, the same from Python, alignments, and large inputs."""
+"""Decoding options of `translate` and of the Python API, alignments, and large inputs."""
 
 import io
 import itertools
@@ -19,7 +19,7 @@ LINES = ["The dog sees the cat.", "A child laughs.", "The old king sleeps."]
 
 @pytest.fixture
 def translate(trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    """Runs the verb on lines; its output, or its last complaint."""
+    """Return a function that runs the command on lines and returns its output, or its last error line."""
 
     def run(*options: str, lines: list[str] = LINES) -> str:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode())))
@@ -45,8 +45,8 @@ def test_constraints_hold_in_every_line(translate, trained: Trained) -> None:  #
     assert [one.text for one in found] == [record["text"] for record in records]
 
 
-def test_what_is_unmet_is_reported(translate) -> None:  # type: ignore[no-untyped-def]
-    """There is room for the words, but a rule stands in the way; and an empty line stays empty."""
+def test_unmet_constraints_are_reported(translate) -> None:  # type: ignore[no-untyped-def]
+    """A rule prevents the words although the length limit allows them; an empty line stays empty."""
     options = ["--include", "Katze", "--set", "decoding.no_repeat_ngram_size=1", "--prefix", "Katz und", "--json"]
     records = [json.loads(line) for line in translate(*options, lines=[LINES[0], ""]).splitlines()]
     assert records[1]["text"] == "" and records[1]["unmet"] == ["Katz und", "Katze"]
@@ -63,7 +63,7 @@ def test_samples_are_the_same_alone_and_again(translate) -> None:  # type: ignor
 
 
 @pytest.mark.parametrize("options", [["--beam", "1"], ["--beam", "3"], ["--sample"]])
-def test_a_stream_is_the_whole_in_parts(translate, options: list[str]) -> None:  # type: ignore[no-untyped-def]
+def test_streamed_parts_join_to_the_translation(translate, options: list[str]) -> None:  # type: ignore[no-untyped-def]
     whole = translate(*options)
     assert translate(*options, "--stream") == whole
     lines = [json.loads(line) for line in translate(*options, "--stream", "--json").splitlines()]
@@ -92,7 +92,7 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
         assert next_log_probs == sorted(next_log_probs, reverse=True)
         greedy, found_greedily = model.translate(line, beam_size=1), model.alternatives(line, 1, 4, beam_size=1)
         same = next(one for one in found_greedily if one.tokens[1:2] == greedy.tokens[1:2])
-        assert same.tokens == greedy.tokens  # a wider beam may leave what it found, or find better, from there on
+        assert same.tokens == greedy.tokens  # after the position a larger beam may find another continuation
         assert same.log_prob == pytest.approx(greedy.log_prob, abs=1e-4)
     shown = translate("--alternatives-at", "1", "--n-best", "4").splitlines()
     assert shown[-4:] == [one.text for one in found]
@@ -100,7 +100,7 @@ def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -
 
 
 def test_n_best_is_filled_up_with_empty_lines(translate, trained: Trained) -> None:  # type: ignore[no-untyped-def]
-    """An empty line has but one translation, and groups that find the same find fewer: the count of lines stays."""
+    """Empty lines have one translation and diverse groups may find duplicates; the number of lines is constant."""
     same = ["--set", "decoding.beam_groups=4", "--set", "decoding.diversity_penalty=0", "--n-best", "3"]
     lines = translate(*same, lines=["", LINES[0], "", LINES[1]]).split("\n")[:-1]
     model = clearhead.load(trained.folder)
@@ -124,12 +124,12 @@ def test_n_best_is_filled_up_with_empty_lines(translate, trained: Trained) -> No
         (["--stream", "--alternatives-at", "0"], "--stream shows one translation; leave out --n-best and --alt"),
     ],
 )
-def test_mistakes_are_one_line(translate, options: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+def test_user_errors_are_one_line(translate, options: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
     assert message in translate(*options)
 
 
-def test_lines_are_read_no_further_than_they_are_needed() -> None:
-    """Of endless lines, a few groups are held; each comes whole and in order."""
+def test_lines_are_read_lazily() -> None:
+    """Only a few batches of an endless input are read ahead; batches are complete and in order."""
     numbers = itertools.count()
     groups = with_progress(batches(str(next(numbers)) for _ in itertools.count()))
     for group in range(3):
@@ -171,13 +171,13 @@ def test_alignments_in_pharaoh_format(trained: Trained, tmp_path: Path, capsys: 
     ("options", "message"),
     [
         (["--layer", "9"], "expected a layer of 0 to 1 and a head of 0 to 1, got cross.9"),
-        (["--head", "1"], "give --layer too"),
+        (["--head", "1"], "--head needs --layer"),
         (["--gold", "{bad}"], 'bad.jsonl:1: expected as "alignment" a list of pairs'),
         (["--gold", "{beyond}"], "beyond.jsonl:1: the alignment names words beyond the 1 and 1"),
         (["--gold", "{bad}", "--layer", "1"], "leave out --layer"),
     ],
 )
-def test_alignments_that_cannot_be_had(
+def test_impossible_alignments_are_refused(
     options: list[str], message: str, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bad.jsonl").write_text('{"source": "a", "target": "b", "alignment": [[0]]}\n')

@@ -1,4 +1,4 @@
-"""`clearhead demo`, in miniature and in full."""
+"""`clearhead demo`, with a tiny corpus and with the default settings."""
 
 import os
 import re
@@ -26,7 +26,9 @@ EXPECTED = [
 ]
 
 
-def test_demo_in_miniature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_with_a_tiny_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(demo, "HELD_OUT", 11)
     arguments = ["demo", "--out", str(tmp_path / "demo"), "--pairs", "1000", "--minutes", "0.05", "--threads", "1"]
     assert main(arguments) == 0
@@ -38,15 +40,15 @@ def test_demo_in_miniature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
     assert main(arguments) == 0
     again = capsys.readouterr()
-    assert "holds a finished model: it is shown, not trained again" in again.out
+    assert "contains a finished model, so training is skipped" in again.out
     assert again.out[again.out.index("BLEU") :] == first.out[first.out.index("BLEU") :]
     assert read_manifest(tmp_path / "demo").training["began"] == began
 
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_the_whole_journey_in_a_terminal(tmp_path: Path) -> None:
-    """The demo, then the commands that a new user tries on its model; streams are terminals unless redirected."""
+def test_the_demo_and_its_next_commands_in_a_terminal(tmp_path: Path) -> None:
+    """Run the demo and the commands that it suggests; streams are terminals unless redirected."""
     folder, data = tmp_path / "demo", tmp_path / "demo-data"
     shown = run_process(["demo", "--out", folder], terminals=TERMINAL, threads=os.cpu_count() or 1, timeout=1200)
     assert shown.code == 0, shown.stderr

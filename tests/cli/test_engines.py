@@ -61,7 +61,7 @@ def test_the_engines_translate_alike(
         (["export", "{}", "{}-new", "--to", "onnx", "--compute-type", "int8"], "--to onnx writes float32"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_one_line(
+def test_unsupported_requests_are_one_line(
     arguments: list[str], message: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main([argument.format(folder) for argument in arguments]) == 2
@@ -70,7 +70,7 @@ def test_what_cannot_be_done_is_one_line(
     assert not Path(f"{folder}-new").exists()
 
 
-def test_an_exported_model_is_whole_and_replaced_only_when_told(
+def test_an_export_is_complete_and_replaced_only_with_overwrite(
     folder: Path, lines: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out, model = tmp_path / "out", clearhead.load(folder)
@@ -83,18 +83,18 @@ def test_an_exported_model_is_whole_and_replaced_only_when_told(
     assert [tuple(one.hypotheses[0]) for one in found] == [one.tokens for one in expected]
     assert main(["export", str(folder), "--to", "ctranslate2", str(out)]) == 2
     assert main(["export", str(folder), "--to", "ctranslate2", str(out), "--overwrite", "--compute-type", "int8"]) == 0
-    assert (out / "model.bin").stat().st_size < 0.7 * size  # the table of places stays as it is
+    assert (out / "model.bin").stat().st_size < 0.7 * size  # the position table is not quantized
     assert (out / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
 
 
-def test_a_model_with_heads_off_is_not_exported(folder: Path, tmp_path: Path) -> None:
+def test_a_model_with_ablated_heads_is_not_exported(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(clearhead.ClearheadError, match="parts switched off"):
-        clearhead.load(folder).with_heads_off(["cross.0"]).export(tmp_path / "out", "ctranslate2")
+        clearhead.load(folder).with_ablated(["cross.0"]).export(tmp_path / "out", "ctranslate2")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", [pytest.param("native", marks=needs_core), "torch"])
-def test_the_python_api_takes_an_engine_by_name_or_as_it_is(name: str, folder: Path, lines: list[str]) -> None:
+def test_the_python_api_takes_an_engine_or_its_name(name: str, folder: Path, lines: list[str]) -> None:
     model = clearhead.load(folder)
     named = model.translate(lines[0], beam_size=2, engine=name)
     assert model.translate(lines[0], beam_size=2, engine=model.engine(name)) == named
@@ -102,7 +102,7 @@ def test_the_python_api_takes_an_engine_by_name_or_as_it_is(name: str, folder: P
 
 
 @needs_core
-def test_engines_in_python_are_kept_and_unknown_ones_refused(folder: Path) -> None:
+def test_engines_are_cached_and_unknown_names_refused(folder: Path) -> None:
     model = clearhead.load(folder)
     assert model.engine("native") is model.engine("native")
     assert model.engine("native") is not model.engine("native", token_log_probs=False)
@@ -111,10 +111,10 @@ def test_engines_in_python_are_kept_and_unknown_ones_refused(folder: Path) -> No
 
 
 @needs_core
-def test_both_engines_write_on_from_prompts(
+def test_both_engines_continue_prompts(
     models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """So does CTranslate2's Generator with the exported model."""
+    """CTranslate2's Generator gives the same texts with the exported model."""
     folder, prompts = models["lm"], ["", "The", "Look at", "in"]
     monkeypatch.setattr("clearhead.cli.stdin_batches.stdin_batches", lambda _: iter([prompts]))
     found = {}

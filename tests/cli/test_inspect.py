@@ -1,4 +1,4 @@
-"""`clearhead inspect` as a user runs it: heat map, JSON, HTML, pictures, and what is refused."""
+"""`clearhead inspect`: heat map, JSON, HTML, SVG, PNG and user errors."""
 
 import io
 import json
@@ -31,7 +31,7 @@ SCRIPT = "<script>alert('x')</script><!-- &amp; ]]>"
 
 
 def saved(name: str, folder: Path) -> Path:
-    """The bundle of a small model."""
+    """Save a small model and return its folder."""
     model = small(name)
     words = bundle.NO_TOKENIZER if model.tokenizer is None else model.tokenizer.to_json()
     config = model.config.model_dump(mode="json")
@@ -72,7 +72,7 @@ def test_colours_and_masks_reach_the_terminal() -> None:
     assert f"48;2;{red};{green};{blue}m" in text and "·" in text
 
 
-def test_narrow_terminals_get_the_columns_in_turn() -> None:
+def test_narrow_terminals_wrap_the_columns() -> None:
     one = heat_maps(small("transformer").trace(TEXT, target="The dog"), "cross", 0, 0)[0]
     margin = max(map(len, one.row_labels))
     console = Console(file=io.StringIO(), width=margin + 1 + 2 * 5)
@@ -100,7 +100,7 @@ def test_json_is_the_trace(trained: Trained, capsys: pytest.CaptureFixture[str])
     assert record["ablation"] is None and not record["tree"]
 
 
-def test_switching_off_says_what_changes(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ablation_reports_its_effect(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["inspect", str(trained.folder), SOURCE, "--off", "cross.0", "--off", "cross.1", "--threads", "1"]
     assert main([*arguments, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
@@ -108,11 +108,11 @@ def test_switching_off_says_what_changes(trained: Trained, capsys: pytest.Captur
     assert record["ablation"]["before"] == model.translate(SOURCE).text
     assert record["target_text"] == record["ablation"]["after"] != record["ablation"]["before"]
     assert main(arguments) == 0
-    assert f"changes by {record['ablation']['change']:+.3f}" in capsys.readouterr().out
+    assert f"changes its log-probability by {record['ablation']['change']:+.3f}" in capsys.readouterr().out
 
 
 class Page(HTMLParser):
-    """What a browser would see: scripts, the data among them, and every address that it would fetch."""
+    """Parser that collects the scripts, the embedded data and every URL of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ def test_text_stays_text_in_html() -> None:
         assert sink not in text
 
 
-def test_pictures_of_one_head_and_of_all(trained: Trained, tmp_path: Path) -> None:
+def test_images_of_one_head_and_of_all(trained: Trained, tmp_path: Path) -> None:
     one, everything = tmp_path / "one.svg", tmp_path / "all.png"
     command = ["inspect", str(trained.folder), SOURCE, "--threads", "1"]
     assert main([*command, "--layer", "0", "--head", "0", "--svg", str(one)]) == 0
@@ -175,7 +175,7 @@ def test_pictures_of_one_head_and_of_all(trained: Trained, tmp_path: Path) -> No
     assert one.read_bytes() == again.read_bytes()
 
 
-def test_strange_labels_are_drawn_as_they_are() -> None:
+def test_labels_with_markup_are_drawn_verbatim() -> None:
     trace = small("transformer").trace("$x_1$ 🙂 \\frac dog", target="$$ \\alpha")
     drawn = heatmap.draw(heat_maps(trace, "cross", 0, 0), "$title$ {", "png")
     assert drawn.startswith(b"\x89PNG")
@@ -190,9 +190,7 @@ def test_every_family_can_be_inspected(name: str, tmp_path: Path, capsys: pytest
     folder = saved(name, tmp_path / "model")
     given = str(png(tmp_path)) if name in ("patches", "captions") else text_for(name)
     assert main(["inspect", str(folder), given, "--threads", "1"]) == 0
-    trace = (
-        clearhead.load(folder).trace_picture(given) if given.endswith("png") else clearhead.load(folder).trace(given)
-    )
+    trace = clearhead.load(folder).trace_image(given) if given.endswith("png") else clearhead.load(folder).trace(given)
     assert f"→ {trace.target_text}" in capsys.readouterr().out
     assert main(["inspect", str(folder), given, "--html", str(tmp_path / "page.html"), "--threads", "1"]) == 0
     assert len(Page((tmp_path / "page.html").read_text(encoding="utf-8")).scripts) == 2
@@ -220,7 +218,7 @@ def test_the_clearest_head_points_at_words() -> None:
         ([SOURCE, "--beam", "0"], "beam"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_with_2(
+def test_user_errors_are_one_line_and_exit_with_2(
     arguments: list[str], part: str, trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", str(trained.folder), *arguments, "--threads", "1"]) == 2
@@ -228,7 +226,7 @@ def test_mistakes_are_one_line_and_exit_with_2(
     assert part in err and err.count("\n") == 1
 
 
-def test_a_model_without_attention_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_without_attention_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved("gru without attention", tmp_path / "model")
     assert main(["inspect", str(folder), TEXT, "--threads", "1"]) == 2
     assert "no attention to look at" in capsys.readouterr().err
@@ -238,10 +236,10 @@ def test_a_model_without_attention_says_so(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("options", [["--layer", "9"], ["--head", "7"], ["--kind", "sideways"], ["--off", "cross.9"]])
-def test_nothing_is_written_where_something_is_wrong(
+def test_invalid_options_write_no_file(
     options: list[str], trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is asked is checked before the first of several files."""
+    """All options are checked before the first of several files is written."""
     files = [word for form in ("html", "svg", "png") for word in (f"--{form}", str(tmp_path / f"page.{form}"))]
     for more in ([], ["--json"]):
         assert main(["inspect", str(trained.folder), SOURCE, *options, *files, *more, "--threads", "1"]) == 2

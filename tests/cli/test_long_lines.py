@@ -1,4 +1,4 @@
-"""Lines that a model cannot process at once: every line gets its output, and long lines are counted on stderr."""
+"""Lines with more tokens than a model accepts: every line gets its output, and stderr reports their number."""
 
 import io
 import json
@@ -22,12 +22,12 @@ COMMANDS = [
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: Run) -> "Runner":
-    """Runs commands with text on stdin."""
+    """Return a runner of commands with text on stdin."""
     return Runner(monkeypatch, capsys)
 
 
 class Runner:
-    """Runs commands in this process."""
+    """Runner of commands in this process."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: Run) -> None:
         self.monkeypatch, self.capsys = monkeypatch, capsys
@@ -116,12 +116,12 @@ def test_masks_of_a_long_text_are_filled_in_their_parts(models: Models, run: Run
     assert last[0].text.count("[MASK]") == 1
     lines, report = run("fill", folder, "--top", "1", text=f"no mask\n{text}\nThe [MASK].\n")
     assert [bool(line) for line in lines] == [False, True, True, False, True]
-    assert "1 line has more than 254 tokens" in report and "1 line has nothing to fill" in report
+    assert "1 line has more than 254 tokens" in report and "1 line has no mask" in report
     lists, _ = run("fill", folder, "--top", "1", "--json", text=f"no mask\n{text}\n")
     assert [len(json.loads(line)) for line in lists] == [0, 2]
 
 
-def test_a_long_prompt_is_answered_by_an_empty_text(models: Models, run: Runner) -> None:
+def test_a_long_prompt_gives_an_empty_text(models: Models, run: Runner) -> None:
     arguments = ["generate", models["lm"], "--lines", "--json", "--max-tokens", "2"]
     lines, report = run(*arguments, text=f"The\n{LONG}\nOld\n")
     records = [json.loads(line) for line in lines]

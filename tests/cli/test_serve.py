@@ -1,4 +1,4 @@
-"""`clearhead serve`: what it says when it cannot, and that it answers when it can."""
+"""`clearhead serve`: errors at the start, answers, and shutdown."""
 
 import inspect
 import resource
@@ -31,7 +31,7 @@ def test_a_folder_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_it_serves_and_ends_when_told(trained: Trained) -> None:
+def test_it_serves_until_a_signal(trained: Trained) -> None:
     port = free_port()
     command = [sys.executable, "-m", "clearhead", "serve", str(trained.folder), "--port", str(port), "--threads", "1"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)

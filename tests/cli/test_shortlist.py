@@ -1,4 +1,4 @@
-"""The whole path of shortlists: learned from pairs, kept in a file, used, and refused where they do not fit."""
+"""Shortlists: learned from pairs, saved, loaded, used in translation, and refused for another model."""
 
 import io
 import json
@@ -22,7 +22,7 @@ def path(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_translations_hold_only_what_is_listed(
+def test_translations_contain_only_listed_tokens(
     trained: Trained, path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = clearhead.load(trained.folder)
@@ -59,7 +59,7 @@ def test_translations_hold_only_what_is_listed(
         (["--shortlist", "{train}"], "make it with clearhead shortlist"),
     ],
 )
-def test_what_does_not_fit_is_one_line(
+def test_incompatible_options_are_one_line(
     options: list[str], message: str, trained: Trained, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -69,7 +69,9 @@ def test_what_does_not_fit_is_one_line(
     assert captured.out == "" and message in captured.err and len(captured.err.splitlines()) == 1
 
 
-def test_a_list_of_another_model_is_refused(models: Models, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shortlist_of_another_model_is_refused(
+    models: Models, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = models["translate"]
     capsys.readouterr()
     assert main(["translate", str(folder), "--shortlist", str(path)]) == 2

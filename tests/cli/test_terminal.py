@@ -19,20 +19,20 @@ TEXT = "The dog sees the cat.\n\nThe old king sleeps.\nÄ child laughs.\n"
 
 
 def describe(terminals: frozenset[str]) -> str:
-    """The name of a combination in pytest's output."""
+    """Return the name of a combination for pytest."""
     return "+".join(sorted(terminals)) or "files"
 
 
 @pytest.fixture(scope="module")
 def commands() -> Iterator[Commands]:
-    """A process that has imported torch once for all commands of this file."""
+    """Start a process that runs all commands of this file, so that torch is imported once."""
     with command_server() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def expected(trained: Trained, commands: Commands) -> bytes:
-    """The output of `translate` without any terminal."""
+    """Return the output of `translate` without a terminal."""
     done = commands.run(["translate", trained.folder], TEXT)
     assert done.code == 0 and done.stdout.count(b"\n") == 4 and done.stderr == b"", done
     return done.stdout
@@ -71,7 +71,7 @@ def test_the_progress_bar_is_on_stderr_only(trained: Trained, commands: Commands
 
 
 def test_no_progress_bar_before_a_pipe(expected: bytes, trained: Trained, commands: Commands, tmp_path: Path) -> None:
-    """The next program of a pipe may print to the terminal that stderr is."""
+    """The next program of a pipe may print to the same terminal as stderr."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
@@ -80,7 +80,7 @@ def test_no_progress_bar_before_a_pipe(expected: bytes, trained: Trained, comman
     os.close(reader)
 
 
-def test_a_full_disk_is_one_sentence(trained: Trained, commands: Commands, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line(trained: Trained, commands: Commands, tmp_path: Path) -> None:
     done = commands.run(["translate", trained.folder], TEXT, stdout=Path("/dev/full"))
     assert done.code == 2
     assert done.stderr.decode().splitlines() == [
@@ -120,7 +120,7 @@ def test_every_line_based_command_in_real_processes(
 
 
 def test_a_reader_that_stops_reading_is_no_error(models: Models, tmp_path: Path) -> None:
-    """As in `clearhead translate DIR < in.txt | head -1`; the whole output is longer than a pipe holds."""
+    """The command `clearhead translate DIR < in.txt | head -1` ends without an error when its pipe is closed."""
     text = tmp_path / "in.txt"
     text.write_text("The old dog eats the grass.\n" * 10_000, encoding="utf-8")
     command = [sys.executable, "-m", "clearhead", "translate", str(models["translate"]), "--beam", "1"]
@@ -138,7 +138,7 @@ def test_a_reader_that_stops_reading_is_no_error(models: Models, tmp_path: Path)
 
 
 def assert_equal_but_for_rounding(first: bytes, second: bytes) -> None:
-    """Typed lines are computed one by one, those of a file in batches: the last digits of numbers may differ."""
+    """Compare outputs; batches of different sizes may differ in the last digits of numbers."""
     number = re.compile(rb"-?\d+\.\d+(?:e-?\d+)?")
     assert number.sub(b"#", first) == number.sub(b"#", second)
     assert [*map(float, number.findall(first))] == pytest.approx([*map(float, number.findall(second))], abs=1e-5)

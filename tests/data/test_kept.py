@@ -67,13 +67,13 @@ def test_the_command_removes_what_is_old(tmp_path: Path, place: Path, capsys: py
     old, new = keep(tmp_path, 11), keep(tmp_path, 7)
     [folder] = [kept.folder for kept in find_cached() if kept.files == (str(old),)]
     age(folder, 9)
-    assert main(["data", "kept", "--days", "8", "--json"]) == 0
+    assert main(["data", "cached", "--days", "8", "--json"]) == 0
     [listed] = json.loads(capsys.readouterr().out)
     assert listed["files"] == [str(old)] and listed["records"] == 11 and listed["bytes"] > 0
-    assert main(["data", "kept", "--days", "8", "--remove"]) == 0
+    assert main(["data", "cached", "--days", "8", "--remove"]) == 0
     assert str(folder) in capsys.readouterr().out
     assert [kept.files for kept in find_cached()] == [(str(new),)]
-    assert main(["data", "kept", "--remove"]) == 0
+    assert main(["data", "cached", "--remove"]) == 0
     assert list(place.iterdir()) == []
     assert len(load_pairs_cached([new], PairFilters(60)).records) == 7  # it is made again
 
@@ -85,7 +85,7 @@ def test_one_that_is_being_made_stays(tmp_path: Path, place: Path, capsys: pytes
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="is just being made"):
             kept.remove()
-        assert main(["data", "kept", "--remove"]) == 2
+        assert main(["data", "cached", "--remove"]) == 2
     assert kept.folder.is_dir() and find_cached() == [kept]
 
 

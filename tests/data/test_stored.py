@@ -328,17 +328,17 @@ def test_a_process_that_is_killed_is_told(
     from clearhead.data.corpus import encoding
 
     records = pairs_of(load_pairs_cached(write_corpus(tmp_path), FILTERS))
-    start = encoding._Worker.__init__
+    start = encoding._EncodingWorker.__init__
 
-    def start_and_kill(self: encoding._Worker, *told: object) -> None:
+    def start_and_kill(self: encoding._EncodingWorker, *told: object) -> None:
         start(self, *told)  # type: ignore[arg-type]
         self.process.kill()
 
-    monkeypatch.setattr(encoding._Worker, "__init__", start_and_kill)
+    monkeypatch.setattr(encoding._EncodingWorker, "__init__", start_and_kill)
     with pytest.raises(DataError, match="was ended by SIGKILL, perhaps for lack of memory"):
         encode_cached(records, tokenizer, EncodingSettings(12), SkipReport(), workers=2, block=20)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: (_ for _ in ()).throw(PermissionError()))
-    monkeypatch.setattr(encoding._Worker, "__init__", start)
+    monkeypatch.setattr(encoding._EncodingWorker, "__init__", start)
     assert len(encode_cached(records, tokenizer, EncodingSettings(99), SkipReport(), workers=2, block=20)) == len(
         records
     )

@@ -35,7 +35,7 @@ def without(network: Any, part: HeadRef, by: float = 0.0) -> Any:
 
 def logits(model: Any, folder: Path, name: str) -> Any:
     if model.config.model.reads_images:
-        return model.trace_picture(picture(folder)).logits_TV
+        return model.trace_image(picture(folder)).logits_TV
     return model.trace(text_for(name)).logits_TV
 
 
@@ -52,7 +52,7 @@ PARTS = ["encoder.2.1", "encoder.0", "encoder_feed_forward.1", "decoder.1.0", "c
 def test_off_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> None:
     model = small(name)
     before = logits(model, tmp_path, name)
-    off = model.with_heads_off([part])
+    off = model.with_ablated([part])
     expected = logits(model.with_network(without(model.network, HeadRef.parse(part))), tmp_path, name)
     found = logits(off, tmp_path, name)
     assert found.shape == expected.shape
@@ -63,15 +63,15 @@ def test_off_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> Non
 
 def test_several_parts_and_one_after_the_other_are_the_same() -> None:
     model = small("transformer")
-    at_once = model.with_heads_off(["cross.0.1", HeadRef("encoder", 1, 0), "cross.0.1"])
-    in_turn = model.with_heads_off(["cross.0.1"]).with_heads_off(["encoder.1.0"])
+    at_once = model.with_ablated(["cross.0.1", HeadRef("encoder", 1, 0), "cross.0.1"])
+    in_turn = model.with_ablated(["cross.0.1"]).with_ablated(["encoder.1.0"])
     np.testing.assert_allclose(at_once.trace(TEXT).logits_TV, in_turn.trace(TEXT).logits_TV, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["dot", "additive"])
 def test_a_recurrent_model_without_its_attention(kind: str) -> None:
     model = small(f"lstm, {kind}")
-    off, outputs = model.with_heads_off(["cross.0.0"]), model.trace(TEXT).output_ids
+    off, outputs = model.with_ablated(["cross.0.0"]), model.trace(TEXT).output_ids
     copied = copy.deepcopy(model.network)
     with torch.no_grad():
         copied.feed_forward.weight[:, :22] = 0.0  # the columns of the context
@@ -94,14 +94,14 @@ def test_the_mean_of_a_head_is_what_it_gives_in_the_mean() -> None:
     with torch.no_grad():
         out.bias += whole.weight[:, 11:22] @ mean_E
     expected = model.with_network(copied).trace(TEXT).logits_TV
-    found = model.with_heads_off([part], by="mean", over=texts).trace(TEXT).logits_TV
+    found = model.with_ablated([part], by="mean", over=texts).trace(TEXT).logits_TV
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert np.abs(found - model.with_heads_off([part]).trace(TEXT).logits_TV).max() > 1e-4
+    assert np.abs(found - model.with_ablated([part]).trace(TEXT).logits_TV).max() > 1e-4
 
 
 def test_every_verb_works_and_the_effect_is_the_difference_of_scores(trained: Trained) -> None:
     model = clearhead.load(trained.folder)
-    off = model.with_heads_off(["cross.0", "cross.1"])  # blind to its source
+    off = model.with_ablated(["cross.0", "cross.1"])  # blind to its source
     source = "The small dog sees the old cat."
     before = model.trace(source, target="Der kleine Hund sieht die alte Katze.")
     found = ablation_effect(model, off, before, model.config.decoding)
@@ -121,8 +121,8 @@ def test_every_verb_works_and_the_effect_is_the_difference_of_scores(trained: Tr
 def test_any_head_of_any_family_can_be_off(name: str, tmp_path: Path) -> None:
     model = small(name)
     all_parts = heads(model.network)
-    off = model.with_heads_off([all_parts[-1]])
-    given = model.trace_picture(picture(tmp_path)) if name in PICTURES else model.trace(text_for(name))
+    off = model.with_ablated([all_parts[-1]])
+    given = model.trace_image(picture(tmp_path)) if name in PICTURES else model.trace(text_for(name))
     found = ablation_effect(model, off, given, model.config.decoding)
     assert len(found.token_changes) == len(given.output_ids) and max(map(abs, found.token_changes)) > 1e-6
 
@@ -140,16 +140,16 @@ def test_any_head_of_any_family_can_be_off(name: str, tmp_path: Path) -> None:
 )
 def test_what_is_not_there_cannot_be_off(part: str, match: str) -> None:
     with pytest.raises(ClearheadError, match=match):
-        small("transformer").with_heads_off([part])
+        small("transformer").with_ablated([part])
 
 
 def test_nothing_off_and_no_texts_are_refused() -> None:
     with pytest.raises(ClearheadError, match="got none"):
-        small("transformer").with_heads_off([])
+        small("transformer").with_ablated([])
     with pytest.raises(ClearheadError, match="got none"):
-        small("transformer").with_heads_off(["cross.0.0"], by="mean")
+        small("transformer").with_ablated(["cross.0.0"], by="mean")
     with pytest.raises(ClearheadError, match="no attention at all"):
-        small("gru without attention").with_heads_off(["cross.0.0"])
+        small("gru without attention").with_ablated(["cross.0.0"])
 
 
 def test_importance_is_the_derivative_by_a_gate() -> None:
@@ -174,7 +174,7 @@ def test_importance_by_ablation_is_what_is_lost() -> None:
     model, corpus = small("transformer"), [(TEXT, "The dog eats."), (TEXT, None)]
     found = head_importance(model, corpus, model.config.decoding, "ablation")
     part = found[0].part
-    off = model.with_heads_off([part])
+    off = model.with_ablated([part])
     traces = [model.trace(*pair) for pair in corpus]
     lost = sum(trace.log_prob - off.trace(TEXT, tokens=trace.output_ids).log_prob for trace in traces)
     assert found[0].value == pytest.approx(lost / sum(len(trace.output_ids) for trace in traces), abs=1e-6)

@@ -53,7 +53,7 @@ def test_inspect_explains_the_output_of_the_same_engine(
 
 def test_a_changed_network_runs_in_torch(trained: Trained) -> None:
     model = clearhead.load(trained.folder, engine="native")
-    changed = model.with_heads_off(["cross.0"])
+    changed = model.with_ablated(["cross.0"])
     assert str(model.engine_choice) == "native"
     assert str(changed.engine_choice) == "torch (the network was changed)"
     assert changed.translate(TEXTS[0]).log_prob != model.translate(TEXTS[0]).log_prob

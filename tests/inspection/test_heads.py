@@ -70,14 +70,14 @@ def test_distance_between_texts_is_from_the_opposite_place() -> None:
 
 
 def test_patches_lie_in_two_dimensions(tmp_path: Path) -> None:
-    trace = small("patches").trace_picture(picture(tmp_path))
+    trace = small("patches").trace_image(picture(tmp_path))
     weights = np.eye(10)
     weights[1] = np.eye(10)[9]  # from the upper left to the lower right of 3x3
     weights[4] = np.eye(10)[0]  # to the class token
     found = statistics(trace, "encoder", weights)[0]
     assert found.distance == pytest.approx(np.sqrt(8) / 10) and found.diagonality is None
     assert found.special == pytest.approx(2 / 10)
-    captions = small("captions").trace_picture(picture(tmp_path))
+    captions = small("captions").trace_image(picture(tmp_path))
     assert all((each.distance is None) is (each.part.name == "cross") for each in head_statistics(captions))
 
 

@@ -21,7 +21,7 @@ from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, picture, smal
 
 def traced(model: Any, name: str, folder: Path, **more: Any) -> Trace:
     if model.config.model.reads_images:
-        found: Trace = model.trace_picture(picture(folder), **more)
+        found: Trace = model.trace_image(picture(folder), **more)
     else:
         found = model.trace(text_for(name), **more)
     return found

@@ -21,7 +21,7 @@ from tests.model.options import padded_layout
 def traced(name: str, folder: Path, **more: Any) -> Trace:
     model = small(name)
     if model.config.model.reads_images:
-        return model.trace_picture(picture(folder), **more)
+        return model.trace_image(picture(folder), **more)
     return model.trace(text_for(name), **more)
 
 

@@ -127,7 +127,7 @@ def test_a_trace_holds_the_attention_that_theirs_computes(tmp_path: Path, capsys
     assert main(["inspect", str(tmp_path / "ours"), text, "--layer", "2", "--head", "7"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(text) and "log-probability" not in shown
-    off = ours.with_heads_off(["encoder.1.3"])
+    off = ours.with_ablated(["encoder.1.3"])
     assert abs(off.embed(text) - ours.embed(text)).max() > 1e-3
     for asked in (lambda: logit_lens(ours, trace), lambda: gradient_times_input(ours, trace),
                   lambda: ablation_effect(ours, off, trace, ours.config.decoding)):  # fmt: skip

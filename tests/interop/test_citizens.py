@@ -167,7 +167,7 @@ def answer(folder: Path, citizen: Citizen, data: Path, monkeypatch: pytest.Monke
 def same_attention(theirs: Any, ours: Model, text: str) -> None:
     """Every head of every layer, over the same ids."""
     is_picture = ours.config.model.reads_images
-    trace = ours.trace_picture(text) if is_picture else ours.trace(text)
+    trace = ours.trace_image(text) if is_picture else ours.trace(text)
     theirs.set_attn_implementation("eager")
     read, written = ([[place.token for place in places]] for places in (trace.source, trace.inputs))
     if is_picture:

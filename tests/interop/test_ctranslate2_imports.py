@@ -61,7 +61,7 @@ def same_translations(model: Model, out: Path, texts: Sequence[str]) -> None:
 def same_continuation(model: Model, generator: ctranslate2.Generator, prompt: str, beam: int) -> None:
     """Compare the text after a prompt, and its log-probabilities, of CTranslate2 and of the model's own engine."""
     tokenizer, config = model.tokenizer, model.config.model
-    settings = model.writing(beam_size=beam, max_tokens=9).model_copy(update=SEARCH)
+    settings = model.generation_settings(beam_size=beam, max_tokens=9).model_copy(update=SEARCH)
     one, end = model.generate(prompt, settings=settings), tokenizer.piece(config.eos_id)
     source = [tokenizer.piece(token) for token in prompt_request(model, tokenizer.encode(prompt).ids, settings).source]
     suppressed = [[tokenizer.piece(token)] for token in suppressed_tokens(tokenizer)]

@@ -176,7 +176,7 @@ def test_default_image_classifier(tmp_path: Path) -> None:
         Image.frombytes("L", (8, 8), bytes((shade + 3 * pixel) % 256 for pixel in range(64))).save(
             tmp_path / "onnx" / "image.png"
         )
-        expected = model.classify_pictures(tmp_path / "onnx" / "image.png")[0].label
+        expected = model.classify_images(tmp_path / "onnx" / "image.png")[0].label
         assert example(tmp_path / "onnx") == [expected], number
 
 

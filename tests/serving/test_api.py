@@ -156,12 +156,12 @@ def test_ablation_is_the_librarys(client: TestClient) -> None:
     seen = model.trace(text_for(NAME), beam_size=2)
     for part in ("cross.1.0", "encoder.0", "decoder_feed_forward.1"):
         answer = client.post("/v1/ablation", json={"trace": found["id"], "off": [part]}).json()
-        truth = ablation_effect(model, model.with_heads_off([part]), seen, model.decoding(beam_size=2))
+        truth = ablation_effect(model, model.with_ablated([part]), seen, model.decoding(beam_size=2))
         assert answer["after"] == truth.after.target_text
         assert answer["change"] == pytest.approx(truth.change, abs=1e-5)
     every = client.get(f"/v1/trace/{found['id']}/effects").json()["effects"]
     one = next(each for each in every if each["part"] == "cross.1.0")
-    truth = ablation_effect(model, model.with_heads_off(["cross.1.0"]), seen, model.decoding(beam_size=2))
+    truth = ablation_effect(model, model.with_ablated(["cross.1.0"]), seen, model.decoding(beam_size=2))
     assert one["change"] == pytest.approx(truth.change, abs=1e-5)
     assert len(every) == len(found["heads"])
 
@@ -247,6 +247,20 @@ def test_bodies_and_hosts_are_limited() -> None:
     chunks = (b"x" * 90 for _ in range(4))
     assert error_of(local.post("/v1/trace", content=chunks))["code"] == "too_large"
     assert error_of(TestClient(app, base_url="http://evil.example").get("/livez"))["code"] == "wrong_host"
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
+def test_other_pages_cannot_start_computations(client: TestClient, content_type: str | None) -> None:
+    """A browser sends these types to any server without asking it; JSON only where the answer to OPTIONS allows it."""
+    headers = {"Origin": "http://evil.example", **({"Content-Type": content_type} if content_type else {})}
+    response = client.post("/v1/trace", content=b'{"text": "dog one"}', headers=headers)
+    assert (response.status_code, error_of(response)["code"]) == (422, "invalid_request")
+    asked = client.options(
+        "/v1/trace", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    )
+    for answer in (response, asked):
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_old_traces_go_and_come_back_the_same(client: TestClient) -> None:

@@ -84,7 +84,7 @@ def test_the_grid_is_sorted_by_a_measure(stage: Stage, measure: str) -> None:
     if measure == "effect":
         settings = stage.model.decoding()
         truth = {
-            part: ablation_effect(stage.model, stage.model.with_heads_off([part]), stage.trace, settings).change
+            part: ablation_effect(stage.model, stage.model.with_ablated([part]), stage.trace, settings).change
             for part in truth
         }
     parts, shown = browser.data(".thumb", "part"), browser.texts(".thumb span:nth-of-type(2)")

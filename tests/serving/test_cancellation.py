@@ -116,7 +116,7 @@ def test_a_client_that_leaves_before_its_turn_gets_no_trace() -> None:
 
 def test_cancelled_requests_raise() -> None:
     model, cancellation = small("transformer"), Cancellation()
-    given, settings = run_trace.text_input(model, TEXT), model.looking(beam_size=2)
+    given, settings = run_trace.text_input(model, TEXT), model.inspection_settings(beam_size=2)
     [[best]] = model.translate_n_best([TEXT], 1, settings, cancellation=cancellation)
     assert best == model.translate(TEXT, beam_size=2)
     cancellation.cancel()

@@ -83,7 +83,7 @@ def test_a_head_off_is_the_librarys_ablation(stage: Stage) -> None:
         told = browser.run(
             "const one = document.querySelector('#change'); return [Number(one.dataset.change), one.dataset.after]"
         )
-        truth = ablation_effect(stage.model, stage.model.with_heads_off([part]), stage.trace, stage.model.decoding())
+        truth = ablation_effect(stage.model, stage.model.with_ablated([part]), stage.trace, stage.model.decoding())
         assert told[0] == pytest.approx(truth.change, abs=1e-4) and told[1] == truth.after.target_text
         browser.screenshot(SHOTS / "what-if.png")
         browser.open(f"{stage.url}/?tab=whatif&text={SENTENCE}")
@@ -121,7 +121,7 @@ def test_clicks_alone_find_the_head_behind_a_pronoun(stage: Stage) -> None:
         one.strip()
         for one in browser.run("return [...document.querySelectorAll('#effect .gone')].map(one => one.textContent)")
     ]
-    truth = stage.model.with_heads_off([found[0]]).translate(SENTENCE.replace("animal", noun)).text
+    truth = stage.model.with_ablated([found[0]]).translate(SENTENCE.replace("animal", noun)).text
     assert browser.run("return document.querySelector('#change').dataset.after") == truth
     browser.screenshot(SHOTS / "pronoun.png")
 

@@ -65,7 +65,7 @@ def start(folder: Path, log: Path, *options: object, descriptors: int | None = N
     with log.open("wb") as stderr:
         process = subprocess.Popen([*command, *map(str, options)], stderr=stderr, preexec_fn=limit_descriptors)
     try:
-        found = until(lambda: re.search(rb"open http://127\.0\.0\.1:(\d+) ", log.read_bytes()), process)
+        found = until(lambda: re.search(rb"Serving on http://127\.0\.0\.1:(\d+) ", log.read_bytes()), process)
         yield Running(process, int(found[1]), log)
     finally:
         process.kill()
@@ -224,7 +224,7 @@ def test_sigterm_while_the_model_loads_ends_with_0(trained: Trained, tmp_path: P
     until(lambda: b" clearhead.serving.errors" in log.read_bytes(), process)  # imported before torch
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
-    assert b"open http" not in log.read_bytes()
+    assert b"Serving on" not in log.read_bytes()
 
 
 def test_more_clients_than_descriptors(trained: Trained, tmp_path: Path) -> None:

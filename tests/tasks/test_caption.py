@@ -95,9 +95,9 @@ def test_translate_writes_a_line_a_picture(
 def test_a_picture_gets_the_same_text_alone_and_in_company(teller: Path, tables: tuple[Path, Path]) -> None:
     model = clearhead.load(teller)
     paths = [path for path, _ in pictures(tables[1])][:11]
-    together = model.caption_pictures(paths)
+    together = model.caption_images(paths)
     for path, found in zip(paths, together, strict=True):
-        alone = model.caption_pictures(path)[0][0]
+        alone = model.caption_images(path)[0][0]
         assert alone.tokens == found[0].tokens
         assert alone.log_prob == pytest.approx(found[0].log_prob, abs=1e-4)
 
@@ -128,7 +128,7 @@ def test_useless_lines_are_counted_and_wrong_ones_named(tmp_path: Path, tables: 
 
 
 MISTAKES = [
-    (["translate", "{model}"], "reads pictures, not text: name them, as in clearhead translate"),
+    (["translate", "{model}"], "reads images, not text: expected image files, as in clearhead translate"),
     (["classify", "{model}", "{png}"], "was trained for the task caption: it cannot classify"),
     (["translate", "{model}", "{large}"], "expected a picture of 8x8 in grey, got 9x9 in grey"),
     (["translate", "{model}", "{png}", "--n-best", "9"], "needs a beam of at least 9"),

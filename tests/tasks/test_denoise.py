@@ -242,7 +242,7 @@ MISTAKES = [
     (["train", "--task", "denoise", "{text}", "--out", "{out}", "--from", "{model}"], "two or more sentinels"),
     (["train", "--task", "denoise", "{text}", "--out", "{out}", "--set", "model.family=decoder"], "use --task lm"),
     (["train", "--task", "denoise", "{short}", "--out", "{out}"], "at least 100 characters of text are needed"),
-    (["translate", "{filler}", "picture.png"], "reads text, not files"),
+    (["translate", "{filler}", "picture.png"], "reads text, not image files"),
     (["classify", "{filler}"], "was trained for the task denoise: it cannot classify. Use clearhead translate"),
 ]  # fmt: skip
 

@@ -141,10 +141,10 @@ def test_classify_names_files_and_agrees_with_evaluate(
     assert right / 80 == pytest.approx(model.evaluate_files([digits[1]]).to_json()["accuracy"]["score"])
     assert main(["classify", str(reader), str(paths[0]), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["picture"] == str(paths[0]) and record["label"] == rows[0][1]
+    assert record["image"] == str(paths[0]) and record["label"] == rows[0][1]
     assert sum(record["probabilities"].values()) == pytest.approx(1)
     assert max(record["probabilities"], key=record["probabilities"].__getitem__) == record["label"]
-    alone = model.classify_pictures(paths[0])[0]
+    alone = model.classify_images(paths[0])[0]
     assert alone.probabilities == pytest.approx(record["probabilities"], abs=1e-5)
 
 
@@ -170,9 +170,9 @@ def test_a_read_picture_shows_where_it_looked(reader: Path, digits: tuple[Path, 
 
 
 MISTAKES = [
-    (["classify", "{model}"], "reads pictures, not text: name them"),
+    (["classify", "{model}"], "reads images, not text: expected image files"),
     (["classify", "{text}", "{png}"], "cannot classify"),
-    (["translate", "{text}", "{png}"], "reads text, not files"),
+    (["translate", "{text}", "{png}"], "reads text, not image files"),
     (["translate", "{model}", "{png}"], "was trained for the task image: it cannot translate. Use clearhead classify"),
     (["classify", "{model}", "{none}.png"], "no such file"),
     (["classify", "{model}", "{large}"], "large.png: expected a picture of 8x8 in grey, got 9x9 in colour"),

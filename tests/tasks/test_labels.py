@@ -66,7 +66,7 @@ def test_a_classifier_is_trained_and_scored_on_a_spreadsheet(
     found = model.with_table({"columns": "text=2,label=1"}).evaluate_files([plain])
     assert found.to_json()["examples"] == 31
     assert main(["evaluate", str(folder), str(plain), "--set", "data.max_chars=7"]) == 2
-    assert "data.max_chars cannot change a trained model" in capsys.readouterr().err
+    assert "data.max_chars has no effect on a trained model" in capsys.readouterr().err
 
 
 def test_a_header_in_a_small_test_file_is_explained() -> None:

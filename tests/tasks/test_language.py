@@ -301,7 +301,7 @@ def test_many_documents_are_learned_to_their_end(tmp_path: Path, capsys: pytest.
                  "--threads", "1", *sets(*SHAPE, *chosen)])  # fmt: skip
     captured = capsys.readouterr()
     assert done == 0, captured.err
-    assert "log_prob -" in captured.out and f"next: clearhead generate {out}" in captured.out
+    assert "log_prob -" in captured.out and f"Next: clearhead generate {out}" in captured.out
     found = clearhead.load(out).generate("The pig", temperature=0)
     assert (found.text, found.finish_reason) == (" sat\non the pig.", "end")
     assert len(found.token_log_probs) == len(found.tokens) + 1

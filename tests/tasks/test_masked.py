@@ -94,7 +94,7 @@ def test_fill_reads_lines(masked: Masked, capsys: pytest.CaptureFixture[str], mo
     assert main(["fill", str(masked.folder), "--top", "1"]) == 0
     captured = capsys.readouterr()
     assert [bool(line) for line in captured.out.splitlines()] == [True, False, False, True]
-    assert captured.err.startswith("1 line has nothing to fill; write [MASK]")
+    assert captured.err.startswith("1 line has no mask; write [MASK]")
 
 
 def test_all_probabilities_add_up(masked: Masked) -> None:

@@ -79,10 +79,10 @@ def test_alone_in_any_batch_and_streamed_it_is_the_same(model: clearhead.Model, 
 
 
 def test_n_best_of_a_beam_are_ranked_and_samples_are_numbered(model: clearhead.Model) -> None:
-    [ranked] = model.generate_n_best(["the"], 3, model.writing(beam_size=3, max_tokens=6))
+    [ranked] = model.generate_n_best(["the"], 3, model.generation_settings(beam_size=3, max_tokens=6))
     assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
     assert len({one.tokens for one in ranked}) == 3
-    drawn = model.writing(seed=4, max_tokens=6)
+    drawn = model.generation_settings(seed=4, max_tokens=6)
     [samples] = model.generate_n_best(["the"], 3, drawn)
     assert [one.tokens for one in samples] == [
         model.generate("the", sample=number, settings=drawn).tokens for number in range(3)
@@ -100,7 +100,10 @@ def test_words_are_there_or_not_also_across_the_prompt(model: clearhead.Model) -
 
 def test_what_counts_as_a_word_behind_a_prompt(model: clearhead.Model) -> None:
     """`before` is the prompt: a word that goes on from its last letter is another one, or is finished there."""
-    include, exclude = model.writing(beam_size=1, include=["wall"]), model.writing(beam_size=1, exclude=["wall"])
+    include, exclude = (
+        model.generation_settings(beam_size=1, include=["wall"]),
+        model.generation_settings(beam_size=1, exclude=["wall"]),
+    )
     for text, before, has_word in (
         ("wall", "", True),
         ("wall", "a ", True),
@@ -172,7 +175,7 @@ def test_the_verb_prints_what_python_gives(
     model: clearhead.Model, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = generate(capsys, folder, "the", "--beam", "3", "--n-best", "2", "--max-tokens", "5")
-    [ranked] = model.generate_n_best(["the"], 2, model.writing(beam_size=3, max_tokens=5))
+    [ranked] = model.generate_n_best(["the"], 2, model.generation_settings(beam_size=3, max_tokens=5))
     assert two == "".join(f"--- {number}\nthe{one.text}\n" for number, one in enumerate(ranked, 1))
     words = ["--include", "house", "--exclude", "the", "--beam", "2", "--max-tokens", "20"]
     assert generate(capsys, folder, "a", *words) == (
@@ -222,6 +225,6 @@ def test_mistakes_are_one_line(
 
 def test_settings_by_name_and_whole_are_not_mixed(model: clearhead.Model) -> None:
     with pytest.raises(ConfigError, match=r"expected settings, or beam_size by name, got both"):
-        model.generate("the", settings=model.writing(beam_size=2), beam_size=3)
+        model.generate("the", settings=model.generation_settings(beam_size=2), beam_size=3)
     with pytest.raises(ClearheadError, match="was trained for the task lm: it cannot translate"):
         model.translate("the")

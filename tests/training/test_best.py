@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearhead.cli.main import _are_two_sides
+from clearhead.cli.main import _is_language_pair
 from clearhead.model.normalization import BatchNorm
 from clearhead.tasks.trainable.task import Validation
 from clearhead.tasks.trainable.validation_decoding import validation_decoding
@@ -38,7 +38,7 @@ def test_running_figures_are_those_of_all_replicas() -> None:
     [("a.en", "a.de", True), ("d/a.en.gz", "d/a.de.gz", True), ("v.txt", "a.txt", False), ("a.tsv", "--out", False)],
 )
 def test_two_sides_differ_in_their_last_part_only(first: str, second: str, are: bool) -> None:
-    assert _are_two_sides(first, second) is are
+    assert _is_language_pair(first, second) is are
 
 
 def test_output_in_validation_is_limited_by_its_source_alone() -> None:

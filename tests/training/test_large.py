@@ -209,9 +209,9 @@ def test_a_tagged_model_is_asked_with_a_tag(
     tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = clearhead.load(tagged)
-    with pytest.raises(TaskError, match="say which of loud, turned with --tag, or with_tag in Python"):
+    with pytest.raises(TaskError, match="choose one of loud, turned with --tag, or with_tag in Python"):
         model.translate("The old cow eats the grass.")
-    with pytest.raises(TaskError, match="knows the tags loud, turned, not 'soft'"):
+    with pytest.raises(TaskError, match="was trained with the tags loud, turned, not 'soft'"):
         model.with_tag("soft")
     ids = {tag: model.with_tag(tag).tokenizer.encode("The old cow.").ids for tag in ("loud", "turned")}
     assert ids["loud"][1:] == ids["turned"][1:] and ids["loud"][0] != ids["turned"][0]
@@ -233,7 +233,7 @@ def test_a_tagged_model_is_asked_with_a_tag(
     assert "clearhead translate DIR --tag turned < input.txt" in card and "- tags: `loud`, `turned`" in card
     capsys.readouterr()
     assert main(["serve", str(tagged), "--port", "0"]) == 2
-    assert "say which of loud, turned with --tag" in capsys.readouterr().err
+    assert "choose one of loud, turned with --tag" in capsys.readouterr().err
 
 
 def test_pairs_are_aligned_and_listed_with_a_tag(

@@ -181,7 +181,7 @@ def test_a_finished_run_says_so(stopped: Stopped, whole: Path, capsys: pytest.Ca
         score = read_manifest(whole).training["scores"]["accuracy"]["score"]  # type: ignore[index,call-overload]
         assert captured.out.startswith(f"accuracy {score:.2f} ")
         has_learned = "has not learned its task" not in captured.err
-        assert (f"next: clearhead classify {whole}" in captured.out) is has_learned
+        assert (f"Next: clearhead classify {whole}" in captured.out) is has_learned
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
 
 

@@ -94,7 +94,7 @@ def test_the_end_of_a_training_says_that_nothing_was_learned(
             for word in ("--set", f"{section}.{name}={value}")]  # fmt: skip
     assert main(["train", str(data), "--out", str(out), "--steps", "2", "--threads", "1", *sets]) == 0
     found = capsys.readouterr()
-    assert "next:" not in found.out and f"model {out}" in found.out and "repetition loops" in found.out
+    assert "Next:" not in found.out and f"Model saved to {out}." in found.out and "repetition loops" in found.out
     assert "warning: this model has not learned its task: validation loss" in found.err
 
 

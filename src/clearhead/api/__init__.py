@@ -1,4 +1,7 @@
-"""What `clearhead.load` and `clearhead.train` give: one object with the verbs."""
+"""The Python API: `load`, `train`, `evaluate` and the `Model` that they return.
+
+Imports every package except `serving`, `study` and `cli`; imports `training` only inside `train`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +32,7 @@ __all__ = ["Model", "Translation", "evaluate", "load", "train"]
 
 @dataclass(frozen=True)
 class Model(TranslationMethods, GenerationMethods, EncodingMethods, InspectionMethods):
-    """A loaded bundle with all verbs; one that it was not trained for is refused."""
+    """A loaded model; a method that does not fit its task raises TaskError."""
 
     def evaluate_files(
         self,
@@ -37,33 +40,34 @@ class Model(TranslationMethods, GenerationMethods, EncodingMethods, InspectionMe
         settings: DecodingConfig | None = None,
         log: Callable[[str], object] = lambda _: None,
     ) -> AnyReport:
-        """Return scores on test files of the kind that the model was trained on; `log` receives what was skipped."""
-        self.need_tag()
+        """Return scores on test files in the format of the training files; `log` receives notes on skipped records."""
+        self.require_tag()
         return get_task(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, log)
 
 
 def load(folder: StrPath, tag: str = "", *, engine: str | None = None, compute_type: str = "float32") -> Model:
-    """Return the model in a bundle; every file is checked, no connection is opened. `tag` precedes every source.
+    """Return the model in a folder; the checksum of every file is verified. `tag` precedes every source.
 
-    `engine` is native or torch; by default native for every model that it supports. `compute_type` is
-    float32 or int8. torch is imported only where it is needed: for its own engine, traces and ablations.
+    `engine` is native or torch; by default native for every model that it supports. `compute_type` is float32 or int8.
+    torch is imported only for the torch engine, traces and ablations.
     """
     path = Path(folder)
-    found = bundle.load(path)
-    config = configs.parse(found.config)
-    tokenizer = None if found.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(found.tokenizer)
+    loaded = bundle.load(path)
+    config = configs.parse(loaded.config)
+    tokenizer = None if loaded.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(loaded.tokenizer)
 
-    def read_again() -> bundle.Bundle:
-        again = bundle.load(path)
-        if again.manifest.fingerprint != found_fingerprint:
+    def reload() -> bundle.Bundle:
+        """Return the bundle again, for an engine that needs its arrays after they were released."""
+        reloaded = bundle.load(path)
+        if reloaded.manifest.fingerprint != fingerprint:
             raise BundleError(f"{path} was replaced by another model since it was loaded; load it again")
-        return again
+        return reloaded
 
-    found_fingerprint = found.manifest.fingerprint
-    weights = ModelWeights(config.model, found, read_again)
+    fingerprint = loaded.manifest.fingerprint
+    weights = ModelWeights(config.model, loaded, reload)
     if engine or compute_type != "float32":
         check_engine(engine or "native", compute_type)
-    model = Model(path, config, tokenizer, weights, found.manifest, engine or "", compute_type)  # type: ignore[arg-type]
+    model = Model(path, config, tokenizer, weights, loaded.manifest, engine or "", compute_type)  # type: ignore[arg-type]
     return model.with_tag(tag) if tag else model
 
 
@@ -86,27 +90,28 @@ def train(
     resume: bool = False,
     threads: int = 0,
     device: str = "auto",
-    watcher: "Callback | None" = None,
+    callback: "Callback | None" = None,
 ) -> Model:
-    """Trains a model and loads the result.
+    """Train a model and return it.
 
-    `files` is one TSV or JSONL file or two line files, or what the task reads; `task` is translate if neither it nor
-    the settings say otherwise; `start` is a model to start from; `settings` are nested as in a recipe, such as
-    {"model": {"dropout": 0.2}}. `old_valid` are validation files of the model in `start`, scored before and after the
-    training (by default the records that its run kept); `replay` is earlier training data, `replay_share` (0.2) of the
-    predictions of each batch. With `resume` the run in `out` goes on where its last checkpoint was saved, to the
-    same weights as if it had never stopped; without a checkpoint it starts from the beginning.
+    `files` are the training files of the task: for translation one table or two line files. `task` defaults to that of
+    the settings, then to translate. `start` is a pretrained model to fine-tune. `settings` are nested as in a recipe,
+    such as {"model": {"dropout": 0.2}}. `old_valid` are validation files of the model in `start`, scored before and
+    after the training (by default the records that its run saved); `replay` is earlier training data, `replay_share`
+    (0.2) of the predictions of each batch. With `resume` the run in `out` continues at its last checkpoint and ends
+    with the same weights as an uninterrupted run; without a checkpoint it starts from the beginning. `callback`
+    receives progress, validations and messages.
     """
     from clearhead.training.loop.callbacks import NullCallback
-    from clearhead.training.run import TrainRequest as TrainingRequest
+    from clearhead.training.run import TrainRequest
     from clearhead.training.run import train as run_training
 
-    length = {"minutes": minutes, "epochs": epochs, "steps": steps}
-    given = {name: value for name, value in length.items() if value is not None}
-    settings = configs.merge(settings or {}, {"training": given} if given else {})
+    lengths = {"minutes": minutes, "epochs": epochs, "steps": steps}
+    length = {name: value for name, value in lengths.items() if value is not None}
+    settings = configs.merge(settings or {}, {"training": length} if length else {})
     if replay_share is not None:
         settings = configs.merge(settings, {"data": {"replay_share": replay_share}})
-    request = TrainingRequest(
+    request = TrainRequest(
         files=paths_of(files),
         out=Path(out),
         valid=paths_of(valid),
@@ -121,10 +126,10 @@ def train(
         resume=resume,
         device=device,
     )
-    run_training(request, watcher or NullCallback())
+    run_training(request, callback or NullCallback())
     return load(out)
 
 
 def evaluate(folder: StrPath, files: StrPath | Sequence[StrPath]) -> AnyReport:
-    """Scores of a bundle on test files of the kind that it was trained on."""
+    """Return the scores of a model on test files in the format of its training files."""
     return load(folder).evaluate_files(paths_of(files))

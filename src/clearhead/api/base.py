@@ -1,7 +1,4 @@
-"""A loaded bundle, and what all verbs ask of it: its settings, its engines, and whether a verb fits.
-
-Checks of the texts that users pass to the API.
-"""
+"""A loaded model: settings, engines, and checks of the task and of the texts that users pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +34,7 @@ StrPath = str | Path
 
 @dataclass(frozen=True)
 class ModelBase:
-    """A loaded bundle: weights, tokenizer, settings and manifest, with the engines that run it."""
+    """Weights, tokenizer, settings and manifest of a model folder, with the engines that run the model."""
 
     folder: Path
     config: Config
@@ -49,45 +46,46 @@ class ModelBase:
     compute_type: str = "float32"
     _engines: dict[Any, Engine] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def need(self, verb: str, *, pictures: bool = False) -> None:
-        """Refuses a verb, or an input, that this model was not trained for, and says which one fits."""
+    def require_task(self, verb: str, *, images: bool = False) -> None:
+        """Raise TaskError if the model was not trained for this command or this kind of input."""
         fitting = get_task(self.config.task).verb
         if verb != fitting:
             raise TaskError(
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
                 f"Use clearhead {fitting} {self.folder}"
             )
-        self._need_input(pictures=pictures)
+        self._require_input(images=images)
 
-    def _need_input(self, *, pictures: bool) -> None:
-        """Refuses text where pictures are read, and the other way round."""
+    def _require_input(self, *, images: bool) -> None:
+        """Raise TaskError for text given to an image model, or images given to a text model."""
         verb = get_task(self.config.task).verb
-        if pictures and not self.config.model.reads_images:
+        if images and not self.config.model.reads_images:
             raise TaskError(
-                f"{self.folder} reads text, not files: give it lines on standard input, as in "
+                f"{self.folder} reads text, not image files: expected lines on standard input, as in "
                 f"clearhead {verb} {self.folder} < input.txt"
             )
-        if not pictures and self.config.model.reads_images:
+        if not images and self.config.model.reads_images:
             raise TaskError(
-                f"{self.folder} reads pictures, not text: name them, as in clearhead {verb} {self.folder} picture.png"
+                f"{self.folder} reads images, not text: expected image files, as in "
+                f"clearhead {verb} {self.folder} image.png"
             )
-        self.need_tag()
+        self.require_tag()
 
-    def need_tag(self) -> None:
-        """Refuses sources without a tag where the model was trained with one before each."""
+    def require_tag(self) -> None:
+        """Raise TaskError if the model was trained with a tag before every source and none is set."""
         tags = self.config.data.source_tags
         if tags and not self.tokenizer.tag:
             raise TaskError(
-                f"{self.folder} was trained with a tag before every source: say which of "
+                f"{self.folder} was trained with a tag before every source: choose one of "
                 f"{', '.join(sorted(set(tags)))} with --tag, or with_tag in Python"
             )
 
     def with_tag(self, tag: str) -> Self:
-        """This model with a tag, such as a language or a domain, before every source; all its verbs work."""
+        """Return this model with a tag, such as a language or a domain, before every source."""
         tags = sorted(set(self.config.data.source_tags))
         if tag not in tags:
-            known = f"knows the tags {', '.join(tags)}" if tags else "was trained without tags"
-            raise TaskError(f"{self.folder} {known}, not {tag!r}; name one that it knows, or leave it out")
+            known = f"was trained with the tags {', '.join(tags)}" if tags else "was trained without tags"
+            raise TaskError(f"{self.folder} {known}, not {tag!r}; choose one of its tags, or leave the tag out")
         return replace(self, tokenizer=self.tokenizer.tagged(tag))
 
     def with_table(self, settings: Mapping[str, Any]) -> Self:
@@ -99,24 +97,24 @@ class ModelBase:
         return replace(self, config=configs.override(self.config, {"data": settings}))
 
     def decoding(self, verb: str = "", **overrides: Any) -> DecodingConfig:
-        """The bundle's decoding settings with some replaced; None leaves a setting as it is.
+        """Return the decoding settings of the model with some replaced; None keeps a setting.
 
-        A setting that would change nothing for the verb, or beside the others, is refused.
+        Raise ConfigError for a setting that has no effect for this command or in combination with the others.
         """
-        given = {name: value for name, value in overrides.items() if value is not None}
-        merged = configs.override_decoding(self.config, given)
+        overrides = {name: value for name, value in overrides.items() if value is not None}
+        merged = configs.override_decoding(self.config, overrides)
         verb = verb or get_task(self.config.task).verb
-        check_decoding(given, merged, verb, f"clearhead {verb}")
+        check_decoding(overrides, merged, verb, f"clearhead {verb}")
         return merged
 
-    def _chosen(
-        self, settings: DecodingConfig | None, by_name: Callable[..., DecodingConfig], **given: Any
+    def _resolve_settings(
+        self, settings: DecodingConfig | None, build: Callable[..., DecodingConfig], **overrides: Any
     ) -> DecodingConfig:
-        """Whole settings, or the bundle's with some replaced; both would leave one of them without effect."""
-        named = [name for name, value in given.items() if value is not None]
-        if settings is not None and named:
-            raise ConfigError(f"expected settings, or {', '.join(named)} by name, got both; put it into the settings")
-        return settings or by_name(**given)
+        """Return `settings`, or those that `build` makes of the overrides; raise ConfigError if both are given."""
+        names = [name for name, value in overrides.items() if value is not None]
+        if settings is not None and names:
+            raise ConfigError(f"expected settings or {', '.join(names)}, got both; put it into the settings")
+        return settings or build(**overrides)
 
     @property
     def network(self) -> Any:
@@ -130,13 +128,13 @@ class ModelBase:
 
     @property
     def engine_choice(self) -> EngineChoice:
-        """The default engine of this model, and why."""
+        """The default engine of this model with the reason."""
         return choose_engine(self.config.model, self.weights.is_changed)
 
     def engine(self, name: str = "", compute_type: str = "", token_log_probs: bool = True) -> Engine:
         """Return an engine that generates text: native or torch; by default that of this model.
 
-        Only the native engine computes in int8. Without `token_log_probs` its greedy search leaves the softmax out,
+        Only the native engine computes in int8. Without `token_log_probs` its greedy search omits the softmax,
         and scores are NaN.
         """
         name, compute_type = self._engine_of(name, compute_type)
@@ -155,7 +153,9 @@ class ModelBase:
             choice.require(compute_type)
             name = choice.name
         if name == "native" and self.weights.is_changed:
-            raise DecodingError("the native engine runs models as they were saved, this one was changed; use torch")
+            raise DecodingError(
+                "the native engine runs saved models, but this one was changed in memory; use the torch engine"
+            )
         return name, compute_type
 
     @property
@@ -165,7 +165,7 @@ class ModelBase:
 
     @property
     def generator(self) -> Generator:
-        """The step function of the engine, for searches that are observed or forced."""
+        """The step function of the engine, for observed and forced searches."""
         if self._uses_native():
             return NativeGenerator(self._native())
         from clearhead.engines.torch_generator import TorchGenerator
@@ -206,7 +206,7 @@ class ModelBase:
         return name == "native"
 
     def _native(self) -> NativeModel:
-        """The model in the native engine, with the compute type of this model."""
+        """Return the native model with the compute type of this model."""
         return self.weights.native(cast(ComputeType, self._engine_of()[1]))
 
     def _torch_encoder_engine(self) -> "TorchEncoderEngine":
@@ -221,7 +221,7 @@ class ModelBase:
         return export(self, Path(out), to, compute_type, overwrite)
 
     def check_n_best(self, n_best: int, settings: DecodingConfig) -> None:
-        """Refuses more translations than search keeps, and constraints that cannot be met."""
+        """Raise DecodingError for more hypotheses than the beam size, or constraints that cannot be satisfied."""
         if n_best > settings.beam_size and settings.method == "search":
             raise DecodingError(
                 f"n_best={n_best} needs a beam of at least {n_best}, not {settings.beam_size}; raise the beam"
@@ -233,7 +233,7 @@ class ModelBase:
 
 
 def paths_of(paths: StrPath | Iterable[StrPath]) -> list[Path]:
-    """One path, or several."""
+    """Return one path or several as a list."""
     return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
 
 

@@ -24,7 +24,7 @@ class EncodingMethods(ModelBase):
 
     Each accepts a text or a list of texts and returns a result or a list of them. A text with more tokens than the
     model accepts is split into parts, skipped (an empty result) or refused, as `long_texts` says. An error names a text
-    by its line, counted from `first_line`.
+    by its line number, counted from `first_line`.
     """
 
     @overload
@@ -46,12 +46,12 @@ class EncodingMethods(ModelBase):
     ) -> list[Classification]:
         """Return the label of each text; an empty one for an empty text."""
         texts = check_texts(texts)
-        self.need("classify")
+        self.require_task("classify")
         return classify(self, texts, first_line, LongTexts.of(long_texts))
 
-    def classify_pictures(self, paths: StrPath | Sequence[StrPath]) -> list[Classification]:
+    def classify_images(self, paths: StrPath | Sequence[StrPath]) -> list[Classification]:
         """Return the label of each PNG, with the probability of every label."""
-        self.need("classify", pictures=True)
+        self.require_task("classify", images=True)
         return classify_images(self, paths_of(paths))
 
     @overload
@@ -73,7 +73,7 @@ class EncodingMethods(ModelBase):
     ) -> list[TaggedText]:
         """Return the spans of each text."""
         texts = check_texts(texts)
-        self.need("tag")
+        self.require_task("tag")
         return tag(self, texts, first_line, LongTexts.of(long_texts))
 
     @overload
@@ -93,18 +93,18 @@ class EncodingMethods(ModelBase):
         """
         if not isinstance(text, str):
             return self.fill_many(text, top, long_texts=long_texts)
-        [found] = self.fill_many([text], top, long_texts=long_texts)
-        if not found and not GAP.search(text):
+        [masks] = self.fill_many([text], top, long_texts=long_texts)
+        if not masks and not GAP.search(text):
             raise DataError("the text has no mask; write [MASK] where a word is missing, as in: The [MASK] sat.")
-        return found
+        return masks
 
     def fill_many(
         self, texts: Sequence[str], top: int = 5, first_line: int = 1, *,
         long_texts: LongTextPolicy | LongTexts = "split",
     ) -> list[list[list[MaskFilling]]]:  # fmt: skip
-        """Return the fillings of each mask of each text; nothing for a text without a mask."""
+        """Return the fillings of each mask of each text; an empty list for a text without a mask."""
         texts = check_texts(texts)
-        self.need("fill")
+        self.require_task("fill")
         return fill(self, texts, top, first_line, LongTexts.of(long_texts))
 
     @overload
@@ -125,11 +125,11 @@ class EncodingMethods(ModelBase):
 
     def embed_many(self, texts: Sequence[str], *, unit: bool = False) -> NDArray[np.float32]:
         """Return the embeddings of the texts, [texts, model_dim]; the row of an empty text is NaN."""
-        found = self.embed_texts(texts, unit=unit)
-        vectors_ND = np.full((len(found), self.config.model.model_dim), np.nan, dtype=np.float32)
-        for number, one in enumerate(found):
-            if one.vector_D is not None:
-                vectors_ND[number] = one.vector_D
+        embedded = self.embed_texts(texts, unit=unit)
+        vectors_ND = np.full((len(embedded), self.config.model.model_dim), np.nan, dtype=np.float32)
+        for number, text in enumerate(embedded):
+            if text.vector_D is not None:
+                vectors_ND[number] = text.vector_D
         return vectors_ND
 
     def embed_texts(
@@ -140,5 +140,5 @@ class EncodingMethods(ModelBase):
         texts = check_texts(texts)
         if self.config.model.family not in ("encoder", "transformer"):
             raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
-        self._need_input(pictures=False)
+        self._require_input(images=False)
         return embed(self, texts, first_line, unit, LongTexts.of(long_texts))

@@ -1,4 +1,4 @@
-"""The verbs of language models: text that goes on from a prompt."""
+"""Continuations of prompts by language models."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, overload
@@ -12,15 +12,16 @@ from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 
 
 class GenerationMethods(ModelBase):
-    """What a language model writes."""
+    """Methods of language models."""
 
-    def writing(self, **overrides: Any) -> DecodingConfig:
-        """The settings of `generate`, with fields of the decoding section and of its sampling replaced by their names.
+    def generation_settings(self, **overrides: Any) -> DecodingConfig:
+        """Return the settings of `generate` with overridden fields of the decoding section and of its sampling.
 
-        A beam searches and a temperature (top_k, top_p, min_p, seed) draws, unless `method` says otherwise.
+        `beam_size` selects beam search, and temperature, top_k, top_p, min_p or seed select sampling, unless `method`
+        is given.
         """
-        given = {name: value for name, value in overrides.items() if value is not None}
-        return self.decoding("generate", **with_method(by_name(given)))
+        overrides = {name: value for name, value in overrides.items() if value is not None}
+        return self.decoding("generate", **with_method(by_name(overrides)))
 
     @overload
     def generate(
@@ -56,7 +57,7 @@ class GenerationMethods(ModelBase):
         Settings are given by name, such as max_tokens, stop, temperature, seed or beam_size. The same settings give the
         same text; `sample` numbers the samples of one seed.
         """
-        chosen = self._chosen(settings, self.writing, **named)
+        chosen = self._resolve_settings(settings, self.generation_settings, **named)
         if isinstance(prompt, str):
             return self.generate_n_best([prompt], 1, chosen, engine, sample)[0][0]
         return [best[0] for best in self.generate_n_best(prompt, 1, chosen, engine, sample)]
@@ -69,8 +70,8 @@ class GenerationMethods(ModelBase):
         engine: Engine | str = "",
         **named: Any,
     ) -> list[GeneratedText]:
-        """As `generate`, for each of many prompts, batched; each is the same as if it were alone."""
-        chosen = self._chosen(settings, self.writing, **named)
+        """Return the continuation of each prompt, equal to that of `generate` for the prompt alone; batched."""
+        chosen = self._resolve_settings(settings, self.generation_settings, **named)
         return [best[0] for best in self.generate_n_best(prompts, 1, chosen, engine)]
 
     def generate_n_best(
@@ -88,7 +89,7 @@ class GenerationMethods(ModelBase):
         A prompt that is too long is refused, or gives empty texts with long_texts="skip".
         """
         prompts = check_texts(prompts)
-        self.need("generate")
+        self.require_task("generate")
         self.check_n_best(n_best, settings)
         searching = self.engine(engine) if isinstance(engine, str) else engine
         tally = LongTexts.of(long_texts)
@@ -97,18 +98,22 @@ class GenerationMethods(ModelBase):
     def stream(
         self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **named: Any
     ) -> Generator[str, None, GeneratedText]:
-        """As `generate`, in parts while it is written: with a beam of 1 and in sampling piece by piece."""
+        """Yield the continuation while it is generated: token by token with beam_size=1 and in sampling."""
         check_text(prompt)
-        self.need("generate")
-        return inference.stream(self, prompt, self._chosen(settings, self.writing, **named), sample)
+        self.require_task("generate")
+        return inference.stream(
+            self, prompt, self._resolve_settings(settings, self.generation_settings, **named), sample
+        )
 
     def generate_alternatives(
         self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **named: Any
     ) -> list[GeneratedText]:
-        """What else could stand at a position of the best text behind a prompt, counted in pieces from 0.
+        """Return the `count` most probable tokens at a position of the best continuation, counted in tokens from 0.
 
-        The `count` likeliest pieces there, likeliest first, each with the best text that goes on from it.
+        Each is returned with the best text that continues from it, most probable token first.
         """
         check_text(prompt)
-        self.need("generate")
-        return inference.alternatives(self, prompt, position, count, self._chosen(settings, self.writing, **named))
+        self.require_task("generate")
+        return inference.alternatives(
+            self, prompt, position, count, self._resolve_settings(settings, self.generation_settings, **named)
+        )

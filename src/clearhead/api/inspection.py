@@ -1,4 +1,4 @@
-"""Looking inside a model: traces, parts switched off, word alignments from attention."""
+"""Inspection of a model: traces, ablation and word alignments."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class InspectionMethods(ModelBase):
-    """What happens inside."""
+    """Methods that inspect a model."""
 
-    def looking(self, **overrides: Any) -> DecodingConfig:
-        """The settings with which a model is looked at: it searches, also where its own verb draws."""
+    def inspection_settings(self, **overrides: Any) -> DecodingConfig:
+        """Return the decoding settings of traces: language models search instead of sampling."""
         if get_task(self.config.task).verb != "generate":
             return self.decoding(**overrides)
         return self.decoding("translate", method="search", **overrides)
 
     def attention(self, source: str, target: str) -> WordAttention:
-        """Encoder-decoder attention between words while the model is made to write `target`."""
-        self.need("translate")
+        """Return the cross-attention between words under teacher forcing of `target`."""
+        self.require_task("translate")
         return word_attention(self.trace(source, target))
 
     def trace(
@@ -43,21 +43,24 @@ class InspectionMethods(ModelBase):
         arithmetic: bool = False,
         settings: DecodingConfig | None = None,
     ) -> "Trace":
-        """Everything that happens inside while the model reads a text and writes `target`, or the best it finds.
+        """Return the activations, attention and search of one run over a text.
 
-        Of what search found, `hypothesis` is looked at; `tokens` are ids to be written exactly so, such as those of a
-        node of the beam tree (`trace.path(node)`); `arithmetic` keeps queries, keys and values too.
+        The output is `target` or `tokens` (ids, such as `trace.path(node)` of the beam tree) under teacher forcing, or
+        number `hypothesis` of the search. With `arithmetic` queries, keys and values are recorded too.
         """
         from clearhead.inspection.trace import run_trace
 
         check_text(text)
-        self._need_input(pictures=False)
-        given, settings = run_trace.text_input(self, text), self._chosen(settings, self.looking, beam_size=beam_size)
+        self._require_input(images=False)
+        given, settings = (
+            run_trace.text_input(self, text),
+            self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size),
+        )
         return run_trace.trace(
             self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
         )
 
-    def trace_picture(
+    def trace_image(
         self,
         path: StrPath,
         target: str | None = None,
@@ -68,23 +71,23 @@ class InspectionMethods(ModelBase):
         arithmetic: bool = False,
         settings: DecodingConfig | None = None,
     ) -> "Trace":
-        """As `trace`, of a PNG: the places that attend and are attended to are its patches."""
+        """Return the trace of a run over a PNG image; the positions of the source are its patches."""
         from clearhead.inspection.trace import run_trace
 
-        self._need_input(pictures=True)
+        self._require_input(images=True)
         given, settings = (
             run_trace.image_input(self, Path(path)),
-            self._chosen(settings, self.looking, beam_size=beam_size),
+            self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size),
         )
         return run_trace.trace(
             self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
         )
 
-    def with_heads_off(self, parts: Iterable[HeadRef | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
-        """This model with parts of its network switched off; all its verbs work, and the weights are the same.
+    def with_ablated(self, parts: Iterable[HeadRef | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
+        """Return this model with ablated heads or sub-layers; all its methods work, and it shares the weights.
 
-        A part is a head such as `cross.1.0` (kind, layer, head, counted from 0) or a whole sub-layer such as
-        `cross.1` or `decoder_feed_forward.0`. It gives nothing, or by="mean" always its mean over these texts.
+        A head is written `cross.1.0` (kind, layer, head, counted from 0), a whole sub-layer `cross.1` or
+        `decoder_feed_forward.0`. Its output is replaced by zero, or with by="mean" by its mean over the texts `over`.
         """
         from clearhead.inspection.analyses.ablation import ablate, heads_and_sublayers, mean_outputs
 
@@ -97,11 +100,11 @@ class InspectionMethods(ModelBase):
     def align(
         self, pairs: Sequence[Pair], head: HeadRef | None = None, path: StrPath = "pairs"
     ) -> Iterator[word_alignment.WordAlignment]:
-        """The word alignment of each pair by a head's attention; an error names the line in `path`."""
-        self.need("translate")
+        """Yield the word alignment of each pair by the attention of a head; an error names the line in `path`."""
+        self.require_task("translate")
         return word_alignment.align(self, pairs, head or word_alignment.default_head(self), path)
 
     def choose_head(self, gold: StrPath) -> word_alignment.ChosenHead:
-        """The head that aligns best, measured against the gold alignments of a JSONL file."""
-        self.need("translate")
+        """Return the head with the lowest alignment error rate against the gold alignments of a JSONL file."""
+        self.require_task("translate")
         return word_alignment.choose_head(self, [*read_aligned(gold)], gold)

@@ -74,7 +74,7 @@ class TranslationMethods(ModelBase):
         Decoding settings are given as a whole or by name, such as include=["Hund"] or prefix="Der". `split` and
         `long_texts` are those of `translate_n_best`.
         """
-        chosen = self._chosen(settings, self.decoding, beam_size=beam_size, **decoding)
+        chosen = self._resolve_settings(settings, self.decoding, beam_size=beam_size, **decoding)
         found = self.translate_n_best(
             texts, 1, chosen, engine=engine, shortlist=shortlist, split=split, long_texts=long_texts
         )
@@ -105,7 +105,7 @@ class TranslationMethods(ModelBase):
         `cancellation`: the search then ends within one step and RequestCancelledError is raised.
         """
         texts = check_texts(texts)
-        self.need("translate")
+        self.require_task("translate")
         self.check_n_best(n_best, settings)
         searching = self.engine(engine) if isinstance(engine, str) else engine
         is_plain = can_be_split(n_best, settings)
@@ -143,8 +143,8 @@ class TranslationMethods(ModelBase):
         Return the whole translation. A text that is too long is refused, or skipped with long_texts="skip".
         """
         check_text(text)
-        self.need("translate")
-        chosen = self._chosen(settings, self.decoding, **decoding)
+        self.require_task("translate")
+        chosen = self._resolve_settings(settings, self.decoding, **decoding)
         segmenter = translation_segmenter(self, split and can_be_split(1, chosen))
         [segmented] = segment_texts([text], segmenter, _unsplit(long_texts), line)
         if segmented is None:
@@ -185,8 +185,8 @@ class TranslationMethods(ModelBase):
         or gives one empty translation with long_texts="skip".
         """
         check_text(text)
-        self.need("translate")
-        chosen = self._chosen(settings, self.decoding, **decoding)
+        self.require_task("translate")
+        chosen = self._resolve_settings(settings, self.decoding, **decoding)
         if segment_texts([text], translation_segmenter(self, split=False), _unsplit(long_texts), line) == [None]:
             return [SKIPPED]
         [encoded] = self._encode([text])
@@ -195,18 +195,18 @@ class TranslationMethods(ModelBase):
 
     def learn_shortlist(self, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
         """Return the target tokens that each source token may become, from pairs such as the training pairs."""
-        self.need("translate")
+        self.require_task("translate")
         return learn_shortlist(self, pairs, best, frequent)
 
     def load_shortlist(self, path: StrPath) -> Shortlist:
         """Return a saved shortlist; raise DataError if it was made for another tokenizer."""
         return Shortlist.load(paths_of(path)[0], fingerprint_of(self.tokenizer))
 
-    def caption_pictures(
+    def caption_images(
         self, paths: StrPath | Sequence[StrPath], n_best: int = 1, settings: DecodingConfig | None = None
     ) -> list[list[Translation]]:
         """Return the `n_best` captions of each PNG, best first."""
-        self.need("translate", pictures=True)
+        self.require_task("translate", images=True)
         chosen = settings or self.config.decoding
         self.check_n_best(n_best, chosen)
         pixels_NCYX = read_images(self.config.model, paths_of(paths))
@@ -217,7 +217,7 @@ class TranslationMethods(ModelBase):
         self, pairs: Sequence[Pair], settings: DecodingConfig | None = None, path: StrPath = "pairs"
     ) -> list[ScoredOutput]:
         """Return the log-probability of each pair's target, token by token; an error names the line in `path`."""
-        self.need("translate")
+        self.require_task("translate")
         return score_pairs(self, pairs, settings or self.config.decoding, path)
 
     def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> "TranslationReport":

@@ -1,1 +1,1 @@
-"""The command line: one file a verb. Each parses, calls the library and prints; none computes."""
+"""The command line: one module per command. A command parses options, calls the library and prints the result."""

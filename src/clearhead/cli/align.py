@@ -1,4 +1,4 @@
-"""`clearhead align`: which words of given pairs belong together."""
+"""`clearhead align`: word alignments of given pairs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,11 +27,11 @@ def align(
     files: PairFiles,
     gold: Annotated[
         Path | None,
-        typer.Option("--gold", metavar="FILE.jsonl", help="Choose layer and head by these gold alignments."),
+        typer.Option("--gold", metavar="FILE.jsonl", help="Choose the layer and head with these gold alignments."),
     ] = None,
     layer: Annotated[int | None, typer.Option("--layer", min=0, help="Decoder layer, counted from 0.")] = None,
     head: Annotated[
-        int | None, typer.Option("--head", min=0, help="Head of --layer, counted from 0; else their mean.")
+        int | None, typer.Option("--head", min=0, help="Head of --layer, counted from 0. [default: mean of the heads]")
     ] = None,
     columns: ColumnsOption = "",
     tag: Tag = "",
@@ -40,13 +40,13 @@ def align(
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Print the word alignment of each given pair, read off the attention of a model, one line a pair.
+    """Print the word alignment of each given pair by the attention of a model, one line per pair.
 
     Lines are in Pharaoh format: 0-0 1-2 links the first words, and the second source word to the third target word.
-    Words are runs of letters and digits, and punctuation marks; with --json they are named. --gold chooses the layer
-    and the head with the lowest alignment error rate on validation pairs whose alignment is known, such as those of
-    `clearhead data grammar --split valid --out gold.jsonl`. A pair that is skipped gives an empty line; with --json
-    it is said why.
+    Words are runs of letters and digits, and punctuation marks; --json includes them. --gold chooses the layer and the
+    head with the lowest alignment error rate on pairs with gold alignments, such as those of
+    `clearhead data grammar --split valid --out gold.jsonl`. A skipped pair gives an empty line; --json states the
+    reason.
 
     Example: clearhead align runs/de test.tsv --gold gold.jsonl
     """
@@ -59,11 +59,11 @@ def align(
 
     use_threads(threads)
     if gold is not None and (layer is not None or head is not None):
-        raise ConfigError("--gold chooses the layer and the head; leave out --layer and --head, or --gold")
+        raise ConfigError("--gold chooses the layer and the head; leave out --layer and --head, or leave out --gold")
     if head is not None and layer is None:
-        raise ConfigError("--head counts the heads of a layer; give --layer too")
+        raise ConfigError("--head needs --layer, because heads are counted per layer")
     model = load(folder, tag, engine=engine, compute_type=compute_type)
-    model.need("translate")
+    model.require_task("translate")
     model = model.with_table(table_settings([], columns))
     if gold is not None:
         found = model.choose_head(gold)
@@ -75,6 +75,8 @@ def align(
         chosen = HeadRef("cross", layer, head)
     else:
         chosen = default_head(model)
-        typer.echo(f"{chosen}; choose a better one with --gold", err=True)
+        typer.echo(f"{chosen} (default head; --gold FILE.jsonl chooses the best one)", err=True)
     table = TableOptions.of(model.config.data)
-    answer_pairs(files, table, lambda pairs: model.align(pairs, chosen, files[0]), lambda one: one.pharaoh, as_json)
+    answer_pairs(
+        files, table, lambda pairs: model.align(pairs, chosen, files[0]), lambda alignment: alignment.pharaoh, as_json
+    )

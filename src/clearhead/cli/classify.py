@@ -1,4 +1,4 @@
-"""`clearhead classify`: lines or images in, labels out."""
+"""`clearhead classify`: label lines of standard input, or images."""
 
 import json
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from clearhead.cli.options import (
     ComputeType,
     EngineName,
     Folder,
+    Images,
     Json,
     LongLines,
-    Pictures,
     Threads,
     use_threads,
     warn_untrained,
@@ -24,7 +24,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def classify(
     folder: Folder,
-    pictures: Pictures = None,
+    images: Images = None,
     long_lines: LongLines = "split",
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
@@ -44,11 +44,11 @@ def classify(
 
     use_threads(threads)
     model = load(folder, engine=engine, compute_type=compute_type)
-    model.need("classify", pictures=bool(pictures))
+    model.require_task("classify", images=bool(images))
     warn_untrained(model)
-    if pictures:
-        for path, found in zip(pictures, model.classify_pictures(pictures), strict=True):
-            record = {"picture": str(path), **found.to_json()}
+    if images:
+        for path, found in zip(images, model.classify_images(images), strict=True):
+            record = {"image": str(path), **found.to_json()}
             print(json.dumps(record, ensure_ascii=False) if as_json else f"{path}\t{found.label}")
         return
     long_texts = LongTexts(long_lines)

@@ -1,4 +1,4 @@
-"""`clearhead data`: make data, and see what is kept of it."""
+"""`clearhead data`: generate data, and manage cached corpora."""
 
 import json
 import os
@@ -10,27 +10,29 @@ import typer
 from clearhead.cli.options import Json
 from clearhead.errors import ConfigError
 
-HELP = "Make data: the built-in English-German grammar, or handwritten digits; list what trainings keep of yours."
+HELP = "Generate data: the built-in English-German corpus, or handwritten digits; list cached corpora."
 app = typer.Typer(help=HELP, rich_markup_mode=None, add_completion=False)
 
 
 @app.callback(help=f"{HELP}\n\nExample: clearhead data grammar --pairs 20000 --out pairs.tsv")
 def data() -> None:
-    """The verbs below it."""
+    """Group of the subcommands."""
 
 
 @app.command()
 def grammar(
     out: Annotated[Path, typer.Option("--out", help=".tsv: source TAB target; .jsonl: all fields.")],
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="How many sentence pairs.")] = 20000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Other seeds give other sentences.")] = 1,
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Number of sentence pairs.")] = 20000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed.")] = 1,
     split: Annotated[str, typer.Option("--split", help="train, valid, test, test_unseen or test_pronoun.")] = "train",
     distance: Annotated[
         str,
-        typer.Option("--distance", metavar="LOW-HIGH", help='Only sentences with "it" so many words from its noun.'),
+        typer.Option(
+            "--distance", metavar="LOW-HIGH", help='Only sentences with "it" LOW to HIGH words after its noun.'
+        ),
     ] = "",
 ) -> None:
-    """Write sentence pairs of the built-in grammar, with gold alignments in .jsonl.
+    """Write sentence pairs of the built-in grammar; .jsonl includes gold alignments.
 
     Example: clearhead data grammar --pairs 20000 --out pairs.tsv
     """
@@ -45,13 +47,15 @@ def grammar(
 
 @app.command()
 def digits(
-    out: Annotated[Path, typer.Option("--out", help="New or empty folder; one folder a digit is made in it.")],
+    out: Annotated[Path, typer.Option("--out", help="New or empty folder; it gets one folder per digit.")],
     captions: Annotated[
         Path | None,
-        typer.Option("--captions", help=".tsv: picture TAB its names, such as: seven sieben.", show_default=False),
+        typer.Option(
+            "--captions", help="Table to write (.tsv): image TAB its names, such as: seven sieben.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Write scikit-learn's handwritten digits, 8x8 pixels in grey, as PNGs by digit.
+    """Write scikit-learn's handwritten digits, 8x8 grey pixels, as PNG files by digit.
 
     Example: clearhead data digits --out digits --captions captions.tsv
     """
@@ -62,18 +66,20 @@ def digits(
     count = write_digits(out)
     if captions is not None:
         write_captions(out, captions)
-    typer.echo(f"{count:,} pictures in {out}", err=True)
+    typer.echo(f"{count:,} images in {out}", err=True)
 
 
 @app.command()
-def kept(
-    remove: Annotated[bool, typer.Option("--remove", help="Delete them; they can be made again.")] = False,
-    days: Annotated[float, typer.Option("--days", min=0, help="Only those that no training used for so long.")] = 0,
+def cached(
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete them; a training prepares them again when needed.")
+    ] = False,
+    days: Annotated[float, typer.Option("--days", min=0, help="Only corpora not used for this number of days.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """List the large corpora that trainings prepared and keep in the user's cache folder, or remove them.
+    """List or remove the large corpora that trainings prepared in the user's cache folder.
 
-    Example: clearhead data kept --days 30 --remove
+    Example: clearhead data cached --days 30 --remove
     """
     from clearhead.data.corpus.corpus_cache import find_cached
 
@@ -94,7 +100,7 @@ def kept(
 
 
 def write_captions(folder: Path, captions: Path) -> None:
-    """Writes a table of the digits in a folder, each with its English and its German name."""
+    """Write a table of the images in a folder of digits, each with its English and its German name."""
     from clearhead.data.readers.images import DIGIT_NAMES
     from clearhead.files import write_atomically
 
@@ -109,7 +115,7 @@ def write_captions(folder: Path, captions: Path) -> None:
 
 
 def _parse_distance(text: str) -> tuple[int, int] | None:
-    """`2-60` as two numbers; nothing for any sentence."""
+    """Return `2-60` as two numbers; None for an empty text."""
     if not text:
         return None
     low, _, high = text.partition("-")
@@ -119,7 +125,7 @@ def _parse_distance(text: str) -> tuple[int, int] | None:
 
 
 def write_grammar(out: Path, pairs: int, seed: int, split: str, distance: tuple[int, int] | None = None) -> None:
-    """Writes sentence pairs with a progress bar; the file appears when it is whole."""
+    """Write sentence pairs with a progress bar, through a temporary file."""
     from clearhead import grammar as builtin
     from clearhead.cli.progress_display import progress_bar
     from clearhead.files import replacing

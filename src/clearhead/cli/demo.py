@@ -1,4 +1,4 @@
-"""`clearhead demo`: from nothing to a trained translator, and a look at what it does."""
+"""`clearhead demo`: train a translator on the built-in corpus, evaluate it and show translations and attention."""
 
 import signal
 import sys
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 HELD_OUT = 500
-# Sentences over 25 words are 2 in 100 of the grammar's own mix but a tenth of the words that are scored: models trained
-# on the mix alone reached 48 BLEU on them and 98 on sentences up to 14 words (docs/results.md).
+# Sentences with more than 25 words are 2 % of the default mix but 10 % of the scored words: models trained on the mix
+# alone reached 48 BLEU on them and 98 on sentences of up to 14 words (docs/results.md).
 LONG_SHARE = 0.08
 LONG_DISTANCE = (12, 60)
 SHADES = " ░▒▓█"
-# The grammar has one right answer for each sentence and is endless: no dropout, no smoothing, nothing seen often.
-# Rotary positions reached more in fewer updates than sinusoids, one run each (docs/results.md).
+# The grammar has one correct translation per sentence and an unlimited number of sentences, so neither dropout nor
+# label smoothing helps. Rotary positions reached a higher BLEU in fewer updates than sinusoids, in one run each
+# (docs/results.md).
 SETTINGS = {
     "model": {"num_encoder_layers": 3, "num_decoder_layers": 3, "dropout": 0.0, "positions": "rotary"},
     "tokenizer": {"vocab_size": 3000},
@@ -44,12 +45,12 @@ SETTINGS = {
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.")] = Path("runs/demo"),
-    pairs: Annotated[int, typer.Option("--pairs", min=1000, help="Sentence pairs to train on.")] = 80_000,
-    minutes: Annotated[float, typer.Option("--minutes", min=0.05, help="Time to train.")] = 3.5,
-    again: Annotated[bool, typer.Option("--again", help="Train anew even if a model is there.")] = False,
+    pairs: Annotated[int, typer.Option("--pairs", min=1000, help="Number of training pairs.")] = 80_000,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.05, help="Training time.")] = 3.5,
+    again: Annotated[bool, typer.Option("--again", help="Train again even if the model exists.")] = False,
     threads: Threads = 0,
 ) -> int:
-    """Train a translator on the built-in grammar and show what it can do.
+    """Train a translator on the built-in corpus, evaluate it, and show translations and attention.
 
     Example: clearhead demo
     """
@@ -59,9 +60,11 @@ def demo(
     use_threads(threads)
     state = bundle.read_manifest(out).training.get("state") if bundle.exists(out) else None
     if state is not None and (again or state != "finished"):
-        print(f"{out} holds a model whose training is {state}: training anew, it stays until the first validation.")
+        print(
+            f"{out} contains a model whose training is {state}; it is replaced at the first validation of the new run."
+        )
     if state == "finished" and not again:
-        print(f"{out} holds a finished model: it is shown, not trained again (clearhead demo --again trains anew).")
+        print(f"{out} contains a finished model, so training is skipped (clearhead demo --again trains it again).")
     else:
         result = _train(out, pairs, minutes, threads)
         if result.outcome.signal:
@@ -79,7 +82,9 @@ def _train(out: Path, pairs: int, minutes: float, threads: int) -> "TrainingResu
 
     data = out.with_name(f"{out.name}-data")
     data.mkdir(parents=True, exist_ok=True)
-    print(f"writing {pairs:,} sentence pairs of the built-in grammar and some long ones to {data}", file=sys.stderr)
+    print(
+        f"writing {pairs:,} sentence pairs of the built-in grammar and additional long ones to {data}", file=sys.stderr
+    )
     write_grammar(data / "train.tsv", pairs, 1, "train")
     write_grammar(data / "train-long.tsv", int(pairs * LONG_SHARE), 2, "train", LONG_DISTANCE)
     write_grammar(data / "valid.tsv", HELD_OUT, 1, "valid")
@@ -88,12 +93,12 @@ def _train(out: Path, pairs: int, minutes: float, threads: int) -> "TrainingResu
     request = run.TrainRequest(
         [data / "train.tsv", data / "train-long.tsv"], out, [data / "valid.tsv"], "tiny", settings, True, threads
     )
-    with training_display() as watcher:
-        return run.train(request, watcher)
+    with training_display() as callback:
+        return run.train(request, callback)
 
 
 def _show(model: "Model") -> None:
-    """Scores on held-out sentences, some translations, one alignment, and where to go from here."""
+    """Print scores on held-out sentences, some translations, one alignment and the next commands."""
     from clearhead import grammar
     from clearhead.data.readers.pairs import Pair
 
@@ -116,7 +121,7 @@ def _show(model: "Model") -> None:
 
 
 def _show_alignment(model: "Model", examples: "Sequence[Example]") -> None:
-    """The layer whose attention aligns words best, measured against the grammar's gold, drawn for one sentence."""
+    """Print the attention of one sentence in the layer with the lowest alignment error rate."""
     from clearhead.evaluation.alignment import alignment_error_rate
 
     measured = examples[:100]
@@ -140,7 +145,7 @@ def _show_alignment(model: "Model", examples: "Sequence[Example]") -> None:
 
 
 def draw(attention: "WordAttention", layer: int) -> str:
-    """Rows are target words, columns source words, written downwards; the darker, the more attention."""
+    """Return attention as text: rows are target words, columns source words; darker cells have more attention."""
     weights_JI = attention.weights_LHJI[layer].mean(0)
     height = max(map(len, attention.source_words))
     margin = max(map(len, attention.target_words))

@@ -1,4 +1,4 @@
-"""`clearhead embed`: lines in, embeddings out."""
+"""`clearhead embed`: sentence embeddings of lines of standard input."""
 
 import json
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ def embed(
     """Compute the sentence embedding of each line of standard input: the mean of the encoder states.
 
     Numbers are separated by spaces; an empty line gives an empty line. With --json each line gives one object,
-    {"embedding": [...]}, with null for an empty line. Any model with a text encoder will do. The embedding of a long
-    line is the mean over its parts, weighted by length.
+    {"embedding": [...]}, with null for an empty line. Any model with a text encoder can be used. The embedding of a
+    long line is the mean over its parts, weighted by length.
 
     Example: clearhead embed runs/minilm --json < in.txt
     """

@@ -1,4 +1,4 @@
-"""`clearhead evaluate`: scores with signatures, and two models against each other."""
+"""`clearhead evaluate`: scores on a test set, and comparison of two models."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def evaluate(
     folder: Folder,
     files: TestFiles,
-    against: Annotated[Path | None, typer.Option("--against", help="Another model: paired bootstrap.")] = None,
+    against: Annotated[
+        Path | None, typer.Option("--against", help="Compare with another model by paired bootstrap.")
+    ] = None,
     columns: ColumnsOption = "",
     beam: Beam = None,
     tag: Tag = "",
@@ -45,7 +47,7 @@ def evaluate(
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
-    """Score a model on a test set, each score with its signature: BLEU and chrF, accuracy, F1 or perplexity.
+    """Evaluate a model on a test set: BLEU and chrF with sacreBLEU signatures, accuracy, F1 or perplexity.
 
     Example: clearhead evaluate runs/de test.tsv --against runs/old
     """
@@ -60,7 +62,9 @@ def evaluate(
     overrides = decoding_settings([each for each in settings if not each.startswith("data.")], beam)
     model = load(folder, tag, engine=engine, compute_type=compute_type).with_table(table)
     if overrides and get_task(model.config.task).verb != "translate":
-        raise ConfigError(f"{folder} was trained for the task {model.config.task}: there is no beam or other search")
+        raise ConfigError(
+            f"{folder} was trained for the task {model.config.task}, which does not search; leave out decoding settings"
+        )
     if against is None:
         report = model.evaluate_files(files, model.decoding(**overrides), partial(typer.echo, err=True))
         print(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report)
@@ -74,14 +78,14 @@ def evaluate(
     corpus = load_pairs(files, table=TableOptions.of(model.config.data))
     for line in corpus.skips.messages():
         typer.echo(line, err=True)
-    output, shown = _compare(model, other, corpus.records, overrides)
-    print(json.dumps(output, ensure_ascii=False) if as_json else shown)
+    output, text = _compare(model, other, corpus.records, overrides)
+    print(json.dumps(output, ensure_ascii=False) if as_json else text)
 
 
 def _compare(
     model: "Model", other: "Model", pairs: "Sequence[Pair]", overrides: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """Two translators on the same pairs, with a paired bootstrap."""
+    """Return the scores of two translators on the same pairs and their paired bootstrap, as JSON and as text."""
     from clearhead.evaluation.comparison import compare_texts
     from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
 
@@ -90,5 +94,5 @@ def _compare(
     references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
     comparison = compare_texts(texts[0], texts[1], references, tokenize=scoring_tokenizer(model.config))
     against = {"model": str(other.folder), **reports[1].to_json(), "comparison": comparison.to_json()}
-    shown = f"{reports[0]}\n\nagainst {other.folder}\n{reports[1]}\n\n{comparison}"
-    return {**reports[0].to_json(), "against": against}, shown
+    text = f"{reports[0]}\n\nagainst {other.folder}\n{reports[1]}\n\n{comparison}"
+    return {**reports[0].to_json(), "against": against}, text

@@ -1,4 +1,4 @@
-"""`clearhead fill`: text with masks in, the most probable words out."""
+"""`clearhead fill`: predict masked words."""
 
 import json
 import sys
@@ -44,7 +44,7 @@ def fill(
 
     use_threads(threads)
     model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
-    model.need("fill")
+    model.require_task("fill")
     warn_untrained(model)
     if text is not None:
         print(*_shown(model.fill(text, top, long_texts=long_texts), as_json), sep="\n")
@@ -64,7 +64,7 @@ def fill(
     answer_lines(answer, long_texts)
     if without_mask:
         lines = "1 line has" if without_mask == 1 else f"{without_mask:,} lines have"
-        print(f"{lines} nothing to fill; write [MASK] where a word is missing, as in: The [MASK] sat.", file=sys.stderr)
+        print(f"{lines} no mask; write [MASK] for each missing word, as in: The [MASK] sat.", file=sys.stderr)
 
 
 def _shown(masks: "list[list[MaskFilling]]", as_json: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""`clearhead generate`: a prompt in, text that goes on from it out, as it is written."""
+"""`clearhead generate`: continue a prompt, printing the text while it is generated."""
 
 import json
 import sys
@@ -35,41 +35,40 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", help="Most pieces to write. [default: the model's, 200]")
+    int | None, typer.Option("--max-tokens", help="Maximum number of generated tokens. [default: the model's, 200]")
 ]
 Temperature = Annotated[
-    float | None, typer.Option("--temperature", help="Below 1 safer, above 1 wilder; 0: greedy. [default: 1]")
+    float | None, typer.Option("--temperature", help="Sampling temperature; 0: greedy search. [default: 1]")
 ]
 TopK = Annotated[
-    int | None, typer.Option("--top-k", help="Draw from the K likeliest pieces only; 0: all. [default: 0]")
+    int | None, typer.Option("--top-k", help="Sample from the K most probable tokens; 0: all. [default: 0]")
 ]
 TopP = Annotated[
-    float | None, typer.Option("--top-p", help="Draw from the likeliest pieces up to this sum. [default: 1]")
+    float | None,
+    typer.Option("--top-p", help="Sample from the most probable tokens up to this total probability. [default: 1]"),
 ]
-Stop = Annotated[
-    list[str] | None, typer.Option("--stop", metavar="TEXT", help="End before this text; may be repeated.")
-]
-Texts = Annotated[
-    int, typer.Option("--n-best", "--samples", min=1, help="Texts to write: the best, or so many samples.")
-]
+Stop = Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="Stop before this text; repeatable.")]
+Texts = Annotated[int, typer.Option("--n-best", "--samples", min=1, help="Number of hypotheses or samples.")]
 
 
 @app.command()
 def generate(
     folder: Folder,
-    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Text to go on from.", show_default=False)] = "",
+    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Text to continue.", show_default=False)] = "",
     lines: Annotated[
-        bool, typer.Option("--lines", help="Prompts from standard input, one a line; needs --json.")
+        bool, typer.Option("--lines", help="Read prompts from standard input, one per line; needs --json.")
     ] = False,
     long_lines: Annotated[
         Literal["skip", "stop"],
-        typer.Option("--long-lines", help="Prompts of --lines with more tokens than the model accepts."),
+        typer.Option(
+            "--long-lines", help="Prompts with more tokens than the model accepts: skip (empty output) or stop (error)."
+        ),
     ] = "skip",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="The same seed, the same text. [default: 0]")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed for sampling. [default: 0]")] = None,
     stop: Stop = None,
     beam: Beam = None,
     n_best: Texts = 1,
@@ -95,26 +94,27 @@ def generate(
 
     use_threads(threads)
     model = load(folder, engine=engine, compute_type=compute_type)
-    model.need("generate")
-    sampling = _given(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop)
-    given = _given(include=include, exclude=exclude, sampling=sampling)
-    decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, given)))
+    model.require_task("generate")
+    sampling = _without_defaults(
+        max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop
+    )
+    overrides = _without_defaults(include=include, exclude=exclude, sampling=sampling)
+    decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, overrides)))
     _check(model, decoding, n_best, alternatives, lines, bool(prompt) or not as_json)
-    chosen = model.engine(token_log_probs=as_json)
+    generator = _Generator(model, decoding, n_best, model.engine(token_log_probs=as_json))
     warn_untrained(model)
-    asked = _Asked(model, decoding, n_best, chosen)
     if lines:
-        _answer_lines(asked, long_lines)
+        _answer_lines(generator, long_lines)
     elif alternatives is not None:
-        _show_all(prompt, model.generate_alternatives(prompt, alternatives, n_best, settings=decoding), as_json)
+        _print_all(prompt, model.generate_alternatives(prompt, alternatives, n_best, settings=decoding), as_json)
     elif as_json:
-        _show_all(prompt, asked.texts([prompt])[0], as_json)
+        _print_all(prompt, generator.texts([prompt])[0], as_json)
     else:
-        _write(asked, prompt)
+        _stream_samples(generator, prompt)
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that were given; typer has empty lists for those that were not."""
+def _without_defaults(**options: Any) -> dict[str, Any]:
+    """Return the options that the user has set; typer passes empty lists for unset ones."""
     return {name: value for name, value in options.items() if value is not None and value != [] and value != {}}
 
 
@@ -124,10 +124,10 @@ def _check(
     n_best: int,
     alternatives: int | None,
     lines: bool,
-    is_for_one: bool,
+    is_single: bool,
 ) -> None:
-    """Refuses what does not go together; `is_for_one`: what is asked for makes sense for a single prompt only."""
-    if lines and (alternatives is not None or is_for_one):
+    """Raise DecodingError for options that exclude each other; `is_single` options need a single prompt."""
+    if lines and (alternatives is not None or is_single):
         raise DecodingError(
             "--lines reads prompts from standard input: add --json, leave out PROMPT and --alternatives-at"
         )
@@ -136,8 +136,8 @@ def _check(
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is asked of a model, for any prompt."""
+class _Generator:
+    """A model with the options that apply to every prompt."""
 
     model: "Model"
     settings: "DecodingConfig"
@@ -148,49 +148,49 @@ class _Asked:
         return self.model.generate_n_best(prompts, self.n_best, self.settings, self.engine)
 
 
-def _answer_lines(asked: _Asked, long_lines: Literal["skip", "stop"]) -> None:
+def _answer_lines(generator: _Generator, long_lines: Literal["skip", "stop"]) -> None:
     from clearhead.cli.stdin_batches import answer_lines
     from clearhead.tasks.long_texts import LongTexts
 
     long_texts = LongTexts(long_lines)
 
     def answer(prompts: list[str], first: int) -> Iterator[str]:
-        model, settings = asked.model, asked.settings
+        model, settings = generator.model, generator.settings
         texts = model.generate_n_best(
-            prompts, asked.n_best, settings, asked.engine, first_line=first, long_texts=long_texts
+            prompts, generator.n_best, settings, generator.engine, first_line=first, long_texts=long_texts
         )
-        for prompt, found in zip(prompts, texts, strict=True):
-            yield from (_json_line(prompt, one) for one in found)
+        for prompt, hypotheses in zip(prompts, texts, strict=True):
+            yield from (_json_line(prompt, text) for text in hypotheses)
 
     answer_lines(answer, long_texts)
 
 
-def _write(asked: _Asked, prompt: str) -> None:
-    """Each text with its prompt: while it is written, or where several are searched for when all are found."""
-    if asked.n_best == 1 or asked.settings.method == "sample":
-        for number in range(asked.n_best):
-            parts = asked.model.stream(prompt, sample=number, settings=asked.settings)
-            _print(prompt, parts, number, asked.n_best)
+def _stream_samples(generator: _Generator, prompt: str) -> None:
+    """Print each sample while it is generated, or all hypotheses of a beam search at its end."""
+    if generator.n_best == 1 or generator.settings.method == "sample":
+        for number in range(generator.n_best):
+            parts = generator.model.stream(prompt, sample=number, settings=generator.settings)
+            _print(prompt, parts, number, generator.n_best)
     else:
-        _show_all(prompt, asked.texts([prompt])[0], as_json=False)
+        _print_all(prompt, generator.texts([prompt])[0], as_json=False)
 
 
-def _show_all(prompt: str, found: "list[GeneratedText]", as_json: bool) -> None:
-    for number, one in enumerate(found):
+def _print_all(prompt: str, texts: "list[GeneratedText]", as_json: bool) -> None:
+    for number, text in enumerate(texts):
         if as_json:
-            print(_json_line(prompt, one), flush=True)
+            print(_json_line(prompt, text), flush=True)
         else:
-            _print(prompt, [one.text], number, len(found))
+            _print(prompt, [text.text], number, len(texts))
 
 
-def _json_line(prompt: str, found: "GeneratedText") -> str:
-    return json.dumps({"prompt": prompt, **found.to_json()}, ensure_ascii=False)
+def _json_line(prompt: str, text: "GeneratedText") -> str:
+    return json.dumps({"prompt": prompt, **text.to_json()}, ensure_ascii=False)
 
 
 def _print(prompt: str, parts: Iterable[str], number: int, count: int) -> None:
-    """One text, part by part; with several each under its number."""
+    """Print one text part by part; if there are several texts, under its number."""
     running = iter(parts)
-    first = next(running, "")  # what is wrong with the prompt or the settings comes before any output
+    first = next(running, "")  # errors in the prompt or the settings are raised before any output
     sys.stdout.write((f"--- {number + 1}\n" if count > 1 else "") + prompt + first)
     sys.stdout.flush()
     for part in running:

@@ -1,4 +1,4 @@
-"""`clearhead import`: a checkpoint of another toolkit in, a model folder out."""
+"""`clearhead import`: convert a checkpoint of another toolkit into a model folder."""
 
 import json
 from pathlib import Path
@@ -15,21 +15,22 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def import_checkpoint(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="Hugging Face folder, or fairseq or torch .pt file.", show_default=False),
+        typer.Argument(metavar="PATH", help="Hugging Face folder, or fairseq or PyTorch .pt file.", show_default=False),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.", show_default=False)],
     dictionaries: Annotated[
         list[Path] | None,
-        typer.Option("--dict", help="Vocabulary of the source, and of the target. [default: found near the file]"),
+        typer.Option("--dict", help="Vocabulary of the source, then of the target. [default: found next to the file]"),
     ] = None,
-    codes: Annotated[Path | None, typer.Option("--codes", help="BPE codes. [default: found near the file]")] = None,
+    codes: Annotated[Path | None, typer.Option("--codes", help="BPE codes. [default: found next to the file]")] = None,
     settings: Settings = [],  # noqa: B006
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
     as_json: Json = False,
 ) -> None:
     """Convert a checkpoint of another toolkit into a model folder, with its tokenizer and decoding settings.
 
-    What clearhead lacks is refused by name. --set says what a bare state dict does not: --set model.num_heads=8.
+    A setting that clearhead does not support is an error that names it. --set adds settings that a bare state dict does
+    not contain, such as --set model.num_heads=8.
 
     Example: clearhead import downloads/all-MiniLM-L6-v2 --out runs/minilm
     """
@@ -38,14 +39,19 @@ def import_checkpoint(
     from clearhead.tasks.registry import get_task
 
     source = ImportSource(path, dictionaries or [], codes, parse_assignments(settings))
-    found = import_checkpoint(source, out, overwrite)
-    if found.left_out:
-        typer.echo(f"not used: {', '.join(found.left_out)}", err=True)
-    for note in found.notes:
+    imported = import_checkpoint(source, out, overwrite)
+    if imported.left_out:
+        typer.echo(f"not used: {', '.join(imported.left_out)}", err=True)
+    for note in imported.notes:
         typer.echo(note, err=True)
     if as_json:
-        facts = {"folder": str(out), "format": found.format, "parameters": found.parameters, "task": found.config.task}
-        print(json.dumps({**facts, "left_out": found.left_out}))
+        summary = {
+            "folder": str(out),
+            "format": imported.format,
+            "parameters": imported.parameters,
+            "task": imported.config.task,
+        }
+        print(json.dumps({**summary, "left_out": imported.left_out}))
         return
-    print(f"{found.format}: {found.config.model.describe()}: {found.parameters:,} parameters")
-    print(f"model {out}   next: clearhead {get_task(found.config.task).verb} {out}")
+    print(f"{imported.format}: {imported.config.model.describe()}: {imported.parameters:,} parameters")
+    print(f"Model saved to {out}. Next: clearhead {get_task(imported.config.task).verb} {out}")

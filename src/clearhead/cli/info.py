@@ -1,4 +1,4 @@
-"""`clearhead info`: what is in a model folder."""
+"""`clearhead info`: contents of a model folder."""
 
 import json
 from typing import Any
@@ -12,8 +12,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def info(folder: Folder, as_json: Json = False) -> None:
-    """Show the contents of a model folder: sizes, settings, data and scores, and the engine that runs it, with the
-    reason if it is not the native one. Every checksum is checked.
+    """Show the contents of a model folder: sizes, settings, data, scores and inference engine; verify every checksum.
 
     Example: clearhead info runs/de
     """
@@ -23,21 +22,21 @@ def info(folder: Folder, as_json: Json = False) -> None:
 
     found = bundle.load(folder)
     choice = choose_engine(configs.parse(found.config).model)
-    facts: dict[str, Any] = {
+    contents: dict[str, Any] = {
         "folder": str(folder),
         "engine": choice.to_json() if as_json else str(choice),
         **found.manifest.model_dump(mode="json"),
         "config": found.config,
     }
     if as_json:
-        print(json.dumps(facts, ensure_ascii=False))
+        print(json.dumps(contents, ensure_ascii=False))
         return
-    for key, value in facts.items():
+    for key, value in contents.items():
         print("\n".join(_lines(key, value)))
 
 
 def _lines(key: str, value: Any, depth: int = 0) -> list[str]:
-    """A nested value as indented lines."""
+    """Return a nested value as indented lines."""
     indent = "  " * depth
     if isinstance(value, dict) and value:
         return [f"{indent}{key}", *(line for name, inner in value.items() for line in _lines(name, inner, depth + 1))]

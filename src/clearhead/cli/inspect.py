@@ -1,6 +1,6 @@
-"""`clearhead inspect`: what a model does inside with one sentence: in the terminal, as HTML, JSON or a picture.
+"""`clearhead inspect`: attention of one run as heat maps in the terminal, HTML, SVG, PNG or JSON.
 
-A heat map in the terminal: colours where there are some, shades of grey in characters elsewhere.
+Terminals without colours show shades of grey as characters.
 """
 
 import json
@@ -23,8 +23,6 @@ from clearhead.inspection.trace.trace_types import Trace
 if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.inspection.analyses.ablation import AblationEffect
-    from clearhead.inspection.render.heatmap import HeatMap
-    from clearhead.inspection.trace.trace_types import Trace
 
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -34,34 +32,41 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def inspect(
     folder: Folder,
     text: Annotated[
-        str, typer.Argument(metavar="SENTENCE", help="What to read; a PNG for a model of pictures.", show_default=False)
+        str, typer.Argument(metavar="SENTENCE", help="Input text; a PNG file for an image model.", show_default=False)
     ],
     target: Annotated[
-        str | None, typer.Option("--target", help="Output to force; for a classifier, a label.", show_default=False)
+        str | None,
+        typer.Option(
+            "--target", help="Output to force (teacher forcing); for a classifier, a label.", show_default=False
+        ),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--kind", help="encoder, decoder or cross. [default: the last that there is]")
+        str | None,
+        typer.Option("--kind", help="encoder, decoder or cross. [default: the last of these that the model has]"),
     ] = None,
     layer: Annotated[int | None, typer.Option("--layer", help="Only this layer, counted from 0.")] = None,
     head: Annotated[int | None, typer.Option("--head", help="Only this head, counted from 0.")] = None,
     off: Annotated[
-        list[str], typer.Option("--off", metavar="PART", help="Switch off a head (cross.1.0) or sub-layer (cross.1).")
+        list[str],
+        typer.Option("--off", metavar="HEAD", help="Ablate a head (cross.1.0) or a sub-layer (cross.1); repeatable."),
     ] = [],  # noqa: B006
     beam: Beam = None,
     tag: Tag = "",
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
-    html: Annotated[Path | None, typer.Option("--html", help="Write one self-contained page with every head.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a self-contained HTML file with every head.")
+    ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write the heat maps as SVG.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Write the heat maps as PNG.")] = None,
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Look inside a model while it reads a sentence: every head of every layer.
+    """Show the attention of every head of every layer for one input.
 
-    Without --layer and --head the terminal shows the head that points most clearly at words, under a table of all of
-    its kind; a picture shows all of them. Rows look, columns are looked at; where something is written, a row is the
-    step that writes the piece beside it.
+    Rows are queries, columns are keys; a row of a decoder is the step that generates the token next to it. Without
+    --layer and --head the terminal shows a table of all heads of --kind and the heat map of the head with the lowest
+    entropy; SVG and PNG show the heat maps of all of them.
 
     Example: clearhead inspect runs/de "The small dog sees the cat." --layer 1 --head 0
     """
@@ -69,11 +74,11 @@ def inspect(
 
     use_threads(threads)
     model = load(folder, tag, engine=engine, compute_type=compute_type)
-    looked_at = model.with_heads_off(off) if off else model
-    trace = _trace(looked_at, text, target, beam)
+    inspected = model.with_ablated(off) if off else model
+    trace = _trace(inspected, text, target, beam)
     is_drawn = not (as_json or html) or svg or png or kind or layer is not None or head is not None
     maps = _maps(trace, kind, layer, head) if is_drawn else []
-    effect = _effect(model, looked_at, text, target, beam) if off else None
+    effect = _effect(model, inspected, text, target, beam) if off else None
     if html is not None:
         from clearhead.inspection.render.html import render_html
 
@@ -89,17 +94,17 @@ def inspect(
     elif html is None and svg is None and png is None:
         _show(trace, maps, effect)
     elif effect is not None:
-        print(_words(effect))
+        print(_describe_effect(effect))
 
 
 def _trace(model: "Model", text: str, target: str | None, beam: int | None) -> "Trace":
-    return (model.trace_picture if model.config.model.reads_images else model.trace)(text, target, beam)
+    return (model.trace_image if model.config.model.reads_images else model.trace)(text, target, beam)
 
 
 def _effect(model: "Model", off: "Model", text: str, target: str | None, beam: int | None) -> "AblationEffect":
     from clearhead.inspection.analyses.ablation import ablation_effect
 
-    return ablation_effect(model, off, _trace(model, text, target, beam), model.looking(beam_size=beam))
+    return ablation_effect(model, off, _trace(model, text, target, beam), model.inspection_settings(beam_size=beam))
 
 
 def _maps(trace: "Trace", kind: str | None, layer: int | None, head: int | None) -> "list[HeatMap]":
@@ -122,8 +127,6 @@ def _print_json(
 ) -> None:
     from dataclasses import asdict
 
-    from clearhead.inspection.analyses.head_statistics import head_statistics
-
     record = trace.to_json(
         None if kind is None else [kind], None if layer is None else [layer], None if head is None else [head]
     )
@@ -132,17 +135,14 @@ def _print_json(
     print(json.dumps(record, ensure_ascii=False))
 
 
-def _words(effect: "AblationEffect") -> str:
+def _describe_effect(effect: "AblationEffect") -> str:
     return (
-        f"with nothing switched off: {effect.before.target_text}\n"
-        f"its log-probability changes by {effect.change:+.3f} with the parts off"
+        f"output without ablation: {effect.before.target_text}\n"
+        f"ablation changes its log-probability by {effect.change:+.3f}"
     )
 
 
 def _show(trace: "Trace", maps: "list[HeatMap]", effect: "AblationEffect | None") -> None:
-    from rich.console import Console
-
-    pass  # MERGED
     from clearhead.inspection.render.heatmap import clearest
 
     console = Console(highlight=False, markup=False)
@@ -150,7 +150,7 @@ def _show(trace: "Trace", maps: "list[HeatMap]", effect: "AblationEffect | None"
     if trace.outputs:  # a model that embeds has none
         print(f"→ {trace.target_text}\nlog-probability {trace.log_prob:.3f}")
     if effect is not None:
-        print(_words(effect))
+        print(_describe_effect(effect))
     if len(maps) > 1:
         console.print(statistics_table(trace, maps))
     one = clearest(trace, maps)
@@ -167,24 +167,26 @@ CELL = 2  # characters
 TALLEST = 12  # characters of a label above a column
 
 
-def draw(one: HeatMap, console: Console) -> Iterator[Text]:
-    """Rows beside their words, columns under theirs; what does not fit beside goes below."""
-    margin = max(map(len, map(_plain, one.row_labels)), default=0)
-    room = max(1, (console.width - margin - 1) // CELL)
-    for start in range(0, len(one.column_labels), room):
-        columns = range(start, min(start + room, len(one.column_labels)))
-        yield from _head([one.column_labels[number] for number in columns], margin)
-        for label, weights_S, allowed_S in zip(one.row_labels, one.weights_TS, one.allowed_TS, strict=True):
+def draw(heat_map: HeatMap, console: Console) -> Iterator[Text]:
+    """Yield the lines of a heat map; columns that do not fit the width follow below."""
+    margin = max(map(len, map(_plain, heat_map.row_labels)), default=0)
+    per_line = max(1, (console.width - margin - 1) // CELL)
+    for start in range(0, len(heat_map.column_labels), per_line):
+        columns = range(start, min(start + per_line, len(heat_map.column_labels)))
+        yield from _head([heat_map.column_labels[number] for number in columns], margin)
+        for label, weights_S, allowed_S in zip(
+            heat_map.row_labels, heat_map.weights_TS, heat_map.allowed_TS, strict=True
+        ):
             line = Text(f"{_plain(label):>{margin}} ", no_wrap=True)
             for number in columns:
                 line.append_text(_cell(float(weights_S[number]), bool(allowed_S[number]), bool(console.color_system)))
             yield line
-        if columns.stop < len(one.column_labels):
+        if columns.stop < len(heat_map.column_labels):
             yield Text("")
 
 
 def legend(console: Console) -> Text:
-    """What the colours mean."""
+    """Return the colour scale from 0 to 1."""
     text = Text("0 ")
     for step in range(11):
         text.append_text(_cell(step / 10, is_allowed=True, has_colour=bool(console.color_system)))
@@ -192,7 +194,7 @@ def legend(console: Console) -> Text:
 
 
 def statistics_table(trace: Trace, maps: Sequence[HeatMap]) -> Table:
-    """What kind of head each one is."""
+    """Return a table of the statistics of each head."""
     shown = {one.part for one in maps}
     table = Table(box=None, pad_edge=False)
     for name in ("head", "entropy", "distance", "diagonality", "on specials"):
@@ -205,7 +207,7 @@ def statistics_table(trace: Trace, maps: Sequence[HeatMap]) -> Table:
 
 
 def _head(labels: Sequence[str], margin: int) -> Iterator[Text]:
-    """The words of the columns, written downwards."""
+    """Yield the column labels, written vertically."""
     shown = [_plain(label)[:TALLEST] for label in labels]
     height = max(map(len, shown))
     for row in range(height):
@@ -223,5 +225,5 @@ def _cell(weight: float, is_allowed: bool, has_colour: bool) -> Text:
 
 
 def _plain(label: str) -> str:
-    """Without what would move the cursor: control characters are shown, not sent."""
+    """Return the label with control characters replaced, because they would move the cursor."""
     return "".join(char if char.isprintable() else "�" for char in label)

@@ -1,7 +1,7 @@
-"""The `clearhead` command: its verbs, and what becomes of errors.
+"""The `clearhead` command: its subcommands, exit codes and error messages.
 
-Exit codes: 0 success, 1 a bug, 2 a mistake of the user (one line on stderr), 130 and 143 interrupted (`serve`: 0
-after SIGTERM).
+Exit codes: 0 success, 1 internal error, 2 user error (one line on stderr), 130 and 143 interrupted (`serve`: 0 after
+SIGTERM).
 """
 
 import errno
@@ -18,59 +18,60 @@ from typer.core import TyperGroup
 
 from clearhead.errors import ClearheadError
 
-# Verb -> one line of help. The verb's module is imported when the verb is called, so that help stays fast.
-VERBS = {
-    "train": "Train a model on your own text: a translator, a classifier, a tagger, ...",
-    "translate": "Translate lines from standard input.",
-    "classify": "Give each line its label.",
+# Subcommand -> one line of help. The module of a subcommand is imported when it is called, so that help stays fast.
+COMMANDS = {
+    "train": "Train a model on your own text: translation, classification, tagging, ...",
+    "translate": "Translate lines of standard input, or caption images.",
+    "classify": "Classify each line, or images.",
     "tag": "Mark names and other spans in each line.",
-    "fill": "Fill the gaps of a text.",
-    "generate": "Write on from a prompt, piece by piece.",
-    "embed": "Give each line its vector.",
-    "score": "Print how probable a model finds given translations.",
-    "align": "Print which words of given translations belong together.",
-    "shortlist": "Learn which few pieces each sentence is likely to need, for faster translation.",
-    "evaluate": "Score a model on a test set, each score with its signature.",
-    "inspect": "Look inside a model while it reads a sentence: every head of every layer.",
-    "export": "Write a model as another toolkit reads it.",
-    "serve": "Serve models over HTTP, with a page that opens them up.",
-    "study": "Measure a claim about Transformers, with a rule, a table and pictures.",
-    "info": "Show what is in a model folder.",
-    "runs": "List trainings: their state, score and size.",
-    "plot": "Draw the curves of a training.",
-    "import": "Convert a checkpoint of Hugging Face, fairseq or torch.",
-    "data": "Make data: the built-in English-German grammar, or handwritten digits.",
-    "demo": "Train a translator on the built-in grammar and show what it can do.",
+    "fill": "Predict the masked words of a text.",
+    "generate": "Continue a prompt with a language model.",
+    "embed": "Compute sentence embeddings.",
+    "score": "Score given translations by their log-probability.",
+    "align": "Align the words of given translations.",
+    "shortlist": "Learn a vocabulary shortlist for faster translation.",
+    "evaluate": "Evaluate a model on a test set; scores come with their signatures.",
+    "inspect": "Show the attention of every head of every layer for one input.",
+    "export": "Export a model to another toolkit's format.",
+    "serve": "Serve models over HTTP, with an inspection page.",
+    "study": "Measure a claim about Transformers, with a decision rule, a table and plots.",
+    "info": "Show the contents of a model folder.",
+    "runs": "List training runs with their state, score and size.",
+    "plot": "Plot the curves of a training run.",
+    "import": "Import a Hugging Face, fairseq or PyTorch checkpoint.",
+    "data": "Generate data: the built-in English-German corpus, or handwritten digits.",
+    "doctor": "Report what is installed, which engine runs models, and what is missing.",
+    "demo": "Train a translator on the built-in corpus and show its output.",
 }
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FILES = {"import": "import_checkpoint"}  # verbs that are words of Python's own
+_MODULES = {"import": "import_checkpoint"}  # subcommands whose name is a Python keyword
 
 
-class _LazyVerbs(TyperGroup):
-    """Knows the verbs by name, and imports one when it is wanted."""
+class _LazyCommands(TyperGroup):
+    """Group of subcommands, each imported on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in VERBS:
+        if cmd_name not in COMMANDS:
             return None
-        return typer.main.get_command(importlib.import_module(f"clearhead.cli.{_FILES.get(cmd_name, cmd_name)}").app)
+        return typer.main.get_command(importlib.import_module(f"clearhead.cli.{_MODULES.get(cmd_name, cmd_name)}").app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
-app = typer.Typer(cls=_LazyVerbs, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(cls=_LazyCommands, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.callback(invoke_without_command=True)
 def root(
     ctx: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and exit.")
 ) -> None:
-    """Train, run and open up Transformers on your own text, on the machine you have.
+    """Train, run, serve and inspect Transformer models on an ordinary CPU.
 
     Example: clearhead train pairs.tsv --out runs/de --minutes 10
     """
@@ -85,14 +86,14 @@ def root(
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """The command, with errors turned into one line and an exit code."""
+    """Run the command and exit with its exit code."""
     sys.exit(main(sys.argv[1:] if arguments is None else arguments))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command and gives its exit code."""
+    """Run one command and return its exit code; print each error that users can cause as one line."""
     try:
-        code = _invoke(_spread_valid(arguments))
+        code = _invoke(_repeat_file_options(arguments))
         sys.stdout.flush()
         return code
     except ClearheadError as error:
@@ -101,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
         return _fail_without_package(error, arguments)
     except typer.Abort:
         return 128 + signal.SIGINT
-    except typer.TyperException as error:  # the command line itself is wrong
+    except typer.TyperException as error:  # invalid command line
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "clearhead"
         message = getattr(error, "format_message", error.__str__)()
@@ -143,30 +144,30 @@ def _fail_without_package(error: ModuleNotFoundError, arguments: Sequence[str]) 
     """Print which extra installs the package that a command needs. Raises `error` if no extra does."""
     from clearhead.extras import missing_package
 
-    verb = next((word for word in arguments if word in VERBS), "")
-    failure = missing_package(error, f"clearhead {verb}".strip())
+    command = next((word for word in arguments if word in COMMANDS), "")
+    failure = missing_package(error, f"clearhead {command}".strip())
     if failure is error:
         raise error
     return _fail(f"clearhead: {failure}")
 
 
-def _spread_valid(arguments: Sequence[str]) -> list[str]:
-    """`--valid a.en a.de` as `--valid a.en --valid a.de`; so too for --old-valid and --replay."""
-    spread: list[str] = []
+def _repeat_file_options(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `--valid a.en a.de` as `--valid a.en --valid a.de`; also --old-valid and --replay."""
+    repeated: list[str] = []
     rest = list(arguments)
     while rest:
-        spread.append(rest.pop(0))
-        option = spread[-1]
+        repeated.append(rest.pop(0))
+        option = repeated[-1]
         if option in ("--valid", "--old-valid", "--replay") and rest:
             first = rest.pop(0)
-            spread.append(first)
-            if rest and _are_two_sides(first, rest[0]):
-                spread += [option, rest.pop(0)]
-    return spread
+            repeated.append(first)
+            if rest and _is_language_pair(first, rest[0]):
+                repeated += [option, rest.pop(0)]
+    return repeated
 
 
-def _are_two_sides(first: str, second: str) -> bool:
-    """Whether two names are those of one text in two languages: the same up to their last part, as a.en and a.de."""
+def _is_language_pair(first: str, second: str) -> bool:
+    """Return whether two file names differ only in their suffix, such as a.en and a.de."""
     stems, suffixes = zip(*(Path(name.removesuffix(".gz")).name.rpartition(".")[::2] for name in (first, second)),
                           strict=True)  # fmt: skip
     return not second.startswith("-") and stems[0] == stems[1] and suffixes[0] != suffixes[1]

@@ -1,4 +1,4 @@
-"""Verbs that answer each pair of a corpus: a line for every line, also for those that are skipped."""
+"""Commands that process each pair of a corpus: one output line per record, also for skipped ones."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -12,40 +12,40 @@ from clearhead.data.readers.tables import TableOptions
 from clearhead.data.records import SkipReport, build_corpus
 
 
-class Answer(Protocol):
-    """What is known of a pair."""
+class PairResult(Protocol):
+    """Result for one pair."""
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields of the JSON output."""
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=PairResult)
 
 
 def answer_pairs(
     files: Sequence[Path],
     table: TableOptions,
-    answer: Callable[[Sequence[Pair]], Iterable[A]],
-    plain: Callable[[A], str],
+    process: Callable[[Sequence[Pair]], Iterable[A]],
+    to_text: Callable[[A], str],
     as_json: bool,
 ) -> None:
     """Print one line per pair: line n of the output belongs to record n of the files.
 
-    A pair that is skipped gives an empty line, in JSON an object with the reason.
+    A skipped pair gives an empty line, with JSON an object with the reason.
     """
     skips = SkipReport()
-    read = list(read_checked_pairs(files, table=table, note=skips.note))
-    for pair, fault, path in read:
+    checked = list(read_checked_pairs(files, table=table, note=skips.note))
+    for pair, fault, path in checked:
         if fault:
             skips.add(fault, path, pair.line)
-    usable = build_corpus((pair for pair, fault, _ in read if not fault), skips, files, 1, "pairs").records
+    usable = build_corpus((pair for pair, fault, _ in checked if not fault), skips, files, 1, "pairs").records
     for line in skips.messages():
         typer.echo(line, err=True)
-    answers = iter(answer(usable))
-    for pair, fault, _ in read:
+    results = iter(process(usable))
+    for pair, fault, _ in checked:
         if not as_json:
-            print("" if fault else plain(next(answers)))
+            print("" if fault else to_text(next(results)))
             continue
-        known = {"skipped": fault} if fault else next(answers).to_json()
-        record = {"line": pair.line, "source": pair.source, "target": pair.target, **known}
+        fields = {"skipped": fault} if fault else next(results).to_json()
+        record = {"line": pair.line, "source": pair.source, "target": pair.target, **fields}
         print(json.dumps(record, ensure_ascii=False))

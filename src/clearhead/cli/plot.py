@@ -1,6 +1,6 @@
-"""`clearhead plot`: the curves of a training.
+"""`clearhead plot`: loss, validation score and learning rate of a run, in the terminal or as an image.
 
-Curves in the terminal, in dots of Braille: two dots beside and four above each other in a character.
+The terminal shows Braille characters, each with two columns and four rows of dots.
 """
 
 import json
@@ -25,11 +25,11 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def plot(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run, as in --out.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Picture to write: .png or .svg.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Image to write: .png or .svg.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Draw how a training went: loss, validation score and learning rate, also while it runs.
+    """Plot loss, validation score and learning rate of a run, also of one in progress.
 
     Example: clearhead plot runs/de --out curves.png
     """
@@ -55,7 +55,7 @@ def _form(out: Path) -> Literal["png", "svg"]:
 
 
 def _charts(curves: "RunCurves", folder: Path) -> "list[Chart]":
-    """One for each kind of number; what was never noted has none."""
+    """Return a chart for each quantity that the run recorded."""
     from clearhead.study.harness.charts import Chart, Series
 
     def chart(name: str, label: str, lines: "dict[str, list[Point] | tuple[Point, ...]]") -> "Chart":
@@ -88,23 +88,21 @@ def _write(out: Path, charts: "list[Chart]", form: Literal["png", "svg"]) -> Non
 def _show(charts: "list[Chart]") -> None:
     from shutil import get_terminal_size
 
-    pass  # MERGED
-
     width = min(100, get_terminal_size().columns)
     for one in charts:
         print("\n".join(draw(one, width)), end="\n\n")
 
 
 HEIGHT = 8  # lines
-MARGIN = 10  # characters for the numbers beside the axis
-# The bit of each dot of a character, by its column and its row from above (Unicode, block Braille Patterns).
+MARGIN = 10  # characters for the labels of the y axis
+# Bit of each dot of a character, by column and row from the top (Unicode block Braille Patterns).
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 BRAILLE = 0x2800
 Cells = list[list[int]]
 
 
 def draw(chart: Chart, width: int, height: int = HEIGHT) -> Iterator[str]:
-    """A title, a frame with the lines of the chart above each other's numbers, and the ends of the x axis."""
+    """Yield the lines of a chart: title, curves with the y axis, x axis and legend."""
     columns = max(10, width - MARGIN - 1)
     points = [point for series in chart.series for point in means(series)]
     low, high = _span([y for _, y in points])
@@ -126,22 +124,22 @@ def draw(chart: Chart, width: int, height: int = HEIGHT) -> Iterator[str]:
 
 
 def means(series: Series) -> list[tuple[float, float]]:
-    """The points of a line, from left to right."""
+    """Return the points of a series by x, each with the mean over the seeds."""
     return sorted((x, math.fsum(values) / len(values)) for x, values in series.points if len(values))
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """From the lowest to the highest; a single value gets some room."""
+    """Return the lowest and the highest value; a single value is widened to an interval."""
     low, high = min(values), max(values)
-    room = 0.0 if high > low else abs(low) / 10 or 1.0
-    return low - room, high + room
+    margin = 0.0 if high > low else abs(low) / 10 or 1.0
+    return low - margin, high + margin
 
 
-def _line(cells: Cells, shares: Sequence[tuple[float, float]]) -> None:
-    """Dots from point to point, each given as its shares of width and height."""
+def _line(cells: Cells, points: Sequence[tuple[float, float]]) -> None:
+    """Draw a polyline into the cells; points are fractions of width and height."""
     right, top = 2 * len(cells[0]) - 1, 4 * len(cells) - 1
-    places = [(round(x * right), round((1 - y) * top)) for x, y in shares]
-    for (x, y), (to_x, to_y) in zip(places, places[1:] or places, strict=False):
+    dots = [(round(x * right), round((1 - y) * top)) for x, y in points]
+    for (x, y), (to_x, to_y) in zip(dots, dots[1:] or dots, strict=False):
         length = max(1, abs(to_x - x), abs(to_y - y))
         for part in range(length + 1):
             column, row = round(x + (to_x - x) * part / length), round(y + (to_y - y) * part / length)

@@ -1,4 +1,4 @@
-"""Progress bars of long work, on stderr."""
+"""Progress bars on stderr."""
 
 import math
 import time
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 def stderr_progress(*columns: ProgressColumn, console: Console, disable: bool = False) -> Progress:
     """Return a bar on the console of stderr.
 
-    Without redirect_stdout=False rich would print to the console everything that a command writes to stdout, also where
+    redirect_stdout=False, because rich would otherwise print to the console what a command writes to stdout, even if
     stdout is a file.
     """
     return Progress(*columns, console=console, disable=disable, transient=True, redirect_stdout=False)

@@ -1,4 +1,4 @@
-"""`clearhead runs`: the runs in a folder."""
+"""`clearhead runs`: list of the training runs below a folder."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from clearhead.cli.options import Json
 if TYPE_CHECKING:
     from clearhead.training.checkpoint.run_history import RunStatus
 
-WIDE = 240  # characters, where no terminal sets a limit
+WIDE = 240  # characters, if the output is not a terminal
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -21,11 +21,11 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def runs(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR...]", help="Folders with runs, at any depth. [default: this one]"),
+        typer.Argument(metavar="[DIR...]", help="Folders to search for runs. [default: current folder]"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List trainings: their state, updates, best score, minutes and size.
+    """List training runs with their state, updates, best score, minutes and parameters.
 
     Example: clearhead runs runs
     """
@@ -36,7 +36,7 @@ def runs(
         print(json.dumps([run.to_json() for run in found], ensure_ascii=False))
         return
     if not found:
-        print(f"no run in {', '.join(map(str, folders or ())) or 'this folder'}")
+        print(f"no runs below {', '.join(map(str, folders or ())) or 'the current folder'}")
         return
     _show(found)
 
@@ -59,7 +59,7 @@ def _show(found: "list[RunStatus]") -> None:
 
 
 def _cells(run: "RunStatus") -> list[str]:
-    """What is not known stays empty."""
+    """Return the cells of a run; unknown values are empty."""
     updates = "" if run.step is None else f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else "")
     score = "" if run.score is None else f"{run.score_name} {run.score:.2f}"
     minutes = "" if run.minutes is None else f"{run.minutes:.1f}"

@@ -1,4 +1,4 @@
-"""`clearhead score`: how probable a model finds given translations."""
+"""`clearhead score`: log-probabilities of given translations."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +29,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def score(
     folder: Folder,
     files: PairFiles,
-    per_token: Annotated[bool, typer.Option("--per-token", help="The mean of a token instead of the sum.")] = False,
+    per_token: Annotated[
+        bool, typer.Option("--per-token", help="Print the average per token instead of the sum.")
+    ] = False,
     columns: ColumnsOption = "",
     tag: Tag = "",
     engine: EngineName = None,
@@ -38,10 +40,10 @@ def score(
     settings: Settings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
-    """Print the log-probability of each given translation under a model, one line a pair.
+    """Print the log-probability of each given translation under a model, one line per pair.
 
-    With --json each pair gives one object: the sum, what search would rank it by, and every token's share. A pair that
-    is skipped gives an empty line; with --json it is said why.
+    With --json each pair gives one object with the sum, the score by which search ranks hypotheses, and the
+    log-probability of every token. A skipped pair gives an empty line; --json states the reason.
 
     Example: clearhead score runs/de test.tsv
     """
@@ -52,9 +54,9 @@ def score(
     from clearhead.tasks.registry import get_task
 
     if per_token and as_json:
-        raise ConfigError("--per-token changes the plain lines, and --json has every token; leave one of them out")
+        raise ConfigError("--per-token has no effect with --json, which prints every token; leave one of them out")
     if settings and not as_json:
-        raise ConfigError("--set changes what search would rank by, which only --json prints; add --json")
+        raise ConfigError("--set changes the search score, which only --json prints; add --json")
     use_threads(threads)
     model = load(folder, tag, engine=engine, compute_type=compute_type)
     if model.config.task != "translate":
@@ -64,8 +66,8 @@ def score(
     model = model.with_table(table_settings([], columns))
     decoding = model.decoding(verb="score", **decoding_settings(settings, None))
 
-    def plain(found: "ScoredOutput") -> str:
-        return f"{found.log_prob / len(found.token_log_probs) if per_token else found.log_prob:.4f}"
+    def to_text(output: "ScoredOutput") -> str:
+        return f"{output.log_prob / len(output.token_log_probs) if per_token else output.log_prob:.4f}"
 
     table = TableOptions.of(model.config.data)
-    answer_pairs(files, table, lambda pairs: model.score(pairs, decoding, files[0]), plain, as_json)
+    answer_pairs(files, table, lambda pairs: model.score(pairs, decoding, files[0]), to_text, as_json)

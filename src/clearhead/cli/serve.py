@@ -1,4 +1,4 @@
-"""`clearhead serve`: the HTTP API and the page, on this machine."""
+"""`clearhead serve`: HTTP API and inspection page."""
 
 import os
 import signal
@@ -24,10 +24,10 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 @app.command()
 def serve(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR [DIR2]", help="Model folders; a second one to compare with.")
+        list[Path], typer.Argument(metavar="DIR [DIR2]", help="Model folders; the page can compare two.")
     ],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any that is free.")] = 8000,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: the whole network.")] = LOCAL[0],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free port.")] = 8000,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all interfaces.")] = LOCAL[0],
     tag: Tag = "",
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
@@ -44,9 +44,9 @@ def serve(
         typer.Option(min=1, help="Answer 503 to further connections. [default: 512, fewer if ulimit -n requires it]"),
     ] = None,
 ) -> None:
-    """Serve models over HTTP, with a page that shows every head of every layer. Nothing leaves this machine.
+    """Serve models over HTTP, with an inspection page. The server and the page open no connections to other hosts.
 
-    SIGTERM and Ctrl-C let running requests finish; a second one stops at once.
+    SIGTERM and Ctrl-C let running requests finish; a second signal stops the server at once.
 
     Example: clearhead serve runs/de
     """
@@ -79,7 +79,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
     with listen(host, port) as listener:  # before loading: a port in use is reported at once
         models = named(load_all())
         for model in models.values():
-            model.need_tag()
+            model.require_tag()
             model.require_engine()
         application = make_app(models, limits, frozenset(LOCAL if host in LOCAL else ()))
         _print_address(host, listener.getsockname()[1])
@@ -96,9 +96,9 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
 
 def _print_address(host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
-    print(f"open http://{shown}:{port} in a browser; Ctrl-C stops the server", file=sys.stderr)
+    print(f"Serving on http://{shown}:{port} (Ctrl-C stops the server)", file=sys.stderr)
     if host not in LOCAL:
-        print(f"{host} can be reached by other machines, without a password", file=sys.stderr)
+        print(f"warning: other machines can reach {host} without authentication", file=sys.stderr)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`clearhead shortlist`: the few pieces that each sentence is likely to need, for faster translation."""
+"""`clearhead shortlist`: learn a vocabulary shortlist, which makes translation faster."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,16 +14,18 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def shortlist(
     folder: Folder,
     files: PairFiles,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.", show_default=False)],
-    best: Annotated[int, typer.Option("--best", min=1, help="Target pieces of each source piece.")] = 50,
-    frequent: Annotated[int, typer.Option("--frequent", min=0, help="Target pieces of every sentence.")] = 100,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.", show_default=False)],
+    best: Annotated[int, typer.Option("--best", min=1, help="Number of target tokens per source token.")] = 50,
+    frequent: Annotated[
+        int, typer.Option("--frequent", min=0, help="Number of most frequent target tokens, allowed in every sentence.")
+    ] = 100,
     columns: ColumnsOption = "",
     tag: Tag = "",
 ) -> None:
-    """Learn from pairs, such as the model was trained on, which target pieces each source piece may become.
+    """Learn from training pairs which target tokens each source token may translate to.
 
-    With the file `clearhead translate --shortlist FILE` computes only the likely part of the output layer, which is
-    faster where the vocabulary is large; a sentence may lose a rare piece that none of its own has ever become.
+    With `clearhead translate --shortlist FILE` the output layer computes only these tokens, which is faster with a
+    large vocabulary. A translation cannot contain a token that is not in the shortlists of its source tokens.
 
     Example: clearhead shortlist runs/de pairs.tsv --out runs/de.shortlist
     """
@@ -32,15 +34,15 @@ def shortlist(
     from clearhead.data.readers.tables import TableOptions
 
     model = load(folder, tag)
-    model.need("translate")
+    model.require_task("translate")
     model = model.with_table(table_settings([], columns))
     corpus = load_pairs(files, table=TableOptions.of(model.config.data))
     for line in corpus.skips.messages():
         typer.echo(line, err=True)
-    found = model.learn_shortlist(corpus.records, best, frequent)
-    found.save(out)
+    learned = model.learn_shortlist(corpus.records, best, frequent)
+    learned.save(out)
     typer.echo(
-        f"wrote {out}: from {len(corpus.records):,} pairs, {found.mean_length:.1f} pieces for a source piece on "
-        f"average, {len(found.frequent_F)} for every sentence, of {found.vocab_size:,}",
+        f"wrote {out}: from {len(corpus.records):,} pairs, {learned.mean_length:.1f} tokens per source token on "
+        f"average and {len(learned.frequent_F)} for every sentence, of {learned.vocab_size:,}",
         err=True,
     )

@@ -1,8 +1,7 @@
-"""Lines of standard input in batches: large for files, small for lines that arrive one by one.
+"""Standard input in batches of lines: large batches for files, small ones for lines that arrive one by one.
 
 Results go to stdout; the prompt and the progress bar go to stderr, so redirecting stdout captures results only.
-
-Line-based commands: every line of standard input gets its output, in order.
+Every input line gets its output line, in order.
 """
 
 import io
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from clearhead.tasks.long_texts import LongTexts
 
 
-MAX_LINES = 2048  # per batch: enough to batch similar lengths, few enough to hold in memory
+MAX_LINES = 2048  # per batch: enough to group similar lengths, few enough for memory
 MAX_WAIT = 0.02  # seconds without a new line after which a batch is complete
 
 

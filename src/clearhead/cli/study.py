@@ -1,4 +1,4 @@
-"""`clearhead study`: a claim measured, with a rule stated beforehand, a table, pictures and a verdict."""
+"""`clearhead study`: measure a claim; print a table and a verdict by a rule that was fixed in advance; draw plots."""
 
 import json
 import sys
@@ -21,27 +21,25 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which one; without it they are listed.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the study. [default: list all]")] = "",
     minutes: Annotated[
         float | None,
         typer.Option(
             "--minutes",
-            help="Time for its own number of seeds, on 2 cores; more seeds take longer. [default: the study's own]",
+            help="Time on 2 cores for the default number of seeds; more seeds take longer. [default: by study]",
         ),
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", help="How often it is repeated. [default: the study's own]")
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="The long version.")] = False,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Number of seeds. [default: by study]")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Run the long version.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where results and pictures go. [default: studies/NAME]")
+        Path | None, typer.Option("--out", help="Folder for results and plots. [default: studies/NAME]")
     ] = None,
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Measure a claim about Transformers: a table, pictures, raw numbers, and a verdict by a rule stated before.
+    """Measure a claim about Transformers: table, plots, raw results, and a verdict by a rule fixed in advance.
 
-    A run that was cut off goes on where it stopped; more --seeds are added to what is there.
+    An interrupted study resumes; a larger --seeds adds seeds to the existing results.
 
     Example: clearhead study order --out studies/order
     """
@@ -55,8 +53,8 @@ def study(
     use_threads(threads)
     chosen = registry.find(name, size)
     plan = runner.plan_of(chosen, size, minutes, seeds)
-    with _Shown() as shown:
-        results = runner.run(chosen, out or Path("studies") / name, plan, shown, threads)
+    with _ProgressDisplay() as display:
+        results = runner.run(chosen, out or Path("studies") / name, plan, display, threads)
     if as_json:
         print(json.dumps(results.to_json(), ensure_ascii=False))
     else:
@@ -90,11 +88,11 @@ def _show(results: "Results") -> None:
         console.print(f"\n{more.title}")
         console.print(_grid(more.rows))
     print("\n" + "\n".join(verdict_lines(results)))
-    print(f"numbers and pictures in {results.folder}", file=sys.stderr)
+    print(f"results and plots saved to {results.folder}", file=sys.stderr)
 
 
 def _grid(rows: Sequence[Sequence[str]]) -> "Table":
-    """Rows of text, the first of which is a heading."""
+    """Return a table; the first row is the header."""
     from rich.table import Table
 
     heading, *body = rows
@@ -104,8 +102,8 @@ def _grid(rows: Sequence[Sequence[str]]) -> "Table":
     return table
 
 
-class _Shown:
-    """A bar with the time left on a terminal, plain lines elsewhere; on stderr."""
+class _ProgressDisplay:
+    """Progress on stderr: a bar with the remaining time on a terminal, plain lines elsewhere."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -119,7 +117,7 @@ class _Shown:
         self._task = self._bar.add_task("", total=None)
         self._is_plain, self._cell, self._total = not console.is_terminal, "", 0
 
-    def __enter__(self) -> "_Shown":
+    def __enter__(self) -> "_ProgressDisplay":
         self._bar.start()
         return self
 
@@ -127,11 +125,11 @@ class _Shown:
         self._bar.stop()
 
     def resumed(self, done: int, total: int) -> None:
-        """A line."""
-        self._bar.console.print(f"{done} of {total} cells are there already", markup=False)
+        """Print how many cells were measured before."""
+        self._bar.console.print(f"{done} of {total} cells were measured before", markup=False)
 
     def cell(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
-        """A line, or the bar's text."""
+        """Show the cell that is measured now."""
         from clearhead.cli.progress_display import clock
 
         self._cell, self._total = f"{done + 1}/{total}  {cell}", total
@@ -140,7 +138,7 @@ class _Shown:
         self._bar.update(self._task, total=total, description=f"{self._cell}  {clock(seconds_left)} left")
 
     def part(self, done: float, seconds_left: float) -> None:
-        """Moves the bar."""
+        """Move the bar."""
         from clearhead.cli.progress_display import clock
 
         text = f"{self._cell}  {clock(seconds_left)} left"

@@ -1,4 +1,4 @@
-"""`clearhead tag`: lines in, lines with marked spans out."""
+"""`clearhead tag`: mark spans in lines of standard input."""
 
 import json
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def tag(
     r"""Mark names and other spans in each line of standard input, as in "[Nairobi LOC] grows".
 
     Brackets and backslashes of the text are printed as \[, \] and \\. With --json each line gives one object
-    with the spans and the words, each with its position in the line, counted in characters from 0. A long line is read
-    in overlapping windows.
+    with the spans and the words, each with its position in the line, counted in characters from 0. A long line is
+    processed in overlapping windows.
 
     Example: clearhead tag runs/names < in.txt
     """
@@ -33,7 +33,7 @@ def tag(
 
     use_threads(threads)
     model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
-    model.need("tag")
+    model.require_task("tag")
     warn_untrained(model)
 
     def answer(lines: list[str], first: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Display of a training: a live bar on a terminal, plain lines elsewhere. All on stderr."""
+"""Training progress on stderr: a live bar on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -16,12 +16,12 @@ PLAIN_EVERY = 10.0  # seconds between plain lines
 
 
 def training_display() -> "LiveDisplay | PlainDisplay":
-    """What fits stderr; of several processes only the first one has a bar."""
+    """Return the display for stderr; only rank 0 shows a bar."""
     return LiveDisplay() if sys.stderr.isatty() and is_first_process() else PlainDisplay()
 
 
 def describe(progress: TrainingProgress) -> str:
-    """The figures of a training in one line."""
+    """Return loss, best score, speed and remaining time in one line."""
     best = f"best {progress.best.figure}" if progress.best else "not validated yet"
     return (
         f"loss {progress.loss:.3f}  {best}  {progress.tokens_per_second:,.0f} {progress.unit}/s  "
@@ -36,12 +36,12 @@ def describe_validation(step: int, validation: Validation, is_best: bool) -> str
 
 
 def describe_work(done: int, total: int) -> str:
-    """How much of some work is done."""
+    """Return the finished and the total amount, such as 3/7."""
     return f"{done:,}/{total:,}" if total else f"{done:,}"
 
 
 class PlainDisplay(Callback):
-    """Plain lines, one every few seconds."""
+    """Callback that prints plain lines, at most one every 10 seconds."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -53,22 +53,22 @@ class PlainDisplay(Callback):
         sys.stderr.flush()
 
     def message(self, text: str) -> None:
-        """One line."""
+        """Print a message."""
         print(text, file=sys.stderr, flush=True)
 
     def progress(self, progress: TrainingProgress) -> None:
-        """A line now and then."""
+        """Print a line every 10 seconds and at the last update."""
         now = time.monotonic()
         if now - self._last >= PLAIN_EVERY or progress.step == progress.steps:
             self._last = now
             self.message(f"step {progress.step:,}/{progress.steps:,}  {describe(progress)}")
 
     def validation(self, step: int, validation: Validation, is_best: bool) -> None:
-        """A line."""
+        """Print a validation."""
         self.message(describe_validation(step, validation, is_best))
 
     def work(self, what: str, done: int, total: int) -> None:
-        """A line now and then."""
+        """Print a line every 10 seconds and at the end of the work."""
         now = time.monotonic()
         if now - self._last >= PLAIN_EVERY or (done == total and total):
             self._last = now
@@ -76,7 +76,7 @@ class PlainDisplay(Callback):
 
 
 class LiveDisplay(Callback):
-    """A live bar with loss, best score, speed and time left; validations scroll by above it."""
+    """Callback that shows a live bar with loss, best score, speed and remaining time, and prints validations."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -93,11 +93,11 @@ class LiveDisplay(Callback):
         self._bar.stop()
 
     def message(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a message above the bar."""
         self._console.print(text, markup=False)
 
     def progress(self, progress: TrainingProgress) -> None:
-        """Moves the bar."""
+        """Move the bar."""
         if self._task is None:
             for task in self._work.values():
                 self._bar.remove_task(task)
@@ -106,13 +106,13 @@ class LiveDisplay(Callback):
         self._bar.update(self._task, completed=progress.step, count=count, figures=describe(progress))
 
     def work(self, what: str, done: int, total: int) -> None:
-        """A bar of its own, which stays until the training begins."""
+        """Show a separate bar until the first update."""
         if what not in self._work:
             self._work[what] = self._bar.add_task("", total=total or None, count="", figures=what)
         self._bar.update(self._work[what], completed=done, total=total or None, count=describe_work(done, total))
 
     def validation(self, step: int, validation: Validation, is_best: bool) -> None:
-        """A line above the bar, with what the model makes of one sentence."""
+        """Print a validation and one example output above the bar."""
         self.message(describe_validation(step, validation, is_best))
         source, output, _ = validation.example
         if validation.score is not None:

@@ -166,7 +166,7 @@ def effects(held: StoredTrace, outputs: bool) -> dict[str, Any]:
     for part, change in head_effects(held.model, held.trace).items():
         found.append({"part": str(part), "change": change})
         if outputs:
-            off = held.model.with_heads_off([part])
+            off = held.model.with_ablated([part])
             found[-1]["after"] = ablation_effect(held.model, off, held.trace, held.settings).after.target_text
     return {"effects": found}
 
@@ -199,7 +199,7 @@ def positions(held: StoredTrace) -> dict[str, Any]:
 
 def ablation(held: StoredTrace, off: list[str]) -> dict[str, Any]:
     """Return the output of the model with parts ablated, and the log-probability that the old output has then."""
-    found = ablation_effect(held.model, held.model.with_heads_off(off), held.trace, held.settings)
+    found = ablation_effect(held.model, held.model.with_ablated(off), held.trace, held.settings)
     after = found.after
     return {**found.to_json(), "pieces_before": [one.text for one in held.trace.outputs],
             "pieces_after": [one.text for one in after.outputs], "log_prob_before": held.trace.log_prob,

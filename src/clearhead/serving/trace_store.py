@@ -124,9 +124,9 @@ class TraceStore:
         if sum(each is not None for each in (request.target, request.tokens, request.prefix)) > 1:
             raise RequestError(400, "bad_setting", "expected one of target, tokens and prefix, got several", "target")
         given = self._given(request, model)
-        placed = model.with_heads_off(request.off) if request.off else model
+        placed = model.with_ablated(request.off) if request.off else model
         changed = placed if request.positions else placed.with_network(without_positions(placed.network))
-        settings = model.looking(beam_size=request.beam_size, length_penalty=request.length_penalty)
+        settings = model.inspection_settings(beam_size=request.beam_size, length_penalty=request.length_penalty)
         if request.hypothesis >= settings.beam_size:
             raise RequestError(
                 400, "bad_setting", f"hypothesis: expected 0 to {settings.beam_size - 1}, got {request.hypothesis}",

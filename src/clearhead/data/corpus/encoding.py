@@ -171,7 +171,7 @@ def _blocks(job: _Job, tokenizer: Tokenizer, workers: int) -> Iterator[EncodedBl
     if workers > 1:
         try:
             with ExitStack() as stack:
-                running = [stack.enter_context(_Worker(job, worker, workers)) for worker in range(workers)]
+                running = [stack.enter_context(_EncodingWorker(job, worker, workers)) for worker in range(workers)]
                 for number in range(count):
                     yield running[number % workers].block()
             return
@@ -184,7 +184,7 @@ class _NoProcessError(Exception):
     """This system starts no further processes."""
 
 
-class _Worker:
+class _EncodingWorker:
     """A process that makes blocks; it ends with this one, for nobody reads from it any more then."""
 
     def __init__(self, job: _Job, worker: int, workers: int) -> None:
@@ -209,7 +209,7 @@ class _Worker:
         assert self.process.stdout is not None
         self.stream: BinaryIO = self.process.stdout  # type: ignore[assignment]
 
-    def __enter__(self) -> "_Worker":
+    def __enter__(self) -> "_EncodingWorker":
         return self
 
     def __exit__(self, *_: object) -> None:

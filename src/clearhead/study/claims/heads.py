@@ -100,7 +100,7 @@ class Heads:
         found = {}
         for cut in CUTS:
             off = ranked[len(ranked) - max(1, round(len(ranked) * cut / 100)) :]
-            found[f"cut@{cut}"] = nats(model.with_heads_off(off), tested)
+            found[f"cut@{cut}"] = nats(model.with_ablated(off), tested)
         return found
 
     def charts(self, found: Findings) -> list[Chart]:

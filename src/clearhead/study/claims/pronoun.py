@@ -97,8 +97,8 @@ class PronounStudy:
         everything = [one for examples in tested.values() for one in examples]
         finders = {one.part: one for one in _finders(model, everything)}
         draw = random.Random(seed)
-        others = [model.with_heads_off(draw.sample(rest, min(self.cut, len(rest)))) for _ in range(self.draws)]
-        cut_model = model.with_heads_off(off)
+        others = [model.with_ablated(draw.sample(rest, min(self.cut, len(rest)))) for _ in range(self.draws)]
+        cut_model = model.with_ablated(off)
         found: dict[str, float] = {
             "right": right_share(model, everything),
             "right_off": right_share(cut_model, everything),

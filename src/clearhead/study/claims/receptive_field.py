@@ -93,7 +93,7 @@ class Reach:
         """The mean distance of the nearest and the farthest head of each layer, in pixels."""
         seen: dict[tuple[int, int | None], list[float]] = {}
         for path in pictures:
-            for one in head_statistics(model.trace_picture(path)):
+            for one in head_statistics(model.trace_image(path)):
                 assert one.distance is not None
                 seen.setdefault((one.part.layer, one.part.head), []).append(one.distance * self.patch)
         means = {place: sum(values) / len(values) for place, values in seen.items()}

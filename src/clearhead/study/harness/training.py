@@ -102,7 +102,7 @@ def train(
         steps=steps,
         settings=settings,
         threads=bench.threads,
-        watcher=bench.watcher,
+        callback=bench.watcher,
     )
     if trained.manifest.training["state"] == "interrupted":  # whoever was half trained is not measured
         raise KeyboardInterrupt
@@ -165,5 +165,5 @@ def part(folder: Path, pictures: Sequence[Path]) -> Path:
 
 def accuracy(model: Model, pictures: Sequence[Path]) -> float:
     """The share that is recognised."""
-    found = model.classify_pictures(list(pictures))
+    found = model.classify_images(list(pictures))
     return sum(one.label == path.parent.name for one, path in zip(found, pictures, strict=True)) / len(pictures)

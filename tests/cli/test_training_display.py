@@ -1,4 +1,4 @@
-"""How long work before a training looks: plain lines now and then, or a bar that goes when the training begins."""
+"""Display of work before a training: plain lines at intervals, or a bar that is removed at the first update."""
 
 import math
 
@@ -8,12 +8,12 @@ from clearhead.cli.training_display import LiveDisplay, PlainDisplay
 from clearhead.training.loop.callbacks import Progress
 
 
-def test_plain_lines_come_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_are_printed_at_intervals_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     watcher = PlainDisplay()
     for done in (1000, 2000, 3000):
         watcher.work("cutting pairs", done, 3000)
     assert capsys.readouterr().err == "cutting pairs: 1,000/3,000\ncutting pairs: 3,000/3,000\n"
-    watcher.work("reading pairs", 5000, 0)  # of nobody knows how many
+    watcher.work("reading pairs", 5000, 0)  # unknown total
     assert capsys.readouterr().err == ""
 
 

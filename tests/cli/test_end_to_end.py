@@ -1,4 +1,4 @@
-"""The whole path as a user walks it: data, train, translate, evaluate, info; and what goes wrong on the way."""
+"""End to end: data, train, translate, evaluate and info, with user errors and signals."""
 
 import json
 import os
@@ -21,7 +21,7 @@ LINES = ["The dog sees the cat.", "", "The old king sleeps.", "A child laughs.",
 
 
 def run(*arguments: str | Path, text: str | bytes = "") -> subprocess.CompletedProcess[str]:
-    """The real command in a process of its own."""
+    """Run the command in a separate process."""
     given = text if isinstance(text, bytes) else text.encode()
     done = subprocess.run(
         [sys.executable, "-m", "clearhead", *map(str, arguments)],
@@ -33,7 +33,7 @@ def run(*arguments: str | Path, text: str | bytes = "") -> subprocess.CompletedP
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def test_training_leaves_a_whole_bundle(trained: Trained) -> None:
+def test_training_saves_a_complete_bundle(trained: Trained) -> None:
     names = {path.name for path in trained.folder.iterdir()}
     assert names == {
         "model.safetensors",
@@ -86,7 +86,7 @@ def test_a_pipe_is_answered_line_by_line(trained: Trained) -> None:
         assert process.wait() == 0
 
 
-def test_evaluate_gives_scores_with_signatures(trained: Trained) -> None:
+def test_evaluate_prints_scores_with_signatures(trained: Trained) -> None:
     done = run("evaluate", trained.folder, trained.test, "--json", "--beam", "2")
     report = json.loads(done.stdout)
     assert report["examples"] == 40
@@ -108,7 +108,7 @@ def test_evaluate_takes_line_files_and_compares(trained: Trained, tmp_path: Path
     assert report["against"]["comparison"]["bleu"]["p_value"] == 1.0
 
 
-def test_info_says_what_the_bundle_is(trained: Trained) -> None:
+def test_info_shows_the_bundle(trained: Trained) -> None:
     facts = json.loads(run("info", trained.folder, "--json").stdout)
     assert facts["training"]["parameters"] > 10_000
     assert facts["config"]["model"]["model_dim"] == 32
@@ -116,7 +116,7 @@ def test_info_says_what_the_bundle_is(trained: Trained) -> None:
     assert "model_dim" in shown and "fingerprint" in shown
 
 
-def test_info_says_which_engine_runs_the_model(trained: Trained, models: Models) -> None:
+def test_info_names_the_engine(trained: Trained, models: Models) -> None:
     assert json.loads(run("info", trained.folder, "--json").stdout)["engine"] == {"name": "native", "reason": ""}
     assert re.search(r"^engine +native$", run("info", trained.folder).stdout, re.M)
     images = run("info", models["image"]).stdout
@@ -138,7 +138,7 @@ def test_python_api_trains_loads_and_translates(trained: Trained, tmp_path: Path
 
 
 def clearhead_settings() -> dict[str, dict[str, str]]:
-    """The same settings as nested dictionaries."""
+    """Return the settings of the command line as nested dictionaries."""
     from clearhead.config import parse_assignments
 
     return parse_assignments(SETTINGS)
@@ -152,7 +152,7 @@ def test_dry_run_prints_choices_and_writes_nothing(trained: Trained, tmp_path: P
     assert re.search(r"updates \(.* epochs\) of .* s \(measured\): about .* minutes; memory .* MiB", done.stderr)
 
 
-def test_minutes_are_made_into_steps_and_kept(trained: Trained, tmp_path: Path) -> None:
+def test_minutes_are_converted_to_steps(trained: Trained, tmp_path: Path) -> None:
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     done = run("train", trained.train, "--out", tmp_path / "m", "--minutes", "0.05", *sets)
     assert done.returncode == 0, done.stderr
@@ -195,7 +195,7 @@ BAD = [
     (["translate", "{none}"], "none"),
     (["translate", "{model}", "--n-best", "9"], "n_best=9 needs a beam of at least 9, not 4"),
     (["translate", "{model}", "--beam", "0"], "decoding.beam_size=0"),
-    (["translate", "{model}", "--set", "model.dropout=0"], "here only decoding"),
+    (["translate", "{model}", "--set", "model.dropout=0"], "expected decoding"),
     (["translate", "{model}", "--set", "decoding.length_penalti=1"], "did you mean decoding.length_penalty?"),
     (["translate", "{model}", "--set", "decoding.sampling.seed=1"], "sampling has no meaning for clearhead tra"),
     (["evaluate", "{model}", "{none}"], "no such file"),
@@ -219,7 +219,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(a)[:50] for a, _ in BAD])
-def test_mistakes_are_one_line_and_exit_2(
+def test_user_errors_are_one_line_and_exit_with_2(
     arguments: list[str], message: str, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = {"none": tmp_path / "none", "model": trained.folder, "out": tmp_path / "out", "train": trained.train,
@@ -232,7 +232,7 @@ def test_mistakes_are_one_line_and_exit_2(
     assert message in captured.err
 
 
-def test_bad_text_is_named_by_line_after_the_lines_before(trained: Trained) -> None:
+def test_invalid_text_is_reported_after_the_preceding_lines(trained: Trained) -> None:
     done = run("translate", trained.folder, text=b"The dog sleeps.\nThe c\xe4t sleeps.\n")
     assert done.returncode == 2
     assert done.stdout.count("\n") == 1
@@ -257,13 +257,13 @@ def test_grammar_files(tmp_path: Path) -> None:
     assert all(9 <= distance <= 11 for distance in distances)
 
 
-def test_help_is_everywhere_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_help_page_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     for verb in (["train"], ["translate"], ["evaluate"], ["info"], ["data", "grammar"], ["demo"]):
         assert main([*verb, "--help"]) == 0
         assert "Example: clearhead" in capsys.readouterr().out
 
 
-def test_no_network_is_touched(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_connection_is_opened(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a connection was opened")
 

@@ -1,4 +1,4 @@
-"""Runs of seconds need no estimate of their time."""
+"""Fixtures for short runs, which need no precise estimate of their time."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from clearhead.training.setup import auto_config
 
 @pytest.fixture(autouse=True)
 def short_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few updates as possible before a run."""
+    """Measure as few updates as possible before a run."""
     monkeypatch.setattr(auto_config, "BENCHMARK_SECONDS", 0.0)

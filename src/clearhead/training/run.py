@@ -1,4 +1,4 @@
-"""One training from the request to the result: prepare, place the model, train, select the weights, save.
+"""One training from the request to the result: prepare, move the model to its device, train, select the weights, save.
 
 Each stage returns one object: `TrainRequest` -> `ResolvedRequest` -> `PreparedRun` -> `Trainer` -> `TrainingResult`.
 """

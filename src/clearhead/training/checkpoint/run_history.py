@@ -133,7 +133,7 @@ def find_runs(folders: Iterable[Path]) -> list[RunStatus]:
     runs: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
-            raise BundleError(f"there is no folder {folder}; expected a folder with runs of clearhead train --out")
+            raise BundleError(f"{folder} does not exist; expected a folder with runs of clearhead train --out")
         candidates = {path.parent for name in (METRICS, TRAINING) for path in folder.rglob(name)}
         runs |= {path for path in candidates if has_run(path)}
     return [read_run(path) for path in sorted(runs)]

@@ -1,7 +1,7 @@
 """Processes that train one model together, as torchrun starts them, on one machine or on several.
 
 A batch is divided into one part per replica of each process (`thread_data_parallel.py`). Each process computes the
-gradients of its own parts, and one all-reduce per update sums flat buffers of them. Torch's DistributedDataParallel is
+gradients of its parts, and one all-reduce per update sums flat buffers of them. Torch's DistributedDataParallel is
 not used because it averages over processes, where the sum over the tokens of the update is needed. It also communicates
 in the single backward pass of one module for every batch. Here several replicas have a backward pass each, a batch may
 be divided further when memory is short or have fewer examples than parts, and accumulated batches need only one

@@ -15,7 +15,7 @@ from clearhead.model.parameters import Weights, named_weights
 from clearhead.tasks.trainable.task import Validation
 
 EMA = "ema"
-EMA_WARMUP = 10  # the decay is at most (1 + n) / (10 + n) at update n, so that the first weights are soon forgotten
+EMA_WARMUP = 10  # the decay is at most (1 + n) / (10 + n) at update n, so that the first weights lose their influence
 RECENT_UPDATES = 50  # updates over which the shown speed is averaged
 
 Clock = Callable[[], float]

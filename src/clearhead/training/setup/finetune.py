@@ -23,7 +23,7 @@ HEAD = "output."  # prefix of the output layer for labels and tags, whose size d
 
 
 def tokenizer_to_text(tokenizer: Tokenizer | None) -> str:
-    """Return the tokenizer as it is saved and sent to other processes."""
+    """Return the tokenizer as text, to save it and to send it to other processes."""
     return tokenizer.to_json() if tokenizer else bundle.NO_TOKENIZER
 
 

@@ -189,7 +189,7 @@ def find_old(pretrained: PretrainedModel, task: str, paths: Sequence[Path], log:
 
 
 def _read_old(pretrained: PretrainedModel, paths: Sequence[Path], log: Tell) -> OldValidation | None:
-    """Return at most 500 of the old validation records; None if there are no files."""
+    """Return at most 500 of the old validation records; None without files."""
     if paths:
         old = _read(pretrained.config, split_names(paths), log)
     else:
@@ -294,5 +294,5 @@ def format_score(validation: Validation) -> str:
 
 
 def _digits(validation: Validation) -> int:
-    """Return the decimal places with which a score is shown."""
+    """Return the number of decimals of a shown score."""
     return 3 if validation.score_name == "log_prob" else 1

@@ -1,6 +1,6 @@
-"""Trainings in several processes, to be started by torchrun: a JSON file says which, one after the other.
+"""Trainings in several processes, started by torchrun: a JSON file lists them, and they run one after the other.
 
-Each leaves the loss of every update in `losses.json` beside its model.
+Each writes the loss of every update into `losses.json` in its run folder.
 """
 
 import json
@@ -23,7 +23,7 @@ LOSSES = "losses.json"
 
 @dataclass(frozen=True)
 class Job:
-    """One training; `send` is a process, the update after which it gets a signal unless it was restarted, and that."""
+    """One training; `send` is a rank, an update, and the signal it gets after that update unless it was restarted."""
 
     task: str
     data: str
@@ -33,12 +33,12 @@ class Job:
     send: tuple[int, int, int] | None = None
 
 
-def note_losses() -> list[float]:
-    """The loss of each update from now on: what the loop sums over the processes."""
+def record_losses() -> list[float]:
+    """Return a list to which the loss of each later update is appended, summed over the processes."""
     losses: list[float] = []
     update = Trainer._update
 
-    def noting(self: Trainer, gradients: Any, batches: Any) -> None:
+    def recording(self: Trainer, gradients: Any, batches: Any) -> None:
         add = gradients.add
 
         def added(*given: Any) -> float:
@@ -50,12 +50,12 @@ def note_losses() -> list[float]:
         update(self, gradients, batches)
         gradients.add = add
 
-    Trainer._update = noting  # type: ignore[method-assign]
+    Trainer._update = recording  # type: ignore[method-assign]
     return losses
 
 
 def do(job: Job, losses: list[float]) -> None:
-    """Trains, and notes the losses."""
+    """Run a training and write its losses."""
     losses.clear()
     run(job.task, Path(job.data), Path(job.out), more=job.more, **job.asked)
     if is_first_process():
@@ -64,7 +64,7 @@ def do(job: Job, losses: list[float]) -> None:
 
 @contextmanager
 def sending(rank: int, step: int, number: int) -> Iterator[None]:
-    """Sends this process a signal after an update."""
+    """Send this process a signal after an update."""
     report = Trainer._report
 
     def reporting(self: Trainer) -> None:
@@ -78,15 +78,15 @@ def sending(rank: int, step: int, number: int) -> Iterator[None]:
 
 
 def threads_of_gloo() -> list[str]:
-    """The threads of this process that exchange tensors; those that outlive the group can abort it at its end."""
+    """Return the gloo threads of this process; those that outlive the group can abort it at its end."""
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     return [name for name in names if "gloo" in name]
 
 
 def main(path: Path) -> None:
-    """All jobs within one group of processes."""
+    """Run all jobs within one process group."""
     auto_config.BENCHMARK_SECONDS = 0.0
-    losses = note_losses()
+    losses = record_losses()
     jobs = [Job(**each) for each in json.loads(path.read_text())]
     with init_distributed() as processes:
         assert processes.world_size == int(os.environ["WORLD_SIZE"]) and isinstance(processes, ProcessGroup)

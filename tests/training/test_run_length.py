@@ -1,4 +1,4 @@
-"""Runs with --minutes end in time by their own clock, and the time left is never shown as nothing."""
+"""Runs with --minutes end in time by their own clock, and the shown remaining time is never zero."""
 
 import itertools
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from clearhead.training.loop.callbacks import NullCallback, Progress
 from clearhead.training.loop.schedule import MIN_STEPS, Schedule, Timetable
 from clearhead.training.loop.train_state import SchedulePlan, TrainState
 from clearhead.training.loop.trainer import Trainer
-from tests.training.test_trainer import Memory, Regression
+from tests.training.test_trainer import RecordingLogger, Regression
 
 MINUTES = 10.0
 BUDGET = 60 * MINUTES
 
 
 class Clock:
-    """A clock that is moved by the test."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Timed(Regression):
-    """A task whose updates and validations take a known time, on a machine that becomes slower at some point."""
+    """A task whose updates and validations take a known time, on a machine that becomes slower."""
 
     def __init__(self, clock: Clock, slower_at: float = 1e9, factor: float = 3.0, validation: float = 2.0) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Timed(Regression):
 
 
 class Shown(NullCallback):
-    """Keeps the progress that is shown."""
+    """Records the reported progress."""
 
     def __init__(self) -> None:
         self.shown: list[Progress] = []
@@ -66,15 +66,15 @@ class Shown(NullCallback):
 class Made:
     trainer: Trainer
     task: Timed
-    memory: Memory
+    memory: RecordingLogger
     callback: Shown
 
 
 def timed(steps: int = 1080, length: dict[str, Any] | None = None, **task: Any) -> Made:
-    """A trainer with a fake clock; 1,080 updates of 0.5 seconds are nine tenths of ten minutes."""
+    """Return a trainer with a fake clock; 1,080 updates of 0.5 seconds are nine tenths of ten minutes."""
     torch.manual_seed(3)
     clock = Clock()
-    made, memory, callback = Timed(clock, **task), Memory(), Shown()
+    made, memory, callback = Timed(clock, **task), RecordingLogger(), Shown()
     settings = {
         "learning_rate": 0.1,
         "warmup": 50,
@@ -105,7 +105,7 @@ def test_a_run_on_a_machine_that_becomes_slower_ends_in_time(slower_at: int, val
     assert outcome.plan and outcome.step == outcome.plan.steps < 1080 and outcome.validated_step == outcome.step
 
 
-def test_a_plan_that_fits_is_kept() -> None:
+def test_a_plan_that_fits_is_unchanged() -> None:
     made = timed(validation=2.7)
     used = finished(made)
     assert made.trainer.state.plan is None and made.trainer.state.step == 1080
@@ -119,7 +119,7 @@ def test_a_machine_faster_than_measured_makes_more_updates() -> None:
 
 
 @pytest.mark.parametrize("length", [{"steps": 200}, {"epochs": 50.0}])
-def test_runs_of_a_fixed_length_are_never_planned_anew(length: dict[str, Any]) -> None:
+def test_runs_of_a_fixed_length_are_never_planned_again(length: dict[str, Any]) -> None:
     made = timed(200, length, slower_at=10, factor=50.0)
     made.trainer.run()
     assert made.trainer.state.step == 200 and made.trainer.state.plan is None
@@ -144,8 +144,8 @@ def test_a_plan_maps_the_rest_of_the_updates_to_the_rest_of_the_schedule() -> No
     assert [plan.position_of(step, schedule.steps) for step in (40, 50, 60)] == [40.0, 70.0, 100.0]
 
 
-class Stopping(Memory):
-    """Keeps a copy of the whole state at each save, as the folder of a run does."""
+class Stopping(RecordingLogger):
+    """Copies the complete state at each save, like a run folder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:
     for step in (slow[0], slow[-3]):
         state, weights, optimizer = memory.states[step]
         rest = timed(slower_at=-1.0)
-        rest.task.clock.now = 1000.0  # another process, whose clock begins anew
+        rest.task.clock.now = 1000.0  # another process has another clock
         rest.trainer.model.load_state_dict(weights)
         rest.trainer.restore(TrainState.model_validate_json(state.model_dump_json()), optimizer)
         rest.trainer.run()
@@ -178,7 +178,7 @@ def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:
 
 
 def test_a_new_plan_is_saved_at_once() -> None:
-    """Also if the validation is not at a checkpoint: resuming from an older state would plan by another clock."""
+    """Also between checkpoints: a run resumed from an older state would make another plan."""
     made, memory = timed(slower_at=60, validation=20.0), Stopping()
     made.trainer.logger = memory
     finished(made)
@@ -189,11 +189,13 @@ def test_a_new_plan_is_saved_at_once() -> None:
         assert plan is not None and (plan.start, plan.steps) == (step, steps)
 
 
-def test_the_time_left_covers_validations_and_what_follows_the_last_one() -> None:
+def test_the_remaining_time_includes_all_validations() -> None:
     made = timed(validation=20.0)
     finished(made)
     last = made.callback.shown[-1]
-    assert last.step == last.steps and last.seconds_left == pytest.approx(40.0)  # its own validation, and the averaged
+    assert last.step == last.steps and last.seconds_left == pytest.approx(
+        40.0
+    )  # its own validation, and that of the averaged weights
     assert all(shown_clock(one.seconds_left) != "0:00" for one in made.callback.shown)
     for one in made.callback.shown[-300:]:
         assert one.seconds + one.seconds_left == pytest.approx(BUDGET, rel=0.05)
@@ -204,7 +206,7 @@ def timetable(state: TrainState, steps: int = 1000, **settings: Any) -> Timetabl
     return Timetable(state, config, Schedule.fit(config, 1, steps))
 
 
-def test_the_time_left_before_the_first_validation_leaves_a_share_for_it() -> None:
+def test_the_remaining_time_before_the_first_validation_includes_a_share_for_it() -> None:
     state = TrainState(step=50, seconds=25.0)
     assert timetable(state).seconds_left() == pytest.approx(500 / 0.9 - 25)
     assert timetable(TrainState(step=1000, seconds=500.0)).seconds_left() > 50
@@ -214,7 +216,7 @@ def scored(score: float | None) -> Validation:
     return Validation(1.0, 2.0, score, "bleu", "", ("", "", ""))
 
 
-def test_a_validation_that_has_not_decoded_yet_is_expected_to_take_longer_later() -> None:
+def test_validations_with_decoding_are_expected_to_take_longer() -> None:
     times = {"seconds": 100.0, "seconds_per_update": 0.5, "seconds_per_validation": 4.0, "validations": 1}
     known = TrainState(step=100, validated_step=100, last_validation=scored(3.0), **times)
     unknown = TrainState(step=100, validated_step=100, last_validation=scored(None), **times)
@@ -233,7 +235,7 @@ def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
     assert (
         next_validation(1, 3.0, 2.0) == 1 + 56
     )  # 168 updates and three validations fit: three more fit into a tenth of the time, besides the first
-    assert next_validation(150, 9.0, 2.0) > 165  # nothing is left of it: only the last one
+    assert next_validation(150, 9.0, 2.0) > 165  # the share is used up: only the last one
     assert next_validation(1, 3.0, 1e4) > 1000
 
 
